@@ -16,15 +16,12 @@ from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
-from phonograd.device_runtime.engine.predictor import Predictor
+from phonograd.device_runtime.engine.predictor import SUGGESTIONS, Predictor, write_prediction_weights
 from phonograd.device_runtime.formats.manifest import PREDICTION, VOCABULARY, WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.prediction_weights import write_prediction_weights
-from phonograd.device_runtime.formats.tensor_file import Floats, load_tensors
+from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import Evaluation, Scorer, evaluate
-from phonograd.device_runtime.text.kss import PrefixIndex
 from phonograd.device_runtime.text.messages import read_messages, tokenize
-from phonograd.device_runtime.text.suggestions import score_next, suggest
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 
 SCHEMA_VERSION = 1
@@ -95,13 +92,18 @@ class WholeContext:
         self.close = self.backend.close
         self._bptt = artifacts.manifest.training.bptt
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY))
-        self._index = PrefixIndex.of(self._vocabulary)
+        self._words = np.array(self._vocabulary.words)
 
     def predict(self, context: str, prefix: str = "") -> list[tuple[int, float]]:
         """Three suggestions: ids, and probabilities among all words."""
-        scores = score_next(self.backend, self._vocabulary, context.encode(), self._bptt)
+        ids = np.concatenate(([EOS], self._vocabulary.encode([context.encode()])[:-1]))
+        self.backend.reset()
+        for start in range(0, len(ids), self._bptt):
+            scores = self.backend.logits(ids[start : start + self._bptt, np.newaxis])[-1]
         shares = np.exp(scores.astype(np.float64) - float(scores.max()))
-        return [(word, shares[word] / shares.sum()) for word in suggest(self._index, scores, prefix.encode())]
+        fitting = np.flatnonzero(np.char.startswith(self._words, prefix.encode()))
+        best = fitting[np.argsort(-scores[fitting], kind="stable")[:SUGGESTIONS]]
+        return [(int(word), shares[word] / shares.sum()) for word in best]
 
 
 class PredictorScorer:
@@ -134,7 +136,7 @@ def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> Predict
     with tempfile.TemporaryDirectory() as place:
         say("quantizing")
         int8 = Path(place) / PREDICTION
-        write_prediction_weights(int8, load_tensors(artifacts.path(WEIGHTS)), artifacts.weights_sha256)
+        write_prediction_weights(artifacts.path(WEIGHTS), int8)
         files = {MODEL: artifacts.path(WEIGHTS), "predictor, float32": artifacts.path(WEIGHTS), "predictor, int8": int8}
         times, letters, quality = _measured(artifacts, files, config, say)
         ways = []

@@ -19,7 +19,6 @@ from phonograd.device_runtime.formats.manifest import (
     VOCABULARY,
     WEIGHTS,
     Artifacts,
-    TrainingConfig,
     open_artifacts,
 )
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -32,9 +31,8 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.messages import read_messages
-from phonograd.device_runtime.text.rehearsal import mix
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.device_runtime.training.trainer import train_epoch
+from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from phonograd.server_agg.aggregation.fold import Fold
 
@@ -143,23 +141,19 @@ def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: S
         path = place / f"phone-{number}.safetensors"
         if config.users:
             say(f"training on {config.users[number - 1].name}")
-            weights, tokens = _trained(artifacts, config, config.users[number - 1], number)
+            tokens = _trained(artifacts, config, config.users[number - 1], number, path)
         else:
-            weights, tokens = _moved_at_random(artifacts, number), 1
-        save_tensors(path, weights)
+            tokens = 1
+            save_tensors(path, _moved_at_random(artifacts, number))
         yield _Phone(path, tokens, number)
 
 
-def _trained(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int) -> tuple[dict[str, Array], int]:
-    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
-    general, share = ([], 1.0) if config.rehearsal is None else (read_messages(config.rehearsal), None)
-    text = mix(read_messages(user), general, share or TrainingConfig().user_share, vocabulary, seed)
-    backend = load_backend("native", artifacts, None, BackendOptions(config.threads, seed))
-    try:
-        report = train_epoch(backend, artifacts.manifest, text)
-        return backend.weights(), report.tokens
-    finally:
-        backend.close()
+def _trained(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int, out: Path) -> int:
+    """Tokens of a user's text and its rehearsal, which the weights at `out` are trained on."""
+    options = BackendOptions(config.threads)
+    settings = RoundSettings(artifacts.folder, user, config.rehearsal, seed=seed, out=out, options=options)
+    with Round(settings) as round_:
+        return round_.train().report.tokens
 
 
 def _moved_at_random(artifacts: Artifacts, seed: int) -> dict[str, Array]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
+from phonograd.device_runtime.engine.predictor import write_prediction_weights
 from phonograd.device_runtime.formats.frozen import frozen_metadata
 from phonograd.device_runtime.formats.manifest import (
     COUNTS,
@@ -33,7 +34,6 @@ from phonograd.device_runtime.formats.manifest import (
     open_artifacts,
 )
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.prediction_weights import write_prediction_weights
 from phonograd.device_runtime.formats.tensor_file import Array, check_finite, check_specs, save_tensors, spec_of
 from phonograd.device_runtime.text.counts import counts_bytes, zipf_counts
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
@@ -136,9 +136,9 @@ def _fill(
     progress("evaluation graph")
     _write_evaluation_model(folder, evaluation_graph(source.config, source.weights), teacher, source.weights)
     progress("weights")
-    written = save_tensors(folder / WEIGHTS, source.weights, frozen_metadata(source.frozen, source.weights))
+    save_tensors(folder / WEIGHTS, source.weights, frozen_metadata(source.frozen, source.weights))
     if predict is not None:
-        write_prediction_weights(folder / PREDICTION, source.weights, written.sha256)
+        write_prediction_weights(folder / WEIGHTS, folder / PREDICTION)
         names.append(PREDICTION)
     write_bytes(folder / VOCABULARY, source.vocabulary.to_bytes())
     write_bytes(folder / COUNTS, source.counts)

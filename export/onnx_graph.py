@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.manifest import TEACHER_PREFIX, TEACHER_PROBS, StateTensor, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.device_runtime.text.windows import IGNORED
 
 # Opset 15 with IR version 8 is what onnxruntime-training 1.19.2 differentiates without conversion.
 OPSET = 15

@@ -137,13 +137,12 @@ _MODULES = {
         "current_round",
     ),
     "phonograd.device_runtime.engine.backend": ("BackendOptions",),
-    "phonograd.device_runtime.engine.predictor": ("Predictor",),
+    "phonograd.device_runtime.engine.predictor": ("Predictor", "Suggestion"),
     "phonograd.device_runtime.formats.manifest": ("Artifacts", "TrainingConfig", "open_artifacts"),
     "phonograd.device_runtime.formats.model_config": ("LanguageModelConfig",),
     "phonograd.device_runtime.text.evaluation": ("Evaluation",),
-    "phonograd.device_runtime.text.suggestions": ("Suggestion",),
     "phonograd.device_runtime.text.vocabulary": ("Vocabulary",),
-    "phonograd.device_runtime.training.trainer": ("EpochReport",),
+    "phonograd.device_runtime.training.report": ("EpochReport",),
     "phonograd.device_runtime.update.update_file": ("UpdateInfo",),
     "phonograd.export.pretrain_config": ("PretrainConfig", "PretrainProgress", "PretrainResult"),
     "phonograd.export.torch_layout": ("seeded_weights",),
@@ -209,13 +208,12 @@ if TYPE_CHECKING:
         current_round,
     )
     from phonograd.device_runtime.engine.backend import BackendOptions
-    from phonograd.device_runtime.engine.predictor import Predictor
+    from phonograd.device_runtime.engine.predictor import Predictor, Suggestion
     from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
     from phonograd.device_runtime.formats.model_config import LanguageModelConfig
     from phonograd.device_runtime.text.evaluation import Evaluation
-    from phonograd.device_runtime.text.suggestions import Suggestion
     from phonograd.device_runtime.text.vocabulary import Vocabulary
-    from phonograd.device_runtime.training.trainer import EpochReport
+    from phonograd.device_runtime.training.report import EpochReport
     from phonograd.device_runtime.update.update_file import UpdateInfo
     from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress, PretrainResult
     from phonograd.export.torch_layout import seeded_weights

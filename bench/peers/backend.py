@@ -10,12 +10,11 @@ from phonograd.bench.peers.sample import sample_of
 from phonograd.bench.worker import Ids, Job
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine import load_backend
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.backend import BackendOptions, Window
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.device_runtime.text.windows import Window
 
 
 class BackendContestant:

@@ -24,9 +24,10 @@ from torch import nn
 
 from phonograd.bench.environment import version_of
 from phonograd.bench.simulator import BEGAN, ENDED, Simulated, SimulatorJob, Tell
+from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Manifest, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.device_runtime.text.windows import IGNORED, windows
+from phonograd.device_runtime.text.windows import windows
 from phonograd.export.torch_model import LanguageModel
 
 WEIGHT = "num-examples"  # FedAvg's default weighted_by_key

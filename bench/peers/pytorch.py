@@ -18,10 +18,10 @@ from torch import nn
 from phonograd.bench.environment import this_environment, version_of
 from phonograd.bench.peers.sample import sample_of
 from phonograd.bench.worker import Ids, Job, UnavailableError
+from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors
-from phonograd.device_runtime.text.windows import IGNORED
 from phonograd.export.torch_model import LanguageModel, RecurrentState
 
 TINY = 1e-6  # torch.nn.utils.clip_grad_norm_ divides by the norm plus this

@@ -3,9 +3,10 @@
 import numpy as np
 
 from phonograd.bench.worker import Job
+from phonograd.device_runtime.engine.backend import OutputSample
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
 from phonograd.device_runtime.text.counts import load_counts
-from phonograd.device_runtime.text.output_sample import OutputSample, SampleDraw, draw_output_sample
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 SEED = 0  # every contestant draws the same words

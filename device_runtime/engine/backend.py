@@ -4,20 +4,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
+import numpy as np
+import numpy.typing as npt
+
+from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
-from phonograd.device_runtime.text.output_sample import OutputSample
-from phonograd.device_runtime.text.vocabulary import Ids
-from phonograd.device_runtime.text.windows import Window
 
+Ids = npt.NDArray[np.int64]
+# The target of padding: it counts for neither the loss nor anything else.
+IGNORED = -1
 Precision = Literal["fp32", "bf16", "bf16-emulated"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 @dataclass(frozen=True)
+class Window:
+    """One step's tokens and the tokens that follow them, both [T, B] int64; targets past the text's end are IGNORED."""
+
+    tokens: Ids
+    targets: Ids
+
+    @property
+    def predictions(self) -> int:
+        """The number of targets that are not padding."""
+        return int(np.count_nonzero(self.targets != IGNORED))
+
+
+@dataclass(frozen=True, eq=False)
+class OutputSample:
+    """The words of a sampled softmax: candidates int64 [C], rising ids, and float32 [C] to add to their logits."""
+
+    candidates: Ids
+    shifts: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def places(self, ids: Ids) -> Ids:
+        """Where ids of any shape stand among the candidates; -1, a target that is not counted, stays.
+
+        Raises TrainingError for an id that is no candidate.
+        """
+        places = np.searchsorted(self.candidates, ids)
+        found = self.candidates[np.minimum(places, len(self) - 1)]
+        if len(odd := ids[(found != ids) & (ids != IGNORED)]):
+            raise TrainingError(
+                f"output sample: word {odd[0]} expected among its {len(self)} candidates, not found; draw the sample "
+                "from the text that is trained on"
+            )
+        return np.where(ids == IGNORED, IGNORED, places)
+
+
+@dataclass(frozen=True)
 class BackendOptions:
     """How a backend runs. threads: CPU threads; seed: of the dropout masks; sample: the words that the softmax trains
-    on, or None for all words; `logits` scores all words either way. full_batch: see `Backend.finish_full_batch`.
+    on, or None for all words; `logits` scores all words either way.
 
     The others are for backend native only. pin_threads: pin each thread to one CPU. precision: bf16 multiplies in
     bfloat16 and sums in float32 on CPUs that support it, bf16-emulated rounds the same way on any CPU. kernels: the
@@ -30,7 +72,6 @@ class BackendOptions:
     precision: Precision = "fp32"
     kernels: str | None = None
     sample: OutputSample | None = None
-    full_batch: bool = False
 
 
 class Backend(Protocol):
@@ -57,14 +98,6 @@ class Backend(Protocol):
         """Train on one window of vocabulary ids. Returns the loss before the update, as the manifest defines it.
 
         Raises TrainingError for a word that is not in the output sample.
-        """
-        ...
-
-    def finish_full_batch(self, learning_rate: float) -> None:
-        """With the option `full_batch`: take the one step, of the mean gradient of all windows since the start.
-
-        Until now `step` read the weights that training started from, with `learning_rate` divided by the number of
-        windows. The mean gradient is clipped here, once. Raises TrainingError if it is not finite.
         """
         ...
 

@@ -1,12 +1,13 @@
-"""Python's binding to the native engine's C ABI (native/include/phonograd.h)."""
+"""Python's binding to the native library, by its header."""
 
 import ctypes
 import functools
 import json
 import os
 import platform
-from collections.abc import Mapping
-from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from ctypes import c_char_p, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from phonograd.device_runtime.base.errors import (
     WeightsError,
 )
 from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions
+from phonograd.device_runtime.engine.header import functions, new, structs
 from phonograd.device_runtime.native_build import (
     PACKAGED_LIBRARY,
     Progress,
@@ -54,114 +56,41 @@ ERRORS: Mapping[int, type[PhonogradError]] = {
 }
 
 
-class Options(ctypes.Structure):
-    """pg_options."""
-
-    _fields_ = (
-        ("threads", c_int32),
-        ("pin_threads", c_int32),
-        ("fuse", c_int32),
-        ("precision", c_int32),
-        ("seed", c_uint64),
-        ("kernels", c_char_p),
-    )
-
-
-class Suggested(ctypes.Structure):
-    """pg_suggestion."""
-
-    _fields_ = (("word", c_char_p), ("id", c_int64), ("probability", c_double))
-
-
-class UpdateOptions(ctypes.Structure):
-    """pg_update_options."""
-
-    _fields_ = (
-        ("size", c_size_t),
-        ("base_sha256", c_char_p),
-        ("codec", c_char_p),
-        ("round", c_uint64),
-        ("tokens", c_uint64),
-        ("seed", c_uint64),
-        ("steps", c_int64),
-    )
-
-
-class Written(ctypes.Structure):
-    """pg_written."""
-
-    _fields_ = (("size", c_size_t), ("nbytes", c_int64), ("sha256", c_char * 65))
-
-
-def options_of(options: BackendOptions, fuse: bool = True) -> Options:
+def options_of(options: BackendOptions, fuse: bool = True) -> Any:
     """pg_options of a backend's options; `fuse` False runs every node by itself, for tests."""
     kernels = options.kernels or os.environ.get(KERNELS)
-    return Options(
+    return new(
+        "pg_options",
         threads=options.threads,
         pin_threads=options.pin_threads,
-        fuse=fuse,
+        unfused=not fuse,
         precision=PRECISIONS.index(options.precision),
         seed=options.seed,
         kernels=kernels and kernels.encode(),
     )
 
 
+@contextmanager
+def callback(struct: str, field: str, function: Callable[..., object]) -> Iterator[Any]:
+    """A function as a struct's field of that name, to be called by the library until the end of the block.
+
+    What it raises is raised at the end; the library then stops, as for a true result.
+    """
+    raised: list[BaseException] = []
+
+    def call(*arguments: object) -> int:
+        try:
+            return bool(raised) or bool(function(*arguments))
+        except BaseException as error:
+            raised.append(error)
+            return True
+
+    yield dict(structs()[struct]._fields_)[field](call)
+    if raised:
+        raise raised[0]
+
+
 SYSTEMS = ("x86_64 Linux", "aarch64 Linux")
-# name: (result, arguments). A c_int result is a pg_status.
-PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
-    "pg_abi_version": (c_int32, ()),
-    "pg_last_error": (c_char_p, ()),
-    "pg_cpu_info": (c_char_p, ()),
-    "pg_engine_open": (c_int, (c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
-    "pg_engine_open_sampled": (
-        c_int,
-        (c_char_p, c_char_p, POINTER(Options), c_void_p, c_void_p, c_int64, POINTER(c_void_p)),
-    ),
-    "pg_engine_close": (None, (c_void_p,)),
-    "pg_engine_reset": (c_int, (c_void_p,)),
-    "pg_engine_step": (c_int, (c_void_p, c_void_p, c_void_p, c_float, POINTER(c_float))),
-    "pg_engine_full_batch": (c_int, (c_void_p,)),
-    "pg_engine_finish_full_batch": (c_int, (c_void_p, c_float)),
-    "pg_engine_logits": (c_int, (c_void_p, c_void_p, c_int64, c_int64, c_void_p)),
-    "pg_engine_parameters": (c_int32, (c_void_p,)),
-    "pg_engine_parameter": (
-        c_int,
-        (c_void_p, c_int32, POINTER(c_char_p), POINTER(c_int64), POINTER(POINTER(c_float))),
-    ),
-    "pg_engine_write_update": (c_int, (c_void_p, POINTER(UpdateOptions), c_char_p, POINTER(Written))),
-    "pg_engine_plan": (c_int, (c_void_p, POINTER(c_char_p))),
-    "pg_engine_phases": (c_int, (c_void_p, POINTER(c_char_p))),
-    "pg_state_open": (
-        c_int,
-        (c_void_p, c_char_p, c_void_p, c_int64, c_double, c_int32, POINTER(c_void_p)),
-    ),
-    "pg_state_open_sampled": (
-        c_int,
-        (c_void_p, c_char_p, c_void_p, c_int64, c_double, c_int32, c_int64, c_uint64, POINTER(c_void_p)),
-    ),
-    "pg_state_close": (None, (c_void_p,)),
-    "pg_state_resume": (c_int, (c_void_p, c_void_p, c_void_p, c_int64, POINTER(c_int64))),
-    "pg_state_save": (c_int, (c_void_p, c_void_p, c_void_p, c_int64)),
-    "pg_state_discard": (c_int, (c_void_p,)),
-    "pg_predictor_open": (c_int, (c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
-    "pg_predictor_close": (None, (c_void_p,)),
-    "pg_predictor_reset": (c_int, (c_void_p,)),
-    "pg_predictor_feed": (c_int, (c_void_p, c_char_p)),
-    "pg_predictor_suggest": (c_int, (c_void_p, c_char_p, c_int32, POINTER(Suggested), POINTER(c_int32))),
-    "pg_predictor_scores": (c_int, (c_void_p, c_void_p)),
-    "pg_predictor_state": (c_int, (c_void_p, POINTER(c_void_p), POINTER(c_size_t))),
-    "pg_predictor_restore": (c_int, (c_void_p, c_char_p, c_size_t)),
-    "pg_quantize": (c_int, (c_char_p, c_char_p, c_char_p)),
-    "pg_graph_open": (c_int, (c_char_p, c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
-    "pg_graph_close": (None, (c_void_p,)),
-    "pg_graph_set": (c_int, (c_void_p, c_char_p, c_void_p, c_size_t)),
-    "pg_graph_run": (c_int, (c_void_p, c_float)),
-    "pg_graph_get": (
-        c_int,
-        (c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_int64), POINTER(c_int32)),
-    ),
-    "pg_rotate": (c_int, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int32, c_int32)),
-}
 
 
 class NativeLibrary:
@@ -172,23 +101,24 @@ class NativeLibrary:
 
     def __init__(self, path: Path):
         try:
-            self._functions = ctypes.CDLL(str(path))
-            for name, (result, arguments) in PROTOTYPES.items():
-                function = getattr(self._functions, name)
-                function.restype, function.argtypes = result, arguments
+            self._library = ctypes.CDLL(str(path))
+            found = self.function("pg_abi_version")()
         except (OSError, AttributeError) as error:
             raise BuildError(f"{path}: cannot be loaded ({error}); install phonograd again") from error
-        found = self._functions.pg_abi_version()
         if found != ABI_VERSION:
             raise BuildError(f"{path}: ABI version {ABI_VERSION} expected, found {found}; install phonograd again")
 
     def function(self, name: str) -> Any:
-        """A function of PROTOTYPES. Use `call` for functions that can fail."""
-        return getattr(self._functions, name)
+        """A function of the header. Use `call` for functions that can fail."""
+        function = getattr(self._library, name)  # the same object each time
+        if function.argtypes is None:
+            function.restype, function.argtypes = functions()[name]
+        return function
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call a function that returns a pg_status. Raises the error with that exit code."""
-        status = self.function(name)(*arguments)
+        """Call a function that returns a pg_status; structs go by their address. Raises the error of that exit code."""
+        given = [ctypes.byref(one) if isinstance(one, ctypes.Structure) else one for one in arguments]
+        status = self.function(name)(*given)
         if status:
             raise self._error(status)
 

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.c_abi import NativeLibrary, UpdateOptions, Written, load_library, options_of
+from phonograd.device_runtime.engine.backend import BackendOptions, Ids, Window
+from phonograd.device_runtime.engine.c_abi import NativeLibrary, load_library, options_of
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.device_runtime.formats.tensor_file import Array, Floats, WrittenFile
-from phonograd.device_runtime.text.vocabulary import Ids
-from phonograd.device_runtime.text.windows import Window
+from phonograd.device_runtime.formats.tensor_file import Array, Floats
 
 
 class NativeBackend:
@@ -32,22 +30,13 @@ class NativeBackend:
         self._model = artifacts.manifest.model
         self._window = (artifacts.manifest.training.bptt, artifacts.manifest.training.minibatch)
         self._handle = c_void_p()
-        start = (os.fsencode(artifacts.folder), weights and os.fsencode(weights), options_of(options, fuse))
-        out = ctypes.byref(self._handle)
-        if options.sample is None:
-            self._library.call("pg_engine_open", *start, out)
-        else:
+        chosen = options_of(options, fuse)
+        if options.sample is not None:
             ids, shifts = _dense(options.sample.candidates), np.ascontiguousarray(options.sample.shifts, np.float32)
-            addresses = (ids.ctypes.data, shifts.ctypes.data)
-            self._library.call("pg_engine_open_sampled", *start, *addresses, len(ids), out)
+            chosen.candidates, chosen.shifts, chosen.C = ids.ctypes.data, shifts.ctypes.data, len(ids)
+        paths = os.fsencode(artifacts.folder), weights and os.fsencode(weights)
+        self._library.call("pg_engine_open", *paths, chosen, ctypes.byref(self._handle))
         self._free = weakref.finalize(self, self._library.function("pg_engine_close"), self._handle.value)
-        if options.full_batch:
-            self._library.call("pg_engine_full_batch", self._handle)
-
-    @property
-    def engine(self) -> NativeLibrary:
-        """The library that this engine belongs to."""
-        return self._library
 
     @property
     def handle(self) -> c_void_p:
@@ -75,10 +64,6 @@ class NativeBackend:
         )
         return loss.value
 
-    def finish_full_batch(self, learning_rate: float) -> None:
-        """See Backend.finish_full_batch."""
-        self._library.call("pg_engine_finish_full_batch", self._handle, learning_rate)
-
     def logits(self, tokens: Ids) -> Floats:
         """See Backend.logits."""
         ids = _dense(tokens)
@@ -100,22 +85,6 @@ class NativeBackend:
             tensor = (name.value or b"").decode()
             copies[tensor] = values.copy().reshape(shapes[tensor])
         return copies
-
-    def write_update(
-        self, path: Path, *, base_sha256: str, round: int, tokens: int, codec: str, seed: int, one_step: bool
-    ) -> WrittenFile:
-        """Write the update of the weights atomically: the bytes of `update.write_update`, without a copy of the model.
-
-        base_sha256: of the weights that the engine started from; the others as in UpdateInfo. Raises
-        TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, UpdateError for an
-        unknown codec or a number of more than 18 digits, StorageError.
-        """
-        said = base_sha256.encode(), codec.encode(), round, tokens, seed, one_step
-        options, written = UpdateOptions(ctypes.sizeof(UpdateOptions), *said), Written(ctypes.sizeof(Written))
-        self._library.call(
-            "pg_engine_write_update", self._handle, ctypes.byref(options), os.fsencode(path), ctypes.byref(written)
-        )
-        return WrittenFile(written.nbytes, written.sha256.decode())
 
     def plan(self) -> str:
         """The steps of the plan in order and the memory layout, for people to read."""

@@ -1,13 +1,12 @@
 """Backend `ort`: ONNX Runtime's training API executes the artifacts."""
 
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import MissingExtraError, TrainingError, UsageError
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.base.errors import MissingExtraError, UsageError
+from phonograd.device_runtime.engine.backend import BackendOptions, Ids, Window
 from phonograd.device_runtime.formats.manifest import (
     CHECKPOINT,
     EVAL_MODEL,
@@ -18,8 +17,6 @@ from phonograd.device_runtime.formats.manifest import (
     Artifacts,
 )
 from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFile, check_finite, check_specs
-from phonograd.device_runtime.text.vocabulary import Ids
-from phonograd.device_runtime.text.windows import Window
 
 try:
     import onnxruntime
@@ -28,7 +25,6 @@ except ImportError as error:
     raise MissingExtraError.of_export("backend ort needs onnxruntime-training-cpu", error) from error
 
 LOG_ERRORS_ONLY = 3
-CLIP_EPSILON = 1e-6  # the optimizer's
 
 
 class OrtBackend:
@@ -40,8 +36,6 @@ class OrtBackend:
         onnxruntime.set_seed(options.seed)
         self._manifest = artifacts.manifest
         self._sample = options.sample
-        self._full_batch = options.full_batch
-        self._windows = 0  # whose gradients are summed
         training_model = TRAINING_MODEL if self._sample is None else TRAINING_MODEL_SAMPLED
         self._checkpoint = api.CheckpointState.load_checkpoint(str(artifacts.path(CHECKPOINT)))
         session = onnxruntime.SessionOptions()
@@ -86,26 +80,10 @@ class OrtBackend:
         self._module.train()
         loss, *states = self._module(*self._inputs(window), *self._states)
         self._states = tuple(states)
-        if self._full_batch:
-            self._windows += 1
-            return float(loss)
         self._optimizer.set_learning_rate(learning_rate)
         self._optimizer.step()
         self._module.lazy_reset_grad()
         return float(loss)
-
-    def finish_full_batch(self, learning_rate: float) -> None:
-        """See Backend.finish_full_batch. The sum's parts are the parameters' gradients, which no step has reset."""
-        names = [spec.name for spec in self._manifest.model.tensor_specs()]
-        mean = {name: np.array(self._parameters[name].grad, np.float64) / self._windows for name in names}
-        norm = math.sqrt(sum(float(np.vdot(gradient, gradient)) for gradient in mean.values()))
-        if not math.isfinite(norm):
-            raise TrainingError(f"the gradient's norm is not finite; lower the learning rate ({learning_rate})")
-        limit = self._manifest.training.clip_norm
-        scale = 1.0 if limit is None else min(1.0, limit / (norm + CLIP_EPSILON))
-        for name, gradient in mean.items():
-            start = np.array(self._parameters[name].data)
-            self._parameters[name].data = (start - learning_rate * scale * gradient).astype(np.float32)
 
     def _inputs(self, window: Window) -> tuple[Array, ...]:
         if self._sample is None:

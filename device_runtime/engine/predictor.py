@@ -4,17 +4,28 @@ import ctypes
 import os
 import weakref
 from ctypes import c_int32, c_size_t, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.c_abi import Suggested, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import load_library, options_of
+from phonograd.device_runtime.engine.header import structs
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.device_runtime.formats.tensor_file import Floats
-from phonograd.device_runtime.text.kss import SUGGESTIONS
-from phonograd.device_runtime.text.suggestions import Suggestion
+from phonograd.device_runtime.formats.tensor_file import Floats, TensorFile, WrittenFile
+
+SUGGESTIONS = 3  # that a keyboard shows
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A word that may come next, and its probability among all words."""
+
+    word: str
+    probability: float
 
 
 class Predictor:
@@ -57,7 +68,7 @@ class Predictor:
         TrainingError if the model's scores are not finite, WeightsError if the weights were changed meanwhile.
         """
         capacity = min(count, self._vocabulary)
-        found, written = (Suggested * max(1, capacity))(), c_int32()
+        found, written = (structs()["pg_suggestion"] * max(1, capacity))(), c_int32()
         self._library.call(
             "pg_predictor_suggest", self._handle, _encoded(prefix), capacity, found, ctypes.byref(written)
         )
@@ -78,6 +89,22 @@ class Predictor:
     def restore(self, state: bytes) -> None:
         """Continue from a state of a predictor of the same model. Raises StateError if it is none."""
         self._library.call("pg_predictor_restore", self._handle, state, len(state))
+
+
+def write_prediction_weights(weights: Path, out: Path) -> WrittenFile:
+    """Write the prediction weights of a model's tensor file, atomically. FORMAT.md, "Prediction weights".
+
+    Raises WeightsError for weights that are not finite or change meanwhile, UsageError for an output that is the input,
+    StorageError.
+    """
+    load_library().call("pg_quantize", None, os.fsencode(weights), os.fsencode(out))
+    return WrittenFile(out.stat().st_size, sha256_of_file(out))
+
+
+def is_prediction_file(path: Path) -> bool:
+    """Whether a tensor file says that it holds prediction weights. Raises WeightsError if it is no tensor file."""
+    with TensorFile(path) as file:
+        return file.metadata.get("format") == "phonograd-prediction"
 
 
 def _encoded(text: str) -> bytes:

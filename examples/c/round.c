@@ -36,7 +36,7 @@ static int failed(pg_status status) {
 
 /* The three most probable first words of a message. */
 static int suggest(const char* folder, const char* weights) {
-  const pg_options options = {.threads = 1, .fuse = 1};
+  const pg_options options = {.size = sizeof options, .threads = 1};
   pg_predictor* predictor = NULL;
   pg_suggestion words[3];
   int32_t count = 0;

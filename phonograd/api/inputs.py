@@ -50,10 +50,17 @@ def require_output(output: StrPath | None, *inputs: object, others: Iterable[Pat
         require_apart(Path(output), paths, others, folder)
 
 
-def messages_of(text: Text) -> list[bytes]:
+def text_of(text: Text) -> Path | bytes:
+    """A text as a file, or as bytes with a message a line. Raises TextError for one of no messages."""
+    return Path(text) if isinstance(text, str | os.PathLike) else b"\n".join(messages_of(text))
+
+
+def messages_of(text: Text | bytes) -> list[bytes]:
     """The messages of a text. Raises TextError for one that can't be read or holds none."""
     if isinstance(text, str | os.PathLike):
         return read_messages(Path(text))
+    if isinstance(text, bytes):
+        return split_messages(text)
     given = (message.encode() if isinstance(message, str) else message for message in text)
     messages = [message for lines in given for message in split_messages(lines)]
     if not messages:
@@ -61,10 +68,8 @@ def messages_of(text: Text) -> list[bytes]:
     return messages
 
 
-def chosen_seed(
-    seed: int | None, phone: str | None, base_sha256: Callable[[], str], round_number: int, saved: int | None = None
-) -> int:
-    """The seed that was given, else that of the phone's name, else `saved`, a training state's, else a random one.
+def chosen_seed(seed: int | None, phone: str | None, base_sha256: Callable[[], str], round_number: int) -> int:
+    """The seed that was given, else that of the phone's name, else a random one.
 
     Raises UsageError where both are given, or for a name that no phone can have.
     """
@@ -74,6 +79,4 @@ def chosen_seed(
         raise UsageError(f"phone name: expected {PHONE_NAME_RULE}, found {phone[:80]!r}")
     if seed is not None:
         return seed
-    if phone is not None:
-        return seed_of(base_sha256(), round_number, phone)
-    return random_seed() if saved is None else saved
+    return random_seed() if phone is None else seed_of(base_sha256(), round_number, phone)

@@ -1,23 +1,17 @@
-"""A language model that runs: what it makes of a text, and what it suggests next."""
+"""A language model that runs: what it makes of a text."""
 
 import contextlib
-import math
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from phonograd.api.base_weights import base_weights
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of, vocabulary_of
-from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
-from phonograd.device_runtime.text.kss import PrefixIndex
-from phonograd.device_runtime.text.suggestions import Suggestion, score_next, suggest
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 # As `load_backend`; a caller may put its own before it, to show that the engine is being compiled.
@@ -58,10 +52,6 @@ class Model:
         """The model's words. Raises VocabularyError."""
         return vocabulary_of(self.artifacts)
 
-    @cached_property
-    def _index(self) -> PrefixIndex:
-        return PrefixIndex.of(self.vocabulary)
-
     def evaluate(
         self, text: Text, *, kss: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> Evaluation:
@@ -78,22 +68,6 @@ class Model:
         self._weights.require_unchanged()
         return result
 
-    def predict(self, context: str, prefix: str = "") -> list[Suggestion]:
-        """The three most probable next words that begin with `prefix`, best first; fewer if there are fewer.
-
-        context: what was written before, messages a line each; the last line is the one being written. All of it is
-        read in each call; `open_predictor` is for keyboards. Raises TrainingError if the model's scores are not finite.
-        """
-        scores = score_next(self._backend, self.vocabulary, context.encode(), self.artifacts.manifest.training.bptt)
-        highest = float(scores.max())
-        total = highest + math.log(float(np.exp(scores.astype(np.float64) - highest).sum()))
-        if not math.isfinite(total):
-            raise TrainingError("predict: the model's scores are not finite; its weights hold NaN or are far too large")
-        return [
-            Suggestion(self.vocabulary.words[word].decode("utf-8", "replace"), math.exp(float(scores[word]) - total))
-            for word in suggest(self._index, scores, prefix.encode())
-        ]
-
 
 def open_model(
     artifacts: Artifacts | StrPath,
@@ -103,7 +77,7 @@ def open_model(
     options: BackendOptions | None = None,
     load: LoadBackend = load_backend,
 ) -> Model:
-    """Load a model to evaluate it or to predict with it; use it as a context, or `close` it.
+    """Load a model to evaluate it; use it as a context, or `close` it.
 
     weights: a tensor file, of a later round or a torch state dict; None: the folder's own. backend: native or ort. The
     first use in a source checkout compiles the engine. Raises ArtifactsError, WeightsError, and what

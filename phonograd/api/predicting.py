@@ -5,13 +5,15 @@ from pathlib import Path
 
 from phonograd.api.base_weights import base_weights
 from phonograd.api.inputs import StrPath, artifacts_of, path_of
-from phonograd.api.model import open_model
-from phonograd.device_runtime.engine import DEFAULT_BACKEND, BackendOptions
-from phonograd.device_runtime.engine.predictor import Predictor
+from phonograd.device_runtime.engine import BackendOptions
+from phonograd.device_runtime.engine.predictor import (
+    Predictor,
+    Suggestion,
+    is_prediction_file,
+    write_prediction_weights,
+)
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.device_runtime.formats.prediction_weights import is_prediction_file, write_prediction_weights
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
-from phonograd.device_runtime.text.suggestions import Suggestion
 from phonograd.export.state_dict import is_torch_file
 
 
@@ -37,20 +39,14 @@ def predict(
     prefix: str = "",
     *,
     weights: StrPath | None = None,
-    backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
 ) -> list[Suggestion]:
     """What a keyboard would suggest: the three most probable next words that begin with `prefix`, best first.
 
     context: what was written before, messages a line each; the last line is the one being written. It opens the model
-    each time; for many predictions, keep one `open_predictor`, which reads no word twice. Backends other than native,
-    and precisions other than fp32, go through `open_model`. Raises what these raise.
+    each time; for many predictions, keep one `open_predictor`, which reads no word twice. Raises what that raises.
     """
-    chosen = options or BackendOptions()
-    if backend != "native" or chosen.precision != "fp32":
-        with open_model(artifacts, weights=weights, backend=backend, options=chosen) as model:
-            return model.predict(context, prefix)
-    with open_predictor(artifacts, weights=weights, options=chosen) as predictor:
+    with open_predictor(artifacts, weights=weights, options=options) as predictor:
         predictor.feed(context)
         return predictor.suggest(prefix)
 
@@ -61,11 +57,8 @@ def quantize(artifacts: Artifacts | StrPath, out: StrPath, *, weights: StrPath |
     weights: as for `evaluate`; None: the folder's own. `phonograd-phone quantize` writes the same bytes on a phone.
     Raises ArtifactsError, WeightsError, StorageError.
     """
-    folder = artifacts_of(artifacts)
-    with base_weights(folder, path_of(weights)) as file:
-        tensors = {spec.name: file.read(spec.name) for spec in folder.manifest.model.tensor_specs()}
-        file.require_unchanged()
-        return write_prediction_weights(Path(out), tensors, file.sha256())
+    with base_weights(artifacts_of(artifacts), path_of(weights)) as file:
+        return write_prediction_weights(file.path, Path(out))
 
 
 def _is_prediction_file(path: Path) -> bool:

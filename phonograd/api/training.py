@@ -2,13 +2,8 @@
 
 import contextlib
 import dataclasses
-import math
-import os
-import statistics
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from phonograd.api.base_weights import base_weights
@@ -21,56 +16,25 @@ from phonograd.api.inputs import (
     messages_of,
     path_of,
     require_output,
+    text_of,
     vocabulary_of,
 )
-from phonograd.api.model import LoadBackend
-from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import require_writable
-from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
+from phonograd.device_runtime.engine import DEFAULT_BACKEND, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
-from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
+from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, save_tensors
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample, random_sample_seed
-from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TrainingText, mix, require_known
-from phonograd.device_runtime.training import trainer
-from phonograd.device_runtime.training.state import SAVE_EVERY, TrainingState, saved_seed
-from phonograd.device_runtime.training.trainer import EpochReport
+from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares, mix, require_known
+from phonograd.device_runtime.training.plain_loop import train_plainly
+from phonograd.device_runtime.training.round import ResumableState, Round, RoundSettings, Trained
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
-from phonograd.device_runtime.update.trained_update import finite_weights, write_trained_update
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 # A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
 Listening = Callable[[], AbstractContextManager[Callable[[], int]]]
 
-
-@dataclass(frozen=True)
-class ResumableState:
-    """Where an epoch keeps its state, so that a run that was killed goes on to the same bits (backend native).
-
-    save_every: steps from one save to the next; restart: discard what the folder holds.
-    """
-
-    folder: StrPath
-    save_every: int = SAVE_EVERY
-    restart: bool = False
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What one training left.
-
-    seed: of all that was random; report: losses, seconds, tokens, memory; weights, update: size and hash of the files
-    that were asked for.
-    """
-
-    seed: int
-    report: EpochReport
-    weights: WrittenFile | None = None
-    update: WrittenFile | None = None
-
-    @property
-    def seconds_per_step(self) -> float:
-        """The median over all steps."""
-        return statistics.median(self.report.step_seconds)
+__all__ = ["Listening", "ResumableState", "Trained", "train"]
 
 
 def train(
@@ -98,8 +62,7 @@ def train(
     duty: float = 1.0,
     stop: Listening | None = None,
     progress: Callable[[int, int, float], None] | None = None,
-    on_text: Callable[[TrainingText], None] | None = None,
-    load: LoadBackend = load_backend,
+    on_text: Callable[[TextShares], None] | None = None,
 ) -> Trained:
     """Train on a user's text as a phone does, and write the trained weights and the update for the server.
 
@@ -127,116 +90,94 @@ def train(
     """
     if user_share is not None and rehearsal is None:
         raise UsageError("user_share needs rehearsal, the general text to mix in")
-    if steps not in (None, 1):
-        raise UsageError(f"`steps` {steps}: expected 1, a single step with the gradient of the whole text")
     if options is not None and options.sample is not None:
         raise UsageError("options: no sample expected, train draws it; give output_sample")
-    if not 0 < max_unknown <= 1:
-        raise UsageError(f"`max_unknown` {max_unknown}: expected a number above 0 and at most 1")
-    outputs = _Outputs(path_of(out), path_of(update))
+    if sample_seed is not None and output_sample is None:
+        raise UsageError("sample_seed needs output_sample, the number of words to draw")
+    outputs = [path for path in (path_of(out), path_of(update)) if path is not None]
     inputs = (artifacts, user, rehearsal, weights)
-    outputs.require_places(*inputs)
+    for number, path in enumerate(outputs):
+        require_output(path, *inputs, others=outputs[:number])
+        require_writable(path)
     if state is not None:
-        require_output(state.folder, *inputs, others=outputs.paths, folder=True)
+        require_output(state.folder, *inputs, others=outputs, folder=True)
     folder = artifacts_of(artifacts)
-    draw = _sample_draw(output_sample, sample_seed, state)
-    rate = folder.manifest.training.learning_rate if learning_rate is None else learning_rate
-    if not 0 < rate < math.inf:
-        raise UsageError(f"`learning_rate` {rate}: expected a finite number above 0")
-    with contextlib.ExitStack() as kept:
-        base = kept.enter_context(base_weights(folder, path_of(weights)))
-        base_sha256 = base.sha256() if update is not None or phone is not None else ""
-        saved = None if state is None or state.restart else saved_seed(Path(state.folder))
-        seed = chosen_seed(seed, phone, lambda: base_sha256, round_number, saved)
-        text = _training_text(folder, user, rehearsal, user_share, seed)
-        if update is not None:
-            require_known(text, str(user) if isinstance(user, str | os.PathLike) else "user text", max_unknown)
-        if on_text is not None:
-            on_text(text)
-        sample = None if draw is None else draw_output_sample(text.stream, counts_of(folder), draw)
-        chosen = dataclasses.replace(options or BackendOptions(), seed=seed, sample=sample, full_batch=steps == 1)
-        engine = load(backend, folder, None if weights is None else base.path, chosen)
-        kept.callback(engine.close)
-        base.require_at_path()
-        resumable = None
-        asked = None if stop is None else kept.enter_context(stop())
-        if state is not None:
-            resumable = kept.enter_context(
-                TrainingState(engine, Path(state.folder), text.stream, rate, state.restart, draw)
-            )
-        save_every = SAVE_EVERY if state is None else state.save_every
-        candidates = None if sample is None else len(sample)
-        report = trainer.train_epoch(
-            engine,
-            folder.manifest,
-            text,
-            rate,
-            progress,
-            resumable,
-            save_every,
-            asked,
-            epochs,
-            candidates,
-            duty,
-            steps == 1,
+    with contextlib.ExitStack() as stack:
+        base = stack.enter_context(base_weights(folder, path_of(weights)))
+        settings = RoundSettings(
+            folder.folder,
+            text_of(user),
+            None if rehearsal is None else text_of(rehearsal),
+            TrainingConfig().user_share if user_share is None else user_share,
+            weights=None if weights is None else base.path,
+            epochs=epochs,
+            steps=steps,
+            learning_rate=learning_rate,
+            output_sample=output_sample,
+            sample_seed=sample_seed,
+            duty=duty,
+            round=round_number,
+            phone=phone,
+            seed=seed,
+            out=path_of(out),
+            update=path_of(update),
+            codec=codec,
+            max_unknown=max_unknown,
+            state=state,
+            options=options or BackendOptions(),
         )
-        info = UpdateInfo(base_sha256, round_number, report.tokens, codec, seed, steps)
-        trained = Trained(seed, report, *outputs.write(base, engine, info))
-        if resumable is not None:
-            resumable.discard()  # last: a kill before this is a resume that ends in the same files
-    return trained
+        if backend != DEFAULT_BACKEND:
+            return _train_elsewhere(backend, folder, base, settings, progress, on_text)
+        opened = stack.enter_context(Round(settings))
+        base.require_at_path()
+        if on_text is not None:
+            on_text(opened.text)
+        trained = opened.train(progress, None if stop is None else stack.enter_context(stop()))
+        opened.discard_state()  # last: a kill before this is a resume that ends in the same files
+        return trained
 
 
-def _sample_draw(drawn: int | None, seed: int | None, state: ResumableState | None) -> SampleDraw | None:
-    """Raises UsageError for numbers that can't be."""
-    if drawn is None:
-        if seed is not None:
-            raise UsageError("sample_seed needs output_sample, the number of words to draw")
-        return None
-    if drawn < 1 or not 0 <= (seed or 0) < 1 << 64:
-        raise UsageError(f"output_sample from 1 and sample_seed of 64 bits expected, found {drawn} and {seed}")
-    if seed is None and state is not None and not state.restart:
-        seed = saved_seed(Path(state.folder), "sample_seed")
-    return SampleDraw(drawn, random_sample_seed() if seed is None else seed)
-
-
-def _training_text(
-    folder: Artifacts, user: Text, rehearsal: Text | None, user_share: float | None, seed: int
-) -> TrainingText:
-    share = 1.0 if rehearsal is None else TrainingConfig().user_share if user_share is None else user_share
-    vocabulary = vocabulary_of(folder)
-    return mix(messages_of(user), [] if rehearsal is None else messages_of(rehearsal), share, vocabulary, seed)
-
-
-@dataclass(frozen=True)
-class _Outputs:
-    """The files that a training leaves."""
-
-    weights: Path | None
-    update: Path | None
-
-    @property
-    def paths(self) -> list[Path]:
-        return [path for path in (self.weights, self.update) if path is not None]
-
-    def require_places(self, *inputs: object) -> None:
-        """Raise StorageError if one can't be made, UsageError if it is an input or the other, before the work."""
-        for number, path in enumerate(self.paths):
-            require_output(path, *inputs, others=self.paths[:number])
-            require_writable(path)
-
-    def write(self, base: TensorFile, engine: Backend, info: UpdateInfo) -> tuple[WrittenFile | None, ...]:
-        """Write the weights and the update, as far as they were asked for. `base` is what training started from.
-
-        Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, StorageError.
-        """
-        weights = update = None
-        if self.weights is not None:
-            trained = finite_weights(engine)
-            base.require_unchanged()
-            weights = save_tensors(self.weights, trained)
-            if self.update is not None:
-                update = write_update(self.update, base, trained, info)
-        elif self.update is not None:
-            update = write_trained_update(self.update, base, engine, info)
-        return weights, update
+def _train_elsewhere(
+    backend: str,
+    folder: Artifacts,
+    base: TensorFile,
+    settings: RoundSettings,
+    progress: Callable[[int, int, float], None] | None,
+    on_text: Callable[[TextShares], None] | None,
+) -> Trained:
+    """The same in a backend that is not the native engine, as far as that can do it."""
+    for name in ("state", "steps", "duty"):
+        if (value := getattr(settings, name)) not in (None, 1.0) or (name == "steps" and value):
+            raise UsageError(f"backend {backend}: no `{name}` expected, found {value}; use backend native")
+    seed = chosen_seed(settings.seed, settings.phone, base.sha256, settings.round)
+    user, general = messages_of(settings.user or b""), messages_of(settings.rehearsal or b"")
+    share = settings.user_share if general else 1.0
+    text = mix(user, general, share, vocabulary_of(folder), seed)
+    if settings.update is not None:
+        require_known(text, "user text", settings.max_unknown)
+    if on_text is not None:
+        on_text(text)
+    sample = None
+    if settings.output_sample is not None:
+        draw = SampleDraw(settings.output_sample, settings.sample_seed or random_sample_seed())
+        sample = draw_output_sample(text.stream, counts_of(folder), draw)
+    chosen = dataclasses.replace(settings.options, seed=seed, sample=sample)
+    rate = settings.learning_rate or folder.manifest.training.learning_rate
+    words = None if sample is None else len(sample)
+    with contextlib.closing(load_backend(backend, folder, settings.weights, chosen)) as engine:
+        base.require_at_path()
+        report = train_plainly(engine, folder.manifest, text, rate, settings.epochs, words, progress)
+        weights = engine.weights()
+    try:
+        for name, values in weights.items():
+            check_finite("trained weights", name, values)
+    except WeightsError as error:
+        raise TrainingError(f"{error}; lower the learning rate or export with a smaller `clip_norm`") from error
+    base.require_unchanged()
+    info = UpdateInfo(base.sha256(), settings.round, report.tokens, settings.codec, seed)
+    return Trained(
+        seed,
+        report,
+        None if settings.out is None else save_tensors(settings.out, weights),
+        None if settings.update is None else write_update(settings.update, base, weights, info),
+    )

@@ -151,7 +151,7 @@ def export(
         evaluated.update(pytorch=dataclasses.asdict(ours), exported=dataclasses.asdict(exported))
 
     if check is not None:
-        warn_of_unknown(console, check, unknown_share([load_vocabulary(vocab).encode(read_messages(check))]))
+        warn_of_unknown(console, check, unknown_share(load_vocabulary(vocab).encode(read_messages(check))))
         with contextlib.suppress(UnsupportedError):  # ONNX Runtime takes its place
             build_on_first_use(console)
     written = export_artifacts(

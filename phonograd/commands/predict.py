@@ -10,8 +10,8 @@ from phonograd.commands.options import COUNT
 from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.predictor import SUGGESTIONS
 from phonograd.device_runtime.formats.manifest import open_artifacts
-from phonograd.device_runtime.text.kss import SUGGESTIONS
 
 
 @click.command()

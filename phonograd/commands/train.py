@@ -20,11 +20,11 @@ from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND, Backend
 from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions, Precision
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN
-from phonograd.device_runtime.training.state import SAVE_EVERY
+from phonograd.device_runtime.training.round import SAVE_EVERY
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 if TYPE_CHECKING:
-    from phonograd.device_runtime.text.rehearsal import TrainingText
+    from phonograd.device_runtime.text.rehearsal import TextShares
 
 # Figures of an Evaluation that --server reports, and what the server calls them.
 QUALITY = {
@@ -175,6 +175,8 @@ def train(  # click passes options by name
     if joined is not None:
         weights, round_number = joined.weights, joined.opened.round
     sent = joined.update_path() if joined is not None and update_path is None else update_path
+    if backend == DEFAULT_BACKEND:
+        build_on_first_use(console)
     with console.progress("training") as show:
         trained = train_on(
             folder,
@@ -201,7 +203,6 @@ def train(  # click passes options by name
             stop=None if state is None else stop_signals,
             progress=lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
             on_text=lambda text: _warn_of(console, text, user, rehearsal),
-            load=partial(_start, console),
         )
     report = trained.report
     document: dict[str, Any] = {
@@ -246,7 +247,7 @@ def _check_combination(
         raise click.UsageError("--server says which --weights and --round; leave them out")
 
 
-def _warn_of(console: Console, text: "TrainingText", user: Path, rehearsal: Path | None) -> None:
+def _warn_of(console: Console, text: "TextShares", user: Path, rehearsal: Path | None) -> None:
     warn_of_unknown(console, user, text.user_unknown_share)
     warn_of_unknown(console, rehearsal, text.general_unknown_share)
     if text.user_invalid_share > 0:

@@ -1,22 +1,21 @@
 """One virtual phone: what `phonograd train` does, for a worker process that trains many in turn."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine import Backend, BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import OutputSample
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
-from phonograd.device_runtime.text.output_sample import OutputSample, SampleDraw, draw_output_sample
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.rehearsal import TrainingText, mix
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.device_runtime.training.trainer import train_epoch
+from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.device_runtime.update.seeds import seed_of
-from phonograd.device_runtime.update.trained_update import write_trained_update
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages
@@ -74,6 +73,7 @@ class VirtualPhone:
     def __init__(self, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings):
         self._artifacts = artifacts
         self._rehearsal = rehearsal
+        self._rehearsal_bytes = b"\n".join(rehearsal)
         self._settings = settings
         self._evaluator: tuple[Path, Backend] | None = None  # kept open from text to text
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
@@ -86,29 +86,34 @@ class VirtualPhone:
 
         Raises TextError, WeightsError, StorageError.
         """
-        settings, artifacts = self._settings, self._artifacts
+        settings = self._settings
         self.close()
-        prepared = self.prepare(job)
-        sample = prepared.sample
-        one_step = settings.steps == 1
-        options = BackendOptions(1, prepared.seed, precision=settings.precision, sample=sample, full_batch=one_step)
-        candidates = None if sample is None else len(sample)
-        with contextlib.closing(load_backend("native", artifacts, job.base, options)) as engine:
-            try:
-                report = train_epoch(
-                    engine,
-                    artifacts.manifest,
-                    prepared.text,
-                    settings.learning_rate,
-                    epochs=settings.epochs,
-                    candidates=candidates,
-                    full_batch=one_step,
-                )
-                with TensorFile(job.base) as base:
-                    written = write_trained_update(job.update, base, engine, self._info(prepared))
-            except TrainingError as error:
-                return PhoneResult(job.user, diverged=str(error))
-        return _result(prepared, written, report.losses, report.seconds)
+        round_settings = RoundSettings(
+            self._artifacts.folder,
+            b"\n".join(job.messages),
+            self._rehearsal_bytes or None,
+            settings.user_share,
+            weights=job.base,
+            weights_sha256=job.base_sha256,
+            epochs=settings.epochs,
+            steps=settings.steps,
+            learning_rate=settings.learning_rate,
+            output_sample=settings.output_sample,
+            sample_seed=None if settings.output_sample is None else job.sample_seed,
+            round=job.number,
+            seed=seed_of(job.base_sha256, job.number, job.user),
+            update=job.update,
+            codec=settings.codec,
+            max_unknown=1.0,
+            options=BackendOptions(threads=1, precision=settings.precision),
+        )
+        try:
+            with Round(round_settings) as round_:
+                trained = round_.train()
+        except TrainingError as error:
+            return PhoneResult(job.user, diverged=str(error))
+        assert trained.update is not None
+        return _result(job.user, trained.report.tokens, trained.update, trained.report.losses, trained.report.seconds)
 
     def prepare(self, job: PhoneJob) -> PreparedPhone:
         """Draw what the phone trains on. Raises TextError."""
@@ -131,7 +136,7 @@ class VirtualPhone:
         job = prepared.job
         with TensorFile(job.base) as base:
             written = write_update(job.update, base, trained, self._info(prepared))
-        return _result(prepared, written, losses, seconds)
+        return _result(job.user, len(prepared.text.stream), written, losses, seconds)
 
     def _info(self, prepared: PreparedPhone) -> UpdateInfo:
         job, tokens = prepared.job, len(prepared.text.stream)
@@ -155,6 +160,5 @@ class VirtualPhone:
             self._evaluator = None
 
 
-def _result(prepared: PreparedPhone, written: WrittenFile, losses: Sequence[float], seconds: float) -> PhoneResult:
-    tokens = len(prepared.text.stream)
-    return PhoneResult(prepared.job.user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)
+def _result(user: str, tokens: int, written: WrittenFile, losses: Sequence[float], seconds: float) -> PhoneResult:
+    return PhoneResult(user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)

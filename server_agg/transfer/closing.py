@@ -13,13 +13,13 @@ from phonograd.device_runtime.base.errors import StoppedError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.base.random_words import stream_of
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.backend import BackendOptions, Window
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import TRAINING_MODEL_DISTILL, VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
-from phonograd.device_runtime.text.windows import Window, windows
+from phonograd.device_runtime.text.windows import windows
 from phonograd.server_agg.aggregation.strategy import ClientUpdate, sorted_by_hash
 from phonograd.server_agg.transfer.settings import TransferSettings
 from phonograd.server_agg.transfer.student import copy_model, train_student

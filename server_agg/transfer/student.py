@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TrainingError
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.backend import BackendOptions, Window
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.formats.manifest import (
     OPTIMIZER_MODEL,
@@ -15,8 +15,7 @@ from phonograd.device_runtime.formats.manifest import (
     Artifacts,
 )
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, check_finite, write_tensor_file
-from phonograd.device_runtime.text.windows import Window
-from phonograd.device_runtime.training.trainer import DIVERGENCE
+from phonograd.device_runtime.training.report import DIVERGENCE
 from phonograd.server_agg.transfer.teachers import Predictions
 
 

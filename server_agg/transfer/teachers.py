@@ -9,11 +9,10 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import reserve, storage_errors
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, Window
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats, TensorFile, TensorWriter, check_finite
-from phonograd.device_runtime.text.windows import IGNORED, Window
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 
 # Rows of scores that become probabilities at a time: they stay in a core's cache.

@@ -156,7 +156,7 @@ def encoded(weights: Path, artifacts: phonograd.Artifacts) -> Path:
 def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     artifacts = exported(MODEL, TRAINING)
     for arguments, message in (
-        ({"seed": 1, "phone": "a"}, "seed and phone exclude each other"),
+        ({"seed": 1, "phone": "a"}, "`seed` and `phone` exclude each other"),
         ({"phone": "no name"}, "found 'no name'"),
         ({"user_share": 0.5}, "user_share needs rehearsal"),
     ):
@@ -187,17 +187,9 @@ def test_an_engine_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_suggestions_begin_with_what_is_typed() -> None:
-    with phonograd.open_model(exported(MODEL, TRAINING)) as model:
-        found = model.predict("w1 w2\nw3 ", "W1")
-        assert len(found) == 3
-        assert all(suggestion.word.startswith("w1") for suggestion in found)
-        assert found == sorted(found, key=lambda suggestion: -suggestion.probability)
-        everything = model.predict("w1 w2\nw3 ")
-        assert 0 < sum(suggestion.probability for suggestion in everything) < 1
-    again = phonograd.predict(exported(MODEL, TRAINING), "w1 w2\nw3 ", "W1")
-    assert [one.word for one in again] == [one.word for one in found]
-    shares = [[one.probability for one in words] for words in (again, found)]
-    assert shares[0] == pytest.approx(shares[1], rel=1e-5)
-    for backend, precision in (("ort", "fp32"), ("native", "bf16-emulated")):  # without the predictor
-        options = phonograd.BackendOptions(precision=precision)
-        assert len(phonograd.predict(exported(MODEL, TRAINING), "w1", backend=backend, options=options)) == 3
+    found = phonograd.predict(exported(MODEL, TRAINING), "w1 w2\nw3 ", "W1")
+    assert len(found) == 3
+    assert all(suggestion.word.startswith("w1") for suggestion in found)
+    assert found == sorted(found, key=lambda suggestion: -suggestion.probability)
+    everything = phonograd.predict(exported(MODEL, TRAINING), "w1 w2\nw3 ")
+    assert 0 < sum(suggestion.probability for suggestion in everything) < 1

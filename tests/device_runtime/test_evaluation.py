@@ -2,13 +2,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import evaluate
-from phonograd.device_runtime.text.kss import PrefixIndex, character_starts
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 
 #                         0         1         2      3       4       5      6
@@ -80,37 +77,12 @@ def test_suggestions_leave_out_unknown_and_end_of_message() -> None:
     assert result.kss == 1.0
 
 
-def test_characters_of_utf8_and_of_broken_utf8() -> None:
-    assert len(character_starts("héé".encode())) == 3
-    assert len(character_starts("\U0001f600".encode())) == 1
-    assert len(character_starts(b"\x80\x80a")) == 2  # stray continuation bytes begin no character but the first
-
-
-def brute_force_typed(vocabulary: Vocabulary, word: int, scores: list[float]) -> int:
-    spelling = vocabulary.words[word].decode()
-    for count in range(len(spelling)):
-        rivals = [
-            other
-            for other, w in enumerate(vocabulary.words)
-            if other > 1 and w.decode().startswith(spelling[:count]) and scores[other] > scores[word]
-        ]
-        if len(rivals) < 3:
-            return count
-    return len(spelling)
-
-
-@given(
-    words=st.lists(st.text("abé", min_size=1, max_size=4), min_size=1, max_size=25, unique=True),
-    data=st.data(),
-)
-def test_ranks_in_prefix_ranges_equal_a_search_over_all_words(words: list[str], data: st.DataObject) -> None:
-    vocabulary = Vocabulary((b"<unk>", b"<eos>", *(word.encode() for word in words)))
-    size = len(vocabulary)
-    scores = data.draw(st.lists(st.integers(0, 9).map(float), min_size=size, max_size=size))
-    index = PrefixIndex.of(vocabulary)
-    for word in range(2, size):
-        found = index.keystrokes(word, np.array(scores, np.float32))
-        assert found == brute_force_typed(vocabulary, word, scores)
+@pytest.mark.parametrize(("word", "characters"), [("héé".encode(), 3), ("\U0001f600".encode(), 1), (b"\x80\x80a", 2)])
+def test_characters_of_utf8_and_of_broken_utf8(word: bytes, characters: int) -> None:
+    """Stray continuation bytes begin no character but the first. Of two words, the second has all of its own typed."""
+    text = [b" ".join((b"the", word))]
+    result = evaluate(FixedScores(MODEL), VOCABULARY, text, 1, 4, kss=True)
+    assert result.kss == pytest.approx(3 / (3 + characters))
 
 
 def test_layout_does_not_change_the_measure_of_a_model_without_memory() -> None:
@@ -128,3 +100,25 @@ def test_a_broken_model_is_an_error_not_a_number() -> None:
 
     with pytest.raises(TrainingError, match="scores are not finite"):
         evaluate(Broken(MODEL), VOCABULARY, [b"the"], 1, 2)
+
+
+def test_a_perplexity_past_all_numbers_is_infinite() -> None:
+    class Sure(FixedScores):
+        def logits(self, tokens: Ids) -> Floats:
+            return np.tile(np.array([0, 0, 0, 1e30, 0, 0, 0], np.float32), (tokens.size, 1))
+
+    assert evaluate(Sure(MODEL), VOCABULARY, [b"the"], 1, 2).perplexity == math.inf
+
+
+def test_what_a_scorer_or_a_listener_raises_ends_the_evaluation() -> None:
+    class Failing(FixedScores):
+        def logits(self, tokens: Ids) -> Floats:
+            raise LookupError("scores")
+
+    def heard(done: int, total: int) -> None:
+        raise LookupError(done, total)
+
+    with pytest.raises(LookupError, match="scores"):
+        evaluate(Failing(MODEL), VOCABULARY, [b"the"], 1, 2)
+    with pytest.raises(LookupError, match=r"2, 5"):
+        evaluate(FixedScores(MODEL), VOCABULARY, [b"the to a they"], 1, 2, progress=heard)

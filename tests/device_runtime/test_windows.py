@@ -2,8 +2,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.text.vocabulary import EOS
-from phonograd.device_runtime.text.windows import IGNORED, columns, windows
+from phonograd.device_runtime.text.windows import windows
 
 
 def test_a_hand_made_layout() -> None:
@@ -29,7 +30,3 @@ def test_every_token_is_predicted_once_from_its_predecessor(stream: list[int], m
     assert tokens[real].tolist() == [EOS, *stream[:-1]]
     assert sum(w.predictions for w in layout) == len(stream)
     assert layout[-1].predictions > 0
-
-
-def test_columns_fill_the_last_ones() -> None:
-    assert columns(np.arange(5), 2, -7).tolist() == [[0, 3], [1, 4], [2, -7]]

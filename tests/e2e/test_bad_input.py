@@ -382,7 +382,7 @@ def test_out_of_memory_is_no_bug(phono: Run, workplace: Workplace, monkeypatch: 
     def full(*arguments: object, **options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("phonograd.device_runtime.training.trainer.train_epoch", full)
+    monkeypatch.setattr("phonograd.device_runtime.training.round.Round.train", full)
     refused(phono("train", workplace.artifacts, "--user", workplace.user), 26, "out of memory; end other work")
 
 
@@ -421,7 +421,7 @@ def test_an_interrupt_has_its_own_code(phono: Run, workplace: Workplace, monkeyp
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("phonograd.device_runtime.training.trainer.train_epoch", interrupted)
+    monkeypatch.setattr("phonograd.device_runtime.training.round.Round.train", interrupted)
     outcome = phono("train", workplace.artifacts, "--user", workplace.user)
     assert (outcome.code, outcome.err.strip()) == (130, "phonograd: interrupted")
 
@@ -430,7 +430,7 @@ def test_a_bug_is_called_one(phono: Run, workplace: Workplace, monkeypatch: pyte
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("phonograd.device_runtime.training.trainer.train_epoch", broken)
+    monkeypatch.setattr("phonograd.device_runtime.training.round.Round.train", broken)
     outcome = phono("train", workplace.artifacts, "--user", workplace.user)
     assert outcome.code == 1
     assert "phonograd: a bug: ZeroDivisionError: oops" in outcome.err

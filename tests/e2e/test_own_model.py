@@ -149,7 +149,9 @@ def test_a_text_checks_an_export(phono: Run, workplace: Workplace, tmp_path: Pat
     assert all(title in table for title in ("pytorch", "exported", "perplexity_with_unknown"))
     text.write_bytes(b"the elsewhere\n")
     assert f"warning: {text}: 50% of the words are unknown to the vocabulary" in phono(*export, "--overwrite").err
-    refused(phono(*export[:-1], tmp_path / "b", "--check", tmp_path / "none"), 3, "none: cannot be read")
+    refused(
+        phono(*export[:-1], tmp_path / "b", "--check", tmp_path / "none"), 3, "none: cannot be opened: No such file"
+    )
 
 
 def test_an_export_that_computes_something_else(

@@ -122,7 +122,7 @@ def test_transfer_learning_needs_a_graph_and_a_text(phono: Run, workplace: Workp
     assert made.code == 0, made.err
     short = tmp_path / "short.txt"
     short.write_bytes(b"the cat sat\n")
-    for text, message in ((tmp_path / "nowhere", "nowhere: cannot be read"), (short, "found 4; give more text")):
+    for text, message in ((tmp_path / "nowhere", "nowhere: cannot be opened"), (short, "found 4; give more text")):
         outcome = phono(*line, "--artifacts", pupils, "--general", text)
         assert outcome.code == 3
         assert message in outcome.err

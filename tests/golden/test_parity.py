@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.engine import load_backend
-from phonograd.device_runtime.engine.backend import Backend, BackendOptions, Precision
+from phonograd.device_runtime.engine.backend import Backend, BackendOptions, Precision, Window
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
-from phonograd.device_runtime.text.windows import Window
 from phonograd.export.artifacts import export_artifacts
 from tests.golden.cases import CASES, LEARNING_RATE, STEPS, Case
 from tests.golden.make_golden import FOLDER, golden

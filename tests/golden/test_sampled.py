@@ -8,10 +8,9 @@ import torch
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine import load_backend
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, OutputSample, Window
 from phonograd.device_runtime.text.counts import zipf_counts
-from phonograd.device_runtime.text.output_sample import OutputSample, SampleDraw, draw_output_sample
-from phonograd.device_runtime.text.windows import IGNORED, Window
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights
 from tests.golden.cases import CASES, Case

@@ -4,9 +4,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from phonograd.device_runtime.engine.backend import IGNORED, OutputSample, Window
 from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.device_runtime.text.output_sample import OutputSample
-from phonograd.device_runtime.text.windows import IGNORED, Window
 from phonograd.export.torch_model import LanguageModel
 from tests.golden.cases import Case
 

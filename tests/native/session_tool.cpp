@@ -9,35 +9,35 @@
 
 namespace {
 
-constexpr int64_t kWords = 600, kTokens = 150, kWindow = 15, kSteps = 10;  // minibatch 3, BPTT 5
+constexpr int64_t kWords = 600, kTokens = 150;  // minibatch 3, BPTT 5
 
 class Session {
  public:
   ~Session() {
-    pg_state_close(state_);
+    pg_round_close(round_);
     pg_engine_close(engine_);
   }
 
   // The status of the first call that fails.
   pg_status train(const char* folder, const char* place) {
-    pg_options options{2, 0, 1, 0, 7, nullptr};
     std::vector<int64_t> stream;
     for (int64_t i = 0; i < kTokens; ++i) stream.push_back(i * 31 % kWords);
-    double losses[kSteps], seconds[kSteps];
-    int64_t done = 0;
-    if (const pg_status failed = pg_engine_open(folder, nullptr, &options, &engine_)) return failed;
-    if (const pg_status failed = pg_state_open(engine_, place, stream.data(), kTokens, 0.5, 0, &state_)) return failed;
-    if (const pg_status failed = pg_engine_reset(engine_)) return failed;
-    if (const pg_status failed = pg_state_resume(state_, losses, seconds, kSteps, &done)) return failed;
-    for (; done < kSteps; ++done) {
-      const int64_t* tokens = stream.data() + done * kWindow;
-      float loss = 0;
-      if (const pg_status failed = pg_engine_step(engine_, tokens, tokens, 0.5f, &loss)) return failed;
-      losses[done] = static_cast<double>(loss);
-      seconds[done] = 1;
-      if (const pg_status failed = pg_state_save(state_, losses, seconds, done + 1)) return failed;
-    }
-    return PG_OK;
+    const uint64_t seed = 7;
+    int32_t finished = 0;
+    pg_round_options options{};
+    options.size = sizeof options;
+    options.folder = folder;
+    options.stream = stream.data();
+    options.stream_tokens = kTokens;
+    options.learning_rate = 0.5;
+    options.seed = &seed;
+    options.state = place;
+    options.save_every = 1;
+    pg_options plain{};
+    plain.size = sizeof plain;
+    if (const pg_status failed = pg_round_open(&options, &round_)) return failed;
+    if (const pg_status failed = pg_round_train(round_, nullptr, nullptr, &finished)) return failed;
+    return pg_engine_open(folder, nullptr, &plain, &engine_);
   }
 
   // Two windows of the same size, the second with the states that the first left, and one of another size.
@@ -56,7 +56,7 @@ class Session {
 
  private:
   pg_engine* engine_ = nullptr;
-  pg_state* state_ = nullptr;
+  pg_round* round_ = nullptr;
 };
 
 void print(pg_status status, double sum) {

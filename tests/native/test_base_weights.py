@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from phonograd.api import training
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.base.errors import WeightsError
@@ -22,7 +23,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
-from phonograd.device_runtime.training import trainer
+from phonograd.device_runtime.training.round import Round
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from tests.support.phone_command import Outcome, Place, until_step
 
@@ -106,15 +107,14 @@ def test_the_phones_update_is_of_the_weights_it_opened(place: Place, weights: Pa
 
 def change_at_step(patch: pytest.MonkeyPatch, weights: Path, change: Change) -> None:
     """Have Python's training meet the change when its third step is done."""
-    check, seen = trainer.require_sound, []
 
-    def changing(*arguments: object) -> None:
-        seen.append(arguments)
-        if len(seen) == 3:
+    def changing(step: int, *_: object) -> None:
+        if step == 3:
             change(weights)
-        check(*arguments)  # type: ignore[arg-type]
 
-    patch.setattr(trainer, "require_sound", changing)
+    train, plainly = Round.train, training.train_plainly
+    patch.setattr(Round, "train", lambda self, progress, stop: train(self, changing, stop))
+    patch.setattr(training, "train_plainly", lambda *arguments: plainly(*arguments[:-1], changing))
 
 
 def python_train(place: Place, weights: Path, *options: object) -> int:

@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import ArtifactsError, UsageError
-from phonograd.device_runtime.engine.c_abi import PROTOTYPES, load_library
+from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.graph import NativeGraph
+from phonograd.device_runtime.engine.header import functions
 
 ROOT = Path(__file__).parents[2]
-STATUSES = sorted(name for name, (result, arguments) in PROTOTYPES.items() if name != "pg_abi_version" and arguments)
+STATUSES = sorted(name for name, (_, arguments) in functions().items() if arguments)
 # A process of its own: a NULL that is followed ends it.
 NULLS = """
 import ctypes, sys
-from phonograd.device_runtime.engine.c_abi import PROTOTYPES, load_library
+from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.header import functions
 name, library = sys.argv[1], load_library()
 numbers = (ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t, ctypes.c_float, ctypes.c_double)
-given = [1 if kind in numbers else None for kind in PROTOTYPES[name][1]]
+given = [1 if kind in numbers else None for kind in functions()[name][1]]
 found = library.function(name)(*given)
 print(found, library.function("pg_last_error")().decode())
 """

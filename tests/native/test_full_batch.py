@@ -94,7 +94,7 @@ def test_what_is_refused(place: Place, tmp_path: Path, capsys: pytest.CaptureFix
         assert python(place, *options) == 2
     refusals = capsys.readouterr().err
     assert "--steps 2: expected 1, a single step with the gradient of the whole text" in refusals
-    assert "--steps 1 is a single pass over the text: --epochs 1 expected, found 2" in refusals
+    assert "--steps 1 is a single pass: --epochs 1 expected, found 2" in refusals
     with pytest.raises(Exception, match="`steps` 2: expected 1"), opened(load(), options_of(place, steps=2)):
         pass
     with (

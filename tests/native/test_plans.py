@@ -6,11 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.backend import BackendOptions, OutputSample
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.text.output_sample import OutputSample
 from tests.support.artifacts import exported
 
 V, C, E, H, T, B = 3000, 2000, 24, 40, 3, 5

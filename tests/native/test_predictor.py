@@ -39,9 +39,9 @@ from phonograd.device_runtime.formats.manifest import (
 )
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Floats, TensorFile, load_tensors, save_tensors
-from phonograd.device_runtime.text.kss import PrefixIndex
-from phonograd.device_runtime.text.suggestions import score_next, suggest
-from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.text.vocabulary import EOS, Vocabulary
+from tests.reference.prediction import prediction_tensors
+from tests.reference.text import suggest
 from tests.support.artifacts import exported
 
 # Rows of odd lengths, more of them than a thread takes at a time, and every part that a model may have or lack.
@@ -105,7 +105,7 @@ def test_suggestions_are_the_best_of_the_words_that_begin_so(prefix: str, count:
     assert [one.word.encode() for one in found] == [words[id] for id in best]
     assert [one.probability for one in found] == pytest.approx([probabilities(scores)[id] for id in best], rel=1e-5)
     if count == 3:
-        assert best == suggest(PrefixIndex.of(vocabulary_of(artifacts)), scores, prefix.encode())
+        assert best == suggest(words, scores, prefix.encode())
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5, 19])
@@ -113,7 +113,9 @@ def test_a_text_is_read_as_training_reads_it_in_any_pieces(pieces: int) -> None:
     """Unknown words, lines without words, and a last message that has no end yet."""
     artifacts = model("lstm")
     backend = NativeBackend(artifacts, None, BackendOptions())
-    expected = score_next(backend, vocabulary_of(artifacts), CONTEXT.encode(), 4)
+    *before, current = CONTEXT.encode().split(b"\n")
+    ids = np.concatenate(([EOS], vocabulary_of(artifacts).encode([*before, current])[:-1]))
+    expected = backend.logits(ids[:, np.newaxis])[-1]
     backend.close()
     parts = CONTEXT.replace("\n", " \n ").split(" ")
     with phonograd.open_predictor(artifacts) as predictor:
@@ -169,19 +171,25 @@ def quantized(tmp_path: Path) -> Callable[[str], Path]:
     return quantize
 
 
+def hold_to_reference(path: Path, weights: Path) -> None:
+    """The bytes that the reference's tensors make."""
+    metadata = {"base_sha256": sha256_of_file(weights), "format": "phonograd-prediction", "version": "1"}
+    expected = path.with_name("expected")
+    save_tensors(expected, prediction_tensors(load_tensors(weights)), metadata)
+    assert path.read_bytes() == expected.read_bytes()
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_both_implementations_write_the_same_bytes(tmp_path: Path, name: str) -> None:
+def test_prediction_weights_are_the_references(tmp_path: Path, name: str) -> None:
     written = phonograd.quantize(model(name), tmp_path / "python")
-    load_library().call("pg_quantize", os.fsencode(model(name).folder), None, os.fsencode(tmp_path / "native"))
-    assert (tmp_path / "python").read_bytes() == (tmp_path / "native").read_bytes()
-    assert (written.nbytes, written.sha256) == (
-        (tmp_path / "native").stat().st_size,
-        sha256_of_file(tmp_path / "native"),
-    )
+    load_library().call("pg_quantize", os.fsencode(model(name).folder), None, os.fsencode(tmp_path / "folder"))
+    for path in (tmp_path / "python", tmp_path / "folder"):
+        assert (written.nbytes, written.sha256) == (path.stat().st_size, sha256_of_file(path))
+        hold_to_reference(path, model(name).path(WEIGHTS))
 
 
 def test_rows_are_rounded_to_the_nearest_level(tmp_path: Path) -> None:
-    """Zero and subnormal rows, ties, and the largest floats: within half a level, the same bytes from both."""
+    """Zero and subnormal rows, ties, and the largest floats: within half a level."""
     artifacts = model("lstm")
     weights = load_tensors(artifacts.path(WEIGHTS))
     embedding = weights["embedding.weight"]
@@ -193,9 +201,7 @@ def test_rows_are_rounded_to_the_nearest_level(tmp_path: Path) -> None:
     base = tmp_path / "base.safetensors"
     save_tensors(base, weights)
     phonograd.quantize(artifacts, tmp_path / "python", weights=base)
-    arguments = (artifacts.folder, base, tmp_path / "native")
-    load_library().call("pg_quantize", *map(os.fsencode, arguments))
-    assert (tmp_path / "python").read_bytes() == (tmp_path / "native").read_bytes()
+    hold_to_reference(tmp_path / "python", base)
     found = load_tensors(tmp_path / "python")
     assert found["embedding.weight"][3, :5].tolist() == [127, 0, 2, -2, -126]
     assert not found["embedding.weight"][0].any()

@@ -18,14 +18,12 @@ from phonograd.device_runtime.base.errors import (
     UsageError,
     WeightsError,
 )
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.backend import BackendOptions, OutputSample, Window
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
-from phonograd.device_runtime.text.output_sample import OutputSample
-from phonograd.device_runtime.text.windows import Window
 from tests.native.graphs import SmallGraph, node
 from tests.support.artifacts import exported
 
@@ -316,7 +314,7 @@ def test_a_loss_that_is_not_finite_changes_no_weight(artifacts: Artifacts, fuse:
 @pytest.mark.parametrize(
     ("options", "error", "reason"),
     [
-        (BackendOptions(threads=0), UsageError, "threads: 0"),
+        (BackendOptions(threads=-1), UsageError, "threads: -1"),
         (BackendOptions(kernels="mmx"), UnsupportedError, "mmx"),
         (
             BackendOptions(precision="bf16", kernels="portable"),

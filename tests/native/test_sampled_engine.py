@@ -14,14 +14,12 @@ import pytest
 from onnx import helper
 
 from phonograd.device_runtime.base.errors import ArtifactsError, TrainingError, UsageError
-from phonograd.device_runtime.engine.backend import BackendOptions, Precision
+from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, OutputSample, Precision, Window
 from phonograd.device_runtime.engine.c_abi import load_library, options_of
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.device_runtime.text.output_sample import OutputSample
-from phonograd.device_runtime.text.windows import IGNORED, Window
 from tests.support.artifacts import exported
 
 # Sizes that are no whole number of row blocks (24, 96), panels or vectors, with several of each: N = 35 tokens.
@@ -150,7 +148,6 @@ def sample_of(ids: list[int], shifts: list[float] | None = None) -> OutputSample
 @pytest.mark.parametrize(
     ("sample", "said"),
     [
-        (sample_of([]), r"C: 0; expected 1 to"),
         (sample_of([0, 1, V]), rf"candidate {V} at place 2: expected ids that rise, from 0 to {V - 1}"),
         (sample_of([-1, 1]), r"candidate -1 at place 0: expected ids that rise"),
         (sample_of([0, 2**62]), r"candidate 4611686018427387904 at place 1"),
@@ -171,9 +168,11 @@ def test_sizes_that_no_memory_holds_are_refused(count: int) -> None:
     library, handle = load_library(), ctypes.c_void_p()
     one = np.zeros(2, np.int64)
     folder = str(exported(*MODELS["untied"], seed=3, spread=10).folder).encode()
-    start = (folder, None, options_of(BackendOptions()), one.ctypes.data, one.ctypes.data)
+    options = options_of(BackendOptions())
+    options.candidates = options.shifts = one.ctypes.data
+    options.C = count
     with pytest.raises(UsageError, match=f"C: {count}; expected 1 to the vocabulary's size"):
-        library.call("pg_engine_open_sampled", *start, count, ctypes.byref(handle))
+        library.call("pg_engine_open", folder, None, options, ctypes.byref(handle))
     assert not handle
 
 

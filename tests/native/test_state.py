@@ -21,9 +21,8 @@ import pytest
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.engine.c_abi import find_library
-from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
-from phonograd.device_runtime.text.windows import Window
+from phonograd.device_runtime.training.round import Round
 from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, until_step, written
 
 KILLS = int(os.environ.get("PHONOGRAD_KILLS", "5"))
@@ -55,16 +54,14 @@ def python(place: Place, *options: object) -> int:
 
 
 def signal_at_step(patch: pytest.MonkeyPatch, step: int, number: signal.Signals) -> None:
-    """Have this process signalled while it takes a step."""
-    take, taken = NativeBackend.step, []
+    """Have this process signalled when it has taken a step."""
+    train = Round.train
 
-    def step_and_signal(self: NativeBackend, window: Window, learning_rate: float) -> float:
-        taken.append(window)
-        if len(taken) == step:
+    def signalled(done: int, *_: object) -> None:
+        if done == step:
             os.kill(os.getpid(), number)
-        return take(self, window, learning_rate)
 
-    patch.setattr(NativeBackend, "step", step_and_signal)
+    patch.setattr(Round, "train", lambda self, progress, stop: train(self, signalled, stop))
 
 
 def step_of(folder: Path) -> int:
@@ -202,7 +199,7 @@ def test_python_goes_on_with_the_phones_state(
 def test_onnx_runtime_has_no_state(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "ort", "--state", tmp_path / "state"]
     assert run(phonograd, [*map(str, line)]) == 2
-    assert "training state: only backend native can resume training" in capfd.readouterr().err
+    assert "backend ort: no --state expected" in capfd.readouterr().err
     assert not (tmp_path / "state").exists()
 
 

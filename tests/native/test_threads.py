@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.engine.backend import BackendOptions, Precision
+from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, Precision, Window
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
-from phonograd.device_runtime.text.windows import IGNORED, Window
 from tests.support.artifacts import exported
 
 # Sizes that are no whole number of row blocks (24, 96), panels or vectors, with several of each: N = 35 tokens.

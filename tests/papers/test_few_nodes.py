@@ -1,6 +1,5 @@
 """A few nodes train a model from scratch: by averaging, and with compressed gradients."""
 
-import contextlib
 import math
 from pathlib import Path
 
@@ -8,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine import BackendOptions
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
-from phonograd.device_runtime.text.rehearsal import TrainingText
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.device_runtime.training.trainer import train_epoch
+from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.papers.few_nodes import resnet
@@ -77,10 +75,13 @@ def test_in_the_first_round_each_node_continues_the_model_of_the_one_before(
     assert uploads == 2
     weights = artifacts.path(WEIGHTS)
     for number, stream in enumerate(streams()[:2]):
-        with contextlib.closing(load_backend("native", artifacts, weights, BackendOptions(threads=1))) as engine:
-            train_epoch(engine, artifacts.manifest, TrainingText(stream, len(stream), 0), 2.0)
-            weights = tmp_path / f"expected-{number}.safetensors"
-            save_tensors(weights, engine.weights())
+        out = tmp_path / f"expected-{number}.safetensors"
+        options = BackendOptions(threads=1)
+        with Round(
+            RoundSettings(artifacts.folder, stream=stream, weights=weights, learning_rate=2.0, out=out, options=options)
+        ) as round_:
+            round_.train()
+        weights = out
     expected = load_tensors(weights)
     for name, values in load_tensors(found).items():
         np.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-6)

@@ -19,14 +19,14 @@ from phonograd.device_runtime.base.errors import (
     TrainingError,
     WeightsError,
 )
-from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, Window
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFile, load_tensors, save_tensors
 from phonograd.device_runtime.text.sampling import draw_texts
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
-from phonograd.device_runtime.text.windows import IGNORED, Window, windows
+from phonograd.device_runtime.text.windows import windows
 from phonograd.export.torch_model import LanguageModel
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.aggregation.tile_source import TileSource

@@ -136,7 +136,7 @@ def plain_artifacts() -> Artifacts:
     ("artifacts", "general", "error", "message"),
     [
         (plain_artifacts, "generated", ArtifactsError, "training_model_distill.onnx expected for transfer"),
-        (lambda: ARTIFACTS, "nowhere.txt", TextError, "nowhere.txt: cannot be read: No such file"),
+        (lambda: ARTIFACTS, "nowhere.txt", TextError, "nowhere.txt: cannot be opened: No such file"),
         (lambda: ARTIFACTS, "short.txt", TextError, "general text: 10 tokens expected .* found 3; give more text"),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_round_that_was_begun_keeps_its_text(pupils: Workshop, text: Path, tmp
         send(coordinator, pupils.update(1), "a")
     averaging = settings_with(clients_per_round=2)
     aside = text.rename(tmp_path / "aside")
-    with pytest.raises(TextError, match=r"general.txt: cannot be read"):
+    with pytest.raises(TextError, match=r"general.txt: cannot be opened"):
         Coordinator(ARTIFACTS, state, averaging)
     aside.rename(text)
     with contextlib.closing(Coordinator(ARTIFACTS, state, averaging)) as coordinator:

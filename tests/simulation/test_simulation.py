@@ -23,9 +23,9 @@ from phonograd import console
 from phonograd.cli import phonograd as group
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS
-from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.training.round import Round, RoundSettings, Trained
 from phonograd.device_runtime.update.links import LinkCodec
-from phonograd.device_runtime.update.trained_update import write_trained_update
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer as train_student
@@ -321,12 +321,17 @@ def test_divergence_ends_a_simulation_with_the_last_good_model(tmp_path: Path) -
 def test_weights_that_the_last_step_made_infinite_are_divergence_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, *arguments: Any) -> WrittenFile:
-        if path.name == "1.safetensors":
-            raise phonograd.TrainingError("trained weights: tensor lstm.bias: element 3 is not finite")
-        return write_trained_update(path, *arguments)
+    class Refusing(Round):
+        def __init__(self, settings: RoundSettings):
+            super().__init__(settings)
+            self._refused = settings.update is not None and settings.update.name == "1.safetensors"
 
-    monkeypatch.setattr("phonograd.simulation.phone.write_trained_update", refuse)
+        def train(self, *callbacks: Any) -> Trained:
+            if self._refused:
+                raise phonograd.TrainingError("trained weights: tensor lstm.bias: element 3 is not finite")
+            return super().train(*callbacks)
+
+    monkeypatch.setattr("phonograd.simulation.phone.Round", Refusing)
     (ended,) = run(tmp_path / "run", dataclasses.replace(SETTINGS, rounds=1)).rounds
     assert (ended.diverged, ended.accepted) == (1, SETTINGS.clients_per_round - 1)
 

@@ -62,16 +62,23 @@ enum {
 
 typedef struct pg_engine pg_engine;
 typedef struct pg_graph pg_graph;
-typedef struct pg_state pg_state;
+typedef struct pg_tokenizer pg_tokenizer;
 typedef struct pg_round pg_round;
 
 typedef struct pg_options {
-  int32_t threads;     /* at least 1 */
-  int32_t pin_threads; /* 0 or 1: thread i works on the i-th fastest CPU this process may use */
-  int32_t fuse;        /* 1; 0 runs every node by itself, for tests */
+  size_t size;         /* sizeof(pg_options) */
+  int32_t threads;     /* 0: 2 */
+  int32_t pin_threads; /* 1: thread i works on the i-th fastest CPU this process may use */
+  int32_t unfused;     /* 1: runs every node by itself, for tests */
   int32_t precision;   /* 0 fp32, 1 bf16, 2 bf16 emulated in fp32 arithmetic */
   uint64_t seed;       /* of the dropout masks */
   const char* kernels; /* NULL: the best this CPU has; else a name from pg_cpu_info() */
+  /* Of engines: an output sample. pg_engine_step() trains the softmax over these C words alone; a token or target that
+     is none of them is refused with PG_TRAINING. pg_tokenizer_sample() draws one. Both arrays are copied. */
+  const int64_t* candidates; /* [C] vocabulary ids, rising */
+  const float* shifts;       /* [C] at least 0, added to their logits */
+  int64_t C;                 /* 0: the softmax is over all V words */
+  int32_t folder_descriptor; /* of engines: of the artifacts folder, above 0, in place of its path; duplicated */
 } pg_options;
 
 PG_API int32_t pg_abi_version(void);
@@ -81,17 +88,9 @@ PG_API const char* pg_last_error(void);
 /* JSON: {"features": [...], "cores": n, "kernels": [names this CPU can run, best first], "bf16": "name" or null}. */
 PG_API const char* pg_cpu_info(void);
 
-/* Load an artifacts folder. weights: NULL for the folder's own weights, or a tensor file with the same shapes. */
+/* Load an artifacts folder. weights: NULL for the folder's own weights, or a tensor file with the same shapes.
+   PG_ARTIFACTS for an output sample of a folder whose export had none. */
 PG_API pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine);
-/* The same with an output sample: step() trains the softmax over C candidates alone. candidates int64 [C]: vocabulary
-   ids, rising; shifts float32 [C]: at least 0, added to their logits. FORMAT.md, "Output sample", has the rule that
-   they are drawn by. Both are copied. step() still takes ids; one that is no candidate is refused with PG_TRAINING.
-   pg_engine_logits() has all V words. PG_ARTIFACTS for a folder whose export had no output sample. */
-PG_API pg_status pg_engine_open_sampled(const char* folder, const char* weights, const pg_options* options,
-                                        const int64_t* candidates, const float* shifts, int64_t C, pg_engine** engine);
-/* pg_engine_open() with a descriptor of the folder. It is duplicated: the caller may close it. */
-PG_API pg_status pg_engine_open_descriptor(int32_t folder, const char* weights, const pg_options* options,
-                                           pg_engine** engine);
 PG_API void pg_engine_close(pg_engine* engine);
 
 /* What a caller needs to size its buffers, and what runs. */
@@ -109,12 +108,6 @@ typedef struct pg_model {
 
 PG_API pg_status pg_engine_model(const pg_engine* engine, pg_model* model);
 
-/* A single step with the gradient of a whole text (FedSGD): call pg_engine_full_batch before the first step and before
-   pg_state_open. From then on pg_engine_step adds the window's gradient to a copy of the weights and reads those that
-   training started from, unclipped; give it the learning rate divided by the number of windows. At the end call
-   pg_engine_finish_full_batch with the learning rate: it clips the gradient of all windows once. */
-PG_API pg_status pg_engine_full_batch(pg_engine* engine);
-PG_API pg_status pg_engine_finish_full_batch(pg_engine* engine, float learning_rate);
 /* Set the recurrent states to zero, at the start of a new text. */
 PG_API pg_status pg_engine_reset(pg_engine* engine);
 /* One step: tokens and targets int64 [T,B], T and B as exported; target -1 is ignored. *loss is the loss before
@@ -159,28 +152,78 @@ PG_API pg_status pg_engine_write_update(pg_engine* engine, const pg_update_optio
 PG_API pg_status pg_engine_plan(pg_engine* engine, const char** text);
 PG_API pg_status pg_engine_phases(pg_engine* engine, const char** json);
 
+/* A text in UTF-8, one message a line: the path of a file, or `length` bytes. Neither: no text. */
+typedef struct pg_text {
+  const char* path;
+  const char* bytes;
+  size_t length;
+} pg_text;
+
 /*
- * Resumable training: a folder holds what an epoch has changed so far, and a killed process resumes from it with the
- * same bits. FORMAT.md, "Training state". The folder is locked from open to close. The engine must outlive the state.
- *
- * stream int64 [tokens]: the tokens to train on. The job is the stream, the learning rate, and the engine's model and
- * options; a state of another job is refused. restart: 0, or 1 to discard the saved state.
+ * Text as a phone reads it. FORMAT.md has the rules. What a function returns through a pointer is the tokenizer's, and
+ * valid until the next call with it. A file that is no text is refused with PG_TEXT.
  */
-PG_API pg_status pg_state_open(pg_engine* engine, const char* folder, const int64_t* stream, int64_t tokens,
-                               double learning_rate, int32_t restart, pg_state** state);
-/* Of an engine with an output sample: `drawn`, the words asked for, and the draw's seed are part of the job too. */
-PG_API pg_status pg_state_open_sampled(pg_engine* engine, const char* folder, const int64_t* stream, int64_t tokens,
-                                       double learning_rate, int32_t restart, int64_t drawn, uint64_t sample_seed,
-                                       pg_state** state);
-PG_API void pg_state_close(pg_state* state);
-/* Restore the saved state into the engine, which must just have been reset. losses and step_seconds have room for
- * `capacity` numbers. *steps: the steps done, which is how many numbers were written; 0 if no state was saved. */
-PG_API pg_status pg_state_resume(pg_state* state, double* losses, double* step_seconds, int64_t capacity,
-                                 int64_t* steps);
-/* Save the epoch's progress durably. If this fails, the state saved before is unchanged. */
-PG_API pg_status pg_state_save(pg_state* state, const double* losses, const double* step_seconds, int64_t steps);
-/* Remove the saved state, once the epoch's outputs are on disk. */
-PG_API pg_status pg_state_discard(pg_state* state);
+
+/* words: bytes of a vocabulary's file, or NULL for functions that need none; name: what messages call it, or NULL. */
+PG_API pg_status pg_tokenizer_open(const pg_text* words, const char* name, pg_tokenizer** tokenizer);
+PG_API void pg_tokenizer_close(pg_tokenizer* tokenizer);
+/* The messages of a text: its lines with a token, each ended by a line feed. */
+PG_API pg_status pg_tokenizer_messages(pg_tokenizer* tokenizer, const pg_text* text, const char** bytes,
+                                       size_t* length);
+/* Its tokens: a space between them, a line feed at a message's end. */
+PG_API pg_status pg_tokenizer_tokens(pg_tokenizer* tokenizer, const pg_text* text, const char** bytes, size_t* length);
+
+/* What a phone trains on. */
+typedef struct pg_stream {
+  size_t size;        /* sizeof(pg_stream) */
+  const int64_t* ids; /* [tokens] */
+  int64_t tokens, user_tokens, general_tokens;
+  double user_unknown_share, general_unknown_share; /* of words that the vocabulary does not have */
+  double user_invalid_share;                        /* of bytes that are part of no UTF-8 character */
+} pg_stream;
+
+/* A user's text mixed with so much of `general`, drawn by the seed, that the user's share of the tokens is user_share.
+   NULL for `general`: the user's text alone, in its order. PG_TEXT if `general` is too short. */
+PG_API pg_status pg_tokenizer_mix(pg_tokenizer* tokenizer, const pg_text* user, const pg_text* general,
+                                  double user_share, uint64_t seed, pg_stream* stream);
+/* The counts [V] of a counts file. remedy: how an error ends; NULL: "export the folder again". */
+PG_API pg_status pg_tokenizer_counts(pg_tokenizer* tokenizer, const char* path, const char* remedy,
+                                     const int64_t** counts);
+/* The output sample of a stream [tokens], with about `drawn` words beside its own: see pg_options. counts: [V]. */
+PG_API pg_status pg_tokenizer_sample(pg_tokenizer* tokenizer, const int64_t* stream, int64_t tokens,
+                                     const int64_t* counts, int64_t V, int64_t drawn, uint64_t seed,
+                                     const int64_t** candidates, const float** shifts, int64_t* C);
+/* All training windows of a stream [tokens]: *count windows of inputs [T,B] and of targets [T,B], -1 for padding. */
+PG_API pg_status pg_tokenizer_windows(pg_tokenizer* tokenizer, const int64_t* stream, int64_t tokens, int64_t T,
+                                      int64_t B, const int64_t** inputs, const int64_t** targets, int64_t* count);
+
+/* A text to evaluate, and the model: an engine, or a caller's function. */
+typedef struct pg_evaluation_options {
+  size_t size; /* sizeof(pg_evaluation_options) */
+  pg_text text;
+  int32_t kss;       /* 1: measure keystroke savings too */
+  int64_t T, B;      /* of a window: as exported, for the figures that others measure */
+  pg_engine* engine; /* its states are reset; or `scores` */
+  /* Write the scores float32 [T*B,V] after tokens [T,B], with states that carry over from call to call. Not 0 stops. */
+  int32_t (*scores)(void* context, const int64_t* tokens, int64_t T, int64_t B, float* scores);
+  /* Called after each window; not 0 stops. NULL: never. */
+  int32_t (*progress)(void* context, int64_t tokens, int64_t of_tokens);
+  void* context;
+} pg_evaluation_options;
+
+typedef struct pg_evaluation {
+  size_t size; /* sizeof(pg_evaluation) */
+  int64_t tokens, unknown_tokens;
+  double perplexity;              /* without unknown words */
+  double perplexity_with_unknown; /* <unk> by its own probability */
+  double top1;                    /* of words; an unknown one is a miss */
+  double kss;                     /* 0 unless asked for */
+  int32_t finished;               /* 1; 0 if it was stopped */
+} pg_evaluation;
+
+/* Evaluate a text. PG_TRAINING if scores are not finite. */
+PG_API pg_status pg_tokenizer_evaluate(pg_tokenizer* tokenizer, const pg_evaluation_options* options,
+                                       pg_evaluation* evaluation);
 
 /*
  * A whole round on the phone: a user's text mixed with general text, an epoch over both, and the update for the server.
@@ -191,18 +234,11 @@ PG_API pg_status pg_state_discard(pg_state* state);
  * A round trains once. To resume one that was cancelled or killed, open a round with the same options again.
  */
 
-/* A text in UTF-8, one message a line: the path of a file, or `length` bytes, which are copied. Neither: no text. */
-typedef struct pg_text {
-  const char* path;
-  const char* bytes;
-  size_t length;
-} pg_text;
-
 typedef struct pg_round_options {
   size_t size;           /* sizeof(pg_round_options) */
   const char* folder;    /* the artifacts; or folder_descriptor, below */
   const char* weights;   /* tensor file to start from; NULL: the folder's own weights */
-  pg_text user;          /* required */
+  pg_text user;          /* required, or `stream` */
   pg_text rehearsal;     /* general text that is mixed in; none: the user's alone */
   double user_share;     /* of the tokens, with a rehearsal text; 0: 0.5 */
   double learning_rate;  /* 0: the artifacts' */
@@ -228,8 +264,13 @@ typedef struct pg_round_options {
   int32_t update_descriptor; /* of a regular file open for writing, above 0, whose content is replaced; must stay open
                                 until pg_round_train returns. After a failure the file may hold a part. */
   int64_t steps;             /* 1: a single step with the gradient of the whole text (FedSGD); 0: one step a window */
-  double max_unknown; /* largest share of the user's words that the vocabulary may lack, for an update to be made:
-                         beyond it, pg_round_open refuses the text with PG_TEXT; 0: 0.5 */
+  double max_unknown;    /* largest share of the user's words that the vocabulary may lack, for an update to be made:
+                            beyond it, pg_round_open refuses the text with PG_TEXT; 0: 0.5 */
+  const int64_t* stream; /* in place of `user`: token ids [stream_tokens] to train on; copied */
+  int64_t stream_tokens;
+  const char* weights_sha256;     /* of `weights`, if the caller knows it; NULL: it is hashed where it is needed */
+  int32_t (*stop)(void* context); /* asked between steps and during rests, on the thread that trains: not 0 cancels */
+  void* stop_context;
 } pg_round_options;
 
 /* Of one step that was taken. */
@@ -253,6 +294,8 @@ typedef void (*pg_on_progress)(void* context, const pg_progress* progress);
    something other than a file with PG_STORAGE. */
 PG_API pg_status pg_round_open(const pg_round_options* options, pg_round** round);
 PG_API pg_status pg_round_model(const pg_round* round, pg_model* model);
+/* JSON: what is trained on, how, and `steps_done`, which is 0 until pg_round_train returns. Valid until the next call of this function, or until the round is closed. */
+PG_API pg_status pg_round_job(pg_round* round, const char** json);
 /* Train from where the saved state is; then write what the options ask for. on_progress may be NULL. *finished: 1; or 0
    if it was cancelled, and then nothing is written but the state. */
 PG_API pg_status pg_round_train(pg_round* round, pg_on_progress on_progress, void* context, int32_t* finished);
@@ -271,8 +314,8 @@ PG_API void pg_round_close(pg_round* round);
  * Prediction for a keyboard: what may come next, after what was written so far. Weights are mapped read-only, and a
  * word costs one step of the network. A predictor neither needs nor hinders an engine.
  *
- * Text is UTF-8, split into words as texts to train on are (FORMAT.md, "Text"). options: fp32, and fuse and seed are
- * not used.
+ * Text is UTF-8, split into words as texts to train on are (FORMAT.md, "Text"). options: fp32; `unfused`, `seed` and
+ * an output sample are not used.
  */
 typedef struct pg_predictor pg_predictor;
 
@@ -305,7 +348,8 @@ PG_API pg_status pg_predictor_state(const pg_predictor* predictor, const void** 
 /* Continue from a state of a predictor of the same model. PG_STATE if it is none. */
 PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_t bytes);
 /* Write a model's prediction weights, in int8, to the file `out`, atomically: a quarter of the model's size, and less
-   than half of the time. weights: NULL for the folder's own, or a tensor file such as a new round's model. */
+   than half of the time. folder: the artifacts that it must fit, or NULL. weights: NULL for the folder's own, or a
+   tensor file such as a new round's model. */
 PG_API pg_status pg_quantize(const char* folder, const char* weights, const char* out);
 
 /*
@@ -342,7 +386,7 @@ PG_API pg_status pg_pull(const pg_pull_options* options, pg_pulled* pulled);
  * Any graph of operators that the engine knows, its values accessed by name. For models other than language models (the
  * MLP of paper P) and for tests of single operators. optimizer: NULL, or optimizer_model.onnx to let run() update the
  * parameters. weights: NULL, or a tensor file; its tensors become the graph's inputs of the same names, as parameters.
- * With fuse = 0 every output of the graph can be read after run().
+ * With `unfused` every output of the graph can be read after run().
  */
 PG_API pg_status pg_graph_open(const char* model, const char* optimizer, const char* weights, const pg_options* options,
                                pg_graph** graph);

@@ -1,15 +1,13 @@
 """Training across nodes by averaging: each node trains for whole epochs (native engine), then uploads its weights."""
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine import BackendOptions
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
-from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.device_runtime.text.rehearsal import TrainingText
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.vocabulary import Ids
-from phonograd.device_runtime.training.trainer import train_epoch
+from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.papers.few_nodes.schedule import Pass
 from phonograd.papers.node_round import NodeRound
 
@@ -38,7 +36,9 @@ def train_averaged(
         for group in groups:
             round_ = NodeRound(base, work, uploads, codec)
             for node in group:
-                weights, loss = _trained(artifacts, base, streams[node], part, threads, round_.seed(str(node)))
+                weights, loss = _trained(
+                    artifacts, base, streams[node], part, threads, round_.seed(str(node)), work / "node.safetensors"
+                )
                 round_.add(str(node), weights, len(streams[node]))
                 losses.append(loss)
             uploads += len(group)
@@ -50,15 +50,24 @@ def train_averaged(
 
 
 def _trained(
-    artifacts: Artifacts, base: Path, stream: Ids, part: Pass, threads: int, seed: int
+    artifacts: Artifacts, base: Path, stream: Ids, part: Pass, threads: int, seed: int, out: Path
 ) -> tuple[Mapping[str, Array], float]:
-    """The weights of a node after its epochs, and the loss of the last step."""
-    text = TrainingText(stream, len(stream), 0)
-    with contextlib.closing(
-        load_backend("native", artifacts, base, BackendOptions(threads=threads, seed=seed))
-    ) as engine:
-        report = train_epoch(engine, artifacts.manifest, text, part.learning_rate, epochs=part.epochs)
-        return engine.weights(), report.losses[-1]
+    """The weights of a node after its epochs, by way of a file `out`, and the loss of the last step."""
+    settings = RoundSettings(
+        artifacts.folder,
+        stream=stream,
+        weights=base,
+        epochs=part.epochs,
+        learning_rate=part.learning_rate,
+        seed=seed,
+        out=out,
+        options=BackendOptions(threads=threads),
+    )
+    with Round(settings) as round_:
+        trained = round_.train()
+    weights = load_tensors(out)
+    out.unlink()
+    return weights, trained.report.losses[-1]
 
 
 def _replaced(base: Path, model: Path, artifacts: Artifacts) -> Path:

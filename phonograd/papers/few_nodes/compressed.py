@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from phonograd.device_runtime.engine.backend import IGNORED, Window
 from phonograd.device_runtime.formats.manifest import Manifest
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.vocabulary import Ids
-from phonograd.device_runtime.text.windows import IGNORED, Window, windows
+from phonograd.device_runtime.text.windows import windows
 from phonograd.export.torch_model import LanguageModel, RecurrentState
 from phonograd.papers.few_nodes.dgc import DgcNode, apply, sparsity
 from phonograd.papers.few_nodes.schedule import Pass

@@ -12,7 +12,7 @@ from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import Manifest
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
-from phonograd.device_runtime.training.trainer import training_windows
+from phonograd.device_runtime.training.report import training_windows
 from phonograd.simulation.batched.dropout import dropout_mask
 from phonograd.simulation.batched.model import NEVER, BatchedModel, Words, losses_and_deltas
 from phonograd.simulation.batched.recurrent import State

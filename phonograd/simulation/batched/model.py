@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.text.windows import IGNORED
 from phonograd.simulation.batched.recurrent import LayerWeights, State, Sweep, sweep
 
 EMBEDDING, DECODER, BIAS, PROJECTION = "embedding.weight", "decoder.weight", "decoder.bias", "projection.weight"

@@ -8,7 +8,7 @@ from itertools import islice
 
 from phonograd.device_runtime.base.errors import MissingExtraError, OutOfMemoryError, TrainingError, UnsupportedError
 from phonograd.device_runtime.formats.manifest import TRAINING_MODEL, TRAINING_MODEL_SAMPLED, Artifacts
-from phonograd.device_runtime.training.trainer import OutputLayer, require_sound
+from phonograd.device_runtime.training.report import OutputLayer, require_sound
 from phonograd.simulation.batched.dropout import dropout_nodes
 from phonograd.simulation.phone import PhoneJob, PhoneResult, PreparedPhone, VirtualPhone
 from phonograd.simulation.settings import Device, SimulationSettings

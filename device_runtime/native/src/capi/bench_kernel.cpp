@@ -94,6 +94,7 @@ std::function<void()> work_of(Compute& compute, const std::string& name, Sizes s
 extern "C" pg_status pg_bench_kernel(const char* kernels, const char* name, int64_t M, int64_t N, int64_t K,
                                      int32_t threads, int32_t repeats, double* seconds) {
   return border::guarded([&] {
+    border::require(name != nullptr && seconds != nullptr, "name or seconds: NULL");
     border::require(threads >= 1 && threads <= 64, "threads: " + std::to_string(threads) + "; expected 1 to 64");
     const KernelSet& set = kernel_set(kernels);
     std::string function = name;

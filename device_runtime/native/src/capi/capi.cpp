@@ -7,6 +7,7 @@
 #include "capi/border.h"
 #include "capi/handles.h"
 #include "capi/model.h"
+#include "capi/sized.h"
 #include "phonograd.h"
 
 using namespace phonograd;
@@ -14,35 +15,34 @@ using namespace phonograd;
 namespace {
 
 constexpr int64_t kMostCandidates = int64_t{1} << 28;  // no vocabulary is larger
+constexpr int32_t kMostThreads = 1024;
 
 }  // namespace
 
-EngineOptions checked(const pg_options* options) {
-  border::require(options != nullptr, "options: NULL; expected a pg_options");
-  border::require(options->threads >= 1 && options->threads <= 1024,
-                  "threads: " + std::to_string(options->threads) + "; expected 1 to 1024");
-  border::require(options->precision >= 0 && options->precision <= 2,
-                  "precision: " + std::to_string(options->precision) + "; expected 0, 1 or 2");
+EngineOptions checked(const pg_options* given) {
+  const pg_options options = border::options_of(given, sizeof(pg_options), "pg_options");
+  border::require(options.threads >= 0 && options.threads <= kMostThreads,
+                  "threads: " + std::to_string(options.threads) + "; expected 0 to " + std::to_string(kMostThreads));
+  border::require(options.precision >= 0 && options.precision <= 2,
+                  "precision: " + std::to_string(options.precision) + "; expected 0, 1 or 2");
   EngineOptions result;
-  result.threads = options->threads;
-  result.pin_threads = options->pin_threads != 0;
-  result.fuse = options->fuse != 0;
-  result.precision = static_cast<Precision>(options->precision);
-  result.seed = options->seed;
-  if (options->kernels != nullptr) result.kernels = options->kernels;
+  if (options.threads != 0) result.threads = options.threads;
+  result.pin_threads = options.pin_threads != 0;
+  result.fuse = options.unfused == 0;
+  result.precision = static_cast<Precision>(options.precision);
+  result.seed = options.seed;
+  if (options.kernels != nullptr) result.kernels = options.kernels;
   return result;
 }
 
 namespace {
 
-pg_engine* open_engine(OpenFolder folder, const char* weights, const pg_options* options,
-                       const OutputSample& sample = {}) {
-  const EngineOptions chosen = checked(options);
-  const std::string path = folder.path();
-  auto* opened =
-      new pg_engine{std::move(folder), chosen, Engine(path, weights == nullptr ? "" : weights, chosen, sample), "", ""};
-  opened->kernels = opened->engine.kernels_name();
-  return opened;
+OutputSample sample_of(const pg_options& options) {
+  if (options.C == 0) return {};
+  border::require(options.C >= 1 && options.C <= kMostCandidates,
+                  "C: " + std::to_string(options.C) + "; expected 1 to the vocabulary's size");
+  border::require(options.candidates != nullptr && options.shifts != nullptr, "candidates or shifts: NULL");
+  return {{options.candidates, options.candidates + options.C}, {options.shifts, options.shifts + options.C}};
 }
 
 }  // namespace
@@ -63,18 +63,15 @@ const char* pg_last_error(void) {
 
 pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine) {
   return border::guarded([&] {
-    border::require(folder != nullptr && engine != nullptr, "folder or engine: NULL");
-    *engine = nullptr;
-    *engine = open_engine(OpenFolder(folder), weights, options);
-  });
-}
-
-pg_status pg_engine_open_descriptor(int32_t folder, const char* weights, const pg_options* options,
-                                    pg_engine** engine) {
-  return border::guarded([&] {
     border::require(engine != nullptr, "engine: NULL");
     *engine = nullptr;
-    *engine = open_engine(OpenFolder(folder), weights, options);
+    const EngineOptions chosen = checked(options);
+    OpenFolder opened = folder_of(folder, options->folder_descriptor);
+    const std::string path = opened.path();
+    auto* made = new pg_engine{std::move(opened), chosen,
+                               Engine(path, weights == nullptr ? "" : weights, chosen, sample_of(*options)), "", ""};
+    made->kernels = made->engine.kernels_name();
+    *engine = made;
   });
 }
 
@@ -82,19 +79,6 @@ pg_status pg_engine_model(const pg_engine* engine, pg_model* model) {
   return border::guarded([&] {
     border::require(engine != nullptr, "engine: NULL");
     describe_model(engine->engine, engine->options, engine->kernels, model);
-  });
-}
-
-pg_status pg_engine_open_sampled(const char* folder, const char* weights, const pg_options* options,
-                                 const int64_t* candidates, const float* shifts, int64_t C, pg_engine** engine) {
-  return border::guarded([&] {
-    border::require(folder != nullptr && candidates != nullptr && shifts != nullptr && engine != nullptr,
-                    "folder, candidates, shifts or engine: NULL");
-    *engine = nullptr;
-    border::require(C >= 1 && C <= kMostCandidates,
-                    "C: " + std::to_string(C) + "; expected 1 to the vocabulary's size");
-    const OutputSample sample{{candidates, candidates + C}, {shifts, shifts + C}};
-    *engine = open_engine(OpenFolder(folder), weights, options, sample);
   });
 }
 
@@ -106,21 +90,6 @@ pg_status pg_engine_reset(pg_engine* engine) {
   return border::guarded([&] {
     border::require(engine != nullptr, "engine: NULL");
     engine->engine.reset();
-  });
-}
-
-pg_status pg_engine_full_batch(pg_engine* engine) {
-  return border::guarded([&] {
-    border::require(engine != nullptr, "engine: NULL");
-    engine->engine.start_full_batch();
-  });
-}
-
-pg_status pg_engine_finish_full_batch(pg_engine* engine, float learning_rate) {
-  return border::guarded([&] {
-    border::require(engine != nullptr, "engine: NULL");
-    border::require(learning_rate > 0, "learning_rate: a number above 0 expected");
-    engine->engine.finish_full_batch(learning_rate);
   });
 }
 

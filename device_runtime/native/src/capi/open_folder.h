@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "capi/border.h"
 
 namespace phonograd {
 
@@ -38,5 +39,12 @@ class OpenFolder {
   std::string path_;
   int descriptor_ = -1;
 };
+
+// The folder that a caller gives by either; a descriptor of 0 is none. Throws Error(usage).
+inline OpenFolder folder_of(const char* path, int32_t descriptor) {
+  border::require(path != nullptr || descriptor != 0, "folder: NULL; expected a path, or a descriptor");
+  border::require(path == nullptr || descriptor == 0, "`folder` and `folder_descriptor` exclude each other");
+  return path != nullptr ? OpenFolder(path) : OpenFolder(descriptor);
+}
 
 }  // namespace phonograd

@@ -31,6 +31,13 @@ PredictorOptions predictor_options(const pg_options* options) {
   return {chosen.threads, chosen.pin_threads, chosen.kernels};
 }
 
+// Of no folder: the tensors that a file has.
+Manifest manifest_of(const TensorFile& file) {
+  Manifest manifest;
+  for (const TensorSpec& tensor : file.specs()) manifest.tensors.push_back({tensor.name, tensor.shape});
+  return manifest;
+}
+
 }  // namespace
 
 extern "C" {
@@ -106,8 +113,9 @@ pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_
 
 pg_status pg_quantize(const char* folder, const char* weights, const char* out) {
   return border::guarded([&] {
-    border::require(folder != nullptr && out != nullptr, "folder or out: NULL");
-    quantize(read_manifest(folder), weights == nullptr ? "" : weights, out);
+    border::require((folder != nullptr || weights != nullptr) && out != nullptr, "folder and weights, or out: NULL");
+    const Manifest manifest = folder == nullptr ? manifest_of(TensorFile(weights)) : read_manifest(folder);
+    quantize(manifest, weights == nullptr ? "" : weights, out);
   });
 }
 

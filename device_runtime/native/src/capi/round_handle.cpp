@@ -8,6 +8,8 @@
 #include "capi/model.h"
 #include "capi/open_folder.h"
 #include "capi/sized.h"
+#include "formats/sha256.h"
+#include "formats/utf8.h"
 #include "phonograd.h"
 #include "round/round.h"
 
@@ -21,7 +23,10 @@ struct pg_round {
   Round round;
   const std::string kernels;
   std::atomic<bool> cancelled{false};
+  std::string job;
   std::string report;  // "" until it is finished
+  int32_t (*stop)(void*) = nullptr;
+  void* stop_context = nullptr;
 };
 
 namespace {
@@ -65,8 +70,14 @@ RoundSettings settings_of(const pg_round_options& options, const OpenFolder& fol
   settings.folder = folder.path();
   settings.weights = text_or_none(options.weights);
   settings.engine = engine_of(options);
+  settings.weights_sha256 = text_or_none(options.weights_sha256);
+  border::require(
+      settings.weights_sha256.empty() || is_sha256(settings.weights_sha256),
+      "weights_sha256: 64 lower-case hexadecimal digits expected, found " + quoted(settings.weights_sha256));
   settings.user = source_of(options.user);
-  border::require(settings.user.given(), "`user`: no text; give the path of a file, or bytes");
+  border::require(options.stream_tokens >= 0 && (options.stream_tokens == 0 || options.stream != nullptr),
+                  "stream: ids and their number expected");
+  settings.stream.assign(options.stream, options.stream + options.stream_tokens);
   settings.rehearsal = source_of(options.rehearsal);
   set(options.user_share, settings.user_share);
   set(options.duty, settings.duty);
@@ -89,16 +100,12 @@ RoundSettings settings_of(const pg_round_options& options, const OpenFolder& fol
   return settings;
 }
 
-OpenFolder folder_of(const pg_round_options& options) {
-  const bool by_path = options.folder != nullptr, by_descriptor = options.folder_descriptor != 0;
-  border::require(by_path || by_descriptor, "folder: NULL; expected a path, or a descriptor");
-  border::require(!(by_path && by_descriptor), "`folder` and `folder_descriptor` exclude each other");
-  return by_path ? OpenFolder(options.folder) : OpenFolder(options.folder_descriptor);
-}
-
 EpochEvents events_of(pg_round& round, pg_on_progress on_progress, void* context, int64_t& saved) {
   EpochEvents events;
-  events.stop = [&round] { return round.cancelled.load(); };
+  events.stop = [&round] {
+    if (round.stop != nullptr && round.stop(round.stop_context) != 0) round.cancelled.store(true);
+    return round.cancelled.load();
+  };
   if (on_progress == nullptr) return events;
   events.on_start = [&saved](int64_t done, int64_t) { saved = done; };
   events.on_save = [&saved](int64_t done, size_t, double) { saved = done; };
@@ -129,9 +136,22 @@ pg_status pg_round_open(const pg_round_options* options, pg_round** round) {
     border::require(round != nullptr, "round: NULL");
     *round = nullptr;
     const pg_round_options known = border::options_of(options, kFirstOptions, "pg_round_options");
-    OpenFolder folder = folder_of(known);
+    OpenFolder folder = folder_of(known.folder, known.folder_descriptor);
     const RoundSettings settings = settings_of(known, folder);
     *round = new pg_round(std::move(folder), settings);
+    (*round)->stop = known.stop;
+    (*round)->stop_context = known.stop_context;
+  });
+}
+
+pg_status pg_round_job(pg_round* round, const char** json) {
+  return border::guarded([&] {
+    border::require(round != nullptr && json != nullptr, "round or json: NULL");
+    JsonLine line("job");
+    round->round.describe(round->round.steps(), line);
+    line.integer("steps_done", static_cast<int64_t>(round->round.epoch().progress.losses.size()));
+    round->job = line.str();
+    *json = round->job.c_str();
   });
 }
 

@@ -6,7 +6,6 @@
 
 #include "engine/running_engine.h"
 #include "phone/arguments.h"
-#include "text/evaluation.h"
 
 namespace phonograd::phone {
 
@@ -23,16 +22,5 @@ Cores move_to_cores(const Arguments& arguments);
 
 // Move to the chosen cores and load the artifacts, without an output sample. Throws what these throw.
 RunningEngine start_engine(const Arguments& arguments);
-
-// Adapts an engine to evaluation and suggestions. The engine must outlive this.
-class EngineScorer : public Scorer {
- public:
-  explicit EngineScorer(Engine& engine) : engine_(engine) {}
-  void reset() override { engine_.reset(); }
-  const float* logits(const int64_t* tokens, int64_t T, int64_t B) override { return engine_.logits(tokens, T, B); }
-
- private:
-  Engine& engine_;
-};
 
 }  // namespace phonograd::phone

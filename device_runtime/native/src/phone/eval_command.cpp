@@ -1,5 +1,6 @@
 // `phonograd-phone eval`: perplexity, top-1 and keystroke savings on texts.
 #include "base/peak_memory.h"
+#include "engine/engine_scorer.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
 #include "phone/print.h"

@@ -24,10 +24,19 @@ std::string percent(double share) {
   return text;
 }
 
+void require_ids(const std::string& name, const std::vector<int64_t>& ids, int64_t vocabulary) {
+  for (size_t at = 0; at < ids.size(); ++at) {
+    if (ids[at] >= 0 && ids[at] < vocabulary) continue;
+    throw Error(Status::text, name + ": token " + std::to_string(at) + " is " + std::to_string(ids[at]) +
+                                  ", expected an id from 0 to " + std::to_string(vocabulary - 1));
+  }
+}
+
 TrainingText whole_text(const RoundSettings& settings, const Manifest& manifest, uint64_t seed) {
-  if (!settings.tokens.empty()) {
+  if (!settings.user.given()) {
     TrainingText text;
-    text.stream = read_tokens(settings.tokens, manifest.vocabulary);
+    text.stream = settings.tokens.empty() ? settings.stream : read_tokens(settings.tokens);
+    require_ids(user_text_name(settings), text.stream, manifest.vocabulary);
     text.user_tokens = static_cast<int64_t>(text.stream.size());
     text.user_unknown_share = unknown_share(text.stream);
     return text;
@@ -41,7 +50,7 @@ TrainingText whole_text(const RoundSettings& settings, const Manifest& manifest,
 
 }  // namespace
 
-std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary) {
+std::vector<int64_t> read_tokens(const std::string& path) {
   const std::string data = read_file(path, kMaxTextBytes, Status::text);
   if (data.empty() || data.size() % 4 != 0) {
     throw Error(Status::text, path + ": " + std::to_string(data.size()) +
@@ -52,19 +61,14 @@ std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary) {
   for (size_t at = 0; at < data.size(); at += 4) {
     uint32_t word = 0;
     for (size_t i = 4; i-- > 0;) word = word << 8 | static_cast<unsigned char>(data[at + i]);
-    const int64_t id = static_cast<int32_t>(word);
-    if (id < 0 || id >= vocabulary) {
-      throw Error(Status::text, path + ": token " + std::to_string(at / 4) + " is " + std::to_string(id) +
-                                    ", expected an id from 0 to " + std::to_string(vocabulary - 1));
-    }
-    ids.push_back(id);
+    ids.push_back(static_cast<int32_t>(word));
   }
   return ids;
 }
 
 std::string user_text_name(const RoundSettings& settings) {
-  if (settings.user.bytes) return kUserText;
-  return settings.tokens.empty() ? settings.user.path : settings.tokens;
+  if (!settings.tokens.empty()) return settings.tokens;
+  return settings.user.path.empty() ? kUserText : settings.user.path;
 }
 
 TrainingText training_text(const RoundSettings& settings, const Manifest& manifest, uint64_t seed) {

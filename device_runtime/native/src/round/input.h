@@ -13,8 +13,8 @@
 
 namespace phonograd {
 
-// A token file: ids as little-endian int32 (FORMAT.md, "Token files"), each in [0, vocabulary). Throws Error(text).
-std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary);
+// A token file: ids as little-endian int32 (FORMAT.md, "Token files"). Throws Error(text).
+std::vector<int64_t> read_tokens(const std::string& path);
 
 // What messages call the user's text.
 std::string user_text_name(const RoundSettings& settings);

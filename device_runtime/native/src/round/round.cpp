@@ -7,6 +7,7 @@
 #include "round/input.h"
 #include "round/outputs.h"
 #include "round/seeds.h"
+#include "text/windows.h"
 
 namespace phonograd {
 namespace {
@@ -41,11 +42,17 @@ Round::Round(const RoundSettings& settings)
       text_(training_text(settings, manifest_, seed_)),
       running_(started(settings, seed_, output_sample(manifest_, text_.stream, draw_))),
       // Hashes the file that the engine has open; by the end another file may have its path.
-      identity_(needs_identity(settings) ? base_sha256(engine()) : "") {
+      identity_(!settings.weights_sha256.empty() ? settings.weights_sha256
+                : needs_identity(settings)       ? base_sha256(engine())
+                                                 : "") {
   if (settings.steps == 1) running_.engine->start_full_batch();
   if (folder_ == nullptr) return;
   if (settings.restart) folder_->discard();
   state_.emplace(*folder_, *running_.engine, running_.options, identity_, text_.stream, learning_rate_, draw_);
+}
+
+int64_t Round::steps() const {
+  return settings_.epochs * Windows(text_.stream, manifest_.minibatch, manifest_.bptt).count();
 }
 
 bool Round::train(const EpochEvents& events) {

@@ -28,6 +28,7 @@ class Round {
   const Engine& engine() const { return *running_.engine; }
   const EngineOptions& engine_options() const { return running_.options; }
   const TrainingText& text() const { return text_; }
+  int64_t steps() const;  // of all epochs
 
   // Train from where the state is, then write the outputs. False if it was stopped: with a state it is saved, and a new
   // Round of the same settings resumes. Call it once. Throws what train_epoch and write_outputs throw.

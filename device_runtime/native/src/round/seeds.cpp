@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "formats/sha256.h"
+#include "formats/utf8.h"
 
 namespace phonograd {
 namespace {
@@ -41,7 +42,7 @@ void check_phone_name(const std::string& name) {
            others.find(byte) != std::string::npos;
   };
   if (!name.empty() && name.size() <= kNameLength && std::all_of(name.begin(), name.end(), allowed)) return;
-  throw Error(Status::usage, "`phone`: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -");
+  throw Error(Status::usage, "`phone`: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -, found " + quoted(name));
 }
 
 uint64_t training_seed(const RoundSettings& settings, const Manifest& manifest, const StateFolder* folder) {

@@ -30,8 +30,9 @@ void check_number(const char* name, double value, double most) {
 }
 
 void check_input(const RoundSettings& settings) {
-  require(!(settings.user.given() && !settings.tokens.empty()), "`user` and `tokens` exclude each other");
-  require(settings.user.given() || !settings.tokens.empty(), "give `user` or `tokens`");
+  const int given = settings.user.given() + !settings.tokens.empty() + !settings.stream.empty();
+  require(given > 0, "`user`: no text; give the path of a file, or bytes");
+  require(given == 1, "`user`, `tokens` and `stream` exclude each other");
   require(!settings.rehearsal.given() || settings.user.given(), "`rehearsal` needs `user`");
   for (const TextSource* source : {&settings.user, &settings.rehearsal}) {
     require(source->path.empty() || !source->bytes, "a text: a path and bytes exclude each other");

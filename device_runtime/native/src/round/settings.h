@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/running_engine.h"
 #include "training/state.h"
@@ -27,12 +28,14 @@ struct RoundSettings {
   // The model.
   std::string folder;          // the artifacts
   std::string weights;         // tensor file to start from; "": the folder's own
+  std::string weights_sha256;  // of that file, if the caller knows it; "": it is hashed where its identity is needed
   EngineOptions engine;        // as for its threads, before they are limited to the cores; its seed is not used
   std::optional<Cores> cores;  // absent: all that the calling thread may use
 
-  // What to train on: either of the two.
+  // What to train on: one of the three.
   TextSource user;
-  std::string tokens;  // a token file
+  std::string tokens;           // a token file
+  std::vector<int64_t> stream;  // token ids [N]
   TextSource rehearsal;
   double user_share = 0.5;   // λ, with a rehearsal text; as in Python's TrainingConfig
   double max_unknown = 0.5;  // share of the user's words that an update may be of although the vocabulary lacks them

@@ -13,7 +13,6 @@ namespace {
 constexpr size_t kMostDigits = 15;  // exact as a double, also with the half that the output sample adds
 constexpr size_t kMostBytes = 2 * kMaxVocabularyBytes;
 constexpr size_t kShownBytes = 60;
-constexpr const char* kRemedy = "; export the folder again";
 
 // The number, -1 if the text is none of at most 15 digits, without leading zeros.
 int64_t count_of(std::string_view digits) {
@@ -28,14 +27,14 @@ int64_t count_of(std::string_view digits) {
 
 }  // namespace
 
-std::vector<int64_t> load_counts(const std::string& path, const Vocabulary& vocabulary) {
+std::vector<int64_t> load_counts(const std::string& path, const Vocabulary& vocabulary, const std::string& remedy) {
   const std::string data = read_file(path, kMostBytes, Status::vocabulary);
   std::string_view rest = data;
   if (!rest.empty() && rest.back() == '\n') rest.remove_suffix(1);
   const int64_t lines = 1 + std::count(rest.begin(), rest.end(), '\n');
   if (lines != vocabulary.size()) {
     throw Error(Status::vocabulary, path + ": " + std::to_string(vocabulary.size()) +
-                                        " lines expected, one a word, found " + std::to_string(lines) + kRemedy);
+                                        " lines expected, one a word, found " + std::to_string(lines) + "; " + remedy);
   }
   std::vector<int64_t> counts;
   for (int64_t id = 0; id < lines; ++id) {
@@ -47,7 +46,7 @@ std::vector<int64_t> load_counts(const std::string& path, const Vocabulary& voca
     throw Error(Status::vocabulary, path + ": line " + std::to_string(id + 1) + ": " +
                                         quoted(word.substr(0, kShownBytes)) +
                                         ", a tab and a whole number of at most 15 digits expected, found " +
-                                        quoted(line.substr(0, kShownBytes)) + kRemedy);
+                                        quoted(line.substr(0, kShownBytes)) + "; " + remedy);
   }
   return counts;
 }

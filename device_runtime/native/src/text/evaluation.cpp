@@ -47,7 +47,6 @@ void Tally::add_loss(const float* scores, int64_t V, int64_t target) {
   const float highest = *best;
   double sum = 0;
   for (int64_t word = 0; word < V; ++word) sum += static_cast<double>(std::exp(scores[word] - highest));
-  // In float32, as in Python, so that both overflow for the same scores.
   const float loss = highest + static_cast<float>(std::log(sum)) - scores[target];
   if (!std::isfinite(loss)) {  // a NaN anywhere is in the sum
     throw Error(Status::training,

@@ -1,5 +1,4 @@
 // Evaluating a model on a text: perplexity, top-1 accuracy and keystroke savings. FORMAT.md.
-// Counts equal those of device_runtime/text/evaluation.py; perplexities may differ by the rounding of exp and log.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// A keyboard's three suggestions, and the keystrokes that they save (paper P, eq. 5). FORMAT.md, "Keystroke savings";
-// the rules are those of device_runtime/text/kss.py.
+// A keyboard's three suggestions, and the keystrokes that they save (paper P, eq. 5). FORMAT.md, "Keystroke savings".
 #pragma once
 
 #include <cstddef>

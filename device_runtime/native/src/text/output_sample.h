@@ -1,5 +1,4 @@
-// The words that a sampled output layer is trained against. FORMAT.md, "Output sample"; the same as
-// device_runtime/text/output_sample.py's, to the bit.
+// The words that a sampled output layer is trained against. FORMAT.md, "Output sample".
 #pragma once
 
 #include <cstdint>

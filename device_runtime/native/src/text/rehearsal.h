@@ -1,5 +1,4 @@
-// Random rehearsal (paper P): the user's messages mixed with general ones. FORMAT.md, "Rehearsal". For the same seed
-// the stream equals that of device_runtime/text/rehearsal.py.
+// Random rehearsal (paper P): the user's messages mixed with general ones. FORMAT.md, "Rehearsal".
 #pragma once
 
 #include <cstddef>

@@ -117,7 +117,20 @@ std::vector<std::string_view> split_messages(std::string_view data) {
   return messages;
 }
 
-Text::Text(const std::string& path) : Text(read_file(path, kMaxTextBytes, Status::text), path) {}
+namespace {
+
+std::string text_file(const std::string& path) {
+  try {
+    return read_file(path, kMaxTextBytes, Status::text);
+  } catch (const Error& error) {
+    if (error.status() != Status::text) throw;
+    throw Error(Status::text, std::string(error.what()) + "; expected a text, one message a line");
+  }
+}
+
+}  // namespace
+
+Text::Text(const std::string& path) : Text(text_file(path), path) {}
 
 Text::Text(std::string data, const std::string& name) : data_(std::move(data)), messages_(split_messages(data_)) {
   if (data_.size() > kMaxTextBytes) {

@@ -1,6 +1,5 @@
-// Messages and tokens of a text. All rules are on bytes, so that invalid UTF-8 is no special case. FORMAT.md, "Text";
-// the rules are those of device_runtime/text/messages.py. Functions are thread-safe; views point into the caller's
-// bytes.
+// Messages and tokens of a text. All rules are on bytes, so that invalid UTF-8 is no special case. FORMAT.md, "Text".
+// Functions are thread-safe; views point into the caller's bytes.
 #pragma once
 
 #include <cstddef>

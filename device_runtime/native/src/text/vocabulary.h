@@ -1,5 +1,4 @@
-// The vocabulary: one word a line, line number = id. FORMAT.md, "Vocabulary"; the rules are those of
-// device_runtime/text/vocabulary.py.
+// The vocabulary: one word a line, line number = id. FORMAT.md, "Vocabulary".
 #pragma once
 
 #include <cstddef>

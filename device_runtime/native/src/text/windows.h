@@ -1,5 +1,4 @@
-// The token stream laid out in minibatch columns and cut into BPTT windows. FORMAT.md, "Windows"; the rules are those
-// of device_runtime/text/windows.py.
+// The token stream laid out in minibatch columns and cut into BPTT windows. FORMAT.md, "Windows".
 #pragma once
 
 #include <cstdint>

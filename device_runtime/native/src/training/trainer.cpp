@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "formats/json.h"
@@ -17,12 +18,18 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
+// Six digits, for people.
+std::string brief(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", number);
+  return text;
+}
+
 void require_sound(double loss, int64_t step, int64_t words, double learning_rate) {
   const double most = kDivergence * std::log(static_cast<double>(words));
   if (loss <= most) return;  // false for NaN too
   throw Error(Status::training,
-              "step " + std::to_string(step) + ": loss is " + json::number(loss) + " nats a token, expected " +
-                  json::number(most) +
+              "step " + std::to_string(step) + ": loss is " + brief(loss) + " nats a token, expected " + brief(most) +
                   " at most (ten times a uniform guess); training diverged: lower the learning rate (" +
                   json::number(learning_rate) + ") or export with a smaller `clip_norm`");
 }

@@ -1,5 +1,4 @@
-// Training on the phone: each epoch predicts every token of a stream once, window by window, as
-// device_runtime/training/trainer.py does.
+// Training on the phone: each epoch predicts every token of a stream once, window by window.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,7 @@ struct StepReport {
   int64_t tokens = 0;  // predicted, padding left out
 };
 
-// A loss of so many times that of the uniform guess, ln V or that of an output sample's words, is divergence: Python's
-// too.
+// A loss of so many times that of the uniform guess, ln V or that of an output sample's words, is divergence.
 constexpr double kDivergence = 10;
 
 // What a caller hears of training; empty callbacks are not called.

@@ -3,13 +3,13 @@ import math
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.base.errors import ArtifactsError, StoppedError, TextError, TrainingError, UsageError
+from phonograd.device_runtime.base.errors import ArtifactsError, TextError, TrainingError
+from phonograd.device_runtime.engine.backend import Window
 from phonograd.device_runtime.formats.manifest import Manifest, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.rehearsal import TrainingText
-from phonograd.device_runtime.text.windows import Window
-from phonograd.device_runtime.training import rest, trainer
-from phonograd.device_runtime.training.trainer import OutputLayer, train_epoch
+from phonograd.device_runtime.training.plain_loop import train_plainly
+from phonograd.device_runtime.training.report import EpochReport, OutputLayer
 
 CONFIG = TrainingConfig(minibatch=3, bptt=4)
 
@@ -42,7 +42,11 @@ class CountingBackend:
 
 
 def text(tokens: int) -> TrainingText:
-    return TrainingText(np.arange(tokens) % 7, tokens // 2, tokens - tokens // 2)
+    return TrainingText(tokens // 2, tokens - tokens // 2, stream=np.arange(tokens) % 7)
+
+
+def train_epoch(backend: CountingBackend, manifest: Manifest, text: TrainingText, **options: object) -> EpochReport:
+    return train_plainly(backend, manifest, text, **{"learning_rate": 0.75, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_time", "mean"])
@@ -60,15 +64,15 @@ def test_an_epoch_trains_every_token_and_reports_nats_a_token(reduction: str) ->
     assert report.user_share == pytest.approx(15 / 31)
 
 
-def test_a_given_learning_rate_replaces_the_artifacts() -> None:
+def test_the_learning_rate() -> None:
     backend = CountingBackend([5.0], CONFIG)
-    assert train_epoch(backend, manifest(), text(12), learning_rate=0.1).learning_rate == 0.1  # type: ignore[arg-type]
+    assert train_epoch(backend, manifest(), text(12), learning_rate=0.1).learning_rate == 0.1
     assert backend.rates == [0.1]
 
 
 def test_text_shorter_than_one_window_is_refused() -> None:
     with pytest.raises(TextError, match=r"12 tokens expected \(one window: minibatch 3 x BPTT 4\), found 11"):
-        train_epoch(CountingBackend([], CONFIG), manifest(), text(11))  # type: ignore[arg-type]
+        train_epoch(CountingBackend([], CONFIG), manifest(), text(11))
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_time", "mean"])
@@ -77,78 +81,27 @@ def test_a_loss_of_ten_times_the_uniform_guess_is_divergence(reduction: str, los
     """Ten times ln 7 is 19.46 nats a token, whatever the loss is summed over."""
     config = TrainingConfig(minibatch=3, bptt=4, loss_reduction=reduction)  # type: ignore[arg-type]
     with pytest.raises(TrainingError, match=rf"step 2: loss is {said} nats a token, expected 19.4591 at most"):
-        train_epoch(CountingBackend([5.0, loss], config), manifest(config), text(40))  # type: ignore[arg-type]
+        train_epoch(CountingBackend([5.0, loss], config), manifest(config), text(40))
     worst = CountingBackend([5.0, 19.4, 19.4, 19.4], config)
-    assert train_epoch(worst, manifest(config), text(40)).steps == 4  # type: ignore[arg-type]
+    assert train_epoch(worst, manifest(config), text(40)).steps == 4
 
 
 def test_a_sampled_loss_is_judged_by_its_candidates_and_named() -> None:
     """Ten times ln 4 is 13.86 nats a token, below what the full softmax over 7 words may have."""
-    full = train_epoch(CountingBackend([14.0], CONFIG), manifest(), text(12))  # type: ignore[arg-type]
+    full = train_epoch(CountingBackend([14.0], CONFIG), manifest(), text(12))
     assert full.output_layer == OutputLayer("full", 7)
     with pytest.raises(TrainingError, match="step 1: loss is 14 nats a token, expected 13.8629 at most"):
-        train_epoch(CountingBackend([14.0], CONFIG), manifest(), text(12), candidates=4)  # type: ignore[arg-type]
-    sampled = train_epoch(CountingBackend([13.8], CONFIG), manifest(), text(12), candidates=4)  # type: ignore[arg-type]
+        train_epoch(CountingBackend([14.0], CONFIG), manifest(), text(12), candidates=4)
+    sampled = train_epoch(CountingBackend([13.8], CONFIG), manifest(), text(12), candidates=4)
     assert sampled.output_layer == OutputLayer("sampled", 4)
 
 
 def test_each_epoch_begins_with_the_text_and_zero_states() -> None:
     backend = CountingBackend([5.0] * 9, CONFIG)
-    report = train_epoch(backend, manifest(), text(31), epochs=3)  # type: ignore[arg-type]
+    report = train_epoch(backend, manifest(), text(31), epochs=3)
     assert (report.epochs, report.steps, len(report.losses), report.tokens) == (3, 9, 9, 31)
-    assert backend.began_at == [0, 0, 3, 6]  # before the first step once more: a state is resumed in between
+    assert backend.began_at == [0, 3, 6]
     assert backend.first_tokens[:3] == backend.first_tokens[3:6] == backend.first_tokens[6:]
-
-
-class Clock:
-    """A clock on which a step takes a second, and a sleep as long as it is asked to."""
-
-    def __init__(self, patch: pytest.MonkeyPatch):
-        self.now = 0.0
-        self.sleeps = 0
-        for module in (rest.time, trainer.time):
-            patch.setattr(module, "perf_counter", lambda: self.now)
-        patch.setattr(rest.time, "sleep", self.sleep)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.sleeps += 1
-
-
-class SlowBackend(CountingBackend):
-    """Each step takes a second."""
-
-    def __init__(self, steps: int, clock: Clock):
-        super().__init__([5.0] * steps, CONFIG)
-        self._clock = clock
-
-    def step(self, window: Window, learning_rate: float) -> float:
-        self._clock.now += 1
-        return super().step(window, learning_rate)
-
-
-@pytest.mark.parametrize(("duty", "rested"), [(1.0, 0), (0.5, 2), (0.1, 18)])
-def test_steps_take_their_share_of_the_time(monkeypatch: pytest.MonkeyPatch, duty: float, rested: float) -> None:
-    """Three steps of a second, and two rests: none before the first step, or after the last."""
-    clock = Clock(monkeypatch)
-    report = train_epoch(SlowBackend(3, clock), manifest(), text(31), duty=duty)  # type: ignore[arg-type]
-    assert report.step_seconds == pytest.approx([1, 1, 1])
-    assert (report.duty, report.seconds, report.rest_seconds) == pytest.approx((duty, 3, rested))
-    assert clock.now == pytest.approx(3 + rested)
-
-
-def test_a_stop_ends_a_rest_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    backend = SlowBackend(3, clock)
-    with pytest.raises(StoppedError, match="interrupted after step 1 of 3"):
-        train_epoch(backend, manifest(), text(31), duty=0.001, stop=lambda: 15 * (clock.sleeps == 3))  # type: ignore[arg-type]
-    assert clock.now == pytest.approx(1 + 3 * rest.PAUSE_SECONDS)
-
-
-@pytest.mark.parametrize("duty", [0, -0.5, 1.01, math.nan])
-def test_a_duty_that_is_no_share_is_refused(duty: float) -> None:
-    with pytest.raises(UsageError, match=r"`duty` is \S+, expected more than 0 and at most 1"):
-        train_epoch(CountingBackend([], CONFIG), manifest(), text(12), duty=duty)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""The native library's reader of text, which all other modules of this folder call. FORMAT.md has the rules."""
+
+import ctypes
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from ctypes import c_char_p, c_int64, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.header import new
+
+Result = TypeVar("Result")
+
+
+class Tokenizer:
+    """Splits text into messages and tokens; with a vocabulary, `words`, also into ids. Thread-safe.
+
+    words: a vocabulary file's bytes; name: what errors call it. Raises VocabularyError, UnsupportedError on a system
+    that the library is not built for.
+    """
+
+    def __init__(self, words: bytes | None = None, name: str = "vocabulary"):
+        self._library = load_library()
+        self._lock = threading.Lock()
+        handle = c_void_p()
+        given = None if words is None else text_of(words)
+        self._library.call("pg_tokenizer_open", given, os.fsencode(name), ctypes.byref(handle))
+        self._handle = handle
+        weakref.finalize(self, self._library.function("pg_tokenizer_close"), handle.value)
+
+    def call(self, name: str, *arguments: object, result: Callable[[], Result]) -> Result:
+        """Call a function of the library; `result` copies what it returned, before the next call replaces that."""
+        with self._lock:
+            self._library.call(name, self._handle, *arguments)
+            return result()
+
+    def lines(self, name: str, text: Path | bytes) -> list[bytes]:
+        """The lines that a function of the library makes of a text."""
+        data, size = c_char_p(), c_size_t()
+        arguments = (text_of(text), ctypes.byref(data), ctypes.byref(size))
+        return self.call(name, *arguments, result=lambda: ctypes.string_at(data, size.value)).split(b"\n")[:-1]
+
+
+@functools.cache
+def plain_tokenizer() -> Tokenizer:
+    """The one without a vocabulary."""
+    return Tokenizer()
+
+
+def text_of(text: Path | bytes) -> Any:
+    """The pg_text of a file, or of bytes."""
+    return (
+        new("pg_text", bytes=text, length=len(text))
+        if isinstance(text, bytes)
+        else new("pg_text", path=os.fsencode(text))
+    )
+
+
+def ids_at(address: c_void_p, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """A copy of `count` ids at an address."""
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(c_int64)), (count,)).copy() if count else _EMPTY
+
+
+_EMPTY = np.empty(0, np.int64)

@@ -1,0 +1,224 @@
+"""A phone's part in a round, as the native library runs it: a text, epochs over it, and the update."""
+
+import ctypes
+import json
+import os
+import statistics
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import c_int32, c_uint64, c_void_p
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import StoppedError, UsageError
+from phonograd.device_runtime.engine.backend import BackendOptions, Ids
+from phonograd.device_runtime.engine.c_abi import load_library, options_of
+from phonograd.device_runtime.engine.header import new, structs
+from phonograd.device_runtime.formats.tensor_file import WrittenFile
+from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares
+from phonograd.device_runtime.text.tokenizer import text_of
+from phonograd.device_runtime.training.report import EpochReport, OutputLayer
+
+# Steps between saves of a state; training/state.h says why.
+SAVE_EVERY = 5
+
+
+@dataclass(frozen=True)
+class ResumableState:
+    """Where training keeps its state, so that a run that was killed goes on to the same bits (backend native).
+
+    save_every: steps from one save to the next; restart: discard what the folder holds.
+    """
+
+    folder: str | os.PathLike[str]
+    save_every: int = SAVE_EVERY
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """What to train, on what, and what to write; the fields are those of pg_round_options in phonograd.h.
+
+    folder: the artifacts; weights: a tensor file to start from, None for the folder's own, and its hash if that is
+    known. user, rehearsal: a file, or text, one message a line; user_share: the user's share of the tokens, with a
+    rehearsal. stream: ids [N] to train on in place of both. steps: 1 takes a single step, with the gradient of the
+    whole text. The seed is `seed`, else follows from model, round and `phone`, else is the state's, else random; that
+    of `options` is not used. out, update: files for the trained weights and for the update.
+    """
+
+    folder: Path
+    user: Path | bytes | None = None
+    rehearsal: Path | bytes | None = None
+    user_share: float = 0.5
+    stream: Ids | None = None
+    weights: Path | None = None
+    weights_sha256: str | None = None
+    epochs: int = 1
+    steps: int | None = None
+    learning_rate: float | None = None
+    output_sample: int | None = None
+    sample_seed: int | None = None
+    duty: float = 1.0
+    round: int = 1
+    phone: str | None = None
+    seed: int | None = None
+    out: Path | None = None
+    update: Path | None = None
+    codec: str = "rows-f32"
+    max_unknown: float = MAX_UNKNOWN
+    state: ResumableState | None = None
+    options: BackendOptions = field(default_factory=BackendOptions)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one training left.
+
+    seed: of all that was random; report: losses, seconds, tokens, memory; weights, update: size and hash of the files
+    that were asked for.
+    """
+
+    seed: int
+    report: EpochReport
+    weights: WrittenFile | None = None
+    update: WrittenFile | None = None
+
+    @property
+    def seconds_per_step(self) -> float:
+        """The median over all steps."""
+        return statistics.median(self.report.step_seconds)
+
+
+class Round:
+    """An open round: settings checked, texts read and mixed, the model loaded, and the state's folder locked.
+
+    Not thread-safe. Raises UsageError for settings that are out of range or exclude each other, TextError,
+    VocabularyError, ArtifactsError, WeightsError, UpdateError for an unknown codec, StateError if another process has
+    the state's folder, StorageError, UnsupportedError.
+    """
+
+    def __init__(self, settings: RoundSettings):
+        self._library = load_library()
+        self._handle = c_void_p()
+        self._saved = settings.state is not None
+        self._stop: Callable[[], int] | None = None
+        self._signal = 0
+        self._raised: list[BaseException] = []
+        # The library asks it for as long as the round is open.
+        self._asked = dict(structs()["pg_round_options"]._fields_)["stop"](lambda _: self._stopped())
+        options = _options(settings)
+        options.stop = self._asked
+        self._library.call("pg_round_open", options, ctypes.byref(self._handle))
+        self._free = weakref.finalize(self, self._library.function("pg_round_close"), self._handle.value)
+
+    def __enter__(self) -> "Round":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the model, and unlock the state's folder; its state stays."""
+        self._free()
+        self._handle = c_void_p()
+
+    @property
+    def text(self) -> TextShares:
+        """Of the text that will be trained on."""
+        job = self._described()
+        return TextShares(**{name: job[name] for name in TextShares.__dataclass_fields__})
+
+    def train(
+        self, progress: Callable[[int, int, float], None] | None = None, stop: Callable[[], int] | None = None
+    ) -> Trained:
+        """Train, and write what the settings ask for. Once a round.
+
+        progress: called with (steps done, steps in total, loss in nats a token). stop: called between steps and during
+        rests; returns the number of a signal that asks training to stop, or 0. Raises TrainingError if a loss or a
+        weight is not finite or training diverges, StoppedError (after saving the state) if `stop` asks for it,
+        WeightsError if the weights' file was changed, StateError for a state of another job, StorageError.
+        """
+        self._stop, finished = stop, c_int32()
+
+        def heard(_: object, address: int) -> None:
+            step = structs()["pg_progress"].from_address(address)
+            with self._noted():
+                if progress is not None and not self._raised:
+                    progress(step.step, step.steps, step.loss)
+
+        on_progress = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)(heard)
+        self._library.call("pg_round_train", self._handle, on_progress, None, ctypes.byref(finished))
+        if self._raised:
+            raise self._raised[0]
+        if not finished:
+            saved = "the state is saved: run the same command to resume" if self._saved else "nothing is saved"
+            job = self._described()
+            raise StoppedError(f"interrupted after step {job['steps_done']} of {job['steps']}; {saved}", self._signal)
+        return _report(json.loads(self._library.text("pg_round_report", self._handle)))
+
+    def discard_state(self) -> None:
+        """Remove the saved state of a finished round, once its report is kept."""
+        self._library.call("pg_round_discard_state", self._handle)
+
+    def _described(self) -> dict[str, Any]:
+        job: dict[str, Any] = json.loads(self._library.text("pg_round_job", self._handle))
+        return job
+
+    def _stopped(self) -> bool:
+        with self._noted():
+            self._signal = self._stop() if self._stop else 0
+        return bool(self._signal or self._raised)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What is raised in a callback, such as by Ctrl-C, is raised where training ends."""
+        try:
+            yield
+        except BaseException as error:
+            self._raised.append(error)
+
+
+def _options(settings: RoundSettings) -> Any:
+    chosen = options_of(settings.options)
+    options = new("pg_round_options", kernels=chosen.kernels)
+    for name in ("threads", "pin_threads", "precision"):
+        setattr(options, name, getattr(chosen, name))
+    for name in ("user_share", "duty", "epochs", "round", "max_unknown", "learning_rate", "output_sample", "steps"):
+        value = getattr(settings, name)
+        if value == 0:  # which the library takes as not given
+            raise UsageError(f"`{name}` {value}: expected a number above 0")
+        setattr(options, name, value or 0)
+    for name in ("folder", "weights", "weights_sha256", "phone", "out", "update", "codec"):
+        value = getattr(settings, name)
+        setattr(options, name, None if value is None else os.fsencode(value))
+    seeds = {name: getattr(settings, name) for name in ("seed", "sample_seed")}
+    pointed = {name: c_uint64(seed) for name, seed in seeds.items() if seed is not None}
+    for name, seed in pointed.items():
+        setattr(options, name, ctypes.addressof(seed))
+    for name in ("user", "rehearsal"):
+        value = getattr(settings, name)
+        if value is not None:
+            setattr(options, name, text_of(value))
+    ids = None if settings.stream is None else np.ascontiguousarray(settings.stream, np.int64)
+    if ids is not None:
+        options.stream, options.stream_tokens = ids.ctypes.data, len(ids)
+    if settings.state is not None:
+        options.state = os.fsencode(settings.state.folder)
+        options.save_every, options.restart = settings.state.save_every, settings.state.restart
+    options.pointed_at = pointed, ids  # for as long as the options live
+    return options
+
+
+def _report(found: dict[str, Any]) -> Trained:
+    facts: dict[str, Any] = {name: found[name] for name in EpochReport.__dataclass_fields__}
+    facts |= {name: tuple(facts[name]) for name in ("losses", "step_seconds")}
+    report = EpochReport(**facts | {"output_layer": OutputLayer(**facts["output_layer"])})
+    return Trained(found["seed"], report, _written(found.get("weights")), _written(found.get("update")))
+
+
+def _written(found: dict[str, Any] | None) -> WrittenFile | None:
+    return None if found is None else WrittenFile(found["nbytes"], found["sha256"])

@@ -1,0 +1,198 @@
+"""Text as the library reads it, held to the reference (tests/reference/text.py) on whatever text there is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text.evaluation import evaluate
+from phonograd.device_runtime.text.messages import split_messages, tokenize
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
+from phonograd.device_runtime.text.rehearsal import mix
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
+from phonograd.device_runtime.text.windows import windows
+from tests.reference import text as reference
+
+ROOT = Path(__file__).parents[2]
+# What text on a phone is made of, and what breaks it.
+PIECES = (
+    *(b"a", b"Zoe", b"don't", b"o'", b"'", b"''", b"3.5", b"_", b"\x7f", b"\x00", b"?!"),
+    *(b"<unk>", b"<UNK>", b"<", b"<unk", b"unk>", b"<eos>"),
+    *(b" ", b"\t", b"\r\n", b"\n", b"\n\n", b"\x0b", b"\x0c", b"\x1c", b"\x85"),
+    *"\u2018 \u2019 \u201c \u201d \u2026 \u2013 \u2014 \u00a0".encode().split(b" "),
+    *"😀 👩‍👩‍👧 שלום السلام Ünïcode \u202e \ufeff".encode().split(b" "),
+    *(b"\xe2", b"\x80", b"\xe2\x80", b"\x99", b"\xc2", b"\xa0", b"\xff", b"\xf0\x9f", b"\xe2\x80\xe2\x80\x99"),
+)
+TEXTS = st.one_of(st.binary(max_size=200), st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join))
+
+
+@given(TEXTS)
+@example(b"x'" * 50_000)
+@example(b"the <unk> <UNK>'s a<unk>b <unk><unk> <unk <<unk> unk> < unk > <eos> <unk>>")
+@example("😀שלום ".encode() * 7_000)
+@example(b"\x80" * 100_000)
+@example(b"\xe2\x80" * 50_000)
+@settings(max_examples=400, deadline=None)
+def test_tokens_and_messages(data: bytes) -> None:
+    messages = reference.split_messages(data)
+    assert split_messages(data) == messages
+    assert [tokenize(message) for message in messages] == [reference.tokenize(message) for message in messages]
+
+
+def test_the_examples_of_the_python_page() -> None:
+    lines = [line for line in (ROOT / "docs/python.md").read_text("utf-8").splitlines() if " ->  " in line]
+    assert len(lines) > 5
+    for text, tokens in (line.split("->  ") for line in lines):
+        assert tokenize(text.encode()) == [token.encode() for token in tokens.split(" | ")], text
+
+
+WORDS = (b"<unk>", b"<eos>", b"the", b"i'm", b"!", "é".encode(), *(b"g%d" % n for n in range(20)))
+VOCABULARY = Vocabulary(WORDS)
+USER = st.lists(
+    st.lists(
+        st.sampled_from([b"the", b"THE", b"zzz", b"<unk>", b"g7", "I\u2019m".encode(), "éß".encode()]),
+        min_size=1,
+        max_size=8,
+    ),
+    min_size=1,
+    max_size=20,
+).map(lambda messages: [b" ".join(words) for words in messages])
+GENERAL = [b" ".join(b"g%d" % (n * k % 23) for k in range(1 + n % 5)) for n in range(80)]
+
+
+@given(USER, st.floats(0.15, 1), st.integers(0, 2**64 - 1))
+# User's tokens and shares whose general tokens are halves: 34.5, 80.5 and 149.5 go to the even neighbour.
+@example([b"g1 g2"], 0.08, 1)
+@example([b"g1 g2 g3 g4 g5 g6"], 0.08, 2**64 - 1)
+@example([b"g1 g2 g3", b"g4 g5 g6 g7", b"the i'm !"], 0.08, 2**63)
+@example([b"g1"], 1.0, 3)
+@example([b"g1"], 0.9999, 3)
+@settings(max_examples=300, deadline=None)
+def test_streams_and_their_draw(user: list[bytes], share: float, seed: int) -> None:
+    np.testing.assert_array_equal(VOCABULARY.encode(user), reference.encode(WORDS, user))
+    try:
+        found = mix(user, GENERAL, share, VOCABULARY, seed)
+    except TextError:
+        assert len(reference.encode(WORDS, user)) * (1 - share) / share > len(reference.encode(WORDS, GENERAL))
+        return
+    stream, *tokens = reference.mix(WORDS, user, GENERAL, share, seed)
+    np.testing.assert_array_equal(found.stream, stream)
+    assert [found.user_tokens, found.general_tokens] == tokens
+    own = reference.encode(WORDS, user)
+    assert found.user_unknown_share == (own == 0).sum() / (own != 1).sum()
+
+
+def test_shares_of_the_examples_are_halves() -> None:
+    assert [tokens * (1 - 0.08) / 0.08 for tokens in (3, 7, 13)] == [34.5, 80.5, 149.5]
+
+
+@given(st.integers(0, 120), st.integers(1, 12), st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_windows(length: int, minibatch: int, bptt: int) -> None:
+    stream = np.arange(100, 100 + length)
+    found, expected = windows(stream, minibatch, bptt), list(reference.windows(stream, minibatch, bptt))
+    assert len(found) == len(expected)
+    for window, (tokens, targets) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(window.tokens, tokens)
+        np.testing.assert_array_equal(window.targets, targets)
+
+
+COUNT = st.one_of(st.integers(0, 20), st.integers(0, 10**15 - 1))
+
+
+def hold_to_reference(stream: list[int], counts: list[int], drawn: int, seed: int) -> int:
+    """The size of the sample, which must have the reference's candidates and bits of shifts."""
+    given_ = np.array(stream, np.int64), np.array(counts, np.int64)
+    found, (candidates, shifts) = (
+        draw_output_sample(*given_, SampleDraw(drawn, seed)),
+        reference.output_sample(*given_, drawn, seed),
+    )
+    np.testing.assert_array_equal(found.candidates, candidates)
+    assert found.shifts.tobytes() == shifts.tobytes()
+    return len(found)
+
+
+@given(
+    st.lists(COUNT, min_size=2, max_size=60),
+    st.lists(st.integers(0, 59)),
+    st.integers(0, 70),
+    st.integers(0, 2**64 - 1),
+)
+@settings(max_examples=150, deadline=None)
+def test_output_samples(counts: list[int], words: list[int], drawn: int, seed: int) -> None:
+    hold_to_reference([word % len(counts) for word in words], counts, drawn, seed)
+
+
+def test_the_output_sample_of_a_whole_vocabulary() -> None:
+    counts = [1_000_000 // (number + 1) for number in range(30_000)]
+    assert 3300 < hold_to_reference(list(range(0, 3000, 2)), counts, 2000, 1) < 3700
+
+
+SPELLED = (b"the", b"them", b"they", b"to", b"a", b"and", b"i", b"i'm", b"!", "é".encode(), "éa".encode(), b"\x80x")
+SCORED = Vocabulary((b"<unk>", b"<eos>", *SPELLED, "😀".encode(), *(b"t%d" % n for n in range(9))))
+SENTENCES = st.lists(
+    st.lists(st.sampled_from([*SPELLED, b"t3", b"THE", b"zzz", "ßé".encode()]), min_size=1, max_size=12).map(b" ".join),
+    min_size=1,
+    max_size=60,
+)
+
+
+class TableScorer:
+    """The row of scores is that of token + 3 * (the token before it in its column)."""
+
+    def __init__(self, table: Floats):
+        self._table = table
+        self.reset()
+
+    def reset(self) -> None:
+        self._before = np.zeros(0, np.int64)
+
+    def logits(self, tokens: Ids) -> Floats:
+        before = self._before if len(self._before) else np.zeros(tokens.shape[1], np.int64)
+        rows = np.vstack([before, tokens])
+        self._before = tokens[-1]
+        scores: Floats = self._table[(tokens + 3 * rows[:-1]) % len(self._table)].reshape(-1, self._table.shape[1])
+        return scores
+
+
+@given(SENTENCES, st.integers(0, 2**32 - 1), st.booleans(), st.booleans(), st.integers(1, 8))
+@settings(max_examples=150, deadline=None)
+def test_figures(messages: list[bytes], seed: int, ties: bool, hole: bool, bptt: int) -> None:
+    """Few values make ties, many make ranks; -inf is a score that a word may have."""
+    random, size = np.random.default_rng(seed), len(SCORED)
+    table = (random.integers(0, 4, (size, size)) if ties else random.normal(0, 3, (size, size))).astype(np.float32)
+    if hole:
+        table[:, 5] = -np.inf
+        messages = [message for message in messages if b"to" not in tokenize(message)] or [b"the"]
+    heard: list[tuple[int, int]] = []
+    found = evaluate(TableScorer(table), SCORED, messages, 1, bptt, True, lambda *done: heard.append(done))
+    ids = np.concatenate(([1], SCORED.encode(messages)[:-1]))
+    expected = reference.figures(SCORED.words, messages, TableScorer(table).logits(ids[:, None]))
+    assert (found.tokens, found.unknown_tokens, found.top1) == (
+        expected.tokens,
+        expected.unknown_tokens,
+        expected.top1,
+    )
+    assert found.kss == expected.kss
+    assert heard[-1] == (len(ids), len(ids))
+    for name in ("perplexity", "perplexity_with_unknown"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-5)
+
+
+@given(st.integers(1, 50), st.integers(1, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_short_texts_are_evaluated_in_fewer_columns(minibatch: int, tokens: int) -> None:
+    heard: list[tuple[int, ...]] = []
+
+    class Listening(TableScorer):
+        def logits(self, tokens: Ids) -> Floats:
+            heard.append(tokens.shape)
+            return super().logits(tokens)
+
+    text = [b"the"] * (tokens // 2) or [b"the"]
+    evaluate(Listening(np.zeros((len(SCORED),) * 2, np.float32)), SCORED, text, minibatch, 7)
+    assert {shape[1] for shape in heard} == {max(1, min(minibatch, 2 * len(text) // 100))}
