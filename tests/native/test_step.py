@@ -20,7 +20,7 @@ V, T, B, RATE = 60, 5, 3, 0.75
 @pytest.mark.parametrize("layers", [1, 2])
 def test_one_step_is_the_plain_one(layers: int, clip_norm: float | None) -> None:
     model = LanguageModelConfig("lstm", vocabulary=V, embedding=7, hidden=12, layers=layers)
-    artifacts = exported(model, TrainingConfig(minibatch=B, bptt=T, clip_norm=clip_norm), spread=3)
+    artifacts = exported(model, TrainingConfig(minibatch=B, bptt=T, clip_norm=clip_norm), spread=15)
     weights = load_tensors(artifacts.path(WEIGHTS))
     random = np.random.default_rng(layers)
     tokens, targets = random.integers(0, V, (2, T, B))
@@ -34,5 +34,5 @@ def test_one_step_is_the_plain_one(layers: int, clip_norm: float | None) -> None
         moved = values - weights[name]
         assert np.abs(moved).max() > 0, name
         np.testing.assert_allclose(
-            found[name] - weights[name], moved, rtol=0, atol=1e-3 * np.abs(moved).max() + 1e-6, err_msg=name
+            found[name] - weights[name], moved, rtol=0, atol=1e-4 * np.abs(moved).max() + 1e-6, err_msg=name
         )
