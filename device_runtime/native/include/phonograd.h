@@ -294,7 +294,8 @@ typedef void (*pg_on_progress)(void* context, const pg_progress* progress);
    something other than a file with PG_STORAGE. */
 PG_API pg_status pg_round_open(const pg_round_options* options, pg_round** round);
 PG_API pg_status pg_round_model(const pg_round* round, pg_model* model);
-/* JSON: what is trained on, how, and `steps_done`, which is 0 until pg_round_train returns. Valid until the next call of this function, or until the round is closed. */
+/* JSON: what is trained on, how, and `steps_done`, which is 0 until pg_round_train returns. Valid until the next call
+ * of this function, or until the round is closed. */
 PG_API pg_status pg_round_job(pg_round* round, const char** json);
 /* Train from where the saved state is; then write what the options ask for. on_progress may be NULL. *finished: 1; or 0
    if it was cancelled, and then nothing is written but the state. */
