@@ -102,6 +102,7 @@ class WholeContext:
             scores = self.backend.logits(ids[start : start + self._bptt, np.newaxis])[-1]
         shares = np.exp(scores.astype(np.float64) - float(scores.max()))
         fitting = np.flatnonzero(np.char.startswith(self._words, prefix.encode()))
+        fitting = fitting[fitting > EOS]
         best = fitting[np.argsort(-scores[fitting], kind="stable")[:SUGGESTIONS]]
         return [(int(word), shares[word] / shares.sum()) for word in best]
 

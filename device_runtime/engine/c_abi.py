@@ -5,11 +5,12 @@ import functools
 import json
 import os
 import platform
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import c_char_p, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from phonograd.device_runtime.base.errors import (
     ArtifactsError,
@@ -36,6 +37,7 @@ from phonograd.device_runtime.native_build import (
     cached_library,
 )
 
+Opened = TypeVar("Opened", bound="Handle")
 ABI_VERSION = 1
 KERNELS = "PHONOGRAD_KERNELS"  # the kernel set where options name none
 ERRORS: Mapping[int, type[PhonogradError]] = {
@@ -138,6 +140,28 @@ class NativeLibrary:
         if status in ERRORS:
             return ERRORS[status](message)
         return RuntimeError(f"native engine, status {status}: {message}")
+
+
+class Handle:
+    """What a function of the library opened: freed by `close`, at a block's end, or with this object."""
+
+    def __init__(self, library: NativeLibrary, kind: str, *arguments: object):
+        """Call pg_KIND_open with these arguments; pg_KIND_close frees it. Raises what `NativeLibrary.call` raises."""
+        self._library = library
+        self.handle = c_void_p()
+        library.call(f"pg_{kind}_open", *arguments, ctypes.byref(self.handle))
+        self._free = weakref.finalize(self, library.function(f"pg_{kind}_close"), self.handle.value)
+
+    def __enter__(self: Opened) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free it; it can't be used afterwards."""
+        self._free()
+        self.handle = c_void_p()
 
 
 def find_library(progress: Progress | None = None) -> Path:

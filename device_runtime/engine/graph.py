@@ -4,22 +4,20 @@ paper P), and for tests of single operators.
 
 import ctypes
 import os
-import weakref
 from ctypes import c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.c_abi import NativeLibrary, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import Handle, NativeLibrary, load_library, options_of
 from phonograd.device_runtime.formats.tensor_file import Array
 
 MAX_DIMENSIONS = 8
 DTYPES = {4: np.float32, 8: np.int64, 1: np.bool_}  # by the element size in bytes
 
 
-class NativeGraph:
+class NativeGraph(Handle):
     """A graph's inputs, outputs and parameters by name. Not thread-safe.
 
     optimizer: optimizer_model.onnx, to let `run` update the parameters. weights: a tensor file; its tensors become the
@@ -36,47 +34,31 @@ class NativeGraph:
         fuse: bool = True,
         library: NativeLibrary | None = None,
     ):
-        self._library = library or load_library()
-        self._handle = c_void_p()
-        self._library.call(
-            "pg_graph_open",
+        super().__init__(
+            library or load_library(),
+            "graph",
             os.fsencode(model),
             optimizer and os.fsencode(optimizer),
             weights and os.fsencode(weights),
             options_of(options or BackendOptions(), fuse),
-            ctypes.byref(self._handle),
         )
-        self._free = weakref.finalize(self, self._library.function("pg_graph_close"), self._handle.value)
 
     def set(self, name: str, values: Array) -> None:
         """Set an input's values, of the dtype and shape that the graph declares."""
         dense = np.ascontiguousarray(values)
-        self._library.call("pg_graph_set", self._handle, name.encode(), dense.ctypes.data, dense.nbytes)
+        self._library.call("pg_graph_set", self.handle, name.encode(), dense.ctypes.data, dense.nbytes)
 
     def run(self, learning_rate: float = 0.0) -> None:
         """Execute the graph once, and the optimizer if there is one."""
-        self._library.call("pg_graph_run", self._handle, learning_rate)
+        self._library.call("pg_graph_run", self.handle, learning_rate)
 
     def get(self, name: str) -> Array:
         """A copy of an output's or a parameter's values."""
         data, count, rank = c_void_p(), c_size_t(), c_int32()
         shape = (c_int64 * MAX_DIMENSIONS)()
         references = [ctypes.byref(data), ctypes.byref(count), shape, ctypes.byref(rank)]
-        self._library.call("pg_graph_get", self._handle, name.encode(), *references)
+        self._library.call("pg_graph_get", self.handle, name.encode(), *references)
         dimensions = tuple(shape[: rank.value])
         elements = int(np.prod(dimensions, dtype=np.int64))
         dtype = np.dtype(DTYPES[count.value // elements if elements else 4])
         return np.frombuffer(ctypes.string_at(data, count.value), dtype).reshape(dimensions).copy()
-
-    def close(self) -> None:
-        """Free the graph; it can't be used afterwards."""
-        self._free()
-        self._handle = c_void_p()
-
-    def __enter__(self) -> "NativeGraph":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -3,19 +3,18 @@
 import ctypes
 import json
 import os
-import weakref
-from ctypes import POINTER, c_char_p, c_float, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int64
 from pathlib import Path
 
 import numpy as np
 
 from phonograd.device_runtime.engine.backend import BackendOptions, Ids, Window
-from phonograd.device_runtime.engine.c_abi import NativeLibrary, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import Handle, NativeLibrary, load_library, options_of
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
 
 
-class NativeBackend:
+class NativeBackend(Handle):
     """The C ABI's engine; see Backend. Windows and scores are passed by address, weights are copied once."""
 
     def __init__(
@@ -26,22 +25,14 @@ class NativeBackend:
         fuse: bool = True,
         library: NativeLibrary | None = None,
     ):
-        self._library = library or load_library()
         self._model = artifacts.manifest.model
         self._window = (artifacts.manifest.training.bptt, artifacts.manifest.training.minibatch)
-        self._handle = c_void_p()
         chosen = options_of(options, fuse)
         if options.sample is not None:
             ids, shifts = _dense(options.sample.candidates), np.ascontiguousarray(options.sample.shifts, np.float32)
             chosen.candidates, chosen.shifts, chosen.C = ids.ctypes.data, shifts.ctypes.data, len(ids)
         paths = os.fsencode(artifacts.folder), weights and os.fsencode(weights)
-        self._library.call("pg_engine_open", *paths, chosen, ctypes.byref(self._handle))
-        self._free = weakref.finalize(self, self._library.function("pg_engine_close"), self._handle.value)
-
-    @property
-    def handle(self) -> c_void_p:
-        """The engine's handle in that library."""
-        return self._handle
+        super().__init__(library or load_library(), "engine", *paths, chosen)
 
     @classmethod
     def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "NativeBackend":
@@ -50,7 +41,7 @@ class NativeBackend:
 
     def reset(self) -> None:
         """See Backend.reset."""
-        self._library.call("pg_engine_reset", self._handle)
+        self._library.call("pg_engine_reset", self.handle)
 
     def step(self, window: Window, learning_rate: float) -> float:
         """See Backend.step."""
@@ -60,7 +51,7 @@ class NativeBackend:
                 raise ValueError(f"window: {what} of shape {self._window} expected, found {ids.shape}")
         loss = c_float()
         self._library.call(
-            "pg_engine_step", self._handle, tokens.ctypes.data, targets.ctypes.data, learning_rate, ctypes.byref(loss)
+            "pg_engine_step", self.handle, tokens.ctypes.data, targets.ctypes.data, learning_rate, ctypes.byref(loss)
         )
         return loss.value
 
@@ -70,17 +61,17 @@ class NativeBackend:
         if ids.ndim != 2:
             raise ValueError(f"tokens: a shape [T, B] expected, found {ids.shape}")
         scores = np.empty((ids.size, self._model.vocabulary), np.float32)
-        self._library.call("pg_engine_logits", self._handle, ids.ctypes.data, *ids.shape, scores.ctypes.data)
+        self._library.call("pg_engine_logits", self.handle, ids.ctypes.data, *ids.shape, scores.ctypes.data)
         return scores
 
     def weights(self) -> dict[str, Array]:
         """See Backend.weights."""
         copies: dict[str, Array] = {}
         shapes = {spec.name: spec.shape for spec in self._model.tensor_specs()}
-        for index in range(self._library.function("pg_engine_parameters")(self._handle)):
+        for index in range(self._library.function("pg_engine_parameters")(self.handle)):
             name, elements, data = c_char_p(), c_int64(), POINTER(c_float)()
             references = [ctypes.byref(part) for part in (name, elements, data)]
-            self._library.call("pg_engine_parameter", self._handle, index, *references)
+            self._library.call("pg_engine_parameter", self.handle, index, *references)
             values = np.ctypeslib.as_array(data, (elements.value,))
             tensor = (name.value or b"").decode()
             copies[tensor] = values.copy().reshape(shapes[tensor])
@@ -88,17 +79,12 @@ class NativeBackend:
 
     def plan(self) -> str:
         """The steps of the plan in order and the memory layout, for people to read."""
-        return self._library.text("pg_engine_plan", self._handle)
+        return self._library.text("pg_engine_plan", self.handle)
 
     def phases(self) -> dict[str, float]:
         """Seconds of the last step by phase, in the order of the plan; the sum is the step."""
-        seconds: dict[str, float] = json.loads(self._library.text("pg_engine_phases", self._handle))
+        seconds: dict[str, float] = json.loads(self._library.text("pg_engine_phases", self.handle))
         return seconds
-
-    def close(self) -> None:
-        """See Backend.close."""
-        self._free()
-        self._handle = c_void_p()
 
 
 def _dense(ids: Ids) -> Ids:

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import weakref
 from ctypes import c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.c_abi import load_library, options_of
+from phonograd.device_runtime.engine.c_abi import Handle, load_library, options_of
 from phonograd.device_runtime.engine.header import structs
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats, TensorFile, WrittenFile
@@ -28,38 +27,24 @@ class Suggestion:
     probability: float
 
 
-class Predictor:
+class Predictor(Handle):
     """Reads a text piece by piece and suggests the next word at any point. Made by `open_predictor`. Not thread-safe.
 
     It keeps the recurrent state, so that each word costs one step of the network.
     """
 
     def __init__(self, artifacts: Artifacts, weights: Path | None, options: BackendOptions):
-        self._library = load_library()
         self._vocabulary = artifacts.manifest.model.vocabulary
-        self._handle = c_void_p()
         folder, file = os.fsencode(artifacts.folder), weights and os.fsencode(weights)
-        self._library.call("pg_predictor_open", folder, file, options_of(options), ctypes.byref(self._handle))
-        self._free = weakref.finalize(self, self._library.function("pg_predictor_close"), self._handle.value)
-
-    def __enter__(self) -> "Predictor":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free its memory; it can't be used afterwards."""
-        self._free()
-        self._handle = c_void_p()
+        super().__init__(load_library(), "predictor", folder, file, options_of(options))
 
     def reset(self) -> None:
         """Return to the start of a text."""
-        self._library.call("pg_predictor_reset", self._handle)
+        self._library.call("pg_predictor_reset", self.handle)
 
     def feed(self, text: str) -> None:
         """Continue the text: whole words, in one call or in several; a line feed ends a message."""
-        self._library.call("pg_predictor_feed", self._handle, _encoded(text))
+        self._library.call("pg_predictor_feed", self.handle, _encoded(text))
 
     def suggest(self, prefix: str = "", count: int = SUGGESTIONS) -> list[Suggestion]:
         """The `count` most probable next words that begin with `prefix`, best first; fewer if there are fewer.
@@ -70,25 +55,25 @@ class Predictor:
         capacity = min(count, self._vocabulary)
         found, written = (structs()["pg_suggestion"] * max(1, capacity))(), c_int32()
         self._library.call(
-            "pg_predictor_suggest", self._handle, _encoded(prefix), capacity, found, ctypes.byref(written)
+            "pg_predictor_suggest", self.handle, _encoded(prefix), capacity, found, ctypes.byref(written)
         )
         return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in found[: written.value]]
 
     def scores(self) -> Floats:
         """Scores [V] float32 of the next word; their softmax is the probabilities. Raises what `suggest` raises."""
         scores = np.empty(self._vocabulary, np.float32)
-        self._library.call("pg_predictor_scores", self._handle, scores.ctypes.data)
+        self._library.call("pg_predictor_scores", self.handle, scores.ctypes.data)
         return scores
 
     def state(self) -> bytes:
         """Where the text stands, for `restore`. It says much about the text: keep it on the phone."""
         data, size = c_void_p(), c_size_t()
-        self._library.call("pg_predictor_state", self._handle, ctypes.byref(data), ctypes.byref(size))
+        self._library.call("pg_predictor_state", self.handle, ctypes.byref(data), ctypes.byref(size))
         return ctypes.string_at(data, size.value)
 
     def restore(self, state: bytes) -> None:
         """Continue from a state of a predictor of the same model. Raises StateError if it is none."""
-        self._library.call("pg_predictor_restore", self._handle, state, len(state))
+        self._library.call("pg_predictor_restore", self.handle, state, len(state))
 
 
 def write_prediction_weights(weights: Path, out: Path) -> WrittenFile:

@@ -4,7 +4,6 @@ import ctypes
 import functools
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from ctypes import c_char_p, c_int64, c_size_t, c_void_p
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.c_abi import Handle, load_library
 from phonograd.device_runtime.engine.header import new
 
 Result = TypeVar("Result")
 
 
-class Tokenizer:
+class Tokenizer(Handle):
     """Splits text into messages and tokens; with a vocabulary, `words`, also into ids. Thread-safe.
 
     words: a vocabulary file's bytes; name: what errors call it. Raises VocabularyError, UnsupportedError on a system
@@ -26,18 +25,14 @@ class Tokenizer:
     """
 
     def __init__(self, words: bytes | None = None, name: str = "vocabulary"):
-        self._library = load_library()
         self._lock = threading.Lock()
-        handle = c_void_p()
-        given = None if words is None else text_of(words)
-        self._library.call("pg_tokenizer_open", given, os.fsencode(name), ctypes.byref(handle))
-        self._handle = handle
-        weakref.finalize(self, self._library.function("pg_tokenizer_close"), handle.value)
+        given = words if words is None else text_of(words)
+        super().__init__(load_library(), "tokenizer", given, os.fsencode(name))
 
     def call(self, name: str, *arguments: object, result: Callable[[], Result]) -> Result:
         """Call a function of the library; `result` copies what it returned, before the next call replaces that."""
         with self._lock:
-            self._library.call(name, self._handle, *arguments)
+            self._library.call(name, self.handle, *arguments)
             return result()
 
     def lines(self, name: str, text: Path | bytes) -> list[bytes]:

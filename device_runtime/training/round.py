@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import statistics
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_int32, c_uint64, c_void_p
@@ -16,7 +15,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import StoppedError, UsageError
 from phonograd.device_runtime.engine.backend import BackendOptions, Ids
-from phonograd.device_runtime.engine.c_abi import load_library, options_of
+from phonograd.device_runtime.engine.c_abi import Handle, load_library, options_of
 from phonograd.device_runtime.engine.header import new, structs
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares
@@ -41,7 +40,8 @@ class ResumableState:
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """What to train, on what, and what to write; the fields are those of pg_round_options in phonograd.h.
+    """What to train, on what, and what to write; the fields are those of pg_round_options in phonograd.h, which has
+    the defaults of those that are None.
 
     folder: the artifacts; weights: a tensor file to start from, None for the folder's own, and its hash if that is
     known. user, rehearsal: a file, or text, one message a line; user_share: the user's share of the tokens, with a
@@ -53,7 +53,7 @@ class RoundSettings:
     folder: Path
     user: Path | bytes | None = None
     rehearsal: Path | bytes | None = None
-    user_share: float = 0.5
+    user_share: float | None = None
     stream: Ids | None = None
     weights: Path | None = None
     weights_sha256: str | None = None
@@ -68,7 +68,7 @@ class RoundSettings:
     seed: int | None = None
     out: Path | None = None
     update: Path | None = None
-    codec: str = "rows-f32"
+    codec: str | None = None
     max_unknown: float = MAX_UNKNOWN
     state: ResumableState | None = None
     options: BackendOptions = field(default_factory=BackendOptions)
@@ -93,7 +93,7 @@ class Trained:
         return statistics.median(self.report.step_seconds)
 
 
-class Round:
+class Round(Handle):
     """An open round: settings checked, texts read and mixed, the model loaded, and the state's folder locked.
 
     Not thread-safe. Raises UsageError for settings that are out of range or exclude each other, TextError,
@@ -102,8 +102,6 @@ class Round:
     """
 
     def __init__(self, settings: RoundSettings):
-        self._library = load_library()
-        self._handle = c_void_p()
         self._saved = settings.state is not None
         self._stop: Callable[[], int] | None = None
         self._signal = 0
@@ -112,19 +110,7 @@ class Round:
         self._asked = dict(structs()["pg_round_options"]._fields_)["stop"](lambda _: self._stopped())
         options = _options(settings)
         options.stop = self._asked
-        self._library.call("pg_round_open", options, ctypes.byref(self._handle))
-        self._free = weakref.finalize(self, self._library.function("pg_round_close"), self._handle.value)
-
-    def __enter__(self) -> "Round":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free the model, and unlock the state's folder; its state stays."""
-        self._free()
-        self._handle = c_void_p()
+        super().__init__(load_library(), "round", options)
 
     @property
     def text(self) -> TextShares:
@@ -151,21 +137,21 @@ class Round:
                     progress(step.step, step.steps, step.loss)
 
         on_progress = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)(heard)
-        self._library.call("pg_round_train", self._handle, on_progress, None, ctypes.byref(finished))
+        self._library.call("pg_round_train", self.handle, on_progress, None, ctypes.byref(finished))
         if self._raised:
             raise self._raised[0]
         if not finished:
             saved = "the state is saved: run the same command to resume" if self._saved else "nothing is saved"
             job = self._described()
             raise StoppedError(f"interrupted after step {job['steps_done']} of {job['steps']}; {saved}", self._signal)
-        return _report(json.loads(self._library.text("pg_round_report", self._handle)))
+        return _report(json.loads(self._library.text("pg_round_report", self.handle)))
 
     def discard_state(self) -> None:
         """Remove the saved state of a finished round, once its report is kept."""
-        self._library.call("pg_round_discard_state", self._handle)
+        self._library.call("pg_round_discard_state", self.handle)
 
     def _described(self) -> dict[str, Any]:
-        job: dict[str, Any] = json.loads(self._library.text("pg_round_job", self._handle))
+        job: dict[str, Any] = json.loads(self._library.text("pg_round_job", self.handle))
         return job
 
     def _stopped(self) -> bool:

@@ -108,7 +108,7 @@ def train(
             folder.folder,
             text_of(user),
             None if rehearsal is None else text_of(rehearsal),
-            TrainingConfig().user_share if user_share is None else user_share,
+            user_share,
             weights=None if weights is None else base.path,
             epochs=epochs,
             steps=steps,
@@ -151,7 +151,7 @@ def _train_elsewhere(
             raise UsageError(f"backend {backend}: no `{name}` expected, found {value}; use backend native")
     seed = chosen_seed(settings.seed, settings.phone, base.sha256, settings.round)
     user, general = messages_of(settings.user or b""), messages_of(settings.rehearsal or b"")
-    share = settings.user_share if general else 1.0
+    share = (settings.user_share or TrainingConfig().user_share) if general else 1.0
     text = mix(user, general, share, vocabulary_of(folder), seed)
     if settings.update is not None:
         require_known(text, "user text", settings.max_unknown)
@@ -174,7 +174,7 @@ def _train_elsewhere(
     except WeightsError as error:
         raise TrainingError(f"{error}; lower the learning rate or export with a smaller `clip_norm`") from error
     base.require_unchanged()
-    info = UpdateInfo(base.sha256(), settings.round, report.tokens, settings.codec, seed)
+    info = UpdateInfo(base.sha256(), settings.round, report.tokens, settings.codec or DEFAULT_CODEC, seed)
     return Trained(
         seed,
         report,

@@ -6,7 +6,7 @@ Every command of `phonograd` shows its options' defaults; one that is None has i
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
@@ -131,19 +131,6 @@ def usage_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise click.UsageError(name_options(str(error))) from error
-
-
-def names_option(name: str, allowed: Sequence[str], default: str, text: str, **more: Any) -> Decorator:
-    """An option that takes some of the names in `allowed`, separated by commas, each once; text: its help."""
-
-    def read(_context: click.Context, _parameter: click.Parameter, given: str) -> tuple[str, ...]:
-        names = tuple(one.strip() for one in given.split(","))
-        for one in names:
-            if one not in allowed or names.count(one) > 1:
-                raise click.BadParameter(f"{one!r}: expected each of {', '.join(allowed)} at most once, by commas")
-        return names
-
-    return click.option(name, metavar="NAMES", callback=read, default=default, help=text, **more)
 
 
 def refuse(reason: str, *names: str) -> None:

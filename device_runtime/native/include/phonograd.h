@@ -73,8 +73,8 @@ typedef struct pg_options {
   int32_t precision;   /* 0 fp32, 1 bf16, 2 bf16 emulated in fp32 arithmetic */
   uint64_t seed;       /* of the dropout masks */
   const char* kernels; /* NULL: the best this CPU has; else a name from pg_cpu_info() */
-  /* Of engines: an output sample. pg_engine_step() trains the softmax over these C words alone; a token or target that
-     is none of them is refused with PG_TRAINING. pg_tokenizer_sample() draws one. Both arrays are copied. */
+  /* Of engines: an output sample. pg_engine_step() trains the softmax over these C words alone; any other
+     token or target is refused with PG_TRAINING. pg_tokenizer_sample() draws a sample. Both arrays are copied. */
   const int64_t* candidates; /* [C] vocabulary ids, rising */
   const float* shifts;       /* [C] at least 0, added to their logits */
   int64_t C;                 /* 0: the softmax is over all V words */

@@ -40,7 +40,7 @@ class OpenFolder {
   int descriptor_ = -1;
 };
 
-// The folder that a caller gives by either; a descriptor of 0 is none. Throws Error(usage).
+// The folder that a caller gives by its path or by a descriptor; 0 stands for no descriptor. Throws Error(usage).
 inline OpenFolder folder_of(const char* path, int32_t descriptor) {
   border::require(path != nullptr || descriptor != 0, "folder: NULL; expected a path, or a descriptor");
   border::require(path == nullptr || descriptor == 0, "`folder` and `folder_descriptor` exclude each other");
