@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, get_type_hints
 
@@ -45,14 +46,19 @@ def test_a_name_loads_what_it_needs_alone() -> None:
 
 
 def test_every_name_is_loaded_from_where_type_checkers_find_it() -> None:
-    tree = ast.parse(Path(phonograd.__file__).read_text("utf-8"))
-    branch = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {
-        alias.name: node.module for node in branch.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    assert imported == phonograd._MODULE_OF
-    assert sorted(imported) == phonograd.__all__
+    tree = ast.parse(Path(phonograd.__file__).with_suffix(".pyi").read_text("utf-8"))
+    imports = [(node.module, alias) for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert all(alias.name == alias.asname for _, alias in imports)  # for type checkers, any other is private
+    assert sorted(alias.name for _, alias in imports) == phonograd.__all__
+    for module, alias in imports:
+        assert getattr(phonograd, alias.name) is getattr(import_module(str(module)), alias.name)
     assert set(phonograd.__all__) <= set(dir(phonograd))
+
+
+def test_a_star_imports_every_name() -> None:
+    found: dict[str, object] = {}
+    exec("from phonograd import *", found)
+    assert set(phonograd.__all__) <= set(found)
 
 
 def test_no_name_is_a_module_too() -> None:
