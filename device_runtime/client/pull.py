@@ -10,7 +10,7 @@ from phonograd.device_runtime.base.files import atomic_file, sha256_of_file
 from phonograd.device_runtime.client.connection import RetryPolicy, Server
 from phonograd.device_runtime.client.resumable_download import Download, DownloadedModel, download_model
 from phonograd.device_runtime.client.server_client import current_round
-from phonograd.device_runtime.update.links import apply_links, links_in
+from phonograd.device_runtime.update.links import Pulled, pull_links
 
 
 def pull_model(
@@ -54,21 +54,19 @@ class _Pull(Download):
         super().__init__(server, path, f"/v1/models/{wanted}?base={base_sha256}", None, phone)
         self.refused = False
         self._base = base
-        self._base_sha256 = base_sha256
         self._wanted = wanted
 
     def finish(self, part: Path, sha256: str) -> DownloadedModel:
         """Move a whole model to the path, or apply links."""
         if sha256 == self._wanted:
             return super().finish(part, sha256)
-        nbytes = links = 0
+        pulled = Pulled(0, 0)
         try:
-            nbytes = apply_links(self._base, self._base_sha256, part, self.path, self._wanted).nbytes
-            links = sum(1 for _ in links_in(part))
+            pulled = pull_links(part, self._base, self.path, self._wanted)
         except (UpdateError, WeightsError):
             self.refused = True
         self.remove_parts()
-        return DownloadedModel(self._wanted, nbytes, not self.refused, self.received, links)
+        return DownloadedModel(self._wanted, pulled.nbytes, not self.refused, self.received, pulled.links)
 
 
 def _copied(base: Path, path: Path, sha256: str) -> DownloadedModel:

@@ -137,6 +137,11 @@ class TensorFile:
         """Close the file; reading afterwards raises OSError."""
         os.close(self._descriptor)
 
+    @property
+    def descriptor(self) -> int:
+        """The open file's, for the native library."""
+        return self._descriptor
+
     def sha256(self) -> str:
         """Hex SHA-256 of the file that is open, whatever stands at its path by now."""
         digest = hashlib.sha256()

@@ -1,33 +1,37 @@
-"""The update a phone sends: a tensor file with the parts of one codec and the facts a server needs to fold it."""
+"""The update a phone sends, written and read by the native library. FORMAT.md, "Updates"."""
 
-import contextlib
+import ctypes
+import os
+import weakref
 from collections.abc import Iterator, Mapping
+from ctypes import POINTER, c_int64, c_void_p
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Literal
+from typing import Any
 
-import msgspec
 import numpy as np
-from msgspec import Meta
 
-from phonograd.device_runtime.base.documents import FieldError, Record, read, written
-from phonograd.device_runtime.base.errors import UpdateError, WeightsError
-from phonograd.device_runtime.formats.frozen import frozen_in, trained_specs
+from phonograd.device_runtime.base.documents import Record, written
+from phonograd.device_runtime.base.errors import UpdateError
+from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.header import new
 from phonograd.device_runtime.formats.tensor_file import (
+    CHECKSUM,
+    TILE_ELEMENTS,
     Array,
     TensorFile,
     TensorSpec,
     WrittenFile,
-    check_finite,
     check_specs,
-    save_tensors,
     spec_of,
 )
-from phonograd.device_runtime.update.codecs import Codec, Tile, codec_named
 
 FORMAT = "phonograd-update"
 VERSION = "3"
 MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
+
+# Neighbouring trained weights: index of the first one in the flattened tensor, and the float32 values.
+Tile = tuple[int, Array]
 
 
 class UpdateInfo(Record, frozen=True):
@@ -46,21 +50,25 @@ class UpdateInfo(Record, frozen=True):
     steps: int | None = None
 
 
-# Text, as all metadata of a tensor file; `$` alone lets a line break follow.
-Decimal = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$(?!\n)")]
+class NativeWeights:
+    """pg_weights of a tensor file that is open. Raises WeightsError unless all tensors are float32."""
+
+    def __init__(self, file: TensorFile):
+        library = load_library()
+        self.handle = c_void_p()
+        library.call("pg_weights_open", os.fsencode(file.path), file.descriptor, ctypes.byref(self.handle))
+        weakref.finalize(self, library.function("pg_weights_close"), self.handle.value)
 
 
-class UpdateMetadata(msgspec.Struct, frozen=True):
-    """What an update's metadata must have; other keys are left alone."""
+_native_weights: weakref.WeakKeyDictionary[TensorFile, NativeWeights] = weakref.WeakKeyDictionary()
 
-    format: Literal["phonograd-update"]
-    version: Literal["3"]
-    base_sha256: str
-    round: Decimal
-    tokens: Decimal
-    codec: str
-    seed: Decimal
-    steps: Literal["1"] | None = None
+
+def native_weights(file: TensorFile) -> c_void_p:
+    """The handle of a tensor file, opened once and valid as long as the file object lives. Raises WeightsError."""
+    found = _native_weights.get(file)
+    if found is None:
+        found = _native_weights.setdefault(file, NativeWeights(file))
+    return found.handle
 
 
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
@@ -70,23 +78,30 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     Raises WeightsError for weights that are not finite or do not fit the base, or a base that was changed since it was
     opened, UpdateError for an unknown codec or a count past MAX_COUNT, StorageError when the disk refuses.
     """
-    codec = codec_named(info.codec)
-    require_counts(info)
+    options = update_options(info)
     check_specs("trained weights", {name: spec_of(name, array) for name, array in trained.items()}, base.specs.values())
-    parts: dict[str, Array] = {}
-    for spec in trained_specs(base):
-        name = spec.name
-        check_finite("trained weights", name, trained[name])
-        parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
+    arrays = [np.ascontiguousarray(trained[name], "<f4") for name in base.specs]
+    tensors = (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    weights, found = native_weights(base), new("pg_written")
     base.require_unchanged()
-    return save_tensors(path, parts, metadata_of(info), checksum=True)
+    load_library().call("pg_update_write", weights, tensors, options, os.fsencode(path), found)
+    return WrittenFile(found.nbytes, found.sha256.decode())
 
 
-def require_counts(info: UpdateInfo) -> None:
-    """Raise UpdateError for a round, tokens or seed past MAX_COUNT."""
+def update_options(info: UpdateInfo) -> Any:
+    """pg_update_options. Raises UpdateError for a round, tokens or seed past MAX_COUNT."""
     for name, count in (("round", info.round), ("tokens", info.tokens), ("seed", info.seed)):
         if not 0 <= count <= MAX_COUNT:
             raise UpdateError(f"update: {name} {count}: expected a whole number from 0 to {MAX_COUNT}")
+    return new(
+        "pg_update_options",
+        base_sha256=info.base_sha256.encode(),
+        codec=info.codec.encode(),
+        round=info.round,
+        tokens=info.tokens,
+        seed=info.seed,
+        steps=info.steps or 0,
+    )
 
 
 def metadata_of(info: UpdateInfo) -> dict[str, str]:
@@ -96,24 +111,28 @@ def metadata_of(info: UpdateInfo) -> dict[str, str]:
 
 
 class UpdateFile:
-    """An update open for reading; `start`: as of TensorFile.
+    """An update or a link open for reading. One thread at a time.
 
-    Raises UpdateError on opening, which reads the file once to hold it to its checksum.
+    start: its first byte in a file where others may follow it; None: it is all of the file. Raises UpdateError on
+    opening, which reads the file once to hold it to its checksum. info: its metadata; nbytes: its size; result_sha256:
+    of a link, the model that it leads to.
     """
 
     def __init__(self, path: Path, start: int | None = None):
         self.path = path
-        with as_update_error():
-            self.tensors = TensorFile(path, start)
-        try:
-            _check_version(path, self.tensors.metadata)
-            with as_update_error():
-                self.tensors.take_checksum()
-            self.info = _parse_info(path, self.tensors.metadata)
-            self.codec: Codec = codec_named(self.info.codec)
-        except BaseException:
-            self.tensors.close()
-            raise
+        self._library = load_library()
+        self._handle = c_void_p()
+        place = -1 if start is None else start
+        self._library.call("pg_update_open", os.fsencode(path), place, ctypes.byref(self._handle))
+        self._close = weakref.finalize(self, self._library.function("pg_update_close"), self._handle.value)
+        facts = new("pg_update_facts")
+        self._library.call("pg_update_about", self._handle, facts)
+        base_sha256: str = facts.base_sha256.decode(errors="replace")
+        self.info = UpdateInfo(
+            base_sha256, facts.round, facts.tokens, facts.codec.decode(), facts.seed, facts.steps or None
+        )
+        self.nbytes: int = facts.nbytes
+        self.result_sha256: str | None = facts.result_sha256 and facts.result_sha256.decode(errors="replace")
 
     def __enter__(self) -> "UpdateFile":
         return self
@@ -121,7 +140,13 @@ class UpdateFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.tensors.close()
+        self._handle = c_void_p()
+        self._close()
+
+    def parts(self) -> list[TensorSpec]:
+        """The tensors that the file holds, without its checksum. Raises WeightsError."""
+        with TensorFile(self.path) as file:
+            return [spec for name, spec in file.specs.items() if name != CHECKSUM]
 
     def check(self, base: TensorFile, base_sha256: str) -> None:
         """Hold the whole update against the model it must be for, one tile in memory at a time.
@@ -129,11 +154,7 @@ class UpdateFile:
         Raises UpdateError (another base model, parts that disagree, a value that is not finite).
         """
         self.check_base(base_sha256)
-        self.check_parts(base)
-        for spec in trained_specs(base):
-            for _, values in self.tiles(spec, base):
-                with as_update_error():
-                    check_finite(str(self.path), spec.name, values)
+        self._library.call("pg_update_check", self._handle, native_weights(base), 1)
 
     def check_base(self, base_sha256: str) -> None:
         """Raise UpdateError for an update of another base model."""
@@ -148,13 +169,29 @@ class UpdateFile:
 
         Raises UpdateError.
         """
-        expected = [part for spec in trained_specs(base) for part in self.codec.expects(spec, self.tensors)]
-        with as_update_error():
-            check_specs(str(self.path), self.tensors.specs, expected)
+        self._library.call("pg_update_check", self._handle, native_weights(base), 0)
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move."""
-        return iter(()) if spec.name in frozen_in(base) else self.codec.decode(spec, self.tensors, base, self.info.seed)
+        """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move.
+
+        A tile has at most TILE_ELEMENTS, and stays valid while later ones are read. Raises UpdateError.
+        """
+        tiles, runs, count = c_void_p(), POINTER(c_int64)(), c_int64()
+        self._library.call("pg_tiles_open", self._handle, native_weights(base), spec.name.encode(), ctypes.byref(tiles))
+        try:
+            while self._handle:  # until the update is closed
+                values = np.empty(min(TILE_ELEMENTS, spec.elements), np.float32)
+                self._library.call(
+                    "pg_tiles_next", tiles, values.ctypes.data, len(values), ctypes.byref(runs), ctypes.byref(count)
+                )
+                if count.value == 0:
+                    return
+                found, end = runs[: 2 * count.value], 0
+                for start, length in zip(found[::2], found[1::2], strict=True):
+                    yield start, values[end : end + length]
+                    end += length
+        finally:
+            self._library.function("pg_tiles_close")(tiles)
 
     def weights(self, base: TensorFile) -> dict[str, Array]:
         """All trained weights, in memory: base with the update's tiles written over it."""
@@ -165,30 +202,3 @@ class UpdateFile:
                 flat[start : start + len(values)] = values
             decoded[name] = flat.reshape(spec.shape)
         return decoded
-
-
-@contextlib.contextmanager
-def as_update_error() -> Iterator[None]:
-    """What a tensor file says of its damage, as UpdateError; an OSError behind it stays there."""
-    try:
-        yield
-    except WeightsError as error:
-        raise UpdateError(str(error)) from error.__cause__ or error
-
-
-def _check_version(path: Path, metadata: Mapping[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
-        raise UpdateError(f"{path}: not an update: metadata has no format={FORMAT}; write one with: phonograd train")
-    if (found := metadata.get("version", "none")) != VERSION:
-        raise UpdateError(f"{path}: update version {VERSION} expected, found {found}")
-
-
-def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:
-    try:
-        found = read(UpdateMetadata, dict(metadata))
-    except FieldError as error:
-        raise UpdateError(f"{path}: metadata {error}; encode the update again") from error
-    if int(found.tokens) == 0:
-        raise UpdateError(f"{path}: 0 tokens trained, expected at least 1")
-    steps = None if found.steps is None else int(found.steps)
-    return UpdateInfo(found.base_sha256, int(found.round), int(found.tokens), found.codec, int(found.seed), steps)

@@ -9,7 +9,7 @@ from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC, GROUPS
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
-_GROUPS = (f"{group}: {', '.join(codec.name for codec in codecs)}" for group, codecs in GROUPS.items())
+_GROUPS = (f"{group}: {', '.join(codecs)}" for group, codecs in GROUPS.items())
 IN_GROUPS = f"{'; '.join(_GROUPS).capitalize()}."
 
 codec_option = click.option(

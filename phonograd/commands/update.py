@@ -80,7 +80,7 @@ def show(console: Console, update_file: Path) -> None:
     with UpdateFile(update_file) as encoded:
         parts = [
             {"part": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.nbytes}
-            for spec in encoded.tensors.specs.values()
+            for spec in encoded.parts()
         ]
         document = {**written(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
     facts = [{"figure": key, "value": value} for key, value in document.items() if key != "parts"]

@@ -14,7 +14,7 @@ from typing import get_args
 import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
-from phonograd.device_runtime.base.files import atomic_path, storage_errors
+from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
@@ -22,15 +22,10 @@ from phonograd.device_runtime.formats.tensor_file import (
     WrittenFile,
     check_finite,
     check_specs,
-    save_tensors,
     tile_ranges,
     write_tensor_file,
 )
-from phonograd.device_runtime.update.links import SENDER, LinkCodec, link_metadata, write_result
-from phonograd.device_runtime.update.rotation import LEVELS
-from phonograd.device_runtime.update.seeds import seed_of
-from phonograd.device_runtime.update.update_file import UpdateFile
-from phonograd.server_agg.aggregation.link_encoders import Target, top_rows_parts, write_lossless_link
+from phonograd.device_runtime.update.links import BITS, LinkCodec, write_lossless_link, write_lossy_link
 
 RESIDUAL_FORMAT = "phonograd-residual"
 RESIDUAL_VERSION = "1"
@@ -52,8 +47,8 @@ class Publish:
             raise ValueError(f"`publish` is {self.codec!r}, expected one of {', '.join(get_args(LinkCodec))}")
         if self.rows < 1:
             raise ValueError(f"`publish_rows` is {self.rows}, expected at least 1")
-        if self.bits not in LEVELS:
-            raise ValueError(f"`publish_bits` is {self.bits}, expected one of {', '.join(map(str, LEVELS))}")
+        if self.bits not in BITS:
+            raise ValueError(f"`publish_bits` is {self.bits}, expected one of {', '.join(map(str, BITS))}")
 
 
 @dataclass(frozen=True)
@@ -77,6 +72,21 @@ class Publication:
     link: WrittenFile | None
     residual: WrittenFile | None
     distance: float | None
+
+
+@dataclass(frozen=True)
+class Target:
+    """The weights that a link should lead to: the round's uncompressed model, and what earlier links left out."""
+
+    model: TensorFile
+    residual: TensorFile | None
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """float64 [stop - start] of a tensor."""
+        weights = self.model.read_range(name, start, stop).astype(np.float64)
+        if self.residual is not None and name in self.residual.specs:
+            weights += self.residual.read_range(name, start, stop)
+        return weights
 
 
 def publish(
@@ -113,21 +123,16 @@ def publish(
 def _lossless(
     base: TensorFile, base_sha256: str, model: TensorFile, written: WrittenFile, files: PublishedFiles
 ) -> Publication:
-    metadata = link_metadata(base_sha256, _round_of(model), "rows-f32", written.sha256, model.metadata)
-    link = write_lossless_link(files.link, base, model, metadata)
+    link = write_lossless_link(files.link, base, base_sha256, model, written.sha256)
     return Publication(written, _useful(link, written, files), None, 0.0)
 
 
 def _lossy(how: Publish, base: TensorFile, base_sha256: str, target: Target, files: PublishedFiles) -> Publication:
-    number, metadata = _round_of(target.model), target.model.metadata
-    parts = top_rows_parts(base, target, how.rows, how.bits, seed_of(base_sha256, number, SENDER))
-    save_tensors(files.link, parts, link_metadata(base_sha256, number, how.codec, "", metadata), checksum=True)
-    with atomic_path(files.model) as draft, UpdateFile(files.link) as link:
-        written = write_result(base.path, [link], draft, metadata)
-    named_metadata = link_metadata(base_sha256, number, how.codec, written.sha256, metadata)
-    named = save_tensors(files.link, parts, named_metadata, checksum=True)
+    link, written = write_lossy_link(
+        files.link, files.model, base, base_sha256, target.model, target.residual, how.rows, how.bits
+    )
     residual, distance = _write_residual(base, target, written.sha256, files)
-    return Publication(written, _useful(named, written, files), residual, distance)
+    return Publication(written, _useful(link, written, files), residual, distance)
 
 
 def _useful(link: WrittenFile, model: WrittenFile, files: PublishedFiles) -> WrittenFile | None:
@@ -181,7 +186,3 @@ def _rounded(target: Target) -> Iterator[Array]:
                 tile = target.read(name, start, stop).astype(np.float32)
             check_finite("the next model", name, tile)
             yield tile
-
-
-def _round_of(model: TensorFile) -> int:
-    return int(model.metadata["round"])

@@ -8,7 +8,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, tile_ranges
-from phonograd.device_runtime.update.codecs import Tile
+from phonograd.device_runtime.update.update_file import Tile
 from phonograd.server_agg.aggregation.strategy import MAX_STACKED_UPDATES, ClientUpdate, sorted_by_hash
 
 # float64 elements of one block: 16 MiB.

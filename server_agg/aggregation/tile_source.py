@@ -5,7 +5,7 @@ from typing import Protocol
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec
-from phonograd.device_runtime.update.codecs import Tile
+from phonograd.device_runtime.update.update_file import Tile
 from phonograd.server_agg.aggregation.parallel import THREADS
 
 # Elements worked on at a time: float64 and int64 scratch of this many stay in a core's second-level cache.

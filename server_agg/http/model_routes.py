@@ -10,7 +10,7 @@ from starlette.responses import Response
 from phonograd.device_runtime.base.documents import Record, Sha256, about
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.client.protocol import LINKS_TYPE, METRIC
-from phonograd.device_runtime.update.links import Link
+from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.http.downloads import LinkFiles, ModelFile, check_range, matches, sha256_of_links
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
 from phonograd.server_agg.http.records import RecordResponse, record_in
@@ -108,8 +108,8 @@ class ModelRoutes:
             paths = tuple(folder.fetched(folder.link(link.sha256)) for link in found)
             if not paths:
                 return None
-            with Link(paths[-1]) as newest:
-                note_phone(request, LINK_KINDS[newest.info.codec])  # type: ignore[index]  # Link has checked it
+            with UpdateFile(paths[-1]) as newest:
+                note_phone(request, LINK_KINDS[newest.info.codec])  # type: ignore[index]  # a link has one of them
             etag = f'"{sha256_of_links(paths)}"'
             known = request.headers.get("If-None-Match")
             if matches(known, f'"{sha256}"') or matches(known, etag):

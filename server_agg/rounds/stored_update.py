@@ -10,8 +10,7 @@ import numpy as np
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec
-from phonograd.device_runtime.update.codecs import Tile
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import Tile, UpdateFile
 from phonograd.server_agg.aggregation.strategies import Aggregation, ClientUpdate
 from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.storage.state_folder import StateFolder

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from phonograd.device_runtime.update.top_rows import TopRows
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.device_runtime.update.top_rows import TopRows
 from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.device_runtime.codec_files import LOSSLESS, Workshop, base_weights, trained_weights
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
-
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codec import Codec
-from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.rotated import sign_streams
 from phonograd.device_runtime.update.rotation import BLOCK, ROTATIONS, dequantise, quantise, tiles
 from phonograd.device_runtime.update.row_sampling import draw_rows, row_norms
 from phonograd.device_runtime.update.top_rows import TopRows
+from safetensors.numpy import save_file
+
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
+from phonograd.device_runtime.update.codecs import CODECS
 
 SEEDS = 400
 ROWS = 96

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from phonograd.device_runtime.update.rotated import rotated_parts
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
 from phonograd.device_runtime.update.links import LinkCodec, apply_links, link_metadata, write_result
-from phonograd.device_runtime.update.rotated import rotated_parts
 from phonograd.device_runtime.update.update_file import UpdateFile
 
 BASE = {"table": np.arange(800, dtype=np.float32).reshape(100, 8), "bias": np.full(10, -0.0, np.float32)}

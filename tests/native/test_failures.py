@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from phonograd.device_runtime.update.rotated import rotated_parts
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
 from phonograd.device_runtime.native_build import engine_sources
 from phonograd.device_runtime.native_build.targets import command_sources
 from phonograd.device_runtime.update.links import LinkCodec, link_metadata, write_result
-from phonograd.device_runtime.update.rotated import rotated_parts
 from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.native.conftest import BuildTool
 from tests.support.phone_command import Outcome, Place, outcome_of, outputs, text_of

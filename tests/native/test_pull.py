@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from phonograd.device_runtime.update.rotated import rotated_parts
+from phonograd.device_runtime.update.sent_rows import mask_part, row_count
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -20,8 +22,6 @@ from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, load_tensors, save_tensors
 from phonograd.device_runtime.native_build import build_host_command
 from phonograd.device_runtime.update.links import LinkCodec, apply_links, link_metadata, write_result
-from phonograd.device_runtime.update.rotated import rotated_parts
-from phonograd.device_runtime.update.sent_rows import mask_part, row_count
 from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.device_runtime.test_links import HOSTILE, ROWS, Place
 from tests.support.phone_command import Outcome, outcome_of

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from phonograd.device_runtime.update.rotation import BLOCK, dequantise, quantise, tiles
 
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine import c_abi
 from phonograd.device_runtime.engine.c_abi import available_library, load_library
 from phonograd.device_runtime.update import rotation
-from phonograd.device_runtime.update.rotation import BLOCK, dequantise, quantise, tiles
 
 STREAMS = (7, 2**64 - 1, 0)
 

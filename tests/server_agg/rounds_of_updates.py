@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, save_tensors, tile_ranges
-from phonograd.device_runtime.update.codecs import Tile
-from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.device_runtime.update.update_file import Tile, UpdateInfo
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
     ClientUpdate,

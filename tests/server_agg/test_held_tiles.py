@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec
-from phonograd.device_runtime.update.codecs import Tile
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import Tile, UpdateFile
 from phonograd.server_agg.aggregation import tile_source
 from phonograd.server_agg.aggregation.tile_source import HeldTiles, named_tiles
 from phonograd.server_agg.rounds.coordinator import Coordinator

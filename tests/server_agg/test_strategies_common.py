@@ -11,8 +11,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, TensorFile, TensorSpec
-from phonograd.device_runtime.update.codecs import Tile
-from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.device_runtime.update.update_file import Tile, UpdateInfo
 from phonograd.server_agg.aggregation.settings import AVERAGES
 from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of

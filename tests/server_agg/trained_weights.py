@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, tile_ranges
-from phonograd.device_runtime.update.codec import Tile
+from phonograd.device_runtime.update.update_file import Tile
 
 
 @dataclass(frozen=True)

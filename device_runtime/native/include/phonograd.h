@@ -141,12 +141,6 @@ typedef struct pg_written {
   char sha256[65]; /* of its bytes: 64 hexadecimal digits and a NUL */
 } pg_written;
 
-/* Write the update to `path`, atomically: the bytes that pg_round_train writes after the same training. PG_TRAINING if
-   a weight is not finite, PG_UPDATE for an unknown codec or a number above 18 digits, PG_WEIGHTS if the weights' file
-   was changed. */
-PG_API pg_status pg_engine_write_update(pg_engine* engine, const pg_update_options* options, const char* path,
-                                        pg_written* written);
-
 /* The plan, for people to read; and the seconds of the last step by phase, as JSON. Valid until the next call on this
    engine. */
 PG_API pg_status pg_engine_plan(pg_engine* engine, const char** text);
@@ -354,6 +348,82 @@ PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state
 PG_API pg_status pg_quantize(const char* folder, const char* weights, const char* out);
 
 /*
+ * Updates as files: what a phone sends, and what a server reads. FORMAT.md, "Updates".
+ *
+ * A model's weights, open for reading: what updates are made against. Any threads may use it at once; it must outlive
+ * the pg_tiles that read it.
+ */
+typedef struct pg_weights pg_weights;
+/* descriptor: an open file, of which `path` is the name in messages, and which the caller may close; -1: that at
+   `path`. PG_WEIGHTS if it is no model of float32 tensors. */
+PG_API pg_status pg_weights_open(const char* path, int32_t descriptor, pg_weights** weights);
+PG_API void pg_weights_close(pg_weights* weights);
+
+/* Write the update of trained weights against `base` to `path`, atomically. tensors: a pointer to the float32 values of
+   each of the base's tensors, in its order and with its shapes; NULL for frozen ones. PG_WEIGHTS for a weight that is
+   not finite or a base that was changed, PG_UPDATE for an unknown codec or a number above 18 digits. */
+PG_API pg_status pg_update_write(const pg_weights* base, const float* const* tensors, const pg_update_options* options,
+                                 const char* path, pg_written* written);
+
+/* An update, or a link, open for reading. */
+typedef struct pg_update pg_update;
+
+typedef struct pg_update_facts {
+  size_t size;               /* sizeof(pg_update_facts) */
+  const char* base_sha256;   /* as in pg_update_options; the strings are valid until the handle is closed */
+  const char* codec;         /* as in pg_update_options */
+  const char* result_sha256; /* of a link: the model that it leads to; else NULL */
+  uint64_t round;            /* as in pg_update_options, like the next three */
+  uint64_t tokens;
+  uint64_t seed;
+  int64_t steps;
+  int64_t nbytes; /* of it in the file */
+} pg_update_facts;
+
+/* Open the update that is the file at `path`, or the one that begins at byte `start` where several follow each other;
+   -1: the file is one update. Reads it once, to check its checksum. PG_UPDATE if it is damaged or no update. */
+PG_API pg_status pg_update_open(const char* path, int64_t start, pg_update** update);
+PG_API void pg_update_close(pg_update* update);
+PG_API pg_status pg_update_about(const pg_update* update, pg_update_facts* facts);
+/* Check the update's parts against the model that it was made from; values: 1 to decode it too and find every weight
+   finite. The caller compares base_sha256. PG_UPDATE if it does not fit. */
+PG_API pg_status pg_update_check(const pg_update* update, const pg_weights* base, int32_t values);
+
+/* The trained weights of one tensor, decoded piece by piece. A handle each for several tensors or updates may be used
+   in turn; update and base must stay open. A frozen tensor has none. PG_UPDATE for parts that do not fit. */
+typedef struct pg_tiles pg_tiles;
+#define PG_TILE 262144
+PG_API pg_status pg_tiles_open(const pg_update* update, const pg_weights* base, const char* tensor, pg_tiles** tiles);
+PG_API void pg_tiles_close(pg_tiles* tiles);
+/* The next weights: *count runs of neighbouring elements, rising, each at most PG_TILE long; runs [count][2] has where
+   each begins in the tensor, seen as one dimension, and its length, and is valid until the next call; `values` has the
+   weights of all runs, one after the other. capacity: of `values`, at least PG_TILE, or all elements of the tensor.
+   *count 0: there are no more. Elements in no run did not move. */
+PG_API pg_status pg_tiles_next(pg_tiles* tiles, float* values, int64_t capacity, const int64_t** runs, int64_t* count);
+
+/*
+ * Links, which lead phones from one model to the next. FORMAT.md, "Links".
+ */
+typedef struct pg_link_options {
+  size_t size;                /* sizeof(pg_link_options) */
+  const char* base_sha256;    /* of the base's file */
+  const char* codec;          /* "rows-f32" leads to `model`; "top-rows" to a model near it, which is written too */
+  uint64_t round;             /* that made the model */
+  uint64_t seed;              /* by FORMAT.md, "Seeds", with * for the phone's name */
+  const char* model_sha256;   /* rows-f32: of the model's file */
+  const pg_weights* residual; /* top-rows: what earlier links left out, added to the model; NULL: nothing */
+  int64_t rows;               /* top-rows: sent of all matrices together, at most */
+  int32_t bits;               /* top-rows: a weight of them; 1, 2 or 4 */
+  const char* result;         /* top-rows: path to write the model to that the link leads to */
+} pg_link_options;
+
+/* Write the link from `base` to `model` to `path`, atomically. The metadata of the model are the result's.
+   result_written may be NULL with rows-f32. PG_WEIGHTS for models that do not fit each other, PG_UPDATE for a result
+   that is not finite. */
+PG_API pg_status pg_link_write(const pg_weights* base, const pg_weights* model, const pg_link_options* options,
+                               const char* path, pg_written* written, pg_written* result_written);
+
+/*
  * The model of the next round, from a file that the app fetched: links that lead there from the model that the phone
  * has, or the whole model (`GET /v1/models/{sha256}?base={sha256 of base}`; FORMAT.md, "Links"). Memory is a piece of
  * a tensor; the disk needs room for both models.
@@ -397,15 +467,6 @@ PG_API pg_status pg_graph_run(pg_graph* graph, float learning_rate);
 /* A pointer to an output's or a parameter's values, its bytes, and its shape (up to 8 dimensions). */
 PG_API pg_status pg_graph_get(pg_graph* graph, const char* name, const void** data, size_t* bytes, int64_t* shape,
                               int32_t* rank);
-
-/*
- * Rotate blocks x [blocks, size] as updates of codec rot-q4, rot-q2, rot-q1 and top-rows have them, in place: random
- * signs, then Sylvester's Hadamard matrix, for each of streams [rotations]; back: 1 undoes it, and scales by size to
- * the power of rotations. size: a power of two from 64 to 4096; start: the place of x[0] in its tensor, a multiple
- * of 64. Any threads may call it at once.
- */
-PG_API pg_status pg_rotate(float* x, int64_t blocks, int64_t size, int64_t start, const uint64_t* streams,
-                           int32_t rotations, int32_t back);
 
 /*
  * For benchmarks: run a kernel of a set (NULL: the best) on generated operands, once to warm up, then `repeats` times;

@@ -27,9 +27,13 @@ inline size_t first_not_finite(const float* values, size_t count, const std::vec
 }
 
 // "element 7 is nan, expected a finite number"
-inline std::string not_finite(const float* values, size_t at) {
-  const char* found = std::isnan(values[at]) ? "nan" : values[at] > 0 ? "inf" : "-inf";
+inline std::string not_finite(float value, size_t at) {
+  const char* found = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   return "element " + std::to_string(at) + " is " + found + ", expected a finite number";
+}
+
+inline std::string not_finite(const float* values, size_t at) {
+  return not_finite(values[at], at);
 }
 
 }  // namespace phonograd

@@ -1,13 +1,12 @@
-// pg_engine_write_update: the update of an engine's weights.
-#include <cstring>
+// pg_update_write: updates of a caller's weights.
 #include <string>
 #include <vector>
 
 #include "base/files.h"
-#include "base/places.h"
 #include "capi/border.h"
-#include "capi/handles.h"
 #include "capi/sized.h"
+#include "capi/update_handles.h"
+#include "formats/frozen.h"
 #include "formats/sha256.h"
 #include "formats/utf8.h"
 #include "phonograd.h"
@@ -17,35 +16,55 @@ using namespace phonograd;
 
 namespace {
 
-constexpr size_t kFirstOptions = sizeof(pg_update_options), kFirstWritten = sizeof(pg_written);
+constexpr size_t kFirstOptions = sizeof(pg_update_options);
 
-UpdateInfo info_of(const pg_update_options& options) {
-  border::require(options.base_sha256 != nullptr, "base_sha256: NULL");
-  border::require(is_sha256(options.base_sha256),
-                  "base_sha256: 64 lower-case hexadecimal digits expected, found " + quoted(options.base_sha256));
+UpdateInfo info_of(const pg_update_options* given) {
+  const pg_update_options options = border::options_of(given, kFirstOptions, "pg_update_options");
+  require_identity(options.base_sha256, "base_sha256");
   border::require(options.steps == 0 || options.steps == 1,
                   "steps: " + std::to_string(options.steps) + "; expected 0 or 1");
   const std::string codec = options.codec == nullptr ? RoundSettings{}.codec : options.codec;
   return {options.base_sha256, options.round, options.tokens, codec, options.seed, options.steps == 1};
 }
 
+// The caller's tensors, in the base's order.
+std::vector<TensorOut> trained_of(const pg_weights& base, const float* const* tensors) {
+  std::vector<TensorOut> trained;
+  for (const TensorSpec& spec : base.file.specs()) {
+    const float* values = tensors[trained.size()];
+    border::require(values != nullptr || base.frozen.count(spec.name) != 0, "tensor " + spec.name + ": NULL");
+    trained.push_back({spec.name, spec.dtype, spec.shape, values});
+  }
+  return trained;
+}
+
 }  // namespace
 
-extern "C" pg_status pg_engine_write_update(pg_engine* engine, const pg_update_options* options, const char* path,
-                                            pg_written* written) {
+void require_identity(const char* sha256, const char* name) {
+  border::require(sha256 != nullptr, std::string(name) + ": NULL");
+  border::require(is_sha256(sha256), std::string(name) + ": 64 lower-case hexadecimal digits expected, found " +
+                                         quoted(std::string(sha256).substr(0, 80)));
+}
+
+void tell_written(const Written& found, pg_written* written) {
+  pg_written facts{};
+  facts.nbytes = static_cast<int64_t>(found.bytes);
+  found.sha256.copy(facts.sha256, sizeof facts.sha256 - 1);
+  border::fill_in(facts, kFirstWritten, "pg_written", written);
+}
+
+extern "C" {
+
+pg_status pg_update_write(const pg_weights* base, const float* const* tensors, const pg_update_options* options,
+                          const char* path, pg_written* written) {
   return border::guarded([&] {
-    border::require(engine != nullptr && path != nullptr, "engine or path: NULL");
-    const UpdateInfo info = info_of(border::options_of(options, kFirstOptions, "pg_update_options"));
+    border::require(base != nullptr && tensors != nullptr && path != nullptr, "base, tensors or path: NULL");
+    const UpdateInfo info = info_of(options);
     border::require_size(written, kFirstWritten, "pg_written");
-    std::vector<std::string> inputs = engine->engine.manifest().files;
-    inputs.push_back(engine->engine.weights().path());
-    require_outputs({path}, inputs);
-    engine->engine.scatter();
+    const std::vector<TensorOut> trained = trained_of(*base, tensors);
     AtomicFile file(path);
-    const Written found = write_trained_update(engine->engine, info, file);
-    pg_written facts{};
-    facts.nbytes = static_cast<int64_t>(found.bytes);
-    std::memcpy(facts.sha256, found.sha256.c_str(), sizeof facts.sha256);
-    border::fill_in(facts, kFirstWritten, "pg_written", written);
+    tell_written(write_update(file, base->file, trained, info), written);
   });
 }
+
+}  // extern "C"

@@ -187,8 +187,8 @@ size_t TensorSpec::elements() const {
   return static_cast<size_t>(product);
 }
 
-TensorFile::TensorFile(const std::string& path, Status status, std::optional<size_t> start)
-    : path_(path), status_(status) {
+TensorFile::TensorFile(const std::string& path, Status status, std::optional<size_t> start, const std::string& name)
+    : path_(name.empty() ? path : name), status_(status) {
   const auto fail = [&](const std::string& what) -> void { throw Error(status_, path_ + ": " + what); };
   descriptor_ = open_to_read(path, status);
   try {
@@ -371,23 +371,32 @@ size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<s
   return file_bytes(header, specs);
 }
 
-size_t write_tensor_file(OutputFile& file, const std::vector<TensorOut>& tensors,
-                         const std::map<std::string, std::string>& metadata, const std::function<void()>& check,
-                         bool checksum) {
-  std::vector<TensorSpec> specs = specs_of(tensors, checksum);
-  const std::string header = tensor_file_header(specs, metadata);
+size_t stream_tensor_file(OutputFile& file, std::vector<TensorSpec> tensors,
+                          const std::map<std::string, std::string>& metadata, bool checksum,
+                          const std::function<void(const TensorSpec&, const Sink&)>& produce) {
+  if (checksum) tensors.push_back({kChecksum, "U32", {1}});
+  const std::string header = tensor_file_header(tensors, metadata);
   uint32_t sum = 0;
-  const auto write = [&](const void* data, size_t bytes) {
+  const Sink sink = [&](const void* data, size_t bytes) {
     if (checksum) sum = crc32(sum, data, bytes);
     file.write(data, bytes);
   };
-  write(header.data(), header.size());
-  for (size_t i = 0; i < tensors.size(); i++) write(tensors[i].data, specs[i].bytes);
+  sink(header.data(), header.size());
+  for (size_t i = 0; i + checksum < tensors.size(); i++) produce(tensors[i], sink);
   const uint32_t whole = sum;
-  if (checksum) write(&whole, sizeof whole);
+  if (checksum) sink(&whole, sizeof whole);
+  return file_bytes(header, tensors);
+}
+
+size_t write_tensor_file(OutputFile& file, const std::vector<TensorOut>& tensors,
+                         const std::map<std::string, std::string>& metadata, const std::function<void()>& check,
+                         bool checksum) {
+  size_t next = 0;
+  const auto produce = [&](const TensorSpec& tensor, const Sink& sink) { sink(tensors[next++].data, tensor.bytes); };
+  const size_t bytes = stream_tensor_file(file, specs_of(tensors, false), metadata, checksum, produce);
   if (check) check();
   file.commit();
-  return file_bytes(header, specs);
+  return bytes;
 }
 
 std::string checksum_fault(const TensorFile& file) {

@@ -36,9 +36,9 @@ class TensorFile {
   // Maps and checks the file. Throws Error(status), for instance weights or state, that names the file and the fault:
   // it is unreadable, truncated or has trailing bytes, its header is above 1 MiB or invalid JSON, a name is invalid,
   // tensors overlap or leave a gap. `start`: its first byte in a file where other tensor files may follow; none: it is
-  // all of that file.
+  // all of that file. `name`: of the file in messages; empty: its path.
   explicit TensorFile(const std::string& path, Status status = Status::weights,
-                      std::optional<size_t> start = std::nullopt);
+                      std::optional<size_t> start = std::nullopt, const std::string& name = "");
   ~TensorFile();
   TensorFile(const TensorFile&) = delete;
   TensorFile& operator=(const TensorFile&) = delete;
@@ -104,6 +104,16 @@ struct TensorOut {
 // The start of a tensor file: 8 bytes of length, then the header of these tensors, in order. Needs their name, dtype
 // and shape; sets their offset and bytes. Throws Error(bug) for a tensor that no file can hold.
 std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<std::string, std::string>& metadata);
+
+// Takes a tensor's bytes, in order and in pieces of any size.
+using Sink = std::function<void(const void* data, size_t bytes)>;
+
+// Write a tensor file, its data as a stream: `produce` is called for each tensor in turn. `checksum`: of all of it, as
+// one more tensor at its end. Does not commit. Returns the size in bytes. Throws Error(storage) and what `produce`
+// throws.
+size_t stream_tensor_file(OutputFile& file, std::vector<TensorSpec> tensors,
+                          const std::map<std::string, std::string>& metadata, bool checksum,
+                          const std::function<void(const TensorSpec& tensor, const Sink& sink)>& produce);
 
 // Write a tensor file. Its bytes equal those that save_tensors in device_runtime/formats/tensor_file.py
 // writes for the same tensors and metadata. `check` is called after the last write and before the commit. `checksum`:

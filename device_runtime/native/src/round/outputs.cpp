@@ -7,7 +7,6 @@
 #include "base/files.h"
 #include "base/finite.h"
 #include "base/places.h"
-#include "formats/sha256.h"
 #include "training/state.h"
 
 namespace phonograd {
@@ -24,25 +23,6 @@ void check_finite(const std::vector<TensorOut>& tensors) {
                                       " is not finite; lower the learning rate or export with a smaller `clip_norm`");
   }
 }
-
-// Hashes what it writes.
-class HashedFile final : public OutputFile {
- public:
-  explicit HashedFile(OutputFile& file) : file_(file) {}
-  void write(const void* data, size_t bytes) override {
-    digest_.update(data, bytes);
-    bytes_ += bytes;
-    file_.write(data, bytes);
-  }
-  void commit() override { file_.commit(); }
-  // What was written; once.
-  Written written() { return {bytes_, digest_.hex()}; }
-
- private:
-  OutputFile& file_;
-  Sha256 digest_;
-  size_t bytes_ = 0;
-};
 
 // The fields that describe a written file.
 JsonLine fields(const Written& written, const std::string& path) {
@@ -67,13 +47,6 @@ std::vector<TensorOut> finite_tensors(const Engine& engine) {
   check_finite(trained);
   engine.require_weights_unchanged();
   return trained;
-}
-
-Written write_update_of(const Engine& engine, const std::vector<TensorOut>& trained, const UpdateInfo& info,
-                        OutputFile& file) {
-  HashedFile hashed(file);
-  write_update(hashed, engine.weights(), trained, info);
-  return hashed.written();
 }
 
 }  // namespace
@@ -108,12 +81,8 @@ void write_outputs(const RoundSettings& settings, const Engine& engine, const st
   const std::unique_ptr<OutputFile> file =
       to_descriptor ? std::unique_ptr<OutputFile>(std::make_unique<DescriptorFile>(settings.update_descriptor))
                     : std::make_unique<AtomicFile>(settings.update);
-  const Written written = write_update_of(engine, trained, info, *file);
+  const Written written = write_update(*file, engine.weights(), trained, info);
   report.object("update", fields(written, settings.update).text("codec", settings.codec));
-}
-
-Written write_trained_update(const Engine& engine, const UpdateInfo& info, OutputFile& file) {
-  return write_update_of(engine, finite_tensors(engine), info, file);
 }
 
 std::vector<JsonLine> codec_costs(const Engine& engine, const std::string& sha256, int64_t tokens, uint64_t seed) {

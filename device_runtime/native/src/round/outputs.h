@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "formats/hashed_file.h"
 #include "formats/json_line.h"
 #include "round/settings.h"
 #include "update/update_file.h"
@@ -24,15 +25,6 @@ bool needs_identity(const RoundSettings& settings);
 // is written), storage.
 void write_outputs(const RoundSettings& settings, const Engine& engine, const std::string& sha256, int64_t tokens,
                    uint64_t seed, JsonLine& report);
-
-struct Written {
-  size_t bytes = 0;
-  std::string sha256;
-};
-
-// Write the update of the engine's weights and commit the file. Throws what write_outputs throws, and Error(update) for
-// an unknown codec or a count above kMaxCount.
-Written write_trained_update(const Engine& engine, const UpdateInfo& info, OutputFile& file);
 
 // The size of the update with each codec, and the seconds to encode it; nothing is written. Throws Error(weights) if a
 // trained weight is not finite.

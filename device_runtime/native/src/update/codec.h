@@ -1,8 +1,9 @@
-// Codecs of updates: how a trained tensor becomes the parts that are sent. FORMAT.md, "Updates";
-// device_runtime/update/.
+// Codecs of updates: how a trained tensor becomes the parts that are sent, and those trained weights again. FORMAT.md,
+// "Updates". Links have two of them.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -33,20 +34,31 @@ struct Trained {
   const std::vector<uint32_t>* rows = nullptr;
 };
 
-class Draft;
-class Link;
+// What an update holds of one tensor: values of some of its rows, one row after the other.
+struct SentValues {
+  std::vector<uint32_t> rows;  // their numbers, rising
+  bool deltas = true;          // to be added to the base's weights; else trained weights
+  size_t unit = 1;             // values are decoded in pieces of a multiple of this many
+  bool run_by_run = false;     // a piece ends where the next row is no neighbour
+  // Decode values [start, start + count) to `out`. False, with nothing written, where none of them moved.
+  std::function<bool(size_t start, size_t count, float* out)> decode;
+};
 
-// Encodes one float32 tensor: `base` is its spec in the model that training started from; what is random comes from
-// `seed`. Reads the base in pieces and lets go of its pages again, so that it never counts as resident memory.
+class UpdateReader;
+
+// One way to encode a float32 tensor.
 struct Codec {
   const char* name;
+  // `base` is the tensor's spec in the model that training started from; what is random comes from `seed`. Reads the
+  // base in pieces and lets go of its pages again, so that it never counts as resident memory.
   void (*encode)(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
                  EncodedParts& parts);
-  // Of the codecs that links have; nullptr: of the others. `expect` adds the specs of the parts that a link must have
-  // of a tensor of the model; `apply` writes what they say, once they were found to be these. Both throw Error(update)
-  // for parts that do not fit the tensor, and `apply` Error(weights) for a weight that is not finite.
-  void (*expect)(const TensorFile& link, const TensorSpec& tensor, std::vector<TensorSpec>& parts) = nullptr;
-  void (*apply)(const Link& link, const TensorSpec& tensor, Draft& draft) = nullptr;
+  // Adds the specs of the parts that an update must have of a tensor of the model. Throws Error(update) if they can't
+  // be told.
+  void (*expect)(const UpdateReader& update, const TensorSpec& tensor, std::vector<TensorSpec>& parts);
+  // What parts that are as expected say of a tensor. The result must not outlive the update. It and its `decode` throw
+  // Error(update) for parts that disagree.
+  SentValues (*sent)(const UpdateReader& update, const TensorSpec& tensor);
 };
 
 extern const Codec kFullF32;    // every trained weight
@@ -58,5 +70,10 @@ extern const Codec kRotQ4;      // all deltas, rotated and quantised
 extern const Codec kRotQ2;
 extern const Codec kRotQ1;
 extern const Codec kTopRows;  // rows sampled by norm, rotated and quantised
+
+// The names of all codecs.
+std::vector<std::string> codec_names();
+// The codec of that name. Throws Error(update) that lists them all. Call it before training, so that no work is lost.
+const Codec& codec_named(const std::string& name);
 
 }  // namespace phonograd

@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "update/codec.h"
 #include "update/deltas.h"
+#include "update/sent_rows.h"
+#include "update/update_reader.h"
 
 namespace phonograd {
 namespace {
@@ -14,19 +15,33 @@ uint32_t bits_of(float value) {
   return bits;
 }
 
+float float_of(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 uint16_t f16_of(float value) {
   const float cut = std::min(std::max(value, -65504.0f), 65504.0f);
   const uint32_t sign = bits_of(cut) >> 16 & 0x8000, magnitude = bits_of(cut) & 0x7FFFFFFF;
   uint32_t half;
   if (magnitude < 0x38800000) {  // below 2^-14, F16 is a fixed point: a sum with 1/2 has its last bit where F16 has
-    float shifted;
-    std::memcpy(&shifted, &magnitude, sizeof shifted);
-    shifted += 0.5f;
-    half = bits_of(shifted) - bits_of(0.5f);
+    half = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
   } else {  // to nearest, ties to even; the exponent's bias goes from 127 to 15
     half = (magnitude - (112u << 23) + 0xFFF + (magnitude >> 13 & 1)) >> 13;
   }
   return static_cast<uint16_t>(sign | half);
+}
+
+float of_f16(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, magnitude = half & 0x7FFF;
+  // As a float, the magnitude is 2^112 times too small; an exponent of all ones is infinity or NaN in both.
+  const float value = float_of(magnitude << 13) * 0x1p112f;
+  return float_of(sign | (magnitude < 0x7C00 ? bits_of(value) : magnitude << 13 | 0x7F800000));
+}
+
+float of_bf16(uint16_t upper) {
+  return float_of(static_cast<uint32_t>(upper) << 16);
 }
 
 uint16_t bf16_of(float value) {
@@ -34,9 +49,21 @@ uint16_t bf16_of(float value) {
   return static_cast<uint16_t>(std::min(upper & 0x7FFF, 0x7F7Fu) | (upper & 0x8000));
 }
 
-template <uint16_t (*kRounded)(float)>
-void encode(const TensorFile& file, const TensorSpec& base, const Trained& trained, const char* dtype,
-            EncodedParts& parts) {
+// The two formats: F16, and BF16 as the upper halves of floats.
+struct F16 {
+  static constexpr const char* kDtype = "F16";
+  static constexpr auto rounded = f16_of;
+  static constexpr auto widened = of_f16;
+};
+
+struct BF16 {
+  static constexpr const char* kDtype = "U16";
+  static constexpr auto rounded = bf16_of;
+  static constexpr auto widened = of_bf16;
+};
+
+template <typename Format>
+void encode(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t, EncodedParts& parts) {
   Deltas deltas(file, base, trained);
   const size_t width = deltas.width();
   std::vector<float> row(width);
@@ -46,26 +73,42 @@ void encode(const TensorFile& file, const TensorSpec& base, const Trained& train
     deltas.read(number * width, width, row.data());
     if (std::all_of(row.begin(), row.end(), [](float delta) { return delta == 0; })) continue;
     sent.push_back(static_cast<uint32_t>(number));
-    for (const float delta : row) values.push_back(kRounded(delta));
+    for (const float delta : row) values.push_back(Format::rounded(delta));
   }
   if (sent.empty()) return;
   add_mask(base, deltas.rows(), sent, parts);
   const int64_t count = static_cast<int64_t>(sent.size());
-  parts.add(base.name + ".values", dtype, {count, static_cast<int64_t>(width)}, std::move(values));
+  parts.add(base.name + ".values", Format::kDtype, {count, static_cast<int64_t>(width)}, std::move(values));
 }
 
-void encode_f16(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t, EncodedParts& parts) {
-  encode<f16_of>(file, base, trained, "F16", parts);
+template <typename Format>
+void expect(const UpdateReader& update, const TensorSpec& tensor, std::vector<TensorSpec>& parts) {
+  const std::string values = tensor.name + ".values";
+  if (update.file().find(values) == nullptr) return;
+  const auto count = static_cast<int64_t>(sent_rows(update, tensor).size());
+  expect_mask(update, tensor, parts);
+  parts.push_back({values, Format::kDtype, {count, static_cast<int64_t>(row_elements(tensor))}});
 }
 
-void encode_bf16(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t,
-                 EncodedParts& parts) {
-  encode<bf16_of>(file, base, trained, "U16", parts);
+template <typename Format>
+SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
+  SentValues sent;
+  const TensorSpec* part = update.file().find(tensor.name + ".values");
+  if (part == nullptr) return sent;
+  sent.rows = sent_rows(update, tensor);
+  sent.decode = [&file = update.file(), at = part->offset, halves = std::vector<uint16_t>()](size_t start, size_t count,
+                                                                                             float* out) mutable {
+    halves.resize(count);
+    file.read(at + start * sizeof(uint16_t), count * sizeof(uint16_t), halves.data());
+    for (size_t i = 0; i < count; ++i) out[i] = Format::widened(halves[i]);
+    return true;
+  };
+  return sent;
 }
 
 }  // namespace
 
-const Codec kDeltaF16{"delta-f16", encode_f16};
-const Codec kDeltaBF16{"delta-bf16", encode_bf16};
+const Codec kDeltaF16{"delta-f16", encode<F16>, expect<F16>, sent<F16>};
+const Codec kDeltaBF16{"delta-bf16", encode<BF16>, expect<BF16>, sent<BF16>};
 
 }  // namespace phonograd

@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "base/random_words.h"
-#include "update/codec.h"
 #include "update/deltas.h"
+#include "update/sent_rows.h"
+#include "update/update_reader.h"
 
 namespace phonograd {
 namespace {
@@ -46,8 +47,41 @@ void encode(const TensorFile& file, const TensorSpec& base, const Trained& train
   parts.add(base.name + ".values", "I8", {count, static_cast<int64_t>(width)}, std::move(values));
 }
 
+void expect(const UpdateReader& update, const TensorSpec& tensor, std::vector<TensorSpec>& parts) {
+  const std::string values = tensor.name + ".values";
+  if (update.file().find(values) == nullptr) return;
+  const auto count = static_cast<int64_t>(sent_rows(update, tensor).size());
+  expect_mask(update, tensor, parts);
+  parts.push_back({tensor.name + ".scales", "F32", {count}});
+  parts.push_back({values, "I8", {count, static_cast<int64_t>(row_elements(tensor))}});
+}
+
+SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
+  SentValues sent;
+  const TensorSpec* part = update.file().find(tensor.name + ".values");
+  if (part == nullptr) return sent;
+  sent.rows = sent_rows(update, tensor);
+  sent.unit = row_elements(tensor);
+  sent.decode = [&update, name = tensor.name, width = sent.unit, at = part->offset, levels = std::vector<int8_t>(),
+                 scales = std::vector<float>()](size_t start, size_t count, float* out) mutable {
+    const size_t first = start / width;
+    levels.resize(count);
+    scales.resize((start + count + width - 1) / width - first);
+    read_scales(update, name, first, scales.size(), scales.data());
+    update.file().read(at + start, count, levels.data());
+    for (size_t i = 0; i < count;) {
+      const float scale = scales[(start + i) / width - first];
+      for (const size_t end = std::min(count, i + width - (start + i) % width); i < end; ++i) {
+        out[i] = static_cast<float>(levels[i]) * scale;
+      }
+    }
+    return true;
+  };
+  return sent;
+}
+
 }  // namespace
 
-const Codec kDeltaInt8{"delta-int8", encode};
+const Codec kDeltaInt8{"delta-int8", encode, expect, sent};
 
 }  // namespace phonograd

@@ -20,14 +20,6 @@ void let_go(const unsigned char* begin, const unsigned char* end) {
   madvise(reinterpret_cast<void*>(first), reinterpret_cast<uintptr_t>(end) - first, MADV_DONTNEED);
 }
 
-}  // namespace
-
-size_t row_elements(const TensorSpec& spec) {
-  return spec.shape.empty() ? 1 : static_cast<size_t>(spec.shape.back());
-}
-
-namespace {
-
 // `trained_row(i)`: the row of number `number(i)`, for i below `count`.
 template <typename Number, typename Row>
 std::vector<uint32_t> moved_among(const TensorFile& base, const TensorSpec& spec, size_t count, size_t enough,
@@ -57,7 +49,7 @@ std::vector<uint32_t> moved_among(const TensorFile& base, const TensorSpec& spec
 
 std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const Trained& trained,
                                  size_t enough) {
-  const size_t width = row_elements(spec), rows = width == 0 ? 0 : spec.elements() / width;
+  const size_t width = row_elements(spec), rows = row_count(spec);
   const std::vector<uint32_t>* some = trained.rows;
   const auto number = [&](size_t i) { return some == nullptr ? i : (*some)[i]; };
   return moved_among(base, spec, some == nullptr ? rows : some->size(), enough, number,
@@ -73,8 +65,7 @@ std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec,
 }
 
 Deltas::Deltas(const TensorFile& file, const TensorSpec& base, const Trained& trained)
-    : file_(file), base_(file.data(base)), trained_(trained.data), width_(row_elements(base)) {
-  rows_ = width_ == 0 ? 0 : base.elements() / width_;
+    : file_(file), base_(file.data(base)), trained_(trained.data), width_(row_elements(base)), rows_(row_count(base)) {
   if (trained.rows == nullptr) return;
   may_move_.resize(rows_);
   for (const uint32_t row : *trained.rows) may_move_[row] = true;
@@ -112,14 +103,6 @@ void Deltas::read_rows(const std::vector<uint32_t>& rows, size_t start, size_t c
     read(rows[start / width_] * width_ + at, some, out);
     start += some, out += some, count -= some;
   }
-}
-
-void add_mask(const TensorSpec& base, size_t rows, const std::vector<uint32_t>& sent, EncodedParts& parts) {
-  if (sent.size() == rows) return;
-  std::vector<uint8_t> bits((rows + 7) / 8);
-  for (const uint32_t row : sent) bits[row / 8] = static_cast<uint8_t>(bits[row / 8] | 1u << row % 8);
-  const int64_t bytes = static_cast<int64_t>(bits.size());
-  parts.add(base.name + ".rows", "U8", {bytes}, std::move(bits));
 }
 
 }  // namespace phonograd

@@ -8,11 +8,9 @@
 
 #include "formats/tensor_file.h"
 #include "update/codec.h"
+#include "update/sent_rows.h"
 
 namespace phonograd {
-
-// Elements of a row: the last dimension, 1 for a scalar.
-size_t row_elements(const TensorSpec& spec);
 
 // Ascending numbers of the rows of `trained` whose bits differ from the base's tensor `spec` (float32, same shape).
 // Stops once it has found `enough`. Thread-safe.
@@ -44,11 +42,8 @@ class Deltas {
   const TensorFile& file_;
   const unsigned char* base_;
   const float* trained_;
-  size_t rows_, width_, unreleased_ = 0;
+  size_t width_, rows_, unreleased_ = 0;
   std::vector<bool> may_move_;  // by row; empty where all may
 };
-
-// Adds the part `NAME.rows`, a bit for each row that is sent; nothing if all are.
-void add_mask(const TensorSpec& base, size_t rows, const std::vector<uint32_t>& sent, EncodedParts& parts);
 
 }  // namespace phonograd

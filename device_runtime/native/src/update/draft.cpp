@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
-#include "base/finite.h"
+#include "update/decoder.h"
 
 namespace phonograd {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 18;
+constexpr size_t kTile = size_t{1} << 16;  // weights of a link in memory at a time
 
 void copy(const TensorFile& from, const TensorSpec& tensor, AtomicFile& to) {
   std::vector<char> piece(std::min(kPieceBytes, tensor.bytes));
@@ -32,25 +33,25 @@ Draft::Draft(const TensorFile& base, const Metadata& metadata, AtomicFile& file)
   bytes_ = specs_.empty() ? header.size() : specs_.back().offset + specs_.back().bytes;
 }
 
-void Draft::write(const std::string& source, const TensorSpec& tensor, size_t start, size_t count,
-                  const float* values) {
-  const size_t bad = first_not_finite(values, count);
-  if (bad < count) {
-    const char* found = std::isnan(values[bad]) ? "nan" : values[bad] > 0 ? "inf" : "-inf";
-    throw Error(Status::update, source + ": tensor " + tensor.name + ": element " + std::to_string(start + bad) +
-                                    " is " + found + ", expected a finite number; fetch the whole model");
+void Draft::apply(const UpdateReader& link, const std::set<std::string>& frozen) {
+  link.check_parts(specs_, frozen);
+  std::vector<float> values(kTile);
+  std::vector<TileRun> runs;
+  for (const TensorSpec& tensor : specs_) {
+    if (frozen.count(tensor.name) != 0) continue;
+    const auto read = [&](size_t start, size_t count, float* out) {
+      file_.read_at(tensor.offset + start * sizeof(float), count * sizeof(float), out);
+    };
+    Decoder decoder(link, tensor, read, kTile);
+    while (decoder.next(values.data(), values.size(), runs)) {
+      check_finite(link, tensor, runs, values.data());
+      const float* next = values.data();
+      for (const TileRun& run : runs) {
+        file_.write_at(tensor.offset + run.start * sizeof(float), next, run.count * sizeof(float));
+        next += run.count;
+      }
+    }
   }
-  file_.write_at(tensor.offset + start * sizeof(float), values, count * sizeof(float));
-}
-
-void Draft::add(const std::string& source, const TensorSpec& tensor, size_t start, size_t count, const float* deltas) {
-  sums_.resize(count);
-  file_.read_at(tensor.offset + start * sizeof(float), count * sizeof(float), sums_.data());
-  for (size_t i = 0; i < count; ++i) {
-    const float sum = sums_[i] + deltas[i];
-    if (sum != sums_[i]) sums_[i] = sum;
-  }
-  write(source, tensor, start, count, sums_.data());
 }
 
 }  // namespace phonograd

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
 #include "formats/tensor_file.h"
-#include "update/link.h"
+#include "update/update_reader.h"
 
 namespace phonograd {
 
@@ -21,17 +22,14 @@ class Draft {
   const std::vector<TensorSpec>& specs() const { return specs_; }  // with their places in the file
   size_t bytes() const { return bytes_; }                          // of the file
 
-  // Write `count` weights of a tensor from element `start` on. Throws Error(weights), which names `source`, for one
-  // that is not finite.
-  void write(const std::string& source, const TensorSpec& tensor, size_t start, size_t count, const float* values);
-  // Add deltas in the same way. A weight that equals the sum keeps its bits: -0.0 + 0.0 changes nothing.
-  void add(const std::string& source, const TensorSpec& tensor, size_t start, size_t count, const float* deltas);
+  // Write the weights of an update or link over those that are here, but for the `frozen` tensors. Throws Error(update)
+  // for parts that do not fit the model, or a weight that is not finite, which leaves some written; storage.
+  void apply(const UpdateReader& link, const std::set<std::string>& frozen);
 
  private:
   AtomicFile& file_;
   std::vector<TensorSpec> specs_;
   size_t bytes_ = 0;
-  std::vector<float> sums_;
 };
 
 }  // namespace phonograd

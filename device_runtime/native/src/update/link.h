@@ -1,54 +1,38 @@
-// A link: an update file that leads from one model to the next. FORMAT.md, "Links"; device_runtime/update/links.py.
+// Writing links: what leads from a round's base model to the next one. FORMAT.md, "Links".
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <set>
 #include <string>
-#include <vector>
+#include <utility>
 
+#include "formats/hashed_file.h"
 #include "formats/tensor_file.h"
-#include "update/codec.h"
+#include "update/update_reader.h"
 
 namespace phonograd {
 
-using Metadata = std::map<std::string, std::string>;
+// Write a link of codec rows-f32 from `base` to `model`, whose hash is `result_sha256`, and commit the file. A piece of
+// a tensor is in memory. `info`: of the link. Throws Error: weights for models of other tensors, storage.
+Written write_lossless_link(OutputFile& file, const TensorFile& base, const TensorFile& model, const UpdateInfo& info,
+                            const std::string& result_sha256);
 
-// Whether the metadata are those of an update or a link.
-bool is_update(const Metadata& metadata);
-
-// A link open for reading.
-class Link {
- public:
-  // The one that begins at `start`; others may follow. Throws Error: weights for what is no whole tensor file, update
-  // for one that is no link, or whose codec or version this reader does not know.
-  Link(const std::string& path, size_t start);
-
-  const TensorFile& file() const { return file_; }
-  uint64_t seed() const { return seed_; }
-  const std::string& base_sha256() const { return base_sha256_; }      // of the model that it leads from
-  const std::string& result_sha256() const { return result_sha256_; }  // of the one that it leads to
-  Metadata result_metadata() const;                                    // of that model
-
-  // Write the link's weights over those of `draft`, whose tensors in `frozen` have no parts. Throws Error: update or
-  // weights for parts that do not fit the model, weights for a weight that is not finite, storage.
-  void apply(const std::set<std::string>& frozen, Draft& draft) const;
-
- private:
-  const std::string& text(const std::string& key) const;
-  uint64_t number(const std::string& key) const;
-  void check_parts(const std::vector<TensorSpec>& expected) const;
-
-  TensorFile file_;
-  const Codec* codec_;
-  uint64_t seed_;
-  std::string base_sha256_, result_sha256_;
+// What a link of codec top-rows is to lead to, and how near.
+struct LossyLink {
+  const TensorFile& model;     // the weights wanted, and the result's metadata
+  const TensorFile* residual;  // float32 tensors to add to them, what earlier links left out; nullptr: none
+  size_t rows;                 // sent of all matrices together, at most
+  int bits;                    // a weight: 1, 2 or 4
 };
 
-// Opens the links of a file one after the other, the oldest first. Throws what opening one does, and what `each`
-// throws.
-void for_each_link(const std::string& path, const std::function<void(const Link&)>& each);
+// What was written: the link and the model that it leads to.
+struct LinkedModel {
+  Written link, model;
+};
+
+// Write a link of codec top-rows and the model that it leads to from `base`, atomically. The rows sent and a piece of a
+// tensor are in memory. Throws Error: weights for models of other tensors, update for a result that is not finite,
+// storage.
+LinkedModel write_lossy_link(const std::string& link, const std::string& result, const TensorFile& base,
+                             const LossyLink& wanted, const UpdateInfo& info);
 
 }  // namespace phonograd

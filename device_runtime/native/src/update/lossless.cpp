@@ -5,15 +5,12 @@
 #include <functional>
 #include <utility>
 
-#include "update/codec.h"
 #include "update/deltas.h"
-#include "update/draft.h"
-#include "update/link.h"
+#include "update/sent_rows.h"
+#include "update/update_reader.h"
 
 namespace phonograd {
 namespace {
-
-constexpr size_t kPiece = size_t{1} << 16;  // floats of a link in memory at a time
 
 void encode_full(const TensorFile&, const TensorSpec& base, const Trained& trained, uint64_t, EncodedParts& parts) {
   parts.tensors.push_back({base.name, base.dtype, base.shape, trained.data});
@@ -36,61 +33,60 @@ void encode_rows(const TensorFile& file, const TensorSpec& base, const Trained& 
   parts.add(base.name + ".values", "F32", {count, static_cast<int64_t>(width)}, std::move(values));
 }
 
-void expect_rows(const TensorFile& link, const TensorSpec& tensor, std::vector<TensorSpec>& parts) {
-  if (link.find(tensor.name) != nullptr) return parts.push_back(tensor);
-  const TensorSpec* rows = link.find(tensor.name + ".rows");
-  const std::string whole = describe(tensor.name, tensor.dtype, tensor.shape);
-  if (rows == nullptr || rows->shape.size() != 1) {
-    throw Error(Status::update, link.path() + ": tensor " + whole +
-                                    " or its rows U32[n] expected, found neither; "
-                                    "fetch the whole model");
-  }
+// Trained weights as they are, from byte `at` of the update on.
+SentValues weights_at(const UpdateReader& update, size_t at) {
+  SentValues sent;
+  sent.deltas = false;
+  sent.decode = [&file = update.file(), at](size_t start, size_t count, float* out) {
+    file.read(at + start * sizeof(float), count * sizeof(float), out);
+    return true;
+  };
+  return sent;
+}
+
+void expect_full(const UpdateReader&, const TensorSpec& tensor, std::vector<TensorSpec>& parts) {
+  parts.push_back(tensor);
+}
+
+SentValues sent_full(const UpdateReader& update, const TensorSpec& tensor) {
+  SentValues sent = weights_at(update, update.file().at(tensor.name).offset);
+  sent.rows = all_rows(tensor);
+  return sent;
+}
+
+void expect_rows(const UpdateReader& update, const TensorSpec& tensor, std::vector<TensorSpec>& parts) {
+  if (update.file().find(tensor.name) != nullptr) return parts.push_back(tensor);
+  const TensorSpec* rows = update.file().find(tensor.name + ".rows");
+  const std::string whole = "tensor " + describe(tensor.name, tensor.dtype, tensor.shape);
+  if (rows == nullptr || rows->shape.size() != 1) update.fail(whole + " or its rows U32[n] expected, found neither");
   const int64_t count = rows->shape[0], width = static_cast<int64_t>(row_elements(tensor));
-  if (width != 0 && static_cast<size_t>(count) > tensor.elements() / row_elements(tensor)) {
-    throw Error(Status::update, link.path() + ": " + describe(rows->name, rows->dtype, rows->shape) +
-                                    ": more rows than tensor " + whole + " has; fetch the whole model");
+  if (width != 0 && static_cast<size_t>(count) > row_count(tensor)) {
+    update.fail(describe(rows->name, rows->dtype, rows->shape) + ": more rows than " + whole + " has");
   }
   parts.push_back({tensor.name + ".rows", "U32", {count}});
   parts.push_back({tensor.name + ".values", "F32", {count, width}});
 }
 
-// Writes `count` floats that begin at byte `at` of the link over those from element `start` on, a piece at a time.
-void write_values(const TensorFile& link, size_t at, const TensorSpec& tensor, size_t start, size_t count,
-                  Draft& draft) {
-  std::vector<float> piece(std::min(count, kPiece));
-  for (size_t done = 0; done < count; done += piece.size()) {
-    const size_t some = std::min(piece.size(), count - done);
-    link.read(at + done * sizeof(float), some * sizeof(float), piece.data());
-    draft.write(link.path(), tensor, start + done, some, piece.data());
-  }
-}
-
-void apply_rows(const Link& link, const TensorSpec& tensor, Draft& draft) {
-  const TensorFile& file = link.file();
-  if (const TensorSpec* whole = file.find(tensor.name)) {
-    return write_values(file, whole->offset, tensor, 0, tensor.elements(), draft);
-  }
+SentValues sent_some(const UpdateReader& update, const TensorSpec& tensor) {
+  const TensorFile& file = update.file();
+  if (file.find(tensor.name) != nullptr) return sent_full(update, tensor);
+  SentValues sent = weights_at(update, file.at(tensor.name + ".values").offset);
   const TensorSpec& part = file.at(tensor.name + ".rows");
-  std::vector<uint32_t> rows(part.elements());
-  file.read(part.offset, part.bytes, rows.data());
-  const size_t width = row_elements(tensor), limit = width == 0 ? 0 : tensor.elements() / width;
-  const bool rising = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
-  if (!rising || (!rows.empty() && rows.back() >= limit)) {
-    throw Error(Status::update, file.path() + ": " + part.name + ": expected rising row numbers below " +
-                                    std::to_string(limit) + "; fetch the whole model");
+  sent.rows.resize(part.elements());
+  file.read(part.offset, part.bytes, sent.rows.data());
+  const size_t limit = row_count(tensor);
+  const bool rising = std::adjacent_find(sent.rows.begin(), sent.rows.end(), std::greater_equal<>()) == sent.rows.end();
+  if (!rising || (!sent.rows.empty() && sent.rows.back() >= limit)) {
+    update.fail(part.name + ": expected rising row numbers below " + std::to_string(limit));
   }
-  const size_t values = file.at(tensor.name + ".values").offset;
-  for (size_t first = 0, last = 0; first < rows.size(); first = last) {
-    last = first + 1;
-    while (last < rows.size() && rows[last] == rows[last - 1] + 1) ++last;  // adjacent rows are written as one
-    write_values(file, values + first * width * sizeof(float), tensor, rows[first] * width, (last - first) * width,
-                 draft);
-  }
+  sent.unit = row_elements(tensor);
+  sent.run_by_run = true;
+  return sent;
 }
 
 }  // namespace
 
-const Codec kFullF32{"full-f32", encode_full};
-const Codec kRowsF32{"rows-f32", encode_rows, expect_rows, apply_rows};
+const Codec kFullF32{"full-f32", encode_full, expect_full, sent_full};
+const Codec kRowsF32{"rows-f32", encode_rows, expect_rows, sent_some};
 
 }  // namespace phonograd

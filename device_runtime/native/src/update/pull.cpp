@@ -12,7 +12,7 @@
 #include "formats/tensor_file.h"
 #include "formats/utf8.h"
 #include "update/draft.h"
-#include "update/link.h"
+#include "update/update_reader.h"
 
 namespace phonograd {
 namespace {
@@ -34,8 +34,8 @@ void require_model(Status status, const std::string& path, const char* what, con
 Metadata checked_chain(const PullSettings& settings, const std::string& local) {
   std::string expected = local;
   Metadata metadata;
-  for_each_link(settings.fetched, [&](const Link& link) {
-    require_model(Status::update, settings.fetched, "a link from", expected, link.base_sha256());
+  for_each_link(settings.fetched, [&](const UpdateReader& link) {
+    require_model(Status::update, settings.fetched, "a link from", expected, link.info().base_sha256);
     expected = link.result_sha256();
     metadata = link.result_metadata();
   });
@@ -77,9 +77,9 @@ std::optional<Pulled> linked(const PullSettings& settings, const TensorFile& bas
   const std::set<std::string> frozen = frozen_in(settings.fetched, metadata, draft.specs());
   bool stopped = stop();
   int64_t links = 0;
-  for_each_link(settings.fetched, [&](const Link& link) {
+  for_each_link(settings.fetched, [&](const UpdateReader& link) {
     if (stopped) return;
-    link.apply(frozen, draft);
+    draft.apply(link, frozen);
     stopped = stop();
     ++links;
   });

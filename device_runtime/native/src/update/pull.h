@@ -1,5 +1,4 @@
-// The next model, from what a phone has fetched. FORMAT.md, "Links"; the bytes are those of apply_links in
-// device_runtime/update/links.py.
+// The next model, from what a phone has fetched. FORMAT.md, "Links".
 #pragma once
 
 #include <cstddef>

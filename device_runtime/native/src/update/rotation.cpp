@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/random_words.h"
 #include "kernels/kernel_set.h"
 #include "update/deltas.h"
+#include "update/sent_rows.h"
+#include "update/update_reader.h"
 
 namespace phonograd {
 namespace {
 
 // With one rotation, a block with few nonzero values would have few magnitudes, whose rounding no signs change.
 constexpr size_t kRotations = 3;
+constexpr size_t kWord = 64;  // signs in a random word, and elements of the smallest block
 
 constexpr const char* kScales = ".scales";
 constexpr const char* kLevels = ".levels";
@@ -51,9 +56,38 @@ std::vector<uint64_t> sign_streams(uint64_t seed, const std::string& name) {
   return streams;
 }
 
+// A block x of `size` elements, a power of two from kWord to kBlock, becomes H D3 H D2 H D1 x, in place: D are random
+// signs, of one stream each; start: the place of its first element.
+void rotate(float* x, size_t size, size_t start, const std::vector<uint64_t>& streams) {
+  const KernelSet& kernels = kernel_set();
+  for (const uint64_t stream : streams) {
+    const Signs signs(stream, start, size);
+    kernels.change_signs(size, signs.words, x);
+    kernels.hadamard(size, x);
+  }
+}
+
+// D1 H D2 H D3 H x: what `rotate` did, undone, and all times size to the number of rotations.
+void rotate_back(float* x, size_t size, size_t start, const std::vector<uint64_t>& streams) {
+  const KernelSet& kernels = kernel_set();
+  for (size_t rotation = streams.size(); rotation-- > 0;) {
+    const Signs signs(streams[rotation], start, size);
+    kernels.hadamard(size, x);
+    kernels.change_signs(size, signs.words, x);
+  }
+}
+
+// Elements of the block that begins where `left` are left, padding included.
+size_t block_size(size_t left) {
+  size_t size = kWord;
+  while (size < left && size < kBlock) size *= 2;
+  return size;
+}
+
 // Writes the level numbers of a rotated block, packed from each byte's low bits, and returns the block's scale.
-float quantise(const float* y, size_t size, int bits, const std::vector<float>& levels, uint8_t* packed) {
-  double sums[kBlock];
+float quantise(const float* y, size_t size, int bits, const std::vector<float>& levels, Scaling scaling,
+               uint8_t* packed) {
+  double sums[kBlock], squares[kBlock];
   for (size_t i = 0; i < size; ++i) sums[i] = static_cast<double>(y[i]) * y[i];
   const double energy = sum_by_halves(sums, size), sigma = std::sqrt(energy / static_cast<double>(size));
   std::vector<float> thresholds;
@@ -67,19 +101,70 @@ float quantise(const float* y, size_t size, int bits, const std::vector<float>& 
     const size_t at = i * static_cast<size_t>(bits);
     packed[at / 8] = static_cast<uint8_t>(packed[at / 8] | number << at % 8);
     sums[i] = static_cast<double>(y[i]) * levels[number];
+    squares[i] = static_cast<double>(levels[number]) * levels[number];
   }
-  double aligned = sum_by_halves(sums, size);
-  for (size_t i = 0; i < kRotations; ++i) aligned *= static_cast<double>(size);
-  return aligned > 0 ? static_cast<float>(energy / aligned) : 0.0f;
+  const double aligned = sum_by_halves(sums, size);
+  if (!(aligned > 0)) return 0;
+  const bool unbiased = scaling == Scaling::unbiased;
+  double below = unbiased ? aligned : sum_by_halves(squares, size);
+  for (size_t i = 0; i < kRotations; ++i) below *= static_cast<double>(size);
+  return static_cast<float>((unbiased ? energy : aligned) / below);
 }
 
-// The levels of a block, from numbers that `quantise` has packed.
-void unpack(const uint8_t* packed, size_t size, int bits, const std::vector<float>& levels, float* x) {
-  for (size_t i = 0; i < size; ++i) {
-    const size_t at = i * static_cast<size_t>(bits);
-    x[i] = levels[packed[at / 8] >> at % 8 & (levels.size() - 1)];
+// The levels that each byte holds, one byte's after the other.
+std::vector<float> levels_by_byte(int bits) {
+  const std::vector<float> levels = levels_of(bits);
+  std::vector<float> table;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    for (int at = 0; at < 8; at += bits) table.push_back(levels[byte >> at & (levels.size() - 1)]);
   }
+  return table;
 }
+
+// Decodes blocks of a tensor.
+class RotatedValues {
+ public:
+  RotatedValues(const UpdateReader& update, const std::string& name, size_t elements, int bits)
+      : update_(&update),
+        name_(name),
+        elements_(elements),
+        bits_(static_cast<size_t>(bits)),
+        levels_at_(update.file().at(name + kLevels).offset),
+        streams_(sign_streams(update.info().seed, name)),
+        table_(levels_by_byte(bits)) {}
+
+  // `start` is a block's first value; the last block's may be cut.
+  bool operator()(size_t start, size_t count, float* out) {
+    scales_.resize((count + kBlock - 1) / kBlock);
+    read_scales(*update_, name_, start / kBlock, scales_.size(), scales_.data());
+    if (std::all_of(scales_.begin(), scales_.end(), [](float scale) { return scale == 0; })) return false;
+    for (size_t i = 0; i < scales_.size(); ++i) {
+      decode(start + i * kBlock, std::min(kBlock, count - i * kBlock), scales_[i], out + i * kBlock);
+    }
+    return true;
+  }
+
+ private:
+  void decode(size_t start, size_t count, float scale, float* out) {
+    if (scale == 0) {
+      std::fill(out, out + count, 0.0f);
+      return;
+    }
+    const size_t size = block_size(elements_ - start), bytes = size * bits_ / 8, each = 8 / bits_;
+    update_->file().read(levels_at_ + start * bits_ / 8, bytes, packed_);
+    for (size_t i = 0; i < bytes; ++i) std::memcpy(x_ + i * each, &table_[packed_[i] * each], each * sizeof(float));
+    rotate_back(x_, size, start, streams_);
+    for (size_t i = 0; i < count; ++i) out[i] = x_[i] * scale;
+  }
+
+  const UpdateReader* update_;
+  std::string name_;
+  size_t elements_, bits_, levels_at_;
+  std::vector<uint64_t> streams_;
+  std::vector<float> table_, scales_;
+  uint8_t packed_[kBlock / 2];
+  float x_[kBlock];
+};
 
 // rot-q4, rot-q2, rot-q1: every delta.
 template <int kBits>
@@ -90,35 +175,21 @@ void encode(const TensorFile& file, const TensorSpec& base, const Trained& train
   add_rotated(base.name, deltas.elements(), kBits, seed, read, parts);
 }
 
+template <int kBits>
+void expect(const UpdateReader&, const TensorSpec& tensor, std::vector<TensorSpec>& parts) {
+  expect_rotated(tensor.name, tensor.elements(), kBits, parts);
+}
+
+template <int kBits>
+SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
+  return sent_rotated(update, tensor.name, all_rows(tensor), row_elements(tensor), kBits);
+}
+
 }  // namespace
 
-const Codec kRotQ4{"rot-q4", encode<4>};
-const Codec kRotQ2{"rot-q2", encode<2>};
-const Codec kRotQ1{"rot-q1", encode<1>};
-
-void rotate(float* x, size_t size, size_t start, const uint64_t* streams, size_t rotations) {
-  const KernelSet& kernels = kernel_set();
-  for (size_t rotation = 0; rotation < rotations; ++rotation) {
-    const Signs signs(streams[rotation], start, size);
-    kernels.change_signs(size, signs.words, x);
-    kernels.hadamard(size, x);
-  }
-}
-
-void rotate_back(float* x, size_t size, size_t start, const uint64_t* streams, size_t rotations) {
-  const KernelSet& kernels = kernel_set();
-  for (size_t rotation = rotations; rotation-- > 0;) {
-    const Signs signs(streams[rotation], start, size);
-    kernels.hadamard(size, x);
-    kernels.change_signs(size, signs.words, x);
-  }
-}
-
-size_t block_size(size_t left) {
-  size_t size = kWord;
-  while (size < left && size < kBlock) size *= 2;
-  return size;
-}
+const Codec kRotQ4{"rot-q4", encode<4>, expect<4>, sent<4>};
+const Codec kRotQ2{"rot-q2", encode<2>, expect<2>, sent<2>};
+const Codec kRotQ1{"rot-q1", encode<1>, expect<1>, sent<1>};
 
 double sum_by_halves(double* values, size_t count) {
   for (size_t half = count / 2; half > 0; half /= 2) {
@@ -127,8 +198,20 @@ double sum_by_halves(double* values, size_t count) {
   return values[0];
 }
 
+RowNorm::RowNorm(size_t width) : width_(width) {
+  size_t padded = 1;
+  while (padded < width) padded *= 2;
+  squares_.resize(padded);
+}
+
+double RowNorm::operator()(const float* row) {
+  for (size_t i = 0; i < width_; ++i) squares_[i] = static_cast<double>(row[i]) * row[i];
+  std::fill(squares_.begin() + static_cast<ptrdiff_t>(width_), squares_.end(), 0.0);
+  return std::sqrt(sum_by_halves(squares_.data(), squares_.size()));
+}
+
 void add_rotated(const std::string& name, size_t elements, int bits, uint64_t seed, const Values& values,
-                 EncodedParts& parts) {
+                 EncodedParts& parts, Scaling scaling) {
   const std::vector<float> levels = levels_of(bits);
   const std::vector<uint64_t> streams = sign_streams(seed, name);
   std::vector<float> scales;
@@ -138,10 +221,10 @@ void add_rotated(const std::string& name, size_t elements, int bits, uint64_t se
     const size_t size = block_size(elements - start), some = std::min(size, elements - start);
     values(start, some, x);
     std::fill(x + some, x + size, 0.0f);
-    rotate(x, size, start, streams.data(), streams.size());
+    rotate(x, size, start, streams);
     const size_t end = packed.size();
     packed.resize(end + size * static_cast<size_t>(bits) / 8);
-    scales.push_back(quantise(x, size, bits, levels, packed.data() + end));
+    scales.push_back(quantise(x, size, bits, levels, scaling, packed.data() + end));
   }
   const int64_t blocks = static_cast<int64_t>(scales.size()), bytes = static_cast<int64_t>(packed.size());
   parts.add(name + kScales, "F32", {blocks}, std::move(scales));
@@ -155,31 +238,13 @@ void expect_rotated(const std::string& name, size_t elements, int bits, std::vec
   parts.push_back({name + kLevels, "U8", {static_cast<int64_t>(padded / 8 * static_cast<size_t>(bits))}});
 }
 
-void decode_rotated(const TensorFile& file, const std::string& name, size_t elements, int bits, uint64_t seed,
-                    const TakeValues& take) {
-  const std::vector<float> levels = levels_of(bits);
-  const std::vector<uint64_t> streams = sign_streams(seed, name);
-  size_t scale_at = file.at(name + kScales).offset, packed_at = file.at(name + kLevels).offset;
-  std::vector<uint8_t> packed(kBlock / 2);
-  std::vector<float> x(kBlock);
-  for (size_t start = 0; start < elements; start += kBlock) {
-    const size_t size = block_size(elements - start), bytes = size * static_cast<size_t>(bits) / 8;
-    float scale = 0;
-    file.read(scale_at, sizeof scale, &scale);
-    if (!(std::isfinite(scale) && scale >= 0)) {
-      throw Error(Status::update, file.path() + ": " + name + kScales +
-                                      ": finite scales of at least 0 expected, found " + std::to_string(scale) +
-                                      "; fetch the whole model");
-    }
-    if (scale != 0) {
-      file.read(packed_at, bytes, packed.data());
-      unpack(packed.data(), size, bits, levels, x.data());
-      rotate_back(x.data(), size, start, streams.data(), streams.size());
-      for (size_t i = 0; i < size; ++i) x[i] *= scale;
-      take(start, std::min(size, elements - start), x.data());
-    }
-    scale_at += sizeof scale, packed_at += bytes;
-  }
+SentValues sent_rotated(const UpdateReader& update, const std::string& name, std::vector<uint32_t> rows, size_t width,
+                        int bits) {
+  SentValues sent;
+  sent.unit = kBlock;
+  sent.decode = RotatedValues(update, name, rows.size() * width, bits);
+  sent.rows = std::move(rows);
+  return sent;
 }
 
 }  // namespace phonograd

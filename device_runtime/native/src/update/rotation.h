@@ -14,35 +14,35 @@ namespace phonograd {
 
 constexpr size_t kBlock = 4096;  // elements that are rotated together
 
-constexpr size_t kWord = 64;  // signs in a random word, and elements of the smallest block
-
-// A block x of `size` elements, a power of two from kWord to kBlock, becomes H D3 H D2 H D1 x, in place: D are random
-// signs, of one stream each; start: the place of its first element. Pure, without tables: any threads at once.
-void rotate(float* x, size_t size, size_t start, const uint64_t* streams, size_t rotations);
-// D1 H D2 H D3 H x: what `rotate` did, undone, and all times size to the number of rotations.
-void rotate_back(float* x, size_t size, size_t start, const uint64_t* streams, size_t rotations);
+// What a block's scale is: that which makes the mean over the signs right, or that of least squares, which links have.
+enum class Scaling { unbiased, nearest };
 
 // Gives values [start, start + count) of those to quantise.
 using Values = std::function<void(size_t start, size_t count, float* out)>;
 
 // Adds `NAME.scales` and `NAME.levels` of float32 values, at 1, 2 or 4 bits each. One block is in memory at a time.
 void add_rotated(const std::string& name, size_t elements, int bits, uint64_t seed, const Values& values,
-                 EncodedParts& parts);
+                 EncodedParts& parts, Scaling scaling = Scaling::unbiased);
 
-// Elements of the block that begins where `left` are left, padding included.
-size_t block_size(size_t left);
-// The specs of what add_rotated adds.
+// Adds the specs of what add_rotated adds.
 void expect_rotated(const std::string& name, size_t elements, int bits, std::vector<TensorSpec>& parts);
 
-// Takes values [start, start + count) of those decoded: a block without its padding.
-using TakeValues = std::function<void(size_t start, size_t count, const float* values)>;
-
-// Decodes the parts of `elements` values in `file`, block by block; those of scale 0, which are all 0, are left out.
-// Throws Error(update) for a scale that is not finite or below 0.
-void decode_rotated(const TensorFile& file, const std::string& name, size_t elements, int bits, uint64_t seed,
-                    const TakeValues& take);
+// The values of what add_rotated added of a tensor, as deltas of these rows.
+SentValues sent_rotated(const UpdateReader& update, const std::string& name, std::vector<uint32_t> rows, size_t width,
+                        int bits);
 
 // Pairwise sum of a power of two of numbers: adds the second half to the first until one is left. Overwrites them.
 double sum_by_halves(double* values, size_t count);
+
+// Norms of rows of so many elements, in float64: squares are summed by halves after padding to a power of two.
+class RowNorm {
+ public:
+  explicit RowNorm(size_t width);
+  double operator()(const float* row);
+
+ private:
+  size_t width_;
+  std::vector<double> squares_;
+};
 
 }  // namespace phonograd

@@ -5,14 +5,11 @@
 
 #include "base/finite.h"
 #include "formats/frozen.h"
-#include "formats/utf8.h"
-#include "update/deltas.h"
+#include "update/sent_rows.h"
+#include "update/update_reader.h"
 
 namespace phonograd {
 namespace {
-
-constexpr const Codec* kCodecs[] = {&kFullF32, &kRowsF32, &kDeltaF16, &kDeltaBF16, &kDeltaInt8,
-                                    &kRotQ4,   &kRotQ2,   &kRotQ1,    &kTopRows};
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(Status::weights, "trained weights: tensor " + what);
@@ -69,43 +66,18 @@ EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& train
   return parts;
 }
 
-std::map<std::string, std::string> metadata(const UpdateInfo& info) {
-  std::map<std::string, std::string> entries = {{"format", kUpdateFormat},
-                                                {"version", kUpdateVersion},
-                                                {"base_sha256", info.base_sha256},
-                                                {"round", std::to_string(info.round)},
-                                                {"tokens", std::to_string(info.tokens)},
-                                                {"codec", info.codec},
-                                                {"seed", std::to_string(info.seed)}};
-  if (info.one_step) entries["steps"] = "1";
-  return entries;
-}
-
 }  // namespace
 
-std::vector<std::string> codec_names() {
-  std::vector<std::string> names;
-  for (const Codec* codec : kCodecs) names.push_back(codec->name);
-  return names;
-}
-
-const Codec& codec_named(const std::string& name) {
-  std::string known;
-  for (const Codec* codec : kCodecs) {
-    if (name == codec->name) return *codec;
-    known += (known.empty() ? "" : ", ") + std::string(codec->name);
-  }
-  throw Error(Status::update, "codec " + quoted(name) + " is unknown; this version has " + known);
-}
-
-size_t write_update(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
-                    const UpdateInfo& info) {
+Written write_update(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
+                     const UpdateInfo& info) {
   const EncodedParts parts = encoded(base, trained, info);
-  return write_tensor_file(file, parts.tensors, metadata(info), [&base] { base.require_unchanged(); }, true);
+  HashedFile hashed(file);
+  write_tensor_file(hashed, parts.tensors, metadata_of(info), [&base] { base.require_unchanged(); }, true);
+  return hashed.written();
 }
 
 size_t update_bytes(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {
-  return tensor_file_bytes(encoded(base, trained, info).tensors, metadata(info), true);
+  return tensor_file_bytes(encoded(base, trained, info).tensors, metadata_of(info), true);
 }
 
 }  // namespace phonograd

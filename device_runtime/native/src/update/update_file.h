@@ -1,5 +1,5 @@
 // The update a phone sends: a tensor file with the parts of one codec and the metadata that a server needs to fold it.
-// FORMAT.md, "Updates". Its bytes equal those of write_update in device_runtime/update/update_file.py.
+// FORMAT.md, "Updates".
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/hashed_file.h"
 #include "formats/tensor_file.h"
 #include "update/codec.h"
 
@@ -25,17 +26,12 @@ struct UpdateInfo {
   bool one_step = false;  // trained by one step, with the gradient of the whole text
 };
 
-// The names of all codecs.
-std::vector<std::string> codec_names();
-// The codec of that name. Throws Error(update) that lists them all. Call it before training, so that no work is lost.
-const Codec& codec_named(const std::string& name);
-
-// Encode trained weights against `base` with the codec named in `info`, write and commit the file, and return its
-// size in bytes. Skips tensors that the base's metadata lists as `frozen`. `trained` are the engine's tensors, in any
-// order; they are not copied. Throws Error: weights if a tensor is not finite or does not fit the base, or the base was
-// changed meanwhile; update for an unknown codec or a count above kMaxCount; storage if writing fails.
-size_t write_update(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
-                    const UpdateInfo& info);
+// Encode trained weights against `base` with the codec named in `info`, and write and commit the file. Skips tensors
+// that the base's metadata lists as `frozen`. `trained` are the engine's tensors, in any order; they are not copied.
+// Throws Error: weights if a tensor is not finite or does not fit the base, or the base was changed meanwhile; update
+// for an unknown codec or a count above kMaxCount; storage if writing fails.
+Written write_update(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
+                     const UpdateInfo& info);
 
 // The size in bytes of the file that write_update would write. Encodes, but writes nothing. Throws what write_update
 // throws, except for storage.

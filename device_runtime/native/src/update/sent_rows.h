@@ -1,0 +1,30 @@
+// Which rows of a tensor are sent: a bit for each, in the part NAME.rows; no part if all are. FORMAT.md, "Mask".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "update/codec.h"
+#include "update/update_reader.h"
+
+namespace phonograd {
+
+// Elements of a row: the last dimension, 1 for a scalar.
+size_t row_elements(const TensorSpec& spec);
+size_t row_count(const TensorSpec& spec);
+
+// Adds the mask of the rows of these numbers, rising; nothing if all `rows` are sent.
+void add_mask(const TensorSpec& base, size_t rows, const std::vector<uint32_t>& sent, EncodedParts& parts);
+// The numbers of the rows that are sent, rising. Throws Error(update) for a mask that can't be one of the tensor.
+std::vector<uint32_t> sent_rows(const UpdateReader& update, const TensorSpec& tensor);
+// Adds the mask's spec, if there is one, which sent_rows() has looked at.
+void expect_mask(const UpdateReader& update, const TensorSpec& tensor, std::vector<TensorSpec>& parts);
+// The numbers of all rows of a tensor.
+std::vector<uint32_t> all_rows(const TensorSpec& tensor);
+
+// Reads scales [first, first + count) of the part NAME.scales. Throws Error(update) for one that is not finite or below
+// 0.
+void read_scales(const UpdateReader& update, const std::string& name, size_t first, size_t count, float* scales);
+
+}  // namespace phonograd
