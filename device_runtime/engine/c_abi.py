@@ -34,7 +34,6 @@ from phonograd.device_runtime.native_build import (
     Progress,
     build_arm64_library,
     build_host_library,
-    cached_library,
 )
 
 Opened = TypeVar("Opened", bound="Handle")
@@ -185,17 +184,3 @@ def find_library(progress: Progress | None = None) -> Path:
 def load_library() -> NativeLibrary:
     """The library of `find_library`, loaded once. Raises what that and `NativeLibrary` raise."""
     return NativeLibrary(find_library())
-
-
-@functools.cache
-def available_library() -> NativeLibrary | None:
-    """The library, loaded once, for work that NumPy does too, but slower. None on other systems, if it is not built
-    yet, and if it does not load.
-    """
-    try:
-        if f"{platform.machine()} {platform.system()}" not in SYSTEMS:
-            return None
-        path = PACKAGED_LIBRARY if PACKAGED_LIBRARY.is_file() else cached_library(platform.machine())
-        return None if path is None else NativeLibrary(path)
-    except PhonogradError:
-        return None

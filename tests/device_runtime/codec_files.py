@@ -6,6 +6,7 @@ import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
+from tests.reference.codecs import read_parts
 
 # Odd on purpose: rows that divide no block, a tensor of several blocks, vectors, one element.
 SHAPES = {
@@ -62,8 +63,7 @@ class Workshop:
         return self.decode(self.encode(trained, codec, seed))
 
     def data_bytes(self, path: Path) -> int:
-        with UpdateFile(path) as update:  # without the checksum
-            return sum(spec.nbytes for spec in update.tensors.specs.values())
+        return sum(part.nbytes for part in read_parts(path)[0].values())
 
 
 LOSSLESS = ["full-f32", "rows-f32"]

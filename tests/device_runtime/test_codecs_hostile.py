@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from phonograd.device_runtime.base.errors import PhonogradError, UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import NUMPY_DTYPES, Array, save_tensors
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.device_runtime.codec_files import Workshop, base_weights, trained_weights
+from tests.reference.codecs import read_parts
 
 Parts = dict[str, Array]
 
@@ -22,9 +22,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 
 def parts_of(workshop: Workshop, codec: str) -> tuple[Parts, dict[str, str]]:
-    path = workshop.encode(trained_weights(workshop.base), codec)
-    with UpdateFile(path) as update:
-        return {name: update.tensors.read(name) for name in update.tensors.specs}, update.tensors.metadata
+    return read_parts(workshop.encode(trained_weights(workshop.base), codec))
 
 
 def decode_forged(workshop: Workshop, parts: Parts, metadata: dict[str, str]) -> None:

@@ -1,15 +1,16 @@
 """What every codec owes: sizes as announced, nothing for nothing, the same file for the same seed, any shape."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from phonograd.device_runtime.update.top_rows import TopRows
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
 from tests.device_runtime.codec_files import LOSSLESS, Workshop, base_weights, trained_weights
+from tests.reference import codecs
 
 # Largest error by the largest |delta| of a tensor: half a unit in the last of 11 or 8 bits, a step of int8's.
 BOUNDS = {"full-f32": 0.0, "rows-f32": 0.0, "delta-f16": 2**-11, "delta-bf16": 2**-8, "delta-int8": 1 / 127}
@@ -77,15 +78,6 @@ def test_a_row_that_did_not_move_costs_a_bit(tmp_path: Path, codec: str) -> None
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_are_as_announced(workshop: Workshop, codec: str) -> None:
-    path = workshop.encode(trained_weights(workshop.base), codec)
-    with TensorFile(workshop.path) as base:
-        announced = CODECS[codec].nbytes(base.specs.values())
-    assert (announced is None) == (codec not in ("full-f32", "rot-q4", "rot-q2", "rot-q1"))
-    assert announced in (None, workshop.data_bytes(path))
-
-
-@pytest.mark.parametrize("codec", CODECS)
 def test_the_same_seed_writes_the_same_file_and_another_one_another(workshop: Workshop, codec: str) -> None:
     trained = trained_weights(workshop.base)
     first, again, other = (workshop.decode(workshop.encode(trained, codec, seed)) for seed in (3, 3, 4))
@@ -116,12 +108,18 @@ def test_deltas_of_any_size_are_read_back_finite(tmp_path: Path, codec: str, del
     assert np.isfinite(workshop.round_trip(trained, codec)["a"]).all()
 
 
-def test_budgets_are_told_by_the_parts(workshop: Workshop) -> None:
-    trained = trained_weights(workshop.base)
+@pytest.mark.parametrize(("rows", "bits"), [(20, 1), (35, 2), (71, 4)])
+def test_budgets_are_told_by_the_parts(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, rows: int, bits: int
+) -> None:
+    """A sender may choose them; no mask is sent where all rows are."""
+    chosen = functools.partial(codecs.encode_top_rows, most=rows, bits=bits)
+    monkeypatch.setattr(codecs, "ENCODERS", {"top-rows": chosen})
+    path, trained = workshop.folder / "budget", trained_weights(workshop.base)
     with TensorFile(workshop.path) as base:
-        spec = base.specs["decoder.weight"]
-        for rows, bits in ((20, 1), (35, 2), (71, 4)):
-            parts = TopRows(rows, bits).encode(spec, workshop.base[spec.name], trained[spec.name], 7)
-            travelling = sum(int(byte).bit_count() for byte in parts.get("decoder.weight.rows", []))
-            assert travelling == (rows if rows < 71 else 0)  # no mask where all rows travel
-            assert len(parts["decoder.weight.levels"]) >= rows * 130 * bits / 8
+        codecs.write_update(path, base, trained, UpdateInfo(workshop.sha256, 3, 4000, "top-rows", 7))
+        expected = codecs.decoded(path, base)
+    parts, _ = codecs.read_parts(path)
+    assert ("decoder.weight.rows" in parts) == (rows < 71)
+    for name, values in workshop.decode(path).items():
+        np.testing.assert_array_equal(values, expected[name], name)

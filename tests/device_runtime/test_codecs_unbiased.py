@@ -1,43 +1,34 @@
-"""Codecs that claim it are unbiased: over many seeds, the mean of what is decoded is what was encoded."""
+"""Codecs that claim it are unbiased: over many seeds, the mean of what is decoded is what was encoded.
 
+It is asked of the reference, which writes no files; tests/native/test_update.py holds the library's bytes to it.
+"""
+
+import functools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
-from phonograd.device_runtime.update.codec import Codec
-from phonograd.device_runtime.update.rotated import sign_streams
-from phonograd.device_runtime.update.rotation import BLOCK, ROTATIONS, dequantise, quantise, tiles
-from phonograd.device_runtime.update.row_sampling import draw_rows, row_norms
-from phonograd.device_runtime.update.top_rows import TopRows
-from safetensors.numpy import save_file
 
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
-from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.formats.tensor_file import Array
+from tests.reference import codecs
+from tests.reference.codecs import BLOCK, ENCODERS, Encode, Parts, draw_rows, encode_top_rows, row_norms
 
 SEEDS = 400
 ROWS = 96
-SPEC = TensorSpec("a", "F32", (ROWS, 48))  # more than a block: less would travel whole as top-rows, nothing drawn
+SHAPE = (ROWS, 48)  # more than a block: less would travel whole as top-rows, nothing drawn
 
 
-def decoded_deltas(codec: Codec, folder: Path, delta: Array, seeds: int) -> Array:
+def decoded_deltas(encode: Encode, delta: Array, seeds: int, codec: str = "") -> Array:
     """[seeds, elements] float64: what each seed makes of the same delta."""
     base = np.zeros(delta.shape, "<f4")
-    save_file({"a": base}, folder / "base")
-    found = np.zeros((seeds, delta.size))
-    with TensorFile(folder / "base") as base_file:
-        for seed in range(seeds):
-            # Not by our own writer: it waits for the disk, thousands of times here.
-            save_file(codec.encode(SPEC, base, delta, seed), folder / "update")
-            with TensorFile(folder / "update") as update:
-                for start, values in codec.decode(SPEC, update, base_file, seed):
-                    found[seed, start : start + len(values)] = values
-    return found
+    return np.stack(
+        [codecs.decode(codec, "a", base, encode("a", base, delta, seed), seed).reshape(-1) for seed in range(seeds)]
+    ).astype(np.float64)
 
 
 def deltas(kind: str) -> Array:
     random = np.random.default_rng(5)
-    noise = random.normal(size=SPEC.shape)
+    noise = random.normal(size=SHAPE)
     rows = {
         "gaussian": np.ones(ROWS),
         "rows of any length": 10 ** random.uniform(-2, 1, ROWS),
@@ -46,15 +37,18 @@ def deltas(kind: str) -> Array:
     return (noise * rows[kind][:, None]).astype("<f4")
 
 
+UNBIASED = {
+    **{name: ENCODERS[name] for name in ("delta-int8", "rot-q4", "rot-q2", "rot-q1")},
+    "top-rows": functools.partial(encode_top_rows, most=24, bits=1),
+    "few top-rows": functools.partial(encode_top_rows, most=12, bits=2),
+}
+
+
 @pytest.mark.parametrize("kind", ["gaussian", "rows of any length", "few rows"])
-@pytest.mark.parametrize(
-    "codec",
-    [CODECS[name] for name in ("delta-int8", "rot-q4", "rot-q2", "rot-q1")] + [TopRows(24, 1), TopRows(12, 2)],
-    ids=lambda codec: f"{codec.name}",
-)
-def test_the_mean_over_seeds_is_the_delta(tmp_path: Path, codec: Codec, kind: str) -> None:
+@pytest.mark.parametrize("codec", UNBIASED)
+def test_the_mean_over_seeds_is_the_delta(codec: str, kind: str) -> None:
     delta = deltas(kind)
-    found = decoded_deltas(codec, tmp_path, delta, SEEDS)
+    found = decoded_deltas(UNBIASED[codec], delta, SEEDS, codec)
     errors = found - delta.reshape(-1)
     # Projections of the mean error on 50 fixed directions, the delta's own among them, in standard errors. Were there
     # no bias, all 50 would stay below 4.9 with probability 1 - 50·1e-6 (normal approximation).
@@ -75,18 +69,17 @@ def test_the_mean_over_seeds_is_the_delta(tmp_path: Path, codec: Codec, kind: st
     assert ratio < 2
 
 
-def test_largest_rows_only_would_be_found_biased(tmp_path: Path) -> None:
+def test_largest_rows_only_would_be_found_biased() -> None:
     """The test above can fail: sure rows without the others by chance lack a part of the delta."""
 
-    class Largest(TopRows):
-        def encode(self, spec: TensorSpec, base: Array, trained: Array, seed: int) -> dict[str, Array]:
-            kept = np.argsort(-row_norms(trained - base))[:24]
-            cut = base.copy()
-            cut[kept] = trained[kept]
-            return super().encode(spec, base, cut, seed)
+    def largest(name: str, base: Array, trained: Array, seed: int) -> Parts:
+        kept = np.argsort(-row_norms(trained - base))[:24]
+        cut = base.copy()
+        cut[kept] = trained[kept]
+        return encode_top_rows(name, base, cut, seed, ROWS, 1)
 
     delta = deltas("gaussian")
-    errors = decoded_deltas(Largest(ROWS, 1), tmp_path, delta, SEEDS) - delta.reshape(-1)
+    errors = decoded_deltas(largest, delta, SEEDS) - delta.reshape(-1)
     assert np.square(errors.mean(axis=0)).sum() / (np.square(errors).sum() / SEEDS**2) > 20
 
 
@@ -102,14 +95,9 @@ def sparse_block(size: int, magnitudes: tuple[float, ...]) -> Array:
     return block
 
 
-def decoded_blocks(block: Array, bits: int, rotations: int) -> Array:
+def decoded_blocks(block: Array, bits: int) -> Array:
     """[SEEDS, elements] float64: what each seed makes of one block."""
-    (tile,) = tiles(len(block))
-    found = np.zeros((SEEDS, len(block)))
-    for seed in range(SEEDS):
-        streams = sign_streams("a", seed)[:rotations]
-        found[seed] = dequantise(tile, *quantise(block, bits, streams), bits, streams)
-    return found
+    return decoded_deltas(ENCODERS[f"rot-q{bits}"], block.reshape(1, -1), SEEDS)
 
 
 @pytest.mark.parametrize("magnitudes", SPARSE.values(), ids=SPARSE)
@@ -117,17 +105,18 @@ def decoded_blocks(block: Array, bits: int, rotations: int) -> Array:
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_a_block_of_which_little_moved_is_right_on_average(bits: int, size: int, magnitudes: tuple[float, ...]) -> None:
     block = sparse_block(size, magnitudes)
-    errors = decoded_blocks(block, bits, ROTATIONS) - block
+    errors = decoded_blocks(block, bits) - block
     spread = errors.std(axis=0, ddof=1) / math.sqrt(SEEDS)
     # Of 4096 elements all stay below 5.7 with probability 1 - 5e-5; float32 adds its own rounding.
     assert (np.abs(errors.mean(axis=0)) <= 5.7 * spread + 1e-6).all()
 
 
 @pytest.mark.parametrize(("bits", "bias"), [(1, 0.30), (2, 0.21)])
-def test_a_single_rotation_would_be_found_biased(bits: int, bias: float) -> None:
+def test_a_single_rotation_would_be_found_biased(monkeypatch: pytest.MonkeyPatch, bits: int, bias: float) -> None:
     """The test above can fail: y has two magnitudes, 1.3 and 0.7, and all seeds round them alike."""
+    monkeypatch.setattr(codecs, "ROTATIONS", 1)
     block = sparse_block(BLOCK, SPARSE["two"])
-    errors = decoded_blocks(block, bits, rotations=1) - block
+    errors = decoded_blocks(block, bits) - block
     assert np.linalg.norm(errors.mean(axis=0)) == pytest.approx(bias * np.linalg.norm(block), abs=0.01)
     assert errors.std(axis=0).max() < 1e-6
 
@@ -135,13 +124,13 @@ def test_a_single_rotation_would_be_found_biased(bits: int, bias: float) -> None
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_every_seed_keeps_the_product_with_the_delta(bits: int) -> None:
     block = sparse_block(BLOCK, SPARSE["three"])
-    found = decoded_blocks(block, bits, ROTATIONS)
+    found = decoded_blocks(block, bits)
     assert found @ block == pytest.approx(np.square(block, dtype=np.float64).sum(), rel=1e-5)
 
 
-def test_int8_is_off_by_less_than_a_step(tmp_path: Path) -> None:
+def test_int8_is_off_by_less_than_a_step() -> None:
     delta = deltas("rows of any length")
-    found = decoded_deltas(CODECS["delta-int8"], tmp_path, delta, 5).reshape(5, *delta.shape)
+    found = decoded_deltas(ENCODERS["delta-int8"], delta, 5, "delta-int8").reshape(5, *delta.shape)
     assert (np.abs(found - delta) <= np.abs(delta).max(axis=1, keepdims=True) / 127 * 1.0001).all()
 
 

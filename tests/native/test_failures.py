@@ -16,15 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from phonograd.device_runtime.update.rotated import rotated_parts
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
 from phonograd.device_runtime.native_build import engine_sources
 from phonograd.device_runtime.native_build.targets import command_sources
-from phonograd.device_runtime.update.links import LinkCodec, link_metadata, write_result
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.links import LinkCodec
 from tests.native.conftest import BuildTool
+from tests.reference.codecs import link_metadata, rotated_parts, write_result
 from tests.support.phone_command import Outcome, Place, outcome_of, outputs, text_of
 
 pytestmark = pytest.mark.long
@@ -184,8 +183,7 @@ def chain_of(folder: Path) -> tuple[Path, str]:
         base, link = folder / ("base" if number == 0 else "model-0"), folder / f"link-{number}"
         told = link_metadata(sha256_of_file(base), number, kind, "", {})
         save_tensors(link, parts, told, checksum=True)
-        with UpdateFile(link) as opened:
-            sha256 = write_result(base, [opened], folder / f"model-{number}", {}).sha256
+        sha256 = write_result(base, link, folder / f"model-{number}", {}).sha256
         save_tensors(link, parts, {**told, "result_sha256": sha256}, checksum=True)
         with fetched.open("ab") as joined:
             joined.write(link.read_bytes())

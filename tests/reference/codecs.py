@@ -240,15 +240,16 @@ def encode_rotated(bits: int) -> "Encode":
     return encode
 
 
-def encode_top_rows(name: str, base: Array, trained: Array, seed: int) -> Parts:
+def encode_top_rows(name: str, base: Array, trained: Array, seed: int, most: int = ROWS, bits: int = ROW_BITS) -> Parts:
+    """The sender chooses how many rows it sends, and the bits of a weight."""
     moved = deltas(base, trained)
     if not moved.any():
         return {}
     if len(moved) == 1 or moved.size <= BLOCK:
         return rotated_parts(name, moved.reshape(-1), WHOLE_BITS, seed)
-    rows, chances = draw_rows(row_norms(moved), ROWS, float(uniforms(stream_of(seed, f"{name}.rows"), 1)[0]))
+    rows, chances = draw_rows(row_norms(moved), most, float(uniforms(stream_of(seed, f"{name}.rows"), 1)[0]))
     values = (moved[rows] / chances[:, None]).astype(np.float32)
-    return {**mask(name, rows, len(moved)), **rotated_parts(name, values.reshape(-1), ROW_BITS, seed)}
+    return {**mask(name, rows, len(moved)), **rotated_parts(name, values.reshape(-1), bits, seed)}
 
 
 Encode = Callable[[str, Array, Array, int], Parts]
@@ -322,6 +323,12 @@ def decoded(path: Path, base: TensorFile) -> Parts:
 
 
 # Links.
+
+
+def write_result(base: Path, link: Path, out: Path, metadata: dict[str, str]) -> WrittenFile:
+    """The model after a link."""
+    with TensorFile(base) as file:
+        return save_tensors(out, decoded(link, file), metadata)
 
 
 def link_metadata(

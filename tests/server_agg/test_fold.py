@@ -24,6 +24,7 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
+from tests.reference.codecs import read_parts
 from tests.server_agg.trained_weights import TrainedWeights
 from tests.server_agg.workshop import Workshop
 from tests.support.waiting import PATIENCE_SECONDS
@@ -227,10 +228,8 @@ def test_refuses_another_shape(workshop: Workshop, make_workshop: Callable[..., 
 
 def rewritten(path: Path, base_sha256: str) -> Path:
     """The update with another base hash in its metadata: a phone that lies."""
-    with UpdateFile(path) as update:
-        metadata = update.tensors.metadata | {"base_sha256": base_sha256}
-        parts = {name: update.tensors.read(name) for name in update.tensors.specs}
-    save_tensors(path, parts, metadata, checksum=True)
+    parts, metadata = read_parts(path)
+    save_tensors(path, parts, metadata | {"base_sha256": base_sha256}, checksum=True)
     return path
 
 

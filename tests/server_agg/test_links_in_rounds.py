@@ -10,7 +10,7 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors
-from phonograd.device_runtime.update.links import apply_links
+from phonograd.device_runtime.update.links import pull_links
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -55,7 +55,7 @@ def test_each_round_publishes_a_link(changes: dict[str, object], workshop: Works
         links = [coordinator.folder.link(str(model.link_sha256)) for model in made]
         assert [link.stat().st_size for link in links] == [model.link_bytes for model in made]
         joined.write_bytes(b"".join(link.read_bytes() for link in links))
-        apply_links(workshop.base_path, workshop.base_sha256, joined, tmp_path / "out", made[-1].sha256)
+        pull_links(joined, workshop.base_path, tmp_path / "out", made[-1].sha256)
         assert sha256_of_file(tmp_path / "out") == coordinator.current.base_sha256
         assert (len(files(coordinator.folder.residuals)) == 3) == (changes == LOSSY)
     ended = read_report(state)["rounds"]
@@ -154,9 +154,15 @@ def test_a_disk_that_is_full_at_any_step_loses_nothing(
 
             return fsync
 
-        for place in range(5):  # the draft, the link twice, the model, the residual
+        def refuse(*_: object) -> None:
+            raise StorageError("the disk is full")
+
+        for place in range(3):  # the draft, the residual, and what the library writes: link and model
             with monkeypatch.context() as patched:
-                patched.setattr("phonograd.device_runtime.base.files.os.fsync", full_at(place))
+                if place < 2:
+                    patched.setattr("phonograd.device_runtime.base.files.os.fsync", full_at(place))
+                else:
+                    patched.setattr("phonograd.server_agg.aggregation.publishing.write_lossy_link", refuse)
                 run_round(coordinator, workshop) if place == 0 else coordinator.tick()
             assert (coordinator.current.round, coordinator.current.accepted) == (2, 1)
             assert files(drafts) == set()

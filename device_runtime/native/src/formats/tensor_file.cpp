@@ -402,7 +402,7 @@ size_t write_tensor_file(OutputFile& file, const std::vector<TensorOut>& tensors
 std::string checksum_fault(const TensorFile& file) {
   const TensorSpec* last = file.specs().empty() ? nullptr : &file.specs().back();
   if (last == nullptr || last->name != kChecksum || last->dtype != "U32" || last->shape != std::vector<int64_t>{1}) {
-    return "damaged: its last tensor is not the checksum";
+    return "damaged: its last tensor is not checksum U32[1]";
   }
   std::vector<char> piece(kPieceBytes);
   uint32_t found = 0, stored = 0;
@@ -412,7 +412,10 @@ std::string checksum_fault(const TensorFile& file) {
     found = crc32(found, piece.data(), bytes);
   }
   file.read(last->offset, sizeof stored, &stored);
-  return found == stored ? "" : "damaged: checksum mismatch";
+  if (found == stored) return "";
+  char fault[64];
+  std::snprintf(fault, sizeof fault, "damaged: checksum %08x expected, its bytes have %08x", stored, found);
+  return fault;
 }
 
 }  // namespace phonograd
