@@ -222,15 +222,11 @@ def test_what_a_pull_left_is_of_no_use_for_other_links(server: RunningServer, ma
 def test_a_full_disk_leaves_the_model_and_what_was_fetched(
     server: RunningServer, made: list[Model], workshop: Workshop, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[int] = []
-
-    def full_then(descriptor: int) -> None:
-        synced.append(descriptor)
-        if len(synced) > 1:  # the links are here, the model is not
-            raise OSError(28, "No space left on device")
+    def full(*_: object) -> None:
+        raise StorageError("out: cannot write: No space left on device")
 
     with monkeypatch.context() as patched, pytest.raises(StorageError, match="No space left"):
-        patched.setattr("phonograd.device_runtime.base.files.os.fsync", full_then)
+        patched.setattr("phonograd.device_runtime.client.pull.pull_links", full)  # the links are here, the model is not
         pull_model(server.url, local)
     assert sha256_of_file(local) == workshop.base_sha256
     pulled = pull_model(server.url, local)
