@@ -47,7 +47,7 @@ ROOMS: Mapping[str, list[str]] = {
     ],
     "server_agg.aggregation": [
         *("parallel", "tile_source", "norms", "fold", "settings", "strategy", "folding", "stacked"),
-        *("optimizers", "model_writer", "privacy", "strategies", "link_encoders", "publishing"),
+        *("optimizers", "model_writer", "privacy", "strategies", "publishing"),
     ],
     "server_agg.transfer": ["settings", "text", "teachers", "student", "closing"],
     "simulation": [

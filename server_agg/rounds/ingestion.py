@@ -5,7 +5,8 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.tile_source import HeldTiles
 from phonograd.server_agg.refusals import (
@@ -92,6 +93,7 @@ class UpdateIngester:
                         aggregator.invalidate()  # until the update is recorded
                         aggregation.add(source, weight, measures)
             except (WeightsError, UpdateError) as error:
+                _require_readable(update.path)
                 raise InvalidUpdateError(redact_path(error, update.path)) from error
         self._folder.link_into_place(update.path, self._folder.update(sha256), self._folder.stored_update(row.id))
         with self._ledger.writing() as session:
@@ -141,10 +143,19 @@ class UpdateIngester:
 def _opened(path: Path) -> UpdateFile:
     try:
         return UpdateFile(path)
-    except (WeightsError, UpdateError) as error:
-        if isinstance(error.__cause__, OSError):  # not the phone's fault: too many open files, a bad disk
-            raise StorageError(str(error)) from error
+    except OutOfMemoryError as error:  # too many open files, too
+        raise StorageError(str(error)) from error
+    except UpdateError as error:
+        _require_readable(path)
         raise MalformedUpdateError(redact_path(error, path)) from error
+
+
+def _require_readable(path: Path) -> None:
+    """Raise StorageError if a refused update could not be read: that is not the phone's fault."""
+    try:
+        sha256_of_file(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}; check the disk") from error
 
 
 def _close_if_full(session: Session, aggregator: RoundAggregator, now: float) -> None:

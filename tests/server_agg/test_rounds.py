@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import logging
 import re
 import shutil
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.base.errors import ArtifactsError, StorageError, WeightsError
+from phonograd.device_runtime.base.errors import ArtifactsError, OutOfMemoryError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
@@ -272,6 +273,26 @@ def test_refuses_what_is_no_update(workshop: Workshop, tmp_path: Path) -> None:
         assert "not an update: metadata has no format" in refusal(
             coordinator, workshop.base_path, "a", MalformedUpdateError
         )
+
+
+def test_what_the_server_can_not_read_is_not_the_phones_fault(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_files_left(path: Path) -> UpdateFile:
+        raise OutOfMemoryError(f"{path}: cannot be opened: Too many open files")
+
+    def bad_disk(path: Path) -> str:
+        raise OSError(errno.EIO, "Input/output error")
+
+    update, ingestion = workshop.update(1), "phonograd.server_agg.rounds.ingestion"
+    with opened(workshop, tmp_path / "state") as coordinator:
+        with monkeypatch.context() as patch, pytest.raises(StorageError, match="Too many open files"):
+            patch.setattr(f"{ingestion}.UpdateFile", no_files_left)
+            send(coordinator, update, "a")
+        update.write_bytes(update.read_bytes()[:-1])
+        monkeypatch.setattr(f"{ingestion}.sha256_of_file", bad_disk)
+        with pytest.raises(StorageError, match="cannot be read: Input/output error"):
+            send(coordinator, update, "a")
 
 
 def test_refuses_nan_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
