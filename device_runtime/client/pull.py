@@ -5,7 +5,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from phonograd.device_runtime.base.errors import UpdateError, WeightsError
+from phonograd.device_runtime.base.errors import UnsupportedError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import atomic_file, sha256_of_file
 from phonograd.device_runtime.client.connection import RetryPolicy, Server
 from phonograd.device_runtime.client.resumable_download import Download, DownloadedModel, download_model
@@ -63,7 +63,7 @@ class _Pull(Download):
         pulled = Pulled(0, 0)
         try:
             pulled = pull_links(part, self._base, self.path, self._wanted)
-        except (UpdateError, WeightsError):
+        except (UpdateError, WeightsError, UnsupportedError):  # damaged, or no library here to apply them
             self.refused = True
         self.remove_parts()
         return DownloadedModel(self._wanted, pulled.nbytes, not self.refused, self.received, pulled.links)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import regular_file, sha256_of_file
 from phonograd.device_runtime.client.connection import (
     Closing,
@@ -25,7 +25,8 @@ from phonograd.device_runtime.client.protocol import (
     TUS_BODY_TYPE,
     TUS_VERSION,
 )
-from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.update_file import FORMAT
 
 SEND_BYTES = 1 << 18
 TUS = {"Tus-Resumable": TUS_VERSION}
@@ -78,8 +79,7 @@ def upload_update(
         sha256 = sha256_of_file(path)
     except OSError as error:
         raise UpdateError(f"{path}: cannot be read: {error.strerror}; expected an update that train wrote") from error
-    with UpdateFile(path) as update:
-        headers = _announcement(update.info, sha256, nbytes, phone)
+    headers = _announcement(update_metadata(path), sha256, nbytes, phone)
     retry = retry or RetryPolicy()
     closing = Closing(retry)
     while True:
@@ -121,8 +121,23 @@ def _named(phone: str | None) -> dict[str, str]:
     return {} if phone is None else {PHONE_HEADER: phone}
 
 
-def _announcement(info: UpdateInfo, sha256: str, nbytes: int, phone: str | None) -> dict[str, str]:
-    facts = {"sha256": sha256, "base_sha256": info.base_sha256, "round": str(info.round)}
+def update_metadata(path: Path) -> dict[str, str]:
+    """An update's metadata; the server checks them. Needs no native library, which not every system has.
+
+    Raises UpdateError for a file that is damaged or no update.
+    """
+    try:
+        with TensorFile(path) as file:
+            if file.metadata.get("format") != FORMAT:
+                raise UpdateError(f"{path}: not an update: no format={FORMAT}; write one with: phonograd train")
+            file.take_checksum()
+            return file.metadata
+    except WeightsError as error:
+        raise UpdateError(str(error)) from error
+
+
+def _announcement(update: dict[str, str], sha256: str, nbytes: int, phone: str | None) -> dict[str, str]:
+    facts = {"sha256": sha256, **{key: update.get(key, "") for key in ("base_sha256", "round")}}
     metadata = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in facts.items())
     return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_named(phone)}
 

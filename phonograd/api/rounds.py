@@ -12,6 +12,7 @@ from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.client import server_client
 from phonograd.device_runtime.client.owner_file import with_owner_token
 from phonograd.device_runtime.client.pull import pull_model
+from phonograd.device_runtime.client.resumable_upload import update_metadata
 from phonograd.device_runtime.client.server_client import (
     Connection,
     CurrentRound,
@@ -23,7 +24,6 @@ from phonograd.device_runtime.client.server_client import (
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
-from phonograd.device_runtime.update.update_file import UpdateFile
 
 UPDATES = Path("phonograd-updates")  # as `phonograd phone-round` has it
 UNNAMED = "phone"  # who sends to a server that asks for no token, where nobody is named
@@ -53,8 +53,7 @@ def upload(
     phone: None is whose token it is, or `phone` for a server that asks for none. Raises WeightsError, UpdateError,
     ServerRefusedError, ServerUnreachableError.
     """
-    with UpdateFile(Path(update)):  # an invalid file is refused before a byte is sent
-        pass
+    update_metadata(Path(update))  # an invalid file is refused before the server is asked anything
     return server_client.upload_update(server, Path(update), _name(server, phone), progress)
 
 

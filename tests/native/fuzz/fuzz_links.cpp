@@ -12,8 +12,8 @@
 #include "formats/sha256.h"
 #include "formats/tensor_file.h"
 #include "memory_file.h"
-#include "update/link.h"
 #include "update/pull.h"
+#include "update/update_reader.h"
 
 using namespace phonograd;
 
@@ -52,7 +52,7 @@ void repair(const std::string& path, int memory) {
 std::string asked(const std::string& path) {
   std::string sha256;
   try {
-    for_each_link(path, [&](const Link& link) { sha256 = link.result_sha256(); });
+    for_each_link(path, [&](const UpdateReader& link) { sha256 = link.result_sha256(); });
   } catch (const Error&) {
   }
   return is_sha256(sha256) ? sha256 : sha256_hex("", 0);

@@ -32,7 +32,11 @@ UpdateReader::UpdateReader(const std::string& path, std::optional<size_t> start)
   const auto steps = file_.metadata().find("steps");
   info_.one_step = steps != file_.metadata().end();
   if (info_.one_step && steps->second != "1") fail("metadata steps: 1 expected, or nothing");
-  codec_ = &codec_named(info_.codec);
+  try {
+    codec_ = &codec_named(info_.codec);
+  } catch (const Error& error) {
+    throw Error(Status::update, path + ": " + error.what());
+  }
 }
 
 void UpdateReader::fail(const std::string& what) const {
