@@ -45,7 +45,6 @@ __all__ = [
     "build_host_library",
     "build_phone_binary",
     "build_program",
-    "cached_library",
     "check_arm64_library",
     "check_host_library",
     "check_phone_binary",
@@ -76,13 +75,6 @@ def build_arm64_library(
     built = _arm64_library(root).run(fresh, progress)
     check_arm64_library(built.path)
     return _copied_to(built, out)
-
-
-def cached_library(machine: str, root: Path = NATIVE) -> Path | None:
-    """What `build_host_library` or, for machine aarch64, `build_arm64_library` left in the cache; None if it is not
-    there. Raises StorageError.
-    """
-    return (_arm64_library if machine == "aarch64" else _host_library)(root).found()
 
 
 def build_phone_binary(

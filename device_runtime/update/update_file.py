@@ -6,14 +6,13 @@ import weakref
 from collections.abc import Iterator, Mapping
 from ctypes import POINTER, c_int64, c_void_p
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from phonograd.device_runtime.base.documents import Record, written
 from phonograd.device_runtime.base.errors import UpdateError
-from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.c_abi import Handle, load_library
 from phonograd.device_runtime.engine.header import new
 from phonograd.device_runtime.formats.tensor_file import (
     CHECKSUM,
@@ -50,24 +49,18 @@ class UpdateInfo(Record, frozen=True):
     steps: int | None = None
 
 
-class NativeWeights:
-    """pg_weights of a tensor file that is open. Raises WeightsError unless all tensors are float32."""
-
-    def __init__(self, file: TensorFile):
-        library = load_library()
-        self.handle = c_void_p()
-        library.call("pg_weights_open", os.fsencode(file.path), file.descriptor, ctypes.byref(self.handle))
-        weakref.finalize(self, library.function("pg_weights_close"), self.handle.value)
-
-
-_native_weights: weakref.WeakKeyDictionary[TensorFile, NativeWeights] = weakref.WeakKeyDictionary()
+_native_weights: weakref.WeakKeyDictionary[TensorFile, Handle] = weakref.WeakKeyDictionary()
 
 
 def native_weights(file: TensorFile) -> c_void_p:
-    """The handle of a tensor file, opened once and valid as long as the file object lives. Raises WeightsError."""
+    """pg_weights of a tensor file, opened once and valid as long as the file object lives.
+
+    Raises WeightsError unless all tensors are float32.
+    """
     found = _native_weights.get(file)
     if found is None:
-        found = _native_weights.setdefault(file, NativeWeights(file))
+        opened = Handle(load_library(), "weights", os.fsencode(file.path), file.descriptor)
+        found = _native_weights.setdefault(file, opened)
     return found.handle
 
 
@@ -110,7 +103,7 @@ def metadata_of(info: UpdateInfo) -> dict[str, str]:
     return {"format": FORMAT, "version": VERSION, **facts}
 
 
-class UpdateFile:
+class UpdateFile(Handle):
     """An update or a link open for reading. One thread at a time.
 
     start: its first byte in a file where others may follow it; None: it is all of the file. Raises UpdateError on
@@ -120,28 +113,15 @@ class UpdateFile:
 
     def __init__(self, path: Path, start: int | None = None):
         self.path = path
-        self._library = load_library()
-        self._handle = c_void_p()
-        place = -1 if start is None else start
-        self._library.call("pg_update_open", os.fsencode(path), place, ctypes.byref(self._handle))
-        self._close = weakref.finalize(self, self._library.function("pg_update_close"), self._handle.value)
+        super().__init__(load_library(), "update", os.fsencode(path), -1 if start is None else start)
         facts = new("pg_update_facts")
-        self._library.call("pg_update_about", self._handle, facts)
+        self._library.call("pg_update_about", self.handle, facts)
         base_sha256: str = facts.base_sha256.decode(errors="replace")
         self.info = UpdateInfo(
             base_sha256, facts.round, facts.tokens, facts.codec.decode(), facts.seed, facts.steps or None
         )
         self.nbytes: int = facts.nbytes
         self.result_sha256: str | None = facts.result_sha256 and facts.result_sha256.decode(errors="replace")
-
-    def __enter__(self) -> "UpdateFile":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._handle = c_void_p()
-        self._close()
 
     def parts(self) -> list[TensorSpec]:
         """The tensors that the file holds, without its checksum. Raises WeightsError."""
@@ -154,7 +134,7 @@ class UpdateFile:
         Raises UpdateError (another base model, parts that disagree, a value that is not finite).
         """
         self.check_base(base_sha256)
-        self._library.call("pg_update_check", self._handle, native_weights(base), 1)
+        self._library.call("pg_update_check", self.handle, native_weights(base), 1)
 
     def check_base(self, base_sha256: str) -> None:
         """Raise UpdateError for an update of another base model."""
@@ -169,29 +149,25 @@ class UpdateFile:
 
         Raises UpdateError.
         """
-        self._library.call("pg_update_check", self._handle, native_weights(base), 0)
+        self._library.call("pg_update_check", self.handle, native_weights(base), 0)
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move.
 
         A tile has at most TILE_ELEMENTS, and stays valid while later ones are read. Raises UpdateError.
         """
-        tiles, runs, count = c_void_p(), POINTER(c_int64)(), c_int64()
-        self._library.call("pg_tiles_open", self._handle, native_weights(base), spec.name.encode(), ctypes.byref(tiles))
-        try:
-            while self._handle:  # until the update is closed
+        runs, count = POINTER(c_int64)(), c_int64()
+        with Handle(self._library, "tiles", self.handle, native_weights(base), spec.name.encode()) as tiles:
+            while self.handle:  # until the update is closed
                 values = np.empty(min(TILE_ELEMENTS, spec.elements), np.float32)
-                self._library.call(
-                    "pg_tiles_next", tiles, values.ctypes.data, len(values), ctypes.byref(runs), ctypes.byref(count)
-                )
+                room = values.ctypes.data, len(values)
+                self._library.call("pg_tiles_next", tiles.handle, *room, ctypes.byref(runs), ctypes.byref(count))
                 if count.value == 0:
                     return
                 found, end = runs[: 2 * count.value], 0
                 for start, length in zip(found[::2], found[1::2], strict=True):
                     yield start, values[end : end + length]
                     end += length
-        finally:
-            self._library.function("pg_tiles_close")(tiles)
 
     def weights(self, base: TensorFile) -> dict[str, Array]:
         """All trained weights, in memory: base with the update's tiles written over it."""

@@ -14,7 +14,7 @@ from tests.reference import codecs
 
 # Largest error by the largest |delta| of a tensor: half a unit in the last of 11 or 8 bits, a step of int8's.
 BOUNDS = {"full-f32": 0.0, "rows-f32": 0.0, "delta-f16": 2**-11, "delta-bf16": 2**-8, "delta-int8": 1 / 127}
-# |error|² by |delta|² of a Gaussian: (1 - D) / D with the distortion D of Lloyd and Max, see `rotation.py`.
+# |error|² by |delta|² of a Gaussian: (1 - D) / D with the distortion D of Lloyd and Max, see tests/reference/codecs.py.
 NOISE = {"rot-q4": 0.0096, "rot-q2": 0.133, "rot-q1": 0.571}
 # Base and delta are added in float32: half a unit in the last place of weights below 8.
 ADDITION = 2.0**-22

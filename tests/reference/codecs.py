@@ -3,7 +3,6 @@
 Whole tensors at a time and no file is checked, so that each rule takes a few lines.
 """
 
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 from phonograd.device_runtime.formats.tensor_file import CHECKSUM, Array, TensorFile, WrittenFile, save_tensors
 from phonograd.device_runtime.update.seeds import seed_of
 from phonograd.device_runtime.update.update_file import UpdateInfo, metadata_of
+from tests.reference.random_words import inclusion_chances, stream_of, uniform, words_of
 
 Parts = dict[str, Array]
 BLOCK, WORD, ROTATIONS = 4096, 64, 3
@@ -25,31 +25,13 @@ HALVES = {
 LEVELS = {bits: np.array([*(-level for level in reversed(half)), *half], "<f4") for bits, half in HALVES.items()}
 
 
-# Random numbers.
-
-
-def split_mix(states: Array) -> Array:
-    """Outputs of SplitMix64, uint64, for states that were already stepped."""
-    z = states
+def words(seed: int, name: str, count: int) -> Array:
+    """The first words of a name's stream, uint64; those of `random_words.words_of`."""
+    places = np.arange(1, count + 1, dtype=np.uint64)
+    z = np.uint64(stream_of(seed, name).state) + places * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
     return np.asarray(z ^ (z >> np.uint64(31)))
-
-
-def words(stream: int, count: int) -> Array:
-    """The first words of a stream, uint64."""
-    places = np.arange(1, count + 1, dtype=np.uint64)
-    return split_mix(np.uint64(stream) + places * np.uint64(0x9E3779B97F4A7C15))
-
-
-def stream_of(seed: int, name: str) -> int:
-    """Where the stream of a name starts."""
-    return int(words(seed ^ (zlib.crc32(name.encode()) << 32), 1)[0])
-
-
-def uniforms(stream: int, count: int) -> Array:
-    """The upper 53 bits of each word by 2^53, float64."""
-    return (words(stream, count) >> np.uint64(11)) * 2.0**-53
 
 
 # Rotation.
@@ -75,8 +57,8 @@ def hadamard(x: Array) -> Array:
 
 def signs(name: str, number: int, seed: int, elements: int) -> Array:
     """1 or -1 for each element: of rotation 1, 2 or 3."""
-    stream = stream_of(seed, name if number == 1 else f"{name}#{number}")
-    bits = np.unpackbits(words(stream, -(-elements // WORD)).view("u1"), bitorder="little")
+    stream = name if number == 1 else f"{name}#{number}"
+    bits = np.unpackbits(words(seed, stream, -(-elements // WORD)).view("u1"), bitorder="little")
     return np.where(bits, np.float32(-1), np.float32(1))
 
 
@@ -158,28 +140,14 @@ def row_norms(rows: Array) -> Array:
     return np.sqrt(sum_by_halves(np.pad(np.square(rows.astype(np.float64)), ((0, 0), (0, width - rows.shape[1])))))
 
 
-def inclusion_chances(weights: Array, count: int) -> Array:
-    """Chances of more than `count` weights above 0, in proportion to them, whose sum is `count`."""
-    order = np.argsort(-weights, kind="stable")
-    ordered = weights[order]
-    rest = np.cumsum(ordered[::-1])[::-1]
-    first = next((i for i in range(count) if ordered[i] * (count - i) < rest[i]), count)
-    chances = np.ones(len(weights))
-    if first < count:
-        chances[order[first:]] = ordered[first:] * ((count - first) / rest[first])
-    else:
-        chances[order[first:]] = 0
-    return chances
-
-
-def draw_rows(norms: Array, most: int, uniform: float) -> tuple[Array, Array]:
+def draw_rows(norms: Array, most: int, start: float) -> tuple[Array, Array]:
     """Numbers of the rows drawn, and their chances."""
     moved = np.flatnonzero(norms)
     if len(moved) <= most:
         return moved, np.ones(len(moved))
     chances = np.zeros(len(norms))
-    chances[moved] = inclusion_chances(norms[moved], most)
-    drawn = np.flatnonzero(np.diff(np.floor(np.cumsum(chances) + uniform), prepend=0.0))
+    chances[moved] = inclusion_chances(norms[moved].tolist(), most)
+    drawn = np.flatnonzero(np.diff(np.floor(np.cumsum(chances) + start), prepend=0.0))
     return drawn, chances[drawn]
 
 
@@ -227,7 +195,7 @@ def encode_int8(name: str, base: Array, trained: Array, seed: int) -> Parts:
     if not len(rows):
         return {}
     count = len(rows) * moved.shape[1]
-    lanes = words(stream_of(seed, name), -(-count // 4)).view("<u2")[:count].reshape(len(rows), -1)
+    lanes = words(seed, name, -(-count // 4)).view("<u2")[:count].reshape(len(rows), -1)
     uniform = (lanes.astype(np.float32) + np.float32(0.5)) * np.float32(2**-16)
     values = np.clip(np.floor(moved[rows] / scales[rows, None] + uniform), -127, 127).astype("i1")
     return {**mask(name, rows, len(moved)), f"{name}.scales": scales[rows], f"{name}.values": values}
@@ -247,7 +215,7 @@ def encode_top_rows(name: str, base: Array, trained: Array, seed: int, most: int
         return {}
     if len(moved) == 1 or moved.size <= BLOCK:
         return rotated_parts(name, moved.reshape(-1), WHOLE_BITS, seed)
-    rows, chances = draw_rows(row_norms(moved), most, float(uniforms(stream_of(seed, f"{name}.rows"), 1)[0]))
+    rows, chances = draw_rows(row_norms(moved), most, uniform(words_of(seed, f"{name}.rows", 1)[0]))
     values = (moved[rows] / chances[:, None]).astype(np.float32)
     return {**mask(name, rows, len(moved)), **rotated_parts(name, values.reshape(-1), bits, seed)}
 
