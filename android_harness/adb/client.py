@@ -1,6 +1,7 @@
 """adb's commands, each with a timeout; errors distinguish adb, the phone, its storage, and this machine's disk."""
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,7 +98,8 @@ class Adb:
         """
         seconds = self.timeouts.shell if timeout is None else timeout
         marked = MarkedScript(script)
-        called = self._call(["-s", serial, "shell", "-n", marked.text], seconds)
+        arguments = ["-s", serial, "shell", "-n", marked.text]
+        called = self._call(arguments, seconds, lambda printed: marked.split(printed)[1] is not None)
         out, status = marked.split(called.out)
         if status is None:
             raise self._unfinished(serial, doing, replace(called, out=""), seconds)
@@ -158,12 +160,14 @@ class Adb:
                 raise storage_error(serial, doing, called.output)
             raise self._unfinished(serial, doing, called, seconds)
 
-    def _call(self, arguments: list[str | Path], timeout: float) -> CallResult:
+    def _call(
+        self, arguments: Sequence[str | Path], timeout: float, complete: Callable[[str], bool] = lambda _: False
+    ) -> CallResult:
         """Call adb, twice if its server did not start: when several threads start one, only one succeeds."""
-        called = run_adb([self.tool.path, *arguments], timeout)
+        called = run_adb([self.tool.path, *arguments], timeout, complete)
         if called.code not in (0, None) and is_server_failure(called.output):
             time.sleep(self.timeouts.server_pause)
-            called = run_adb([self.tool.path, *arguments], timeout)
+            called = run_adb([self.tool.path, *arguments], timeout, complete)
         return called
 
     def _unfinished(self, serial: str, doing: str, called: CallResult, seconds: float) -> PhonogradError:

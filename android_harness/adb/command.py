@@ -6,7 +6,8 @@ phone then. Only the client is ever killed, never adb's server, which other prog
 
 import re
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from phonograd.android_harness.errors import AdbError
 
 # How long a killed client may take to close its pipes; a server that it was just starting holds them a little longer.
 DRAIN_SECONDS = 1.0
+LOOK_SECONDS = 0.5  # between looks at the output of a client that still runs
 # A session of its own; on Windows, which has none, a group of processes of its own.
 OWN_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 _ERROR = re.compile("(?:adb: error: |adb: |error: )(?:failed to copy '.*' to '.*': )?(.+)")
@@ -49,19 +51,28 @@ def start_adb(command: Sequence[str | Path], stdin: int) -> subprocess.Popen[byt
         raise AdbError(f"{command[0]}: does not start: {error.strerror}; is it an adb for this machine?") from error
 
 
-def run_adb(command: Sequence[str | Path], timeout: float) -> CallResult:
-    """Run adb to its end; kill it after `timeout` seconds or on any exception. Raises AdbError if it does not start."""
+def run_adb(
+    command: Sequence[str | Path], timeout: float, complete: Callable[[str], bool] = lambda _: False
+) -> CallResult:
+    """Run adb to its end; kill it after `timeout` seconds or on any exception. Raises AdbError if it does not start.
+
+    complete: whether stdout is all that is waited for. Then the client is killed where its pipes stay open: something
+    that a script left in the background holds them.
+    """
     process = start_adb(command, subprocess.DEVNULL)
-    try:
-        out, err = process.communicate(timeout=timeout)
-        code: int | None = process.returncode
-    except subprocess.TimeoutExpired:
-        out, err = _end(process)
-        code = None
-    except BaseException:
-        _end(process)
-        raise
-    return CallResult(code, decode_output(out), decode_output(err))
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            out, err = process.communicate(timeout=max(0.0, min(LOOK_SECONDS, end - time.monotonic())))
+            return CallResult(process.returncode, decode_output(out), decode_output(err))
+        except subprocess.TimeoutExpired as waiting:
+            if time.monotonic() < end and not complete(decode_output(waiting.stdout or b"")):
+                continue
+            out, err = _end(process)
+            return CallResult(None, decode_output(out), decode_output(err))
+        except BaseException:
+            _end(process)
+            raise
 
 
 def _end(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -158,8 +159,12 @@ def test_a_silent_phone(adb: Adb, fake: FakeAdb) -> None:
 
 def test_a_finished_script_does_not_wait_for_its_client(adb: Adb, fake: FakeAdb) -> None:
     """Something that the script left in the background keeps its pipes open."""
-    assert adb.shell(SERIAL, "sleep 700 & echo done; exit 4").status == 4
-    with adb.start(SERIAL, "sleep 700 & echo done; exit 4") as process:
+    leaving = "sleep 700 & echo done; exit 4"
+    with ThreadPoolExecutor() as pool:
+        result = pool.submit(adb.shell, SERIAL, leaving, timeout=2 * PATIENCE_SECONDS)
+        until(result.done, "the script's status")
+    assert (result.result().status, result.result().out) == (4, "done\n")
+    with adb.start(SERIAL, leaving) as process:
         assert process.wait(PATIENCE_SECONDS) == 4
     assert fake.still_running() == []
 

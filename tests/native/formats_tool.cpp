@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "base/crc32.h"
 #include "base/files.h"
 #include "formats/json.h"
 #include "formats/manifest.h"
@@ -138,12 +139,26 @@ std::string blocks(const std::string& path) {
   return "{\"portable\": " + digest(sha256_portable) + ", \"instructions\": " + digest(sha256_instructions()) + "}";
 }
 
+// CRC-32 with and without the CPU's instructions: of the whole file, and of its first byte and then the others.
+std::string checksums(const std::string& path) {
+  const std::string bytes = read_file(path, 1 << 20, Status::text);
+  std::string line;
+  for (const auto take : {crc32, crc32_portable}) {
+    const size_t first = bytes.empty() ? 0 : 1;
+    const uint32_t begun = take(0, bytes.data(), first);
+    line += (line.empty() ? "[" : ", ") + std::to_string(take(0, bytes.data(), bytes.size())) + ", " +
+            std::to_string(take(begun, bytes.data() + first, bytes.size() - first));
+  }
+  return line + "]";
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   const std::map<std::string, std::function<std::string(const std::string&)>> commands = {
-      {"tensors", tensors},    {"rewrite", rewrite},   {"onnx", onnx_model}, {"manifest", manifest},
-      {"json", json_document}, {"quote", quoted_file}, {"sha256", sha256},   {"blocks", blocks}};
+      {"tensors", tensors},   {"rewrite", rewrite},    {"onnx", onnx_model},
+      {"manifest", manifest}, {"json", json_document}, {"quote", quoted_file},
+      {"sha256", sha256},     {"blocks", blocks},      {"checksums", checksums}};
   const auto command = count > 1 ? commands.find(arguments[1]) : commands.end();
   if (command == commands.end()) return 2;
   for (int i = 2; i < count; i++) {

@@ -9,9 +9,9 @@ from typing import Any
 NATIVE = Path(__file__).parents[2] / "device_runtime/native/src"
 SOURCES = (
     Path(__file__).with_suffix(".cpp"),
-    *(NATIVE / f"base/{name}.cpp" for name in ("crc32", "files", "mapping")),
+    *(NATIVE / f"base/{name}.cpp" for name in ("cpu_features", "crc32", "files", "mapping")),
     *sorted(NATIVE.glob("formats/*.cpp")),
-    *(NATIVE / f"kernels/{name}.cpp" for name in ("sha256", "cpu_features")),
+    NATIVE / "kernels/sha256.cpp",
 )
 
 Build = Callable[[str, Sequence[Path]], Path]

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import signal
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_the_kernels_of_a_phone(binary: Path, cpu: str) -> None:
     assert found["bf16"] == ("bfmmla" if cpu == "max" else None)
 
 
-def test_sha256_by_the_instructions_of_a_phone(tmp_path: Path) -> None:
+def test_hashes_by_the_instructions_of_a_phone(tmp_path: Path) -> None:
     tool = build_program("formats_tool-aarch64", FORMATS_SOURCES, PHONE)
     for size in (0, 55, 56, 10_000):
         message = np.random.default_rng(size).bytes(size)
@@ -60,6 +61,9 @@ def test_sha256_by_the_instructions_of_a_phone(tmp_path: Path) -> None:
         found = outcome_of(emulated("cortex-a53", tool, "blocks", path)).events[0]
         expected = hashlib.sha256(message).hexdigest()
         assert found == {"portable": expected, "instructions": expected}
+        assert (
+            outcome_of(emulated("cortex-a53", tool, "checksums", path)).events[0] == [zlib.crc32(path.read_bytes())] * 4
+        )
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,9 +172,17 @@ def test_sha256_by_each_implementation(tool: FormatsTool, tmp_path: Path, size: 
     assert found == {"portable": expected, "instructions": expected if "sha256" in CPU_FEATURES else None}
 
 
-def test_the_instructions_for_sha256_are_found_where_the_system_has_them() -> None:
-    flags = Path("/proc/cpuinfo").read_text().split()
-    assert ("sha256" in CPU_FEATURES) == bool({"sha_ni", "sha2"} & set(flags))
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 127, 128, 129, 191, 320, 100_003])
+def test_crc32_with_and_without_the_instructions(tool: FormatsTool, tmp_path: Path, size: int) -> None:
+    path = tmp_path / "bytes"
+    path.write_bytes(np.random.default_rng(size).bytes(size))
+    assert tool("checksums", path) == [[zlib.crc32(path.read_bytes())] * 4]
+
+
+def test_instructions_are_found_where_the_system_has_them() -> None:
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    assert ("sha256" in CPU_FEATURES) == bool({"sha_ni", "sha2"} & flags)
+    assert ("crc32" in CPU_FEATURES) == bool({"pclmulqdq", "crc32"} & flags)
 
 
 def padded(message: bytes) -> bytes:

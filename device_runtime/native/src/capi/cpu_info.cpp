@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "base/cpu_features.h"
 #include "base/error.h"
 #include "kernels/bf16.h"
-#include "kernels/cpu_features.h"
 #include "kernels/kernel_set.h"
 #include "phonograd.h"
 
@@ -27,6 +27,7 @@ std::string features() {
   add("i8mm", cpu.i8mm);
   add("bf16", cpu.bf16);
   add("sha256", cpu.sha256);
+  add("crc32", cpu.crc32);
   return list;
 }
 

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <string>
 
+#include "base/cpu_features.h"
 #include "base/error.h"
 #include "kernels/bf16.h"
-#include "kernels/cpu_features.h"
 #include "kernels/kernel_set.h"
 
 namespace phonograd {

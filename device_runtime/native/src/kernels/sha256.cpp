@@ -1,6 +1,6 @@
 #include "kernels/sha256.h"
 
-#include "kernels/cpu_features.h"
+#include "base/cpu_features.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

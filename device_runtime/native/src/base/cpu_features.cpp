@@ -1,4 +1,4 @@
-#include "kernels/cpu_features.h"
+#include "base/cpu_features.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -22,11 +22,13 @@ CpuFeatures detect() {
   unsigned a, b, c, d;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !bit(c, 27)) return found;  // 27: the system uses XSAVE
   const bool fma = bit(c, 12), sse41 = bit(c, 19);
+  const bool crc32 = bit(c, 1);  // PCLMULQDQ
   unsigned saved, high;
   __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
   constexpr unsigned kAvx = 0x6, kAvx512 = 0xe6;
   if ((saved & kAvx) != kAvx || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return found;
   found.fma = fma;
+  found.crc32 = crc32;
   found.avx2 = bit(b, 5);
   found.sha256 = sse41 && bit(b, 29);
   found.avx512 = (saved & kAvx512) == kAvx512 && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
@@ -42,6 +44,7 @@ CpuFeatures detect() {
   CpuFeatures found;
   found.neon = true;
   found.sha256 = (capabilities >> 6 & 1) != 0;
+  found.crc32 = (capabilities >> 7 & 1) != 0;
   found.half = (capabilities >> 10 & 1) != 0;
   found.dot = (capabilities >> 20 & 1) != 0;
   found.i8mm = (more >> 13 & 1) != 0;

@@ -8,7 +8,7 @@ struct CpuFeatures {
   bool avx2 = false, fma = false, avx512 = false, avx512_bf16 = false;  // avx512: F, VL, BW and DQ
   // AArch64
   bool neon = false, half = false, dot = false, i8mm = false, bf16 = false;
-  bool sha256 = false;  // on both: instructions for it
+  bool sha256 = false, crc32 = false;  // on both: instructions for them
 };
 
 const CpuFeatures& cpu_features();
