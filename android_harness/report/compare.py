@@ -7,10 +7,9 @@ from statistics import median
 from typing import Annotated, Literal
 
 from phonograd.android_harness.errors import RegressionError, ReportError
-from phonograd.android_harness.phones.facts import Battery
 from phonograd.android_harness.report.intervals import MIN_EPOCHS, from_epochs, from_steps
 from phonograd.android_harness.report.names import core_ranges, describe_power, phone_name
-from phonograd.android_harness.result import Epoch, OutputLayerKind, PhoneBenchReport, PhoneResult, with_kind
+from phonograd.android_harness.result import OutputLayerKind, PhoneBenchReport, PhoneResult, with_kind
 from phonograd.device_runtime.base.documents import Amount, Count, Ratio, Record, about
 from phonograd.device_runtime.base.errors import UsageError
 
@@ -94,11 +93,19 @@ def compare(old: PhoneBenchReport, new: PhoneBenchReport) -> Comparison:
     has it.
     """
     pairs, gone, added = _pairs(old.phones, new.phones)
+    workloads = ([getattr(one.workload, name) for name in _WORKLOAD] for one in (old, new))
     return Comparison(
         phones=tuple(one for before, after in pairs for one in _compared(before, after)),
         missing=tuple(phone_name(phone.facts) for phone in gone),
         added=tuple(phone_name(phone.facts) for phone in added),
-        differences=tuple(_differences(old, new)),
+        differences=(
+            *(
+                f"{name} was {_short(before)}, is {_short(after)}"
+                for name, before, after in zip(_WORKLOAD, *workloads, strict=True)
+                if before != after
+            ),
+            *_settings_that_differ(old.settings, new.settings),
+        ),
     )
 
 
@@ -120,10 +127,9 @@ def require_no_regression(comparison: Comparison, max_slowdown: float, fail_unsu
         raise ReportError(
             f"the reports are not comparable: {'; '.join(comparison.differences)}; compare runs with equal settings"
         )
-    slow = [phone for phone in comparison.phones if phone.is_slower(max_slowdown)]
+    slow = [_slower_line(phone) for phone in comparison.phones if phone.is_slower(max_slowdown)]
     if slow:
-        found = "; ".join(f"{phone.label} takes {_described(phone.time)} as long" for phone in slow if phone.time)
-        raise RegressionError(f"slower than before by more than {100 * max_slowdown:g} %: {found}")
+        raise RegressionError(f"slower than before by more than {100 * max_slowdown:g} %: {'; '.join(slow)}")
     judged = [phone for phone in comparison.phones if phone.time is not None and phone.failed is None]
     if not judged and not any(phone.failed for phone in comparison.phones):
         raise ReportError("no phone has timed epochs in both reports; make the old report again")
@@ -133,21 +139,12 @@ def require_no_regression(comparison: Comparison, max_slowdown: float, fail_unsu
                 f"{phone.label} has {phone.old_epochs} timed epochs in the old report, {phone.new_epochs} in the new: "
                 f"`max_slowdown` needs {MIN_EPOCHS} in each; run both with `epochs` {MIN_EPOCHS} or more"
             )
-    if fail_unsure:
-        _require_certainty(comparison, max_slowdown)
-
-
-def _require_certainty(comparison: Comparison, max_slowdown: float) -> None:
-    found = [f"{name} is only in the old report" for name in comparison.missing]
-    found += [
-        f"{phone.label} takes {_described(phone.time)} as long"
-        for phone in comparison.phones
-        if phone.time is not None and phone.may_be_slower(max_slowdown)
-    ]
-    if found:
+    unsure = [f"{name} is only in the old report" for name in comparison.missing]
+    unsure += [_slower_line(phone) for phone in comparison.phones if phone.may_be_slower(max_slowdown)]
+    if unsure and fail_unsure:
         raise RegressionError(
             f"cannot tell whether a phone is slower than before by more than {100 * max_slowdown:g} %: "
-            f"{'; '.join(found)}; run more `epochs`, with the same phones"
+            f"{'; '.join(unsure)}; run more `epochs`, with the same phones"
         )
 
 
@@ -184,10 +181,11 @@ def parse_max_slowdown(text: str) -> float:
     return value
 
 
-def _described(time: TimeRatio) -> str:
-    if time.low is None or time.high is None:
-        return f"{time.ratio:.3f} times"
-    return f"{time.ratio:.3f} times (95 %: {time.low:.3f} to {time.high:.3f})"
+def _slower_line(phone: PhoneComparison) -> str:
+    time = phone.time
+    assert time is not None
+    interval = "" if time.low is None else f" (95 %: {time.low:.3f} to {time.high:.3f})"
+    return f"{phone.label} takes {time.ratio:.3f} times{interval} as long"
 
 
 Pair = tuple[PhoneResult, PhoneResult]
@@ -221,38 +219,29 @@ def _compared(old: PhoneResult, new: PhoneResult) -> Iterator[PhoneComparison]:
     kinds: list[OutputLayerKind] = sorted(found) if found else ["full"]
     said: set[str] = set()
     for kind in kinds:
-        before, after = (phone.with_output_layer(kind) for phone in (old, new))
-        lines = tuple(line for line in _remarks(before, after) if line not in said)
-        said.update(lines)
-        yield _compared_alone(before, after, kind, lines)
+        both = old.with_output_layer(kind), new.with_output_layer(kind)
+        remarks = tuple(line for line in _remarks(*both) if line not in said)
+        said.update(remarks)
+        before, after = [[epoch.seconds for epoch in phone.timed] for phone in both]
+        peaks = [max((epoch.peak_rss_bytes for epoch in phone.timed), default=0) for phone in both]
+        sizes, new_sizes = [{cost.codec: cost.nbytes for cost in phone.codecs} for phone in both]
+        yield PhoneComparison(
+            serial=new.facts.serial,
+            name=phone_name(new.facts),
+            output_layer=kind,
+            failed=new.failure.message if new.failure else None,
+            old_epochs=len(before),
+            new_epochs=len(after),
+            old_seconds=median(before) if before else None,
+            new_seconds=median(after) if after else None,
+            time=_time_ratio(*both, before, after) if before and after else None,
+            peak_rss_ratio=peaks[1] / peaks[0] if all(peaks) else None,
+            update_ratios={codec: nbytes / sizes[codec] for codec, nbytes in new_sizes.items() if sizes.get(codec)},
+            remarks=remarks,
+        )
 
 
-def _compared_alone(
-    old: PhoneResult, new: PhoneResult, kind: OutputLayerKind, lines: tuple[str, ...]
-) -> PhoneComparison:
-    before, after = [[epoch.seconds for epoch in phone.timed] for phone in (old, new)]
-    peaks = [max((epoch.peak_rss_bytes for epoch in phone.timed), default=0) for phone in (old, new)]
-    sizes = {cost.codec: cost.nbytes for cost in old.codecs}
-    return PhoneComparison(
-        serial=new.facts.serial,
-        name=phone_name(new.facts),
-        output_layer=kind,
-        failed=new.failure.message if new.failure else None,
-        old_epochs=len(before),
-        new_epochs=len(after),
-        old_seconds=median(before) if before else None,
-        new_seconds=median(after) if after else None,
-        time=_time_ratio(old, new) if before and after else None,
-        peak_rss_ratio=peaks[1] / peaks[0] if all(peaks) else None,
-        update_ratios={
-            cost.codec: cost.nbytes / sizes[cost.codec] for cost in new.codecs if sizes.get(cost.codec, 0) > 0
-        },
-        remarks=lines,
-    )
-
-
-def _time_ratio(old: PhoneResult, new: PhoneResult) -> TimeRatio:
-    before, after = [[epoch.seconds for epoch in phone.timed] for phone in (old, new)]
+def _time_ratio(old: PhoneResult, new: PhoneResult, before: Sequence[float], after: Sequence[float]) -> TimeRatio:
     ratio = median(after) / median(before)
     if interval := from_epochs(before, after):
         return TimeRatio(ratio, *interval, "epochs")
@@ -274,11 +263,15 @@ def _remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
     if old.facts.fingerprint != new.facts.fingerprint:
         yield f"Android's build was {old.facts.fingerprint}, is {new.facts.fingerprint}"
     if old.fixed_performance != new.fixed_performance:
-        yield f"fixed-performance mode was {_on(old.fixed_performance)}, is {_on(new.fixed_performance)}"
+        before, after = ("on" if phone.fixed_performance else "off" for phone in (old, new))
+        yield f"fixed-performance mode was {before}, is {after}"
     yield from _start_remarks(old, new)
     if old.power and new.power and old.power != new.power:
         yield f"the phone had {describe_power(old.power)}, and now {describe_power(new.power)}"
-    places = [dict.fromkeys(_placed(epoch) for epoch in phone.timed) for phone in (old, new)]
+    ran = [[epoch.placement for epoch in phone.timed] for phone in (old, new)]
+    places = [
+        dict.fromkeys(f"{one.threads} threads on cores {core_ranges(one.cores)}" for one in all_of) for all_of in ran
+    ]
     if all(places) and places[0] != places[1]:
         yield f"it ran {', '.join(places[0])}, and now {', '.join(places[1])}"
     kernels = [sorted({epoch.kernels for epoch in phone.timed}) for phone in (old, new)]
@@ -287,7 +280,6 @@ def _remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
 
 
 def _start_remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
-    """Heat and battery when the runs began."""
     before, after = old.facts.battery, new.facts.battery
     if _far_apart(old.facts.temperature_c, new.facts.temperature_c, _START_CELSIUS):
         celsius = f"{old.facts.temperature_c:.0f} °C, and now at {new.facts.temperature_c:.0f} °C"
@@ -295,31 +287,12 @@ def _start_remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
     if _far_apart(before.percent, after.percent, _START_PERCENT):
         yield f"its battery was at {before.percent} %, is at {after.percent} %: some phones slow down when it is low"
     if None not in (before.charging, after.charging) and before.charging != after.charging:
-        yield f"it was {_charging(before)}, and now {_charging(after)}: charging warms a phone"
+        was, now = ("on external power" if battery.charging else "on battery" for battery in (before, after))
+        yield f"it was {was}, and now {now}: charging warms a phone"
 
 
 def _far_apart(old: float | None, new: float | None, distance: float) -> bool:
     return old is not None and new is not None and abs(new - old) >= distance
-
-
-def _charging(battery: Battery) -> str:
-    return "on external power" if battery.charging else "on battery"
-
-
-def _placed(epoch: Epoch) -> str:
-    return f"{epoch.placement.threads} threads on cores {core_ranges(epoch.placement.cores)}"
-
-
-def _on(value: bool) -> str:
-    return "on" if value else "off"
-
-
-def _differences(old: PhoneBenchReport, new: PhoneBenchReport) -> Iterator[str]:
-    for name in _WORKLOAD:
-        before, after = getattr(old.workload, name), getattr(new.workload, name)
-        if before != after:
-            yield f"{name} was {_short(before)}, is {_short(after)}"
-    yield from _settings_that_differ(old.settings, new.settings)
 
 
 def _settings_that_differ(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:

@@ -45,9 +45,8 @@ def to_document(report: PhoneBenchReport, comparison: Comparison | None = None) 
     """
     try:
         require_json(report.settings, "settings")
-        own = written(report)
         summary = tuple(summary for _, summary in summaries(report))
-        return {**written(DocumentHead(SCHEMA, SCHEMA_VERSION, summary, comparison)), **own}
+        return {**written(DocumentHead(SCHEMA, SCHEMA_VERSION, summary, comparison)), **written(report)}
     except FieldError as error:
         raise ReportError(str(error)) from error
 
@@ -62,16 +61,13 @@ def from_document(document: Any) -> PhoneBenchReport:
         raise ReportError(f"not a phone-bench report: expected a JSON object with schema {SCHEMA!r}, found {found!r}")
     version = document.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
-        newer = type(version) is int and version > SCHEMA_VERSION
-        cure = "a newer phonograd wrote it: upgrade phonograd" if newer else "run the bench again"
-        if type(version) is int and version < SCHEMA_VERSION:
-            cure = "an older phonograd wrote it: run the bench again"
+        cure = "run the bench again"
+        if type(version) is int and version > SCHEMA_VERSION:
+            cure = "a newer phonograd wrote it: upgrade phonograd"
         raise ReportError(f"schema_version: expected {SCHEMA_VERSION}, found {version!r}; {cure}")
+    own = {name: value for name, value in document.items() if name not in DocumentHead.__struct_fields__}
     try:
-        return read(
-            PhoneBenchReport,
-            {name: value for name, value in document.items() if name not in DocumentHead.__struct_fields__},
-        )
+        return read(PhoneBenchReport, own)
     except FieldError as error:
         raise ReportError(
             f"{error}; if it was edited, or written by another version of phonograd, run the bench again"

@@ -3,29 +3,26 @@
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import markupsafe
 
-from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.report.compare import Comparison
 from phonograd.android_harness.report.figures import plot_style
 from phonograd.android_harness.report.names import core_ranges, describe_power, named_epochs, phone_name, printable
 from phonograd.android_harness.report.plots import (
-    Plot,
     codec_plot,
     comparison_plot,
     epoch_plot,
     memory_plot,
     phase_plot,
     step_plot,
+    sweep_plot,
 )
 from phonograd.android_harness.report.summary import PhoneSummary, is_paper_workload, summaries
-from phonograd.android_harness.report.sweep import sweep_plot
-from phonograd.android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
+from phonograd.android_harness.report.table import MB, Row, comparison_tables, remarks, tables
 from phonograd.android_harness.report.timeline import timeline_plot
 from phonograd.android_harness.result import (
     PAPER_EPOCH_SECONDS,
@@ -33,26 +30,11 @@ from phonograd.android_harness.result import (
     OutputLayerKind,
     PhoneBenchReport,
     PhoneResult,
-    PowerState,
 )
 from phonograd.device_runtime.base.files import write_bytes
 
 TEMPLATE = Path(__file__).with_name("page.html")
 GB = 1e9
-
-
-@dataclass(frozen=True)
-class PhoneSection:
-    """The page's section about one phone; `key` is its anchor."""
-
-    key: str
-    name: str
-    state: str
-    remarks: tuple[str, ...]
-    plots: tuple[Plot, ...]
-    epochs: Sequence[Row]
-    files: Sequence[Row]
-    facts: Mapping[str, str]
 
 
 def write_page(
@@ -71,11 +53,11 @@ def page(report: PhoneBenchReport, comparison: Comparison | None = None, max_slo
     return _template().render(
         lead=list(_lead(report)),
         tables=[table for table in tables(report) if table[0] != "Remarks"],
-        comparison=_compared(comparison, max_slowdown),
+        comparison=comparison_tables(comparison, max_slowdown) if comparison else (),
         compared=compared,
         plots=[plot for plot in overall if plot],
         phones=sections,
-        run=dict(_run(report)),
+        run=_run(report),
         settings=dict(_flat(report.settings, "")),
     )
 
@@ -109,31 +91,27 @@ def _lead(report: PhoneBenchReport) -> Iterator[str]:
 
 
 def _medians(found: Iterable[tuple[PhoneResult, PhoneSummary]], kind: OutputLayerKind) -> Iterator[tuple[float, str]]:
-    """Median epoch and name of each phone with this output layer."""
     for phone, summary in found:
         if summary.epoch_seconds and summary.output_layer and summary.output_layer.kind == kind:
             yield summary.epoch_seconds.median, phone_name(phone.facts)
 
 
-def _compared(comparison: Comparison | None, max_slowdown: float | None) -> tuple[Table, ...]:
-    return comparison_tables(comparison, max_slowdown) if comparison else ()
-
-
-def _section(phone: PhoneResult, key: str) -> PhoneSection:
+def _section(phone: PhoneResult, key: str) -> dict[str, object]:
+    """What the template shows of a phone; `key` is its anchor."""
     throttled = any(epoch.throttled for epoch in phone.timed)
     files = phone.pushed.files if phone.pushed else ()
-    return PhoneSection(
-        key=key,
-        name=phone_name(phone.facts),
-        state="failed" if phone.failure else "throttled" if throttled else "finished",
-        remarks=tuple(remarks(phone)),
-        plots=tuple(filter(None, (timeline_plot(phone, f"{key}-timeline"), sweep_plot(phone, f"{key}-sweep")))),
-        epochs=[_epoch_row(name, epoch) for name, epoch in named_epochs(phone.epochs)],
-        files=[
+    return {
+        "key": key,
+        "name": phone_name(phone.facts),
+        "state": "failed" if phone.failure else "throttled" if throttled else "finished",
+        "remarks": [*remarks(phone)],
+        "plots": [*filter(None, (timeline_plot(phone, f"{key}-timeline"), sweep_plot(phone, f"{key}-sweep")))],
+        "epochs": [_epoch_row(name, epoch) for name, epoch in named_epochs(phone.epochs)],
+        "files": [
             {"file": file.name, "bytes": file.nbytes, "pushed": file.pushed, "SHA-256": file.sha256} for file in files
         ],
-        facts=dict(_facts(phone)),
-    )
+        "facts": dict(_facts(phone)),
+    }
 
 
 def _epoch_row(name: str, epoch: Epoch) -> Row:
@@ -160,45 +138,31 @@ def _epoch_row(name: str, epoch: Epoch) -> Row:
 
 
 def _facts(phone: PhoneResult) -> Iterator[tuple[str, str]]:
-    facts = phone.facts
-    yield from (
-        ("Serial", _fact(facts.serial)),
-        ("Manufacturer, model", f"{_fact(facts.manufacturer)}, {_fact(facts.model)}"),
-        ("System on a chip", _fact(facts.soc)),
-        ("Android", f"{_fact(facts.android)} (API level {_fact(facts.sdk)}, {_fact(facts.abi)})"),
-        ("Build", _fact(facts.fingerprint)),
-        ("Cores", "; ".join(_clusters(facts)) or _fact(len(facts.cores) or None)),
-        (
-            "Memory",
-            f"{_fact(facts.memory_bytes, GB, ' GB')}, {_fact(facts.memory_available_bytes, GB, ' GB')} available",
-        ),
-        ("Free storage", _fact(facts.free_bytes, GB, " GB")),
-        (
-            "Battery before",
-            f"{_fact(facts.battery.percent)} %, {_fact(facts.battery.temperature_c)} °C, {_power(facts)}",
-        ),
-        ("Heat before", f"{_fact(facts.temperature_c)} °C, thermal status {_fact(facts.thermal_status)}"),
-        ("Fixed-performance mode", "on" if phone.fixed_performance else "off, or not supported"),
+    facts, battery = phone.facts, phone.facts.battery
+    memory, available = (_fact(nbytes, GB, " GB") for nbytes in (facts.memory_bytes, facts.memory_available_bytes))
+    power = {None: "power unknown", True: "charging", False: "not charging"}[battery.charging]
+    clusters = (
+        f"{core_ranges(cluster.cores)}: {_fact(cluster.part)}, up to {_fact(cluster.max_khz, 1e3, ' MHz')}"
+        for cluster in facts.clusters
     )
+    yield "Serial", _fact(facts.serial)
+    yield "Manufacturer, model", f"{_fact(facts.manufacturer)}, {_fact(facts.model)}"
+    yield "System on a chip", _fact(facts.soc)
+    yield "Android", f"{_fact(facts.android)} (API level {_fact(facts.sdk)}, {_fact(facts.abi)})"
+    yield "Build", _fact(facts.fingerprint)
+    yield "Cores", "; ".join(clusters) or _fact(len(facts.cores) or None)
+    yield "Memory", f"{memory}, {available} available"
+    yield "Free storage", _fact(facts.free_bytes, GB, " GB")
+    yield "Battery before", f"{_fact(battery.percent)} %, {_fact(battery.temperature_c)} °C, {power}"
+    yield "Heat before", f"{_fact(facts.temperature_c)} °C, thermal status {_fact(facts.thermal_status)}"
+    yield "Fixed-performance mode", "on" if phone.fixed_performance else "off, or not supported"
     if phone.power and phone.power_before:
-        yield "Power", f"{_states(phone.power)}; before: {_states(phone.power_before)}"
+        during, before = (describe_power(state) or "unknown" for state in (phone.power, phone.power_before))
+        yield "Power", f"{during}; before: {before}"
     if phone.kept_awake:
         yield "Changed to keep it awake", ", ".join(phone.kept_awake.changed) or "nothing"
     if phone.pushed:
         yield "Pushed", f"{phone.pushed.nbytes / MB:,.2f} MB in {phone.pushed.seconds:,.2f} s"
-
-
-def _clusters(facts: PhoneFacts) -> Iterator[str]:
-    for cluster in facts.clusters:
-        yield f"{core_ranges(cluster.cores)}: {_fact(cluster.part)}, up to {_fact(cluster.max_khz, 1e3, ' MHz')}"
-
-
-def _power(facts: PhoneFacts) -> str:
-    return {None: "power unknown", True: "charging", False: "not charging"}[facts.battery.charging]
-
-
-def _states(power: PowerState) -> str:
-    return describe_power(power) or "unknown"
 
 
 def _fact(value: float | str | None, unit: float = 1.0, name: str = "") -> str:
@@ -210,20 +174,20 @@ def _fact(value: float | str | None, unit: float = 1.0, name: str = "") -> str:
     return f"{value / unit:,.4g}{name}" if unit != 1.0 or isinstance(value, float) else str(value)
 
 
-def _run(report: PhoneBenchReport) -> Iterator[tuple[str, str]]:
+def _run(report: PhoneBenchReport) -> dict[str, str]:
     workload = report.workload
-    yield from (
-        ("Started", report.created),
-        ("phonograd", report.phonograd_version),
-        ("adb", report.adb_version),
-        ("Model", workload.model),
-        ("Parameters", f"{workload.parameters:,}"),
-        ("Minibatch × BPTT", f"{workload.minibatch} × {workload.bptt}"),
-        ("Tokens per epoch", f"{workload.tokens:,}"),
-        ("Text", workload.text),
-        ("SHA-256 of the manifest", workload.manifest_sha256),
-        ("SHA-256 of the program", report.binary_sha256),
-    )
+    return {
+        "Started": report.created,
+        "phonograd": report.phonograd_version,
+        "adb": report.adb_version,
+        "Model": workload.model,
+        "Parameters": f"{workload.parameters:,}",
+        "Minibatch × BPTT": f"{workload.minibatch} × {workload.bptt}",
+        "Tokens per epoch": f"{workload.tokens:,}",
+        "Text": workload.text,
+        "SHA-256 of the manifest": workload.manifest_sha256,
+        "SHA-256 of the program": report.binary_sha256,
+    }
 
 
 def _flat(settings: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:

@@ -1,15 +1,23 @@
-"""The page's plots of all phones. Each function returns None if there is nothing to plot."""
+"""The page's plots: of all phones, and of a phone's sweep. Each function returns None if there is nothing to plot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from phonograd.android_harness.report.compare import Comparison, TimeRatio
 from phonograd.android_harness.report.figures import GRID, INK, REFERENCE, SERIES, SOFT, new_figure, to_svg
-from phonograd.android_harness.report.names import printable, short_names
+from phonograd.android_harness.report.names import phone_name, printable, short_names
 from phonograd.android_harness.report.summary import distribution, is_paper_workload, summarise
 from phonograd.android_harness.report.table import MB
-from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult, with_kind
+from phonograd.android_harness.result import (
+    PAPER_EPOCH_SECONDS,
+    OutputLayerKind,
+    PhoneBenchReport,
+    PhoneResult,
+    SweepRun,
+    with_kind,
+)
 
 _ROW_INCHES, _FRAME_INCHES = 0.27, 0.95
 _BAR = 0.62
@@ -31,10 +39,9 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
     if not phones:
         return None
     figure, axes = _rows(names)
+    medians = [median(epoch.seconds for epoch in phone.timed) for phone in phones]
     for row, phone in enumerate(phones):
-        summary = summarise(phone, report.workload).epoch_seconds
-        assert summary is not None
-        axes.barh(row, summary.median, _BAR, color=SERIES[0], alpha=0.35, linewidth=0)
+        axes.barh(row, medians[row], _BAR, color=SERIES[0], alpha=0.35, linewidth=0)
         for throttled, marker, colour in ((False, "o", SERIES[0]), (True, "^", REFERENCE)):
             seconds = [epoch.seconds for epoch in phone.timed if bool(epoch.throttled) == throttled]
             axes.plot(seconds, [row] * len(seconds), marker, color=colour, markersize=5, markeredgewidth=0)
@@ -45,20 +52,13 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
         slowest = max(slowest, PAPER_EPOCH_SECONDS)
         axes.axvline(PAPER_EPOCH_SECONDS, color=REFERENCE, linestyle="--", linewidth=1.2)
         side = "left" if slowest > 2 * PAPER_EPOCH_SECONDS else "right"
-        axes.text(
-            PAPER_EPOCH_SECONDS,
-            1.01,
-            f"the paper's phone: {PAPER_EPOCH_SECONDS:g} s",
-            color=REFERENCE,
-            ha=side,
-            va="bottom",
-            transform=axes.get_xaxis_transform(),
-        )
+        label, place = f"the paper's phone: {PAPER_EPOCH_SECONDS:g} s", axes.get_xaxis_transform()
+        axes.text(PAPER_EPOCH_SECONDS, 1.01, label, color=REFERENCE, ha=side, va="bottom", transform=place)
     axes.set_xlim(0, slowest * 1.06)
-    medians = [f"{name} {_median(phone, report):,.4g} s" for name, phone in zip(names, phones, strict=True)]
+    parts = [f"{name} {seconds:,.4g} s" for name, seconds in zip(names, medians, strict=True)]
     paper = f"; the paper's phone took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
     title = "Time of an epoch"
-    description = f"Median seconds by phone: {', '.join(medians)}{paper}."
+    description = f"Median seconds by phone: {', '.join(parts)}{paper}."
     note = "Bars are medians, points are epochs; a triangle is an epoch that throttled."
     return Plot(title, description, to_svg(figure, "epochs", title, description), note)
 
@@ -67,26 +67,22 @@ def step_plot(report: PhoneBenchReport) -> Plot | None:
     """Distribution of the steps of timed epochs, by phone: box, whiskers, and the steps outside them."""
     phones, names = _timed(report)
     steps = [[step.seconds for epoch in phone.timed for step in epoch.steps] for phone in phones]
-    boxes = [
-        (name, percentiles) for name, percentiles in zip(names, map(distribution, steps), strict=True) if percentiles
-    ]
+    boxes = [*filter(None, map(distribution, steps))]
     if len(boxes) < len(names) or not boxes:
         return None
     figure, axes = _rows(names)
-    for row, (seconds, (_, percentiles)) in enumerate(zip(steps, boxes, strict=True)):
-        axes.barh(
-            row, percentiles.p75 - percentiles.p25, _BAR, left=percentiles.p25, color=SERIES[0], alpha=0.35, linewidth=0
-        )
-        axes.plot([percentiles.p5, percentiles.p95], [row, row], color=SERIES[0], linewidth=1.2)
-        axes.plot([percentiles.p50] * 2, [row - _BAR / 2, row + _BAR / 2], color=INK, linewidth=1.6)
-        outside = [value for value in seconds if not percentiles.p5 <= value <= percentiles.p95]
+    for row, (seconds, box) in enumerate(zip(steps, boxes, strict=True)):
+        axes.barh(row, box.p75 - box.p25, _BAR, left=box.p25, color=SERIES[0], alpha=0.35, linewidth=0)
+        axes.plot([box.p5, box.p95], [row, row], color=SERIES[0], linewidth=1.2)
+        axes.plot([box.p50] * 2, [row - _BAR / 2, row + _BAR / 2], color=INK, linewidth=1.6)
+        outside = [value for value in seconds if not box.p5 <= value <= box.p95]
         axes.plot(outside, [row] * len(outside), "o", color=SERIES[0], markersize=3, markeredgewidth=0)
-    axes.set_xlim(0, max(percentiles.largest for _, percentiles in boxes) * 1.06)
+    axes.set_xlim(0, max(box.largest for box in boxes) * 1.06)
     axes.set_xlabel("seconds per step")
     title = "Distribution of steps"
     parts = (
-        f"{name} {percentiles.p5:.3g} to {percentiles.p95:.3g} s, median {percentiles.p50:.3g} s"
-        for name, percentiles in boxes
+        f"{name} {box.p5:.3g} to {box.p95:.3g} s, median {box.p50:.3g} s"
+        for name, box in zip(names, boxes, strict=True)
     )
     description = f"Steps from the 5th to the 95th percentile, by phone: {'; '.join(parts)}."
     note = "Boxes: middle half and median; lines: 5 to 95 %; points: other steps. An epoch's first step is slow."
@@ -108,9 +104,8 @@ def comparison_plot(comparison: Comparison, max_slowdown: float | None = None) -
         low, high = (time.ratio if end is None else end for end in (time.low, time.high))
         surely = allowed is not None and phone.is_slower(allowed - 1)
         colour, marker = (REFERENCE, "^") if surely else (SERIES[0], "o")
-        axes.plot(
-            [low, high], [row, row], color=colour, linewidth=1.6, linestyle="-" if time.basis == "epochs" else ":"
-        )
+        line = "-" if time.basis == "epochs" else ":"
+        axes.plot([low, high], [row, row], line, color=colour, linewidth=1.6)
         axes.plot(time.ratio, row, marker, color=colour, markersize=6, markeredgewidth=0)
         ends += [low, high]
     margin = 0.06 * (max(ends) - min(ends)) + 0.01
@@ -191,6 +186,41 @@ def codec_plot(report: PhoneBenchReport) -> Plot | None:
     return Plot(title, description, to_svg(figure, "codecs", title, description))
 
 
+def sweep_plot(phone: PhoneResult, key: str) -> Plot | None:
+    """The plot, or None without a sweep; epochs that throttled are triangles."""
+    if not phone.sweep:
+        return None
+    lines: dict[tuple[str, OutputLayerKind], list[SweepRun]] = {}
+    for run in phone.sweep:
+        lines.setdefault((run.cores, run.epoch.output_layer.kind), []).append(run)
+    words = dict.fromkeys(cores for cores, _ in lines)
+    colours = {cores: SERIES[(number * 2) % len(SERIES)] for number, cores in enumerate(words)}
+    figure = new_figure(2.4)
+    axes = figure.subplots()
+    for (cores, kind), runs in lines.items():
+        style = "o--" if kind == "sampled" else "o-"
+        points = sorted((run.epoch.placement.threads, run.epoch.seconds) for run in runs)
+        label = with_kind(cores, kind)
+        axes.plot(*zip(*points, strict=True), style, color=colours[cores], markersize=5, linewidth=1.2, label=label)
+        hot = [(run.epoch.placement.threads, run.epoch.seconds) for run in runs if run.epoch.throttled]
+        axes.plot([threads for threads, _ in hot], [seconds for _, seconds in hot], "^", color=REFERENCE)
+    threads = sorted({run.epoch.placement.threads for run in phone.sweep})
+    axes.set_xticks(threads, list(map(str, threads)))
+    axes.set_ylim(0, 1.08 * max(run.epoch.seconds for run in phone.sweep))
+    axes.set_xlabel("threads")
+    axes.set_ylabel("seconds per epoch")
+    axes.grid(color=GRID)
+    axes.legend(title="cores")
+    best = min(phone.sweep, key=lambda run: run.epoch.seconds)
+    title = "Sweep of threads and cores"
+    description = (
+        f"Seconds per epoch by threads, one line per choice of cores; the fastest is {best.threads} on "
+        f"{with_kind(best.cores, best.epoch.output_layer.kind)}, {best.epoch.seconds:.4g} s."
+    )
+    note = "One epoch each, after the timed ones; a triangle is an epoch that throttled."
+    return Plot(title, description, to_svg(figure, key, f"{title} of {phone_name(phone.facts)}", description), note)
+
+
 def _timed(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
     """Each phone and output layer with timed epochs, and short names for them."""
     phones: list[PhoneResult] = []
@@ -217,8 +247,3 @@ def _rows(names: Sequence[str], extra_inches: float = 0.0) -> tuple[Any, Any]:
 
 def _labelled(axes: Any, bars: Any, form: str) -> None:
     axes.bar_label(bars, [form.format(bar.get_width()) for bar in bars], padding=3, fontsize=9, color=SOFT)
-
-
-def _median(phone: PhoneResult, report: PhoneBenchReport) -> float:
-    seconds = summarise(phone, report.workload).epoch_seconds
-    return seconds.median if seconds else 0.0

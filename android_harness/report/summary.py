@@ -142,16 +142,14 @@ def spread(values: Iterable[float]) -> Spread | None:
     numbers = np.fromiter(values, np.float64)
     if not numbers.size:
         return None
-    p10, middle, p90 = (float(value) for value in np.percentile(numbers, (10, 50, 90)))
-    return Spread(middle, p10, p90, numbers.size)
+    return Spread(*[*np.percentile(numbers, (50, 10, 90)).tolist(), numbers.size])
 
 
 def distribution(values: Sequence[float]) -> Distribution | None:
     """The distribution of some values; None without any."""
     if not values:
         return None
-    p = [float(value) for value in np.percentile(values, (0, 5, 25, 50, 75, 95, 99, 100))]
-    return Distribution(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], len(values))
+    return Distribution(*[*np.percentile(values, (0, 5, 25, 50, 75, 95, 99, 100)).tolist(), len(values)])
 
 
 def _median(values: Iterable[float]) -> float | None:

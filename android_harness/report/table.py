@@ -1,7 +1,7 @@
 """A phone bench as tables for a terminal, up to 120 columns wide; MB are 10^6 bytes."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -19,12 +19,18 @@ from phonograd.android_harness.result import (
 
 Row = Mapping[str, object]
 Table = tuple[str, Sequence[Row]]
-Figures = Sequence[tuple[PhoneResult, PhoneSummary]]
-Named = Callable[[PhoneResult], str]
+# The first cell of a row, and what the row is of: a phone with one output layer.
+Figures = Sequence[tuple[str, PhoneResult, PhoneSummary]]
 MB = 1e6
 DEFAULT_CODEC = "rows-f32"
 OTHER_WORKLOAD = "other\nworkload"
 _TEXT_COLUMNS = 76
+_STEP_COLUMNS = {"steps": "count", "smallest": "smallest", "5 %": "p5", "25 %": "p25", "median": "p50"} | {
+    "75 %": "p75",
+    "95 %": "p95",
+    "99 %": "p99",
+    "largest": "largest",
+}
 
 
 def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
@@ -32,42 +38,30 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
 
     A row is of one phone and output layer, which is named if one is sampled.
     """
-    figures = [*summaries(report)]
-    sampled = any(phone.output_layer and phone.output_layer.kind == "sampled" for phone, _ in figures)
-
-    def named(phone: PhoneResult) -> str:
-        """The cell that says what a row is of."""
-        return _name(phone, phone.output_layer.kind if sampled and phone.output_layer else None)
-
-    ratio, papers = f"x of {PAPER_EPOCH_SECONDS:g} s", is_paper_workload(report.workload)
-    paper = f"; the paper's took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
-    found: list[Table] = [
-        (
-            f"Phones (medians of timed epochs{paper})",
-            [
-                {
-                    "phone": named(phone),
-                    "threads": describe_threads(phone),
-                    "epoch s": _median(summary.epoch_seconds),
-                    "step s": _median(summary.step_seconds),
-                    ratio: _rounded(summary.paper_ratio) if papers else OTHER_WORKLOAD,
-                    "tokens/s": _rounded(summary.tokens_per_s),
-                    "loss": _loss(summary),
-                    "max °C": _rounded(summary.max_temperature_c, 1),
-                    "throttled": _state(phone, summary),
-                }
-                for phone, summary in figures
-            ],
-        ),
-        ("Memory and bytes", [{"phone": named(phone), **_bytes(phone, summary)} for phone, summary in figures]),
+    found = [*summaries(report)]
+    sampled = any(summary.output_layer and summary.output_layer.kind == "sampled" for _, summary in found)
+    figures = [
+        (_name(phone, summary.output_layer.kind if sampled and summary.output_layer else None), phone, summary)
+        for phone, summary in found
     ]
-    found += [("Output layers", rows) for rows in [[*_output_layer_rows(figures)]] if rows]
-    found += [("Steps, in seconds", rows) for rows in [[*_step_rows(figures, named)]] if rows]
-    found += [("Energy of an epoch, from the battery", rows) for rows in [[*_energy_rows(figures, named)]] if rows]
-    found += [("Sweep (an epoch each)", rows) for rows in [[*_sweep_rows(report.phones, sampled)]] if rows]
-    found += [("Update by codec", rows) for rows in [list(_codec_rows(figures, sampled))] if rows]
-    found += [("Remarks", rows) for rows in [_remark_rows(report.phones)] if rows]
-    return tuple(found)
+    papers = is_paper_workload(report.workload)
+    paper = f"; the paper's took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
+    named: list[Table] = [
+        (f"Phones (medians of timed epochs{paper})", [_time_row(*one, papers) for one in figures]),
+        ("Memory and bytes", [_byte_row(*one) for one in figures]),
+    ]
+    optional: list[Table] = [
+        ("Output layers", [*_output_layer_rows(figures)]),
+        ("Steps, in seconds", [*_step_rows(figures)]),
+        ("Energy of an epoch, from the battery", [*_energy_rows(figures)]),
+        ("Sweep (an epoch each)", [*_sweep_rows(report.phones, sampled)]),
+        ("Update by codec", [*_codec_rows(figures, sampled)]),
+        (
+            "Remarks",
+            [{"phone": _name(phone), "remark": _wrapped(line)} for phone in report.phones for line in remarks(phone)],
+        ),
+    ]
+    return (*named, *(table for table in optional if table[1]))
 
 
 def comparison_tables(comparison: Comparison, max_slowdown: float | None = None) -> tuple[Table, ...]:
@@ -90,20 +84,15 @@ def remarks(phone: PhoneResult) -> Iterator[str]:
     """Why the phone's result is incomplete, and evidence of heat and throttling in its timed epochs."""
     if phone.failure:
         yield f"failed: {phone.failure.message}"
-    yield from _core_remarks(phone)
+    allowed = {core for epoch in phone.timed for core in epoch.placement.allowed_cores}
+    known = {core.number for core in phone.facts.cores}
+    if allowed and known - allowed:
+        yield f"Android allowed the program only cores {core_ranges(sorted(allowed))} of {core_ranges(sorted(known))}"
     yield from _power_remarks(phone)
     for name, epoch in named_epochs(phone.timed):
         if epoch.cooling == "limit":
             yield f"epoch {name}: started while still cooling, after waiting {epoch.cooled_seconds:.0f} s"
         yield from (f"epoch {name}: {line}" for line in epoch.throttled)
-
-
-def _core_remarks(phone: PhoneResult) -> Iterator[str]:
-    """Cores that Android did not allow the program to use."""
-    allowed = {core for epoch in phone.timed for core in epoch.placement.allowed_cores}
-    known = {core.number for core in phone.facts.cores}
-    if allowed and known - allowed:
-        yield f"Android allowed the program only cores {core_ranges(sorted(allowed))} of {core_ranges(sorted(known))}"
 
 
 def _power_remarks(phone: PhoneResult) -> Iterator[str]:
@@ -123,22 +112,33 @@ def _power_remarks(phone: PhoneResult) -> Iterator[str]:
         yield "battery saver was on: most phones run slower then"
 
 
-def describe_threads(phone: PhoneResult) -> str | None:
-    """Such as `4 on 4-7`: number of threads and their cores; None before the first epoch."""
-    found = dict.fromkeys(describe_placement(epoch.placement) for epoch in phone.timed or phone.epochs)
-    return "\n".join(found) or None
-
-
 def describe_placement(placement: Placement) -> str:
     """Such as `4 on 4-7`: number of threads and their cores."""
     return f"{placement.threads} on {core_ranges(placement.cores)}"
 
 
-def _bytes(phone: PhoneResult, summary: PhoneSummary) -> Row:
-    sizes = summary.update_bytes
-    smallest = min(sizes, key=lambda codec: sizes[codec], default=None)
-    pushed = phone.pushed
+def _time_row(name: str, phone: PhoneResult, summary: PhoneSummary, papers: bool) -> Row:
+    first, last = summary.loss_first, summary.loss_last
+    placements = dict.fromkeys(describe_placement(epoch.placement) for epoch in phone.timed or phone.epochs)
+    throttled = ("yes" if summary.throttled else "no") if phone.timed else None
     return {
+        "phone": name,
+        "threads": "\n".join(placements) or None,
+        "epoch s": _median(summary.epoch_seconds),
+        "step s": _median(summary.step_seconds),
+        f"x of {PAPER_EPOCH_SECONDS:g} s": _rounded(summary.paper_ratio) if papers else OTHER_WORKLOAD,
+        "tokens/s": _rounded(summary.tokens_per_s),
+        "loss": None if first is None or last is None else f"{first:.2f} → {last:.2f}",
+        "max °C": _rounded(summary.max_temperature_c, 1),
+        "throttled": "failed" if phone.failure else throttled,
+    }
+
+
+def _byte_row(name: str, phone: PhoneResult, summary: PhoneSummary) -> Row:
+    sizes, pushed = summary.update_bytes, phone.pushed
+    smallest = min(sizes, key=lambda codec: sizes[codec], default=None)
+    return {
+        "phone": name,
         "peak MB": _mb(summary.peak_rss_bytes),
         "pushed MB": _mb(summary.pushed_bytes),
         "files pushed": f"{sum(file.pushed for file in pushed.files)} of {len(pushed.files)}" if pushed else None,
@@ -150,7 +150,7 @@ def _bytes(phone: PhoneResult, summary: PhoneSummary) -> Row:
 
 def _output_layer_rows(figures: Figures) -> Iterator[Row]:
     """The full and the sampled output layer of each phone that timed both, a line each, and their ratios."""
-    for (phone, full), (_, sampled) in pairwise(figures):
+    for (_, phone, full), (_, _, sampled) in pairwise(figures):
         if sampled.times_faster is None:
             continue
         both = (full, sampled)
@@ -163,53 +163,29 @@ def _output_layer_rows(figures: Figures) -> Iterator[Row]:
             "epoch s": _lines(_median(one.epoch_seconds) for one in both),
             "x faster": _rounded(sampled.times_faster, 2),
             "peak MB": _lines(map(_mb, peaks)),
-            "x less": _ratio(peaks),
+            "x less": _ratio(*peaks),
             f"{DEFAULT_CODEC} MB": _lines(map(_mb, sizes)),
-            "x smaller": _ratio(sizes),
+            "x smaller": _ratio(*sizes),
         }
 
 
-def _lines(values: Iterable[float | None]) -> str:
-    """A value a line."""
-    return "\n".join("-" if value is None else f"{value:,}" for value in values)
+def _step_rows(figures: Figures) -> Iterator[Row]:
+    for name, _, summary in figures:
+        if steps := summary.step_distribution:
+            yield {"phone": name, **{title: round(getattr(steps, field), 3) for title, field in _STEP_COLUMNS.items()}}
 
 
-def _ratio(nbytes: Sequence[int | None]) -> float | None:
-    """The first size over the second."""
-    first, second = nbytes
-    return _rounded(first / second, 2) if first and second else None
-
-
-def _step_rows(figures: Figures, named: Named) -> Iterator[Row]:
-    """The distribution of the steps."""
-    for phone, summary in figures:
-        steps = summary.step_distribution
-        if steps:
-            yield {
-                "phone": named(phone),
-                "steps": steps.count,
-                "smallest": _rounded(steps.smallest),
-                "5 %": _rounded(steps.p5),
-                "25 %": _rounded(steps.p25),
-                "median": _rounded(steps.p50),
-                "75 %": _rounded(steps.p75),
-                "95 %": _rounded(steps.p95),
-                "99 %": _rounded(steps.p99),
-                "largest": _rounded(steps.largest),
-            }
-
-
-def _energy_rows(figures: Figures, named: Named) -> Iterator[Row]:
+def _energy_rows(figures: Figures) -> Iterator[Row]:
     """The energy of an epoch, for phones that report it."""
-    for phone, summary in figures:
-        energies = [epoch.energy for epoch in phone.timed if epoch.energy]
-        if summary.joules and energies:
+    for name, phone, _ in figures:
+        if energies := [epoch.energy for epoch in phone.timed if epoch.energy]:
+            joules = [energy.joules for energy in energies]
             yield {
-                "phone": named(phone),
-                "J": _rounded(summary.joules.median, 1),
-                "from J": _rounded(min(energy.joules for energy in energies), 1),
-                "to J": _rounded(max(energy.joules for energy in energies), 1),
-                "mean W": _rounded(median(energy.watts for energy in energies)),
+                "phone": name,
+                "J": round(median(joules), 1),
+                "from J": round(min(joules), 1),
+                "to J": round(max(joules), 1),
+                "mean W": round(median(energy.watts for energy in energies), 3),
                 "epochs": len(energies),
                 "by": ", ".join(dict.fromkeys(energy.basis for energy in energies)),
             }
@@ -239,25 +215,21 @@ def _sweep_rows(phones: Sequence[PhoneResult], sampled: bool) -> Iterator[Row]:
 def _codec_rows(figures: Figures, sampled: bool) -> Iterator[Row]:
     """Codecs by decreasing size; the range of bytes and the median seconds over the phones."""
     costs: dict[tuple[OutputLayerKind, str], list[CodecCost]] = {}
-    for epoch in (epoch for phone, _ in figures for epoch in phone.epochs):
+    for epoch in (epoch for _, phone, _ in figures for epoch in phone.epochs):
         for cost in epoch.codecs:
             costs.setdefault((epoch.output_layer.kind, cost.codec), []).append(cost)
-    full = max((cost.nbytes for found in costs.values() for cost in found), default=0)
-    for (kind, codec), found in sorted(costs.items(), key=lambda item: -max(cost.nbytes for cost in item[1])):
-        sizes = [cost.nbytes for cost in found]
+    full = max((cost.nbytes for same in costs.values() for cost in same), default=0)
+    for (kind, codec), same in sorted(costs.items(), key=lambda item: -max(cost.nbytes for cost in item[1])):
+        sizes = [cost.nbytes for cost in same]
         smallest, largest = min(sizes), max(sizes)
         yield {
             "codec": printable(codec, MAX_NAME_LENGTH),
             **({"output layer": kind} if sampled else {}),
             "MB": _mb(smallest) if smallest == largest else f"{smallest / MB:,.2f} to {largest / MB:,.2f}",
             "times smaller": _rounded(full / largest) if largest else None,
-            "encoding s": _rounded(median(cost.seconds for cost in found)),
-            "phones": len(found),
+            "encoding s": _rounded(median(cost.seconds for cost in same)),
+            "phones": len(same),
         }
-
-
-def _remark_rows(phones: Sequence[PhoneResult]) -> list[Row]:
-    return [{"phone": _name(phone), "remark": _wrapped(line)} for phone in phones for line in remarks(phone)]
 
 
 def _comparison_row(phone: PhoneComparison, max_slowdown: float | None) -> Row:
@@ -283,26 +255,21 @@ def _verdict(phone: PhoneComparison, max_slowdown: float) -> str:
     return "can't tell" if phone.may_be_slower(max_slowdown) else "no"
 
 
-def _state(phone: PhoneResult, summary: PhoneSummary) -> str | None:
-    if phone.failure:
-        return "failed"
-    return ("yes" if summary.throttled else "no") if phone.timed else None
-
-
 def _name(phone: PhoneResult, kind: OutputLayerKind | None = None) -> str:
     lines = (phone.facts.model, phone.facts.serial, kind)
     return "\n".join(printable(line, MAX_NAME_LENGTH) for line in lines if line)
 
 
-def _two_lines(name: str) -> str:
-    """A phone_name as two lines: model and serial."""
-    return name.replace(" (", "\n(")
+def _two_lines(phone_name: str) -> str:
+    return phone_name.replace(" (", "\n(")
 
 
-def _loss(summary: PhoneSummary) -> str | None:
-    if summary.loss_first is None or summary.loss_last is None:
-        return None
-    return f"{summary.loss_first:.2f} → {summary.loss_last:.2f}"
+def _lines(values: Iterable[float | None]) -> str:
+    return "\n".join("-" if value is None else f"{value:,}" for value in values)
+
+
+def _ratio(first: int | None, second: int | None) -> float | None:
+    return round(first / second, 2) if first and second else None
 
 
 def _median(spread: object) -> float | None:

@@ -24,7 +24,7 @@ def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
     """
     if not any(epoch.steps for epoch in phone.epochs):
         return None
-    samples = _thinned(phone.samples)
+    samples = phone.samples[:: max(1, -(-len(phone.samples) // _MOST_POINTS))]
     draws: list[Callable[[Any], None]] = [functools.partial(_draw_steps, phone=phone)]
     if any(sample.temperatures_c or sample.battery_temperature_c is not None for sample in samples):
         draws.append(functools.partial(_draw_heat, samples=samples))
@@ -43,21 +43,15 @@ def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
 
 
 def _draw_steps(axes: Any, phone: PhoneResult) -> None:
-    kinds = (
-        ("warm-up", SOFT, "o"),
-        ("timed", SERIES[0], "o"),
-        ("timed, sampled", SERIES[2], "o"),
-        ("throttled", REFERENCE, "^"),
-        ("sweep", SERIES[3], "o"),
-    )
+    colours = {"warm-up": SOFT, "timed": SERIES[0], "timed, sampled": SERIES[2], "throttled": REFERENCE}
     everything = [(_kind(epoch), epoch) for epoch in phone.epochs]
     everything += [("sweep", run.epoch) for run in phone.sweep]
-    for kind, colour, marker in kinds:
+    for kind, colour in {**colours, "sweep": SERIES[3]}.items():
         epochs = [epoch for name, epoch in everything if name == kind and epoch.steps]
         for number, epoch in enumerate(epochs):
             at, seconds = [step.at_s for step in epoch.steps], [step.seconds for step in epoch.steps]
-            label = kind if number == 0 else None
-            axes.plot(at, seconds, marker + "-", color=colour, markersize=2.5, linewidth=0.8, label=label)
+            label, marker = kind if number == 0 else None, "^-" if kind == "throttled" else "o-"
+            axes.plot(at, seconds, marker, color=colour, markersize=2.5, linewidth=0.8, label=label)
     axes.set_ylabel("seconds per step")
     axes.set_ylim(0, 1.08 * max(step.seconds for _, epoch in everything for step in epoch.steps))
     _legend(axes)
@@ -70,7 +64,6 @@ def _kind(epoch: Epoch) -> str:
 
 
 def _draw_heat(axes: Any, samples: Sequence[Sample]) -> None:
-    """Plot the hottest sensors and the battery."""
     highest: dict[str, float] = {}
     for sample in samples:
         for name, degrees in sample.temperatures_c.items():
@@ -86,7 +79,9 @@ def _draw_heat(axes: Any, samples: Sequence[Sample]) -> None:
 
 def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample], used: Sequence[int]) -> None:
     """Plot the mean clock of each kind of cores, and its lowest cap as a dashed line."""
-    for number, (name, cores) in enumerate(_kinds(facts, samples).items()):
+    kinds = {f"cores {core_ranges(cluster.cores)}": cluster.cores for cluster in facts.clusters}
+    unknown = {"cores": tuple(sorted({core for sample in samples for core in sample.frequencies_khz}))}
+    for number, (name, cores) in enumerate((kinds or unknown).items()):
         colour = SERIES[(number * 2) % len(SERIES)]
         mark = ", used" if set(cores) & set(used) else ""
         clocks = [_ghz(fmean, sample.frequencies_khz, cores) for sample in samples]
@@ -100,20 +95,12 @@ def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample], used: 
     _legend(axes)
 
 
-def _kinds(facts: PhoneFacts, samples: Sequence[Sample]) -> dict[str, tuple[int, ...]]:
-    """Cores by kind; all in one group if their kinds are unknown."""
-    if facts.clusters:
-        return {f"cores {core_ranges(cluster.cores)}": cluster.cores for cluster in facts.clusters}
-    return {"cores": tuple(sorted({core for sample in samples for core in sample.frequencies_khz}))}
-
-
 def _ghz(reduce: Callable[[list[int]], float], khz: Mapping[int, int], cores: Sequence[int]) -> float | None:
     values = [khz[core] for core in cores if core in khz]
     return reduce(values) / 1e6 if values else None
 
 
 def _line(axes: Any, samples: Sequence[Sample], values: Sequence[float | None], colour: str, **style: Any) -> None:
-    """Plot a line through the samples that have a value."""
     points = [(sample.at_s, value) for sample, value in zip(samples, values, strict=True) if value is not None]
     if points:
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.2, **style)
@@ -121,13 +108,8 @@ def _line(axes: Any, samples: Sequence[Sample], values: Sequence[float | None], 
 
 def _legend(axes: Any) -> None:
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(0, 1), ncols=5, borderaxespad=0, handlelength=1.4, columnspacing=1
-        )
-
-
-def _thinned(samples: Sequence[Sample]) -> Sequence[Sample]:
-    return samples[:: max(1, -(-len(samples) // _MOST_POINTS))]
+        place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
+        axes.legend(ncols=5, handlelength=1.4, columnspacing=1, **place)
 
 
 def _described(phone: PhoneResult) -> str:

@@ -122,11 +122,6 @@ def test_the_summary_has_a_row_for_each_output_layer() -> None:
     assert (full["epoch_seconds"]["count"], sampled["epoch_seconds"]["count"]) == (3, 3)
 
 
-def test_a_report_of_an_older_version_says_what_to_do() -> None:
-    with pytest.raises(ReportError, match="expected 4, found 2; an older phonograd wrote it: run the bench again"):
-        from_document({**SAMPLE_DOCUMENT, "schema_version": 2})
-
-
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths of all leaves of a document's first phone, summary and settings left out."""
     if path[:1] in (("summary",), ("comparison",), ("settings",)):
@@ -211,6 +206,7 @@ def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, sai
         ({"schema": "other"}, "found 'other'"),
         ({"schema": "phonograd.phone-bench"}, "schema_version: expected 4, found None; run the bench again"),
         ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 4, found True"),
+        ({"schema": "phonograd.phone-bench", "schema_version": 2}, "found 2; run the bench again"),
         ({"schema": "phonograd.phone-bench", "schema_version": 5}, "found 5; a newer phonograd wrote it: upgrade"),
     ],
 )
