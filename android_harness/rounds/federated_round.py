@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,28 +16,16 @@ from phonograd.android_harness.rounds.phone_task import OpenSession, Progress, R
 from phonograd.android_harness.rounds.result import RoundReport
 from phonograd.android_harness.rounds.round_end import RoundEnd, read_ledger, wait_for_end
 from phonograd.android_harness.rounds.settings import RoundSettings
-from phonograd.android_harness.rounds.tokens import phone_connection
+from phonograd.android_harness.rounds.tokens import ServerAccess
 from phonograd.android_harness.session import PROGRAM
 from phonograd.device_runtime.base.errors import ServerRefusedError, TextError, UsageError
-from phonograd.device_runtime.client.server_client import Connection, Waiting, open_round
+from phonograd.device_runtime.client.server_client import Waiting, open_round
 from phonograd.device_runtime.formats.manifest import Artifacts
 
 Stopping = Callable[[], AbstractContextManager[Callable[[], int]]]
 # How long phones may take to stop after an interrupt; all waits of a session are shorter.
 GRACE_SECONDS = 45.0
 POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class ServerAccess:
-    """The server's connection, and the tokens by phone name; None: all phones use `connection`."""
-
-    connection: Connection
-    tokens: Mapping[str, str] | None = None
-
-    def connection_of(self, name: str) -> Connection:
-        """The connection of a phone. Raises UsageError if it has no token."""
-        return phone_connection(self.connection, self.tokens, name)
 
 
 def run_round(

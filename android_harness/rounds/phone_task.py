@@ -1,34 +1,43 @@
 """One phone's part of a round, from its text to the server's receipt; runs in its own thread."""
 
+import dataclasses
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
-from phonograd.android_harness.errors import NoPhoneError
+from phonograd.android_harness.errors import NoPhoneError, PhoneRunError
+from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER
 from phonograd.android_harness.phones.discovery import not_ready_line
 from phonograd.android_harness.phones.facts import Phone
 from phonograd.android_harness.rounds.naming import find_text
-from phonograd.android_harness.rounds.result import DropOut, End, PhoneRound, Stage
+from phonograd.android_harness.rounds.result import DropOut, End, PhoneRound, Stage, read_training
 from phonograd.android_harness.rounds.settings import RoundSettings
-from phonograd.android_harness.rounds.training import Session, TaskState, TrainingJob, train_on_phone
 from phonograd.android_harness.rounds.upload import send_update
-from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError
+from phonograd.android_harness.session import PhoneSession
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, TextError
 from phonograd.device_runtime.base.files import storage_errors
-from phonograd.device_runtime.client.server_client import Connection, CurrentRound, UploadReceipt, exclusion_reason
+from phonograd.device_runtime.client.server_client import Connection, CurrentRound, exclusion_reason
 from phonograd.device_runtime.update.seeds import seed_of
 
+# Names on the phone. The text and the update are removed when the session ends.
+TEXT, REHEARSAL, UPDATE = "text.txt", "rehearsal.txt", "update.safetensors"
 # Called from a phone's thread with serial, stage, amount done, total amount (bytes or steps), and a note.
 Progress = Callable[[str, Stage | End, int, int, str], None]
-OpenSession = Callable[[str], AbstractContextManager[Session]]
+OpenSession = Callable[[str], AbstractContextManager[PhoneSession]]
 
 
 @dataclass(frozen=True)
 class RoundJob:
-    """What all phones of a round share; `files`: see TrainingJob. open_session: makes a session from a serial."""
+    """What all phones of a round share. open_session: makes a session from a serial.
+
+    files: those for all phones by their name there: the program, and artifacts with the round's model.
+    """
 
     files: Mapping[str, Path]
     opened: CurrentRound
@@ -44,96 +53,118 @@ class RoundTask:
     def __init__(self, job: RoundJob, phone: Phone, name: str, connection: Connection):
         self.phone, self.name = phone, name
         self._job, self._connection = job, connection
-        self._state = TaskState()
-        self._receipt: UploadReceipt | None = None
-        self._drop_out: DropOut | None = None
-        self._remark: str | None = None
-        self._seed = seed_of(job.opened.base_sha256, job.opened.round, name)
+        self._stage: Stage = "ready"
+        model = phone.facts.model if phone.facts else None
+        self._part = PhoneRound(phone.serial, name, model, seed_of(job.opened.base_sha256, job.opened.round, name))
 
     def run(self) -> None:
         """Take part in the round; an error becomes part of the outcome and does not affect other phones."""
+        part = self._part
         try:
             self._participate()
         except PhonogradError as error:
-            self._drop_out = DropOut(self._state.stage, str(error), error.exit_code)
+            part.drop_out = DropOut(self._stage, str(error), error.exit_code)
         except Exception as error:  # a bug on one phone must not lose the others' results
             message = f"a bug: {type(error).__name__}: {error} (please report it)"
-            self._drop_out = DropOut(self._state.stage, message, PhonogradError.exit_code)
-        self._job.progress(self.phone.serial, "accepted" if self._receipt else "out", 1, 1, "")
+            part.drop_out = DropOut(self._stage, message, PhonogradError.exit_code)
+        self._job.progress(self.phone.serial, "accepted" if part.receipt else "out", 1, 1, "")
 
     def outcome(self) -> PhoneRound:
         """The result so far; if the thread has not ended, the task was interrupted."""
-        state, drop_out = self._state, self._drop_out
-        if self._receipt is None and drop_out is None:
-            drop_out = DropOut(state.stage, f"interrupted, and did not stop in time; {self._interruption_hint()}", 130)
-        return PhoneRound(
-            serial=self.phone.serial,
-            name=self.name,
-            model=self.phone.facts.model if self.phone.facts else None,
-            seed=self._seed,
-            seconds=dict(state.seconds),
-            pushed_bytes=state.pushed_bytes,
-            power_before=state.power_before,
-            power=state.power,
-            kept_awake=state.kept_awake,
-            training=state.training,
-            update=state.update,
-            receipt=self._receipt,
-            drop_out=drop_out,
-            remark=self._remark,
-        )
+        part = dataclasses.replace(self._part, seconds=dict(self._part.seconds))
+        if part.receipt is None and part.drop_out is None:
+            hint = "its update is kept" if part.update else "check the phone with phonograd devices"
+            part.drop_out = DropOut(self._stage, f"interrupted, and did not stop in time; {hint}", 130)
+        return part
 
     def _participate(self) -> None:
-        state, settings = self._state, self._job.settings
+        settings = self._job.settings
         if not self.phone.ready:
             raise NoPhoneError(not_ready_line(self.phone))
-        state.stage = "place"
+        self._stage = "place"
         refused = exclusion_reason(self._connection, self.name)
         if refused is not None:
             raise ServerRefusedError(f"{self._connection}: phone {self.name} cannot take part in the round: {refused}")
-        state.stage = "text"
+        self._stage = "text"
         text = None if settings.texts is None else find_text(settings.texts, self.phone.serial, self.name)
         update_path = settings.updates / f"round-{self._job.opened.round}" / f"{self.name}.update"
         with storage_errors(update_path):
             update_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._train(text, update_path)
+        self._stage = "push"
+        try:
+            with self._job.open_session(self.phone.serial) as session:
+                self._train(session, text, update_path)
+        except PhonogradError as error:
+            if self._part.update is None:
+                raise
+            self._part.remark = f"after its update was pulled: {error}"
         self._upload(update_path)
 
-    def _train(self, text: Path | None, update_path: Path) -> None:
-        state, job = self._state, self._job
-        task = TrainingJob(job.files, job.opened.round, self.name, text, job.settings)
-        state.stage = "push"
+    def _train(self, session: PhoneSession, text: Path | None, update_path: Path) -> None:
+        """Train one epoch and pull its update; `text` is pushed, or (None) on the phone already."""
+        part, job = self._part, self._job
+        rehearsal = job.settings.training.rehearsal
+        files = {
+            **job.files,
+            **({} if text is None else {session.transient(TEXT): text}),
+            **({} if rehearsal is None else {REHEARSAL: rehearsal}),
+        }
+        with self._timed("push"):
+            part.pushed_bytes = session.sync(files, self._report).nbytes
+        with self._timed("train"):
+            part.power_before, part.power, part.kept_awake = session.power_states(keep_awake=True)
+            part.training, update = read_training(self._run(session, text))
+        with self._timed("pull"):
+            self._report(0, update.nbytes)
+            session.pull(session.transient(UPDATE), update_path, update.sha256)
+            part.update = replace(update, kept=str(update_path))
+
+    def _run(self, session: PhoneSession, text: Path | None) -> dict[str, Any]:
+        """Run phonograd-phone train, and return its report."""
+        settings, reports = self._job.settings, list[dict[str, Any]]()
+        user = settings.text_on_phone if text is None else session.transient(TEXT)
+        line = ["train", ARTIFACTS_FOLDER, "--user", user, "--update", session.transient(UPDATE)]
+        line += ["--round", str(self._job.opened.round), "--phone", self.name]
+        line += [] if settings.training.rehearsal is None else ["--rehearsal", REHEARSAL]
+
+        def on_event(_at: float, event: dict[str, Any]) -> None:
+            if event.get("event") == "step":
+                self._report(int(event["step"]), int(event["steps"]), f"{event['loss']:.3f} nats/token")
+            if event.get("event") == "report":
+                reports.append(event)
+
         try:
-            with job.open_session(self.phone.serial) as session:
-                train_on_phone(
-                    session,
-                    task,
-                    state,
-                    update_path,
-                    job.stop,
-                    lambda stage, done, total, note: job.progress(self.phone.serial, stage, done, total, note),
-                )
-        except PhonogradError as error:
-            if state.update is None:
+            session.run([*line, *settings.training.options()], on_event, self._job.stop)
+        except PhoneRunError as error:
+            if error.exit_code != TextError.exit_code or text is not None:
                 raise
-            self._remark = f"after its update was pulled: {error}"
+            raise TextError(
+                f"{error}; put the user's text on the phone (adb push), name another by `text_on_phone`, "
+                "or give `texts`"
+            ) from error
+        if not reports:
+            raise PhoneRunError("phonograd-phone train printed no report; is it of this version?")
+        return reports[-1]
 
     def _upload(self, update_path: Path) -> None:
-        state, job = self._state, self._job
-        with state.timed("upload"):
-            self._receipt = send_update(
-                self._connection,
-                update_path,
-                self.name,
-                job.settings.patience_seconds,
-                job.stop,
-                lambda done, total: job.progress(self.phone.serial, "upload", done, total, "bytes"),
+        part, job = self._part, self._job
+        with self._timed("upload"):
+            part.receipt = send_update(
+                self._connection, update_path, self.name, job.settings.patience_seconds, job.stop, self._report
             )
         # It reveals something about the text, and the server has it now.
         with storage_errors(update_path):
             update_path.unlink(missing_ok=True)
-        if state.update is not None:
-            state.update = replace(state.update, kept=None)
+        if part.update is not None:
+            part.update = replace(part.update, kept=None)
 
-    def _interruption_hint(self) -> str:
-        return "check the phone with phonograd devices" if self._state.update is None else "its update is kept"
+    def _report(self, done: int, total: int, note: str = "") -> None:
+        self._job.progress(self.phone.serial, self._stage, done, total, note)
+
+    @contextmanager
+    def _timed(self, stage: Stage) -> Iterator[None]:
+        self._stage, began = stage, time.monotonic()
+        try:
+            yield
+        finally:
+            self._part.seconds[stage] = time.monotonic() - began

@@ -4,13 +4,14 @@ Seconds are wall time by this machine's clock unless a name says otherwise. docs
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
+from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.result import KeptAwake, OutputLayer, PowerState
-from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Sha256
+from phonograd.device_runtime.base.documents import Amount, Count, FieldError, Number, Positive, Sha256, read
 from phonograd.device_runtime.client.server_client import UploadReceipt
 
 SCHEMA = "phonograd.round"
@@ -60,9 +61,17 @@ class PulledUpdate(msgspec.Struct, frozen=True):
     kept: str | None = None
 
 
-@dataclass(frozen=True)
+def read_training(report: Mapping[str, Any]) -> tuple[Training, PulledUpdate]:
+    """What phonograd-phone's report says. Raises PhoneRunError if a field is missing or wrong."""
+    try:
+        return read(Training, report), read(PulledUpdate, report.get("update"))
+    except FieldError as error:
+        raise PhoneRunError(f"phonograd-phone's report has a missing or wrong field ({error})") from error
+
+
+@dataclass
 class PhoneRound:
-    """One phone's part of the round; None: the phone dropped out earlier.
+    """One phone's part of the round, which fills in as it goes on; None: the phone dropped out earlier.
 
     `seconds` by stage: push, train, pull, upload. `power_before` and `power` are the states of screen, doze and battery
     saver before and while it trained, `kept_awake` what was changed for that. `remark` is an error that did not
@@ -73,16 +82,16 @@ class PhoneRound:
     name: str
     model: str | None
     seed: int
-    seconds: Mapping[str, float]
-    pushed_bytes: int | None
-    power_before: PowerState | None
-    power: PowerState | None
-    kept_awake: KeptAwake | None
-    training: Training | None
-    update: PulledUpdate | None
-    receipt: UploadReceipt | None
-    drop_out: DropOut | None
-    remark: str | None
+    seconds: dict[str, float] = field(default_factory=dict)
+    pushed_bytes: int | None = None
+    power_before: PowerState | None = None
+    power: PowerState | None = None
+    kept_awake: KeptAwake | None = None
+    training: Training | None = None
+    update: PulledUpdate | None = None
+    receipt: UploadReceipt | None = None
+    drop_out: DropOut | None = None
+    remark: str | None = None
 
 
 @dataclass(frozen=True)

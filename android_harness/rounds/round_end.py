@@ -6,15 +6,7 @@ from dataclasses import dataclass
 
 from phonograd.android_harness.rounds.result import ServerLedger
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, ServerUnreachableError
-from phonograd.device_runtime.client.server_client import (
-    CurrentRound,
-    RetryPolicy,
-    Server,
-    UploadReceipt,
-    ask,
-    current_round,
-    report,
-)
+from phonograd.device_runtime.client.server_client import RetryPolicy, Server, UploadReceipt, ask, current_round, report
 
 POLL_SECONDS = 1.0
 
@@ -41,28 +33,18 @@ def wait_for_end(
     usual = time.monotonic() + wait_seconds
     longer = usual + RetryPolicy.closing_seconds if wait_seconds else usual
     while True:
-        opened = _ask(server)
-        ending = _end_of(number, opened)
+        try:
+            opened = current_round(server)
+        except (ServerUnreachableError, ServerRefusedError):
+            opened = None
+        ending = RoundEnd(None, None)
+        if opened is not None:
+            # A later round's model is not this one's result.
+            ending = RoundEnd(opened.round != number, opened.base_sha256 if opened.round == number + 1 else None)
         until = usual if opened is None or opened.closing_seconds is None else longer
         if ending.closed or stop() or time.monotonic() >= until:
             return ending
         time.sleep(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
-
-
-def _ask(server: Server) -> CurrentRound | None:
-    try:
-        return current_round(server)
-    except (ServerUnreachableError, ServerRefusedError):
-        return None
-
-
-def _end_of(number: int, opened: CurrentRound | None) -> RoundEnd:
-    if opened is None:
-        return RoundEnd(None, None)
-    if opened.round == number:
-        return RoundEnd(False, None)
-    # A later round's model is not this one's result.
-    return RoundEnd(True, opened.base_sha256 if opened.round == number + 1 else None)
 
 
 def read_ledger(server: Server, number: int) -> tuple[ServerLedger | None, str | None]:

@@ -1,7 +1,7 @@
 """Phones' tokens from a file, so that each phone authenticates as itself."""
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UsageError
@@ -37,13 +37,17 @@ def read_tokens(path: Path) -> dict[str, str]:
     return tokens
 
 
-def phone_connection(connection: Connection, tokens: Mapping[str, str] | None, name: str) -> Connection:
-    """The connection of phone `name`: with its own token if there are tokens, else `connection`.
+@dataclass(frozen=True)
+class ServerAccess:
+    """The server's connection, and the tokens by phone name; None: all phones use `connection`."""
 
-    Raises UsageError if the phone has no token.
-    """
-    if tokens is None:
-        return connection
-    if name not in tokens:
-        raise UsageError(f"phone {name}: it has no token; make one: phonograd tokens add {name}")
-    return dataclasses.replace(connection, token=tokens[name])
+    connection: Connection
+    tokens: Mapping[str, str] | None = None
+
+    def connection_of(self, name: str) -> Connection:
+        """The connection of a phone. Raises UsageError if it has no token."""
+        if self.tokens is None:
+            return self.connection
+        if name not in self.tokens:
+            raise UsageError(f"phone {name}: it has no token; make one: phonograd tokens add {name}")
+        return replace(self.connection, token=self.tokens[name])

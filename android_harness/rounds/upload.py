@@ -45,7 +45,7 @@ def send_update(
         except (ServerUnreachableError, ServerRefusedError) as error:
             if isinstance(error, ServerRefusedError) and error.status not in RETRY_STATUSES:
                 raise
-            told = _told_to_wait(error)
+            told = error.retry_seconds or 0 if isinstance(error, ServerRefusedError) and error.status == 503 else 0
             if 0 < told <= closing:
                 closing -= told
                 last_byte += told
@@ -55,11 +55,6 @@ def send_update(
                 raise
         stop.wait(wait)
         wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-
-
-def _told_to_wait(error: Exception) -> float:
-    """Seconds after which the server asks to come again; 0 if it does not."""
-    return error.retry_seconds or 0 if isinstance(error, ServerRefusedError) and error.status == 503 else 0
 
 
 def _check(stop: threading.Event, path: Path) -> None:

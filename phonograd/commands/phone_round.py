@@ -156,8 +156,8 @@ def phone_round(
     from phonograd.android_harness.adb.tool import find_adb
     from phonograd.android_harness.phones.discovery import ready_phones
     from phonograd.android_harness.report.names import refused_line
-    from phonograd.android_harness.rounds.federated_round import ServerAccess, run_round
-    from phonograd.android_harness.rounds.tokens import read_tokens
+    from phonograd.android_harness.rounds.federated_round import run_round
+    from phonograd.android_harness.rounds.tokens import ServerAccess, read_tokens
     from phonograd.android_harness.session import PhoneSession, SessionSettings
     from phonograd.android_harness.timing.phone_task import PhoneProgress
     from phonograd.commands.phone_bars import phone_bars

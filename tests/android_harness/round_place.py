@@ -17,6 +17,7 @@ from phonograd.android_harness.errors import PhoneLostError, PhoneRunError
 from phonograd.android_harness.phones.facts import Phone
 from phonograd.android_harness.result import KeptAwake, PowerState, Pushed, PushedFile
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE
+from phonograd.android_harness.session import PhoneSession
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.owner_file import with_owner_token
@@ -57,7 +58,7 @@ class FolderPhone:
             raise fault
 
 
-class FolderSession:
+class FolderSession(PhoneSession):
     """What a PhoneSession does, to a FolderPhone."""
 
     def __init__(self, phone: FolderPhone):

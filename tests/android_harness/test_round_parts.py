@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.rounds import upload
 from phonograd.android_harness.rounds.naming import find_text, name_from_serial, phone_names
-from phonograd.android_harness.rounds.result import DropOut, PhoneRound
+from phonograd.android_harness.rounds.result import DropOut, PhoneRound, read_training
 from phonograd.android_harness.rounds.round_end import RoundEnd, wait_for_end
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
-from phonograd.android_harness.rounds.tokens import phone_connection, read_tokens
-from phonograd.android_harness.rounds.training import _parsed
+from phonograd.android_harness.rounds.tokens import ServerAccess, read_tokens
 from phonograd.android_harness.rounds.upload import send_update
 from phonograd.commands.phone_round import _choices, _with_options, phone_round
 from phonograd.device_runtime.base.errors import (
@@ -79,10 +78,11 @@ def test_tokens_from_a_file(tmp_path: Path) -> None:
     tokens = read_tokens(path)
     assert tokens == {"p1": TOKEN}
     given = Connection("http://127.0.0.1:1", token_over_http=True)
-    assert phone_connection(given, None, "p1") is given
-    assert phone_connection(given, tokens, "p1") == Connection("http://127.0.0.1:1", TOKEN, token_over_http=True)
+    assert ServerAccess(given).connection_of("p1") is given
+    access = ServerAccess(given, tokens)
+    assert access.connection_of("p1") == Connection("http://127.0.0.1:1", TOKEN, token_over_http=True)
     with pytest.raises(UsageError, match="phone p2: it has no token"):
-        phone_connection(given, tokens, "p2")
+        access.connection_of("p2")
     path.chmod(0o640)
     with pytest.raises(UsageError, match="expected mode 600, found 640: others could read the tokens; chmod 600"):
         read_tokens(path)
@@ -144,7 +144,7 @@ def test_threads_and_cores_are_those_that_the_phone_reports(tmp_path: Path) -> N
 
 def test_a_report_with_a_missing_field() -> None:
     with pytest.raises(PhoneRunError, match="has a missing or wrong field .tokens: missing"):
-        _parsed({"steps": 3})
+        read_training({"steps": 3})
 
 
 RECEIPT = UploadReceipt(1, "p1", 1, 10, False, None, 100)
@@ -207,9 +207,9 @@ def test_an_upload_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_drop_out_names_the_commands_options() -> None:
     drop_out = DropOut("train", "user.txt: not found; name another by `text_on_phone`, or give `texts`", 3)
-    nothing: dict[str, Any] = dict.fromkeys(PhoneRound.__dataclass_fields__)
+    finished = PhoneRound("S", "p1", None, 0)
     with click.Context(phone_round).scope():
-        named = _with_options(PhoneRound(**{**nothing, "drop_out": drop_out}))
-        assert _with_options(PhoneRound(**nothing)) == PhoneRound(**nothing)
+        named = _with_options(PhoneRound("S", "p1", None, 0, drop_out=drop_out))
+        assert _with_options(finished) == finished
     assert named.drop_out is not None
     assert named.drop_out.message == "user.txt: not found; name another by --text-on-phone, or give --texts"

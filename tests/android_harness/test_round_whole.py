@@ -16,9 +16,10 @@ import pytest
 
 from phonograd.android_harness.errors import PhoneBusyError, PhoneRunError, PhoneStorageError
 from phonograd.android_harness.phones.facts import Phone
-from phonograd.android_harness.rounds.federated_round import ServerAccess, run_round
+from phonograd.android_harness.rounds.federated_round import run_round
 from phonograd.android_harness.rounds.result import RoundReport
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
+from phonograd.android_harness.rounds.tokens import ServerAccess
 from phonograd.commands.phone_round import RoundShortError, check
 from phonograd.device_runtime.base.errors import (
     ServerUnreachableError,
