@@ -21,8 +21,8 @@ Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 
 
-class FiniteRange(click.FloatRange):
-    """A number in a range, and not NaN, which is in none, nor infinity."""
+class FiniteNumber(click.types.FloatParamType):
+    """A number, and neither NaN nor infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number. Raises click.BadParameter."""
@@ -30,6 +30,10 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"a finite number expected, found {number}", param, ctx)
         return number
+
+
+class FiniteRange(FiniteNumber, click.FloatRange):
+    """A number in a range: NaN is in none, and infinity in no finite one."""
 
 
 COUNT = click.IntRange(1)
@@ -114,7 +118,7 @@ def _of_field(field: inspect.Parameter) -> dict[str, Any]:
         return {"type": kinds[0], "multiple": True, "default": default}
     if kinds == [bool]:
         return {"is_flag": True, "default": default}
-    return {"type": {Path: INPUT, float: FiniteRange()}.get(kinds[0], kinds[0]), "default": default}
+    return {"type": {Path: INPUT, float: FiniteNumber()}.get(kinds[0], kinds[0]), "default": default}
 
 
 def decorated(command: Command, *decorators: Decorator) -> Command:

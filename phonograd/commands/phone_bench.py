@@ -12,10 +12,9 @@ from phonograd import __version__
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.commands.native import building
-from phonograd.commands.options import FiniteRange, refuse
+from phonograd.commands.options import Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console, name_options, output_options
-from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
@@ -24,7 +23,48 @@ if TYPE_CHECKING:
     from phonograd.android_harness.phones.facts import Phone
     from phonograd.android_harness.result import PhoneBenchReport, PhoneResult
 
-DEFAULTS = PhoneBenchSettings()
+BENCH = Options(
+    PhoneBenchSettings,
+    epochs="Epochs to time.",
+    warm_up="Warm-up epochs before them.",
+    threads="CPU threads, at most one a core.  [default: one for each of the chosen cores]",
+    cores="big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.",
+    pin=opt("Pin each thread to one core.", name="--pin-threads/--no-pin-threads"),
+    precision=opt(),
+    output_sample=opt(
+        "Also train with the softmax over the text's words and N others, drawn at random, in turn with the full one.",
+        metavar="N",
+    ),
+    full_softmax=opt(
+        "With --output-sample: time the full softmax too, which takes longer.",
+        name="--full-softmax/--no-full-softmax",
+    ),
+    duty="Share of the time that steps take; below 1, rests keep phones cooler.",
+    nice="Lower the priority to this nice value, at most 19.",
+    cooldown_seconds=opt(
+        "Longest wait in seconds before each epoch for the temperature to settle; 0: no wait.", name="--cooldown"
+    ),
+    codecs=opt("Measure an update with each codec.", name="--codecs/--no-codecs"),
+    sweep="Then train an epoch for each number of threads and choice of cores.",
+    fixed_performance=opt(
+        "Ask Android for clock rates that it can sustain.", name="--fixed-performance/--no-fixed-performance"
+    ),
+    stay_awake=opt(
+        "Keep the screen on, doze and battery saver off, and restore the settings afterwards.",
+        name="--stay-awake/--no-stay-awake",
+    ),
+    min_battery="Skip phones with less battery than this, in percent.",
+    sample_seconds=opt("Seconds between samples of clocks and temperatures.", name="--sample-every"),
+    heartbeat_timeout="Seconds without contact after which a phone counts as lost and ends its work.",
+    keep="Keep files on the phones, except texts, so that the next run pushes less.",
+)
+TEXT = Options(
+    TextSettings,
+    user="Train on this text, one message a line.  [default: a synthetic text of 20 KB]",
+    rehearsal="General text to draw rehearsal messages from.",
+    user_share=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]",
+    seed=opt("Seed of the rehearsal draw and the synthetic text.", click.IntRange(0, MAX_COUNT)),
+)
 
 
 def print_schema(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -41,89 +81,8 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option(
     "--serial", "serials", multiple=True, help="Use this phone; may be repeated.  [default: all that are ready]"
 )
-@click.option("--epochs", type=int, default=DEFAULTS.epochs, help="Epochs to time.")
-@click.option("--warm-up", type=int, default=DEFAULTS.warm_up, help="Warm-up epochs before them.")
-@click.option(
-    "--threads", type=int, help="CPU threads, at most one a core.  [default: one for each of the chosen cores]"
-)
-@click.option(
-    "--cores",
-    default=DEFAULTS.cores,
-    help="big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.",
-)
-@click.option("--pin-threads/--no-pin-threads", "pin", default=DEFAULTS.pin, help="Pin each thread to one core.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision)
-@click.option(
-    "--output-sample",
-    type=int,
-    metavar="N",
-    help="Also train with the softmax over the text's words and N others, drawn at random, in turn with the full one.",
-)
-@click.option(
-    "--full-softmax/--no-full-softmax",
-    default=DEFAULTS.full_softmax,
-    help="With --output-sample: time the full softmax too, which takes longer.",
-)
-@click.option(
-    "--duty", type=FiniteRange(), help="Share of the time that steps take; below 1, rests keep phones cooler."
-)
-@click.option("--nice", type=int, help="Lower the priority to this nice value, at most 19.")
-@click.option(
-    "--cooldown",
-    "cooldown_seconds",
-    type=FiniteRange(),
-    default=DEFAULTS.cooldown_seconds,
-    help="Longest wait in seconds before each epoch for the temperature to settle; 0: no wait.",
-)
-@click.option(
-    "--user", type=INPUT, help="Train on this text, one message a line.  [default: a synthetic text of 20 KB]"
-)
-@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
-@click.option(
-    "--user-share",
-    type=FiniteRange(),
-    help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, MAX_COUNT),
-    default=TextSettings.seed,
-    help="Seed of the rehearsal draw and the synthetic text.",
-)
-@click.option("--codecs/--no-codecs", default=DEFAULTS.codecs, help="Measure an update with each codec.")
-@click.option(
-    "--sweep",
-    is_flag=True,
-    default=DEFAULTS.sweep,
-    help="Then train an epoch for each number of threads and choice of cores.",
-)
-@click.option(
-    "--fixed-performance/--no-fixed-performance",
-    default=DEFAULTS.fixed_performance,
-    help="Ask Android for clock rates that it can sustain.",
-)
-@click.option(
-    "--stay-awake/--no-stay-awake",
-    default=DEFAULTS.stay_awake,
-    help="Keep the screen on, doze and battery saver off, and restore the settings afterwards.",
-)
-@click.option(
-    "--min-battery", type=int, default=DEFAULTS.min_battery, help="Skip phones with less battery than this, in percent."
-)
-@click.option(
-    "--sample-every",
-    "sample_seconds",
-    type=FiniteRange(),
-    default=DEFAULTS.sample_seconds,
-    help="Seconds between samples of clocks and temperatures.",
-)
-@click.option(
-    "--heartbeat-timeout",
-    type=FiniteRange(),
-    default=DEFAULTS.heartbeat_timeout,
-    help="Seconds without contact after which a phone counts as lost and ends its work.",
-)
-@click.option("--keep", is_flag=True, help="Keep files on the phones, except texts, so that the next run pushes less.")
+@BENCH
+@TEXT
 @click.option("--out", type=OUTPUT, help="Write the result here, as --json prints it.")
 @click.option("--html", type=OUTPUT, help="Write a page with plots here.")
 @click.option("--trace", type=OUTPUT, help="Write a trace for ui.perfetto.dev here.")
@@ -151,17 +110,13 @@ def phone_bench(
     console: Console,
     artifacts: Path,
     serials: tuple[str, ...],
-    user: Path | None,
-    rehearsal: Path | None,
-    user_share: float | None,
-    seed: int,
     out: Path | None,
     html: Path | None,
     trace: Path | None,
     compare: Path | None,
     max_slowdown: str | None,
     fail_unsure: bool,
-    **chosen: Any,
+    **options: Any,
 ) -> None:
     """Time training epochs on all connected phones that are ready, in parallel.
 
@@ -171,9 +126,9 @@ def phone_bench(
     """
     from phonograd.commands.phone_reports import Outputs
 
-    if chosen["output_sample"] is None and chosen["full_softmax"]:
+    if options["output_sample"] is None and options["full_softmax"]:
         refuse("expected with --output-sample", "full_softmax")
-    settings = PhoneBenchSettings(text=TextSettings(user, rehearsal, user_share, seed), **chosen)
+    settings = BENCH.take(options, text=TEXT.take(options))
     outputs = Outputs.checked(out, html, trace, compare, max_slowdown, settings, fail_unsure)
     measured, signal_number = _measured(console, artifacts, serials, settings)
     report = replace(measured, phones=tuple(map(_with_options, measured.phones)))
