@@ -16,7 +16,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "export": ("phonograd.commands.export", "export", "Write the artifacts folder that phones train from."),
     "inspect": ("phonograd.commands.export", "inspect", "Show an artifacts folder's contents."),
     "train": ("phonograd.commands.train", "train", "Train one epoch on a user's text, as a phone does."),
-    "eval": ("phonograd.commands.train", "evaluate", "Measure perplexity, top-1 accuracy and keystroke savings."),
+    "eval": ("phonograd.commands.evaluate", "evaluate", "Measure perplexity, top-1 accuracy and keystroke savings."),
     "predict": ("phonograd.commands.predict", "predict", "Show the most probable next words after a text."),
     "update": ("phonograd.commands.update", "update", "Encode, decode and show updates."),
     "fold": ("phonograd.commands.fold", "fold", "Average updates into the next model, without a server."),

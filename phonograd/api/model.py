@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 
 from phonograd.api.base_weights import base_weights
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of, vocabulary_of
@@ -14,9 +13,6 @@ from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
-# As `load_backend`; a caller may put its own before it, to show that the engine is being compiled.
-LoadBackend = Callable[[str, Artifacts, Path | None, BackendOptions], Backend]
-
 
 class Model:
     """A language model in a backend, open until `close`; made by `open_model`. Not thread-safe.
@@ -24,11 +20,11 @@ class Model:
     artifacts: the folder it is of.
     """
 
-    def __init__(self, artifacts: Artifacts, weights: TensorFile, backend: Backend, kept: contextlib.ExitStack):
+    def __init__(self, artifacts: Artifacts, weights: TensorFile, backend: Backend, resources: contextlib.ExitStack):
         self.artifacts = artifacts
         self._weights = weights
         self._backend = backend
-        self._kept = kept
+        self._resources = resources
 
     def __enter__(self) -> "Model":
         return self
@@ -38,7 +34,7 @@ class Model:
 
     def close(self) -> None:
         """Free the engine and close the weights."""
-        self._kept.close()
+        self._resources.close()
 
     @cached_property
     def sha256(self) -> str:
@@ -75,7 +71,6 @@ def open_model(
     weights: StrPath | None = None,
     backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
-    load: LoadBackend = load_backend,
 ) -> Model:
     """Load a model to evaluate it; use it as a context, or `close` it.
 
@@ -84,12 +79,12 @@ def open_model(
     `Backend.load` raises.
     """
     folder = artifacts_of(artifacts)
-    with contextlib.ExitStack() as kept:
-        file = kept.enter_context(base_weights(folder, path_of(weights)))
-        engine = load(backend, folder, None if weights is None else file.path, options or BackendOptions())
-        kept.callback(engine.close)
+    with contextlib.ExitStack() as resources:
+        file = resources.enter_context(base_weights(folder, path_of(weights)))
+        engine = load_backend(backend, folder, None if weights is None else file.path, options or BackendOptions())
+        resources.callback(engine.close)
         file.require_at_path()
-        return Model(folder, file, engine, kept.pop_all())
+        return Model(folder, file, engine, resources.pop_all())
 
 
 def evaluate(

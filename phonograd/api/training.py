@@ -89,11 +89,11 @@ def train(
     go together, and what `Backend.load` raises.
     """
     if user_share is not None and rehearsal is None:
-        raise UsageError("user_share needs rehearsal, the general text to mix in")
+        raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
     if options is not None and options.sample is not None:
         raise UsageError("options: no sample expected, train draws it; give output_sample")
     if sample_seed is not None and output_sample is None:
-        raise UsageError("sample_seed needs output_sample, the number of words to draw")
+        raise UsageError("`sample_seed` needs `output_sample`, the number of words to draw")
     outputs = [path for path in (path_of(out), path_of(update)) if path is not None]
     inputs = (artifacts, user, rehearsal, weights)
     for number, path in enumerate(outputs):

@@ -73,7 +73,7 @@ class Options(Generic[Settings]):
     """Options that make settings: it decorates a command with them, and `take` makes the settings of their values."""
 
     def __init__(self, kind: Callable[..., Settings], **declared: str | Mapping[str, Any]):
-        """kind: a dataclass or record; declared: its fields that are options, by `opt`, or by a help alone."""
+        """kind: a dataclass, record or function; declared: its parameters that are options, by `opt` or by a help."""
         self._kind = kind
         self._options: dict[str, Decorator] = {}
         self.group("Options", **declared)
@@ -102,7 +102,11 @@ class Options(Generic[Settings]):
         Raises click.UsageError for a setting out of range, by its option.
         """
         with usage_errors():
-            return self._kind(**{name: options.pop(name) for name in self._options}, **others)
+            return self._kind(**self.values(options), **others)
+
+    def values(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The values of the command's options, which leave `options`, by field."""
+        return {name: options.pop(name) for name in self._options}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._options)

@@ -12,6 +12,9 @@ from phonograd.device_runtime.update.update_file import MAX_COUNT
 _GROUPS = (f"{group}: {', '.join(codecs)}" for group, codecs in GROUPS.items())
 IN_GROUPS = f"{'; '.join(_GROUPS).capitalize()}."
 
+# Helps of --backend and --weights.
+BACKEND = "The backend that runs the graph."
+WEIGHTS = "Tensor file to start from: a later round's model, or a torch state dict. [default: the folder's weights]"
 codec_option = click.option(
     "--codec",
     type=click.Choice(list(CODECS)),

@@ -158,7 +158,7 @@ def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     for arguments, message in (
         ({"seed": 1, "phone": "a"}, "`seed` and `phone` exclude each other"),
         ({"phone": "no name"}, "found 'no name'"),
-        ({"user_share": 0.5}, "user_share needs rehearsal"),
+        ({"user_share": 0.5}, "`user_share` needs `rehearsal`"),
     ):
         with pytest.raises(phonograd.UsageError, match=message):
             phonograd.train(artifacts, MESSAGES, **arguments)  # type: ignore[arg-type]

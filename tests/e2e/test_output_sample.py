@@ -105,9 +105,9 @@ def test_an_epoch_that_was_stopped_goes_on_with_its_draw(workplace: Workplace, u
 
 def test_options_that_do_not_go_together(phono: Run, workplace: Workplace, user: Path) -> None:
     outcome = phono("train", workplace.artifacts, "--user", user, "--sample-seed", 3)
-    assert (outcome.code, "--sample-seed needs --output-sample" in outcome.err) == (2, True)
+    assert (outcome.code, "--sample-seed: expected with --output-sample" in outcome.err) == (2, True)
     assert phono("train", workplace.artifacts, "--user", user, "--output-sample", 0).code == 2
     with pytest.raises(phonograd.UsageError, match="`output_sample` 0: expected a number above 0"):
         phonograd.train(workplace.artifacts, user, output_sample=0)
-    with pytest.raises(phonograd.UsageError, match="sample_seed needs output_sample"):
+    with pytest.raises(phonograd.UsageError, match="`sample_seed` needs `output_sample`"):
         phonograd.train(workplace.artifacts, user, sample_seed=3)

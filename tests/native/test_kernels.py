@@ -15,7 +15,10 @@ from tests.native.conftest import BuildTool
 SOURCES = (
     Path(__file__).with_name("kernels_tool.cpp"),
     *sorted((NATIVE / "src" / "kernels").glob("*.cpp")),
-    *(NATIVE / "src" / "base" / f"{name}.cpp" for name in ("cpu_cores", "files", "shares", "thread_pool")),
+    *(
+        NATIVE / "src" / "base" / f"{name}.cpp"
+        for name in ("cpu_cores", "cpu_features", "files", "shares", "thread_pool")
+    ),
 )
 CPU = load_library().cpu_info()
 FUNCTIONS: list[str] = CPU["kernels"]

@@ -288,7 +288,7 @@ def test_memory_allocated_does_not_grow_with_the_number_of_updates(make_workshop
     workshop = make_workshop(config)
     held, peaks = {}, {}
     with TensorFile(workshop.base_path) as base, UpdateFile(workshop.update(1)) as update:
-        for count in (2, 40):
+        for count in (40, 120):  # the interpreter keeps some freed objects of the first ones
             gc.collect()
             tracemalloc.start()
             fold = Fold(base, workshop.base_sha256)
@@ -300,9 +300,9 @@ def test_memory_allocated_does_not_grow_with_the_number_of_updates(make_workshop
             peaks[count] = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
     # Two peaks are not compared: how many tiles threads have in flight at once is chance, but has a bound.
-    assert held[40] < held[2] + 2**16
+    assert held[120] < held[40] + 2**16
     # Accumulators, the fold's two scratch tiles, and a few float32 tiles in flight.
-    assert peaks[40] < 8 * config.parameters + 2 * 8 * 2**18 + 5 * 4 * 2**18
+    assert peaks[120] < 8 * config.parameters + 2 * 8 * 2**18 + 5 * 4 * 2**18
 
 
 RSS = """

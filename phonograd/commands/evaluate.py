@@ -1,0 +1,85 @@
+"""`phonograd eval`: how well a model predicts texts."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from phonograd.api.model import open_model
+from phonograd.commands.connecting import connection_options
+from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
+from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import COUNT
+from phonograd.commands.paths import INPUT
+from phonograd.commands.shared_options import BACKEND, WEIGHTS
+from phonograd.console import Console, output_options
+from phonograd.device_runtime.client.server_client import Connection, report_quality
+from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.device_runtime.text.messages import read_messages
+
+# Figures of an Evaluation that --server reports, and what the server calls them.
+QUALITY = {
+    "perplexity": "perplexity",
+    "perplexity_with_unknown": "perplexity with unknown words",
+    "top1": "top-1",
+    "kss": "keystrokes saved",
+}
+
+
+@click.command("eval")
+@click.argument("artifacts", type=INPUT)
+@click.option("--text", "texts", type=INPUT, required=True, multiple=True, help="Text to evaluate on; may be repeated.")
+@click.option("--weights", type=INPUT, help=WEIGHTS)
+@click.option("--kss", is_flag=True, help="Also measure keystroke savings.")
+@click.option("--backend", type=click.Choice(BACKENDS), default=DEFAULT_BACKEND, help=BACKEND)
+@click.option("--threads", type=COUNT, default=BackendOptions.threads, help="CPU threads.")
+@connection_options(required=False, owner=True)
+@output_options
+def evaluate(
+    console: Console,
+    artifacts: Path,
+    texts: tuple[Path, ...],
+    weights: Path | None,
+    kss: bool,
+    backend: str,
+    threads: int,
+    connection: Connection | None,
+) -> None:
+    """Measure perplexity, top-1 accuracy and keystroke savings of a model on texts.
+
+    With --server and an administrator's token, the result is also reported to the server, for the model with these
+    weights.
+    """
+    if connection is not None and len({path.stem for path in texts}) < len(texts):
+        raise click.UsageError("--server: texts of different names expected, the figures are told apart by them")
+    folder = open_artifacts(artifacts)
+    messages = {path: read_messages(path) for path in texts}
+    rows = []
+    if backend == DEFAULT_BACKEND:
+        build_on_first_use(console)
+    with open_model(folder, weights=weights, backend=backend, options=BackendOptions(threads)) as model:
+        warn_of_misfit(console, model.vocabulary)
+        for path, lines in messages.items():
+            with console.progress("evaluating") as show:
+                result = model.evaluate(lines, kss=kss, progress=lambda *tokens, show=show: show(*tokens, ""))
+            rows.append({"text": str(path), **dataclasses.asdict(result)})
+        sha256 = model.sha256 if connection is not None else ""
+    for row, lines in zip(rows, messages.values(), strict=True):
+        warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / (row["tokens"] - len(lines)))
+    console.result(rows, ("Evaluation", rows))
+    if connection is not None:
+        _report_quality(console, connection, sha256, rows)
+
+
+def _report_quality(console: Console, connection: Connection, sha256: str, rows: list[dict[str, Any]]) -> None:
+    """Tell the server what was measured of the model; a figure that is not finite is left out."""
+    for row in rows:
+        for name, title in QUALITY.items():
+            value = row[name]
+            if isinstance(value, float) and math.isfinite(value):
+                report_quality(connection, sha256, f"{title} {Path(str(row['text'])).stem}", value)
+    console.say(f"reported to {connection} for model {sha256[:12]}")
