@@ -134,7 +134,7 @@ class RoundTask:
                 reports.append(event)
 
         try:
-            session.run([*line, *settings.training.options()], on_event, self._job.stop)
+            session.run([*line, *settings.training.command_line()], on_event, self._job.stop)
         except PhoneRunError as error:
             if error.exit_code != TextError.exit_code or text is not None:
                 raise

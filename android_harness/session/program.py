@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import shlex
 import signal
 import threading
@@ -17,9 +16,6 @@ from phonograd.android_harness.session.settings import PROGRAM, TRANSIENT_FOLDER
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 
 Event = dict[str, Any]
-
-# Values of phonograd-phone's --cores; a mask names at least one core. Only the program knows which cores a word means.
-CORES_PATTERN = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,256}")
 
 # Exit codes that mean the same on the phone and here: device_runtime/native/src/phone/README.md.
 SHARED_EXIT_CODES = frozenset({3, 4, 5, 6, 10, 11, 12, 17, 26})

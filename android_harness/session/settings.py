@@ -1,7 +1,14 @@
-"""Settings of a session on a phone, and their defaults."""
+"""Settings of a session on a phone and of the training there, and their defaults."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
 
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
+
+# A mask names at least one core. Only the program knows which cores a word means.
+_CORES = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,256}")
+MAX_THREADS, LEAST_PRIORITY = 256, 19  # phonograd-phone's limits
 # The shell user's folder on every Android; files there may be executed.
 WORK_FOLDER = "/data/local/tmp/phonograd"
 # Names under the work folder: the program, and the folder of files that are removed when a session ends.
@@ -26,3 +33,53 @@ class SessionSettings:
     timeout_seconds: float = 300.0
     reconnect_seconds: float = 10.0
     exit_seconds: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How phonograd-phone trains; None means its default.
+
+    threads: at most one per core, None: one per core. cores: big (not much slower than the fastest), little, all, or a
+    hexadecimal mask; phonograd-phone decides which cores these are, and reports them. output_sample: the softmax over
+    the text's words and this many others, None: over the vocabulary. duty: share of the time that steps take, the rest
+    of it is rests between them. nice: lower the priority to this nice value. Raises UsageError for impossible settings.
+    """
+
+    threads: int | None = None
+    cores: str = "big"
+    precision: Precision = "fp32"
+    output_sample: int | None = None
+    duty: float | None = None
+    nice: int | None = None
+
+    def __post_init__(self) -> None:
+        cores = "big, little, all, or a hexadecimal mask such as f0"
+        require_settings(
+            self,
+            threads=(self.threads is None or 1 <= self.threads <= MAX_THREADS, f"1 to {MAX_THREADS}"),
+            cores=(_CORES.fullmatch(self.cores) is not None, cores),
+            precision=(self.precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
+            output_sample=(self.output_sample is None or self.output_sample >= 1, "at least 1"),
+            duty=(self.duty is None or 0 < self.duty <= 1, "more than 0 and at most 1"),
+            nice=(self.nice is None or 0 <= self.nice <= LEAST_PRIORITY, f"0 to {LEAST_PRIORITY}"),
+        )
+
+    def options(self, **others: object) -> list[str]:
+        """These settings as options of phonograd-phone train, with `others`, which may replace them.
+
+        A setting that is None or False is left out, and True has no value.
+        """
+        chosen = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)} | others
+        return [
+            part
+            for name, value in chosen.items()
+            if value is not None and value is not False
+            for part in (f"--{name.replace('_', '-')}", *([] if value is True else [str(value)]))
+        ]
+
+
+def require_settings(settings: object, **checks: tuple[bool, str]) -> None:
+    """Raise UsageError for the first setting that does not hold; checks: by name, whether it does, what is expected."""
+    for name, (holds, expected) in checks.items():
+        if not holds:
+            raise UsageError(f"`{name}` is {getattr(settings, name)!r}, expected {expected}")

@@ -209,17 +209,12 @@ class BenchTask:
 
     def _arguments(self, cores: str, threads: int | None, kind: OutputLayerKind) -> list[str]:
         settings = self._job.settings
-        return [
-            "train",
-            ARTIFACTS_FOLDER,
-            *self._job.text_options,
-            *("--cores", cores, "--precision", settings.precision),
-            *(_sample_options(settings) if kind == "sampled" else ()),
-            *([] if threads is None else ["--threads", str(threads)]),
-            *([] if settings.duty is None else ["--duty", str(settings.duty)]),
-            *([] if settings.nice is None else ["--nice", str(settings.nice)]),
-            *(["--pin-threads"] if settings.pin else []),
-        ]
+        sample: dict[str, int | None] = {"output_sample": None}
+        if kind == "sampled":
+            # The same words in every epoch; no update is published, so the seed need not be secret.
+            sample = {"output_sample": settings.output_sample, "sample_seed": settings.text.seed}
+        options = settings.options(threads=threads, cores=cores, **sample, pin_threads=settings.pin)
+        return ["train", ARTIFACTS_FOLDER, *self._job.text_options, *options]
 
     def _add_sample(self, sample: Sample) -> None:
         self._samples.append(sample)
@@ -235,11 +230,6 @@ class BenchTask:
 
     def _with_serial(self, message: str) -> str:
         return message if self._facts.serial in message else f"phone {self._facts.serial}: {message}"
-
-
-def _sample_options(settings: PhoneBenchSettings) -> list[str]:
-    """Options that sample the same words in every epoch; no update is published, so the seed need not be secret."""
-    return ["--output-sample", str(settings.output_sample), "--sample-seed", str(settings.text.seed)]
 
 
 def cool_caps(facts: PhoneFacts, now: Sample) -> dict[int, int]:

@@ -7,14 +7,9 @@ from pathlib import Path
 
 from phonograd.android_harness.phones.readiness import Readiness
 from phonograd.android_harness.result import OutputLayerKind
-from phonograd.android_harness.session.pace import require_pace
-from phonograd.android_harness.session.program import CORES_PATTERN
-from phonograd.android_harness.session.settings import SessionSettings
+from phonograd.android_harness.session.settings import SessionSettings, TrainingSettings, require_settings
 from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig
-
-MAX_THREADS = 256  # phonograd-phone's limit
 
 
 @dataclass(frozen=True)
@@ -47,16 +42,11 @@ class TextSettings:
 
 
 @dataclass(frozen=True)
-class PhoneBenchSettings:
+class PhoneBenchSettings(TrainingSettings):
     """Settings of a bench. Seconds are wall time on this machine.
 
-    epochs: timed epochs, after `warm_up` untimed ones. cores: big (not much slower than the fastest), little, all, or a
-    hexadecimal mask; pin keeps each thread on one of them. threads: at most one per core, None: one per core;
-    phonograd-phone decides which cores these are, and every epoch records them.
-    output_sample: also train with the softmax over the text's words and this many others, in turn with the full
-    softmax, or without it if `full_softmax` is off; None: the full softmax only.
-    duty: share of the time that steps take, the rest of it is rests between them; nice: lower the priority to this nice
-    value; None: phonograd-phone's defaults.
+    epochs: timed epochs, after `warm_up` untimed ones. pin: each thread stays on one core. output_sample: also train
+    with the sampled softmax, in turn with the full softmax, or without it if `full_softmax` is off.
     cooldown_seconds: longest wait before an epoch for the temperature to settle, 0: none.
     min_battery: below this percentage a phone is left out, or runs no further epoch.
     sample_seconds: time between samples of frequencies and temperatures.
@@ -71,14 +61,8 @@ class PhoneBenchSettings:
 
     epochs: int = 3
     warm_up: int = 1
-    threads: int | None = None
-    cores: str = "big"
     pin: bool = True
-    precision: Precision = "fp32"
-    output_sample: int | None = None
     full_softmax: bool = True
-    duty: float | None = None
-    nice: int | None = None
     cooldown_seconds: float = 180.0
     min_battery: int = Readiness.min_battery_percent
     sample_seconds: float = 1.0
@@ -91,47 +75,18 @@ class PhoneBenchSettings:
     text: TextSettings = field(default_factory=TextSettings)
 
     def __post_init__(self) -> None:
-        checks = (
-            (self.epochs >= 1, f"`epochs` is {self.epochs}, expected at least 1"),
-            (self.warm_up >= 0, f"`warm_up` is {self.warm_up}, expected at least 0"),
-            (
-                self.threads is None or 1 <= self.threads <= MAX_THREADS,
-                f"`threads` is {self.threads}, expected 1 to {MAX_THREADS}",
-            ),
-            (
-                CORES_PATTERN.fullmatch(self.cores) is not None,
-                f"`cores` is {self.cores!r}, expected big, little, all, or a hexadecimal mask such as f0",
-            ),
-            (
-                self.precision in PRECISIONS,
-                f"`precision` is {self.precision!r}, expected one of {', '.join(PRECISIONS)}",
-            ),
-            (
-                self.output_sample is None or self.output_sample >= 1,
-                f"`output_sample` is {self.output_sample}, expected at least 1",
-            ),
-            (
-                self.full_softmax or self.output_sample is not None,
-                "without `full_softmax` there is nothing to time; give `output_sample` too",
-            ),
-            (
-                0 <= self.cooldown_seconds < math.inf,
-                f"`cooldown_seconds` is {self.cooldown_seconds}, expected seconds, at least 0",
-            ),
-            (0 <= self.min_battery <= 100, f"`min_battery` is {self.min_battery}, expected 0 to 100"),
-            (
-                0 < self.sample_seconds < math.inf,
-                f"`sample_seconds` is {self.sample_seconds}, expected seconds, more than 0",
-            ),
-            (
-                0 < self.heartbeat_timeout < math.inf,
-                f"`heartbeat_timeout` is {self.heartbeat_timeout}, expected seconds, more than 0",
-            ),
+        super().__post_init__()
+        if not self.full_softmax and self.output_sample is None:
+            raise UsageError("without `full_softmax` there is nothing to time; give `output_sample` too")
+        require_settings(
+            self,
+            epochs=(self.epochs >= 1, "at least 1"),
+            warm_up=(self.warm_up >= 0, "at least 0"),
+            cooldown_seconds=(0 <= self.cooldown_seconds < math.inf, "seconds, at least 0"),
+            min_battery=(0 <= self.min_battery <= 100, "0 to 100"),
+            sample_seconds=(0 < self.sample_seconds < math.inf, "seconds, more than 0"),
+            heartbeat_timeout=(0 < self.heartbeat_timeout < math.inf, "seconds, more than 0"),
         )
-        for good, message in checks:
-            if not good:
-                raise UsageError(message)
-        require_pace(self.duty, self.nice)
 
     @property
     def output_layers(self) -> tuple[OutputLayerKind, ...]:

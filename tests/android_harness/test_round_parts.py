@@ -134,12 +134,12 @@ def test_impossible_round_settings(wrong: dict[str, Any]) -> None:
 
 
 def test_threads_and_cores_are_those_that_the_phone_reports(tmp_path: Path) -> None:
-    line = PhoneTraining(rehearsal=tmp_path, user_share=0.25, learning_rate=0.5).options()
-    assert line[:6] == ["--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5"]
-    assert line[6:] == ["--cores", "big", "--precision", "fp32", "--pin-threads"]
-    assert PhoneTraining(threads=3).options()[2:6] == ["--cores", "big", "--threads", "3"]
-    sampled = PhoneTraining(output_sample=2000, duty=0.5, nice=10).options()
-    assert sampled[6:] == ["--output-sample", "2000", "--duty", "0.5", "--nice", "10", "--pin-threads"]
+    line = PhoneTraining(rehearsal=tmp_path, user_share=0.25, learning_rate=0.5).command_line()
+    assert line[:4] == ["--cores", "big", "--precision", "fp32"]
+    assert line[4:] == ["--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5", "--pin-threads"]
+    assert PhoneTraining(threads=3).command_line()[:4] == ["--threads", "3", "--cores", "big"]
+    sampled = PhoneTraining(output_sample=2000, duty=0.5, nice=10).command_line()
+    assert sampled[4:10] == ["--output-sample", "2000", "--duty", "0.5", "--nice", "10"]
 
 
 def test_a_report_with_a_missing_field() -> None:

@@ -100,7 +100,7 @@ def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
     line += ["--precision", "bf16", "--pin-threads"]
     assert phone.ran == [line, [*line, "--codec-costs"]]
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, threads=3, pin=False, codecs=False))
-    assert phone.ran[2] == [*line[:6], "--cores", "big", "--precision", "fp32", "--threads", "3"]
+    assert phone.ran[2] == [*line[:6], "--threads", "3", "--cores", "big", "--precision", "fp32"]
     bench(
         artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, codecs=False, output_sample=7, full_softmax=False)
     )
@@ -267,7 +267,7 @@ def test_a_sweep_times_each_choice_after_the_epochs(artifacts: Artifacts) -> Non
     assert (len(result.epochs), len(result.codecs)) == (1, 1)
     asked = [(run.cores, run.threads) for run in result.sweep]
     assert asked == [("big", 1), ("big", 2), ("big", 4), ("little", 1), ("little", 2), ("little", 4), ("all", 8)]
-    lines = [f"--cores {cores} --precision fp32 --threads {threads} --pin-threads" for cores, threads in asked]
+    lines = [f"--threads {threads} --cores {cores} --precision fp32 --pin-threads" for cores, threads in asked]
     assert [" ".join(line).partition("train artifacts ")[2] for line in phone.ran[1:]] == lines
     assert "sweep 7 of 7" in {progress.stage for progress in seen}
 
