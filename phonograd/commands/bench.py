@@ -8,26 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
+from phonograd.bench.aggregate import AggregateBenchConfig, aggregate_rows, bench_aggregate
 from phonograd.bench.contestants import BenchError, selected_entries
-from phonograd.bench.epoch import EpochBenchConfig
-from phonograd.bench.parity import ParityConfig
+from phonograd.bench.ingest import IngestBenchConfig, bench_ingest, ingest_tables
+from phonograd.bench.parity import ParityConfig, bench_parity
+from phonograd.bench.predict import PredictBenchConfig, bench_predict, predict_rows
+from phonograd.bench.upload import UploadBenchConfig, bench_upload, upload_rows
 from phonograd.commands.bench_capacity import capacity
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
     PRESET,
     Names,
+    artifacts_option,
     artifacts_or_random,
-    list_of,
+    finish,
+    names,
     names_option,
     random_artifacts,
-    repeated,
     save_option,
 )
 from phonograd.commands.bench_simulate import simulate
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, refuse
+from phonograd.commands.options import COUNT, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import IN_GROUPS
 from phonograd.console import Console, output_options
@@ -36,8 +39,44 @@ from phonograd.device_runtime.update.codecs import CODECS
 if TYPE_CHECKING:
     from phonograd.bench.parity import Parity
 
-DEFAULTS = EpochBenchConfig()
-MB = 1e6
+PARITY = Options(ParityConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT))
+AGGREGATE = Options(
+    AggregateBenchConfig,
+    preset="The model's shape.",
+    counts=opt(kind=COUNT, name="--updates"),
+    codecs=names(CODECS, "full-f32", f"Codecs to run the fold with; Flower takes whole weights. {IN_GROUPS}"),
+    flower_python=opt("A Python interpreter with flwr.  [default: this one]", metavar="PYTHON"),
+    rounds=opt("Runs of each, in turn.", COUNT),
+)
+INGEST = Options(
+    IngestBenchConfig,
+    preset="The model's shape.",
+    phones=opt(kind=COUNT),
+    crowds=opt("Phones that send small updates at once while /healthz is requested.", COUNT, name="--crowd"),
+    at_once=opt("Parallel uploads when measuring MB/s.", click.IntRange(2)),
+    rounds=opt("Runs of each, in turn.", COUNT),
+)
+UPLOAD = Options(
+    UploadBenchConfig,
+    users=opt("A phone's text to train on; repeat it for each phone.", INPUT, name="--user"),
+    rehearsal="General text, half of what each phone trains on.",
+    tests=opt("A text to measure perplexity on; may be repeated.", INPUT, name="--test"),
+    codecs=names(
+        CODECS,
+        ",".join(CODECS),
+        f"Codecs to compare; changes of perplexity are relative to the first. {IN_GROUPS}",
+        show_default="all",
+    ),
+    phones=opt("Number of phones with random deltas, without --user.", COUNT),
+    threads=opt(kind=COUNT),
+)
+PREDICT = Options(
+    PredictBenchConfig,
+    text="A text to type, and to measure keystroke savings on.",
+    words=opt("Words to time.", COUNT),
+    context=opt("Words before each.", COUNT),
+    threads=opt(kind=COUNT),
+)
 
 
 @click.group()
@@ -51,11 +90,10 @@ bench.add_command(capacity)
 
 
 @bench.command()
-@click.option("--artifacts", type=INPUT, help="Artifacts folder to train.  [default: popov-2x650 with random weights]")
+@artifacts_option
 @names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Runtimes to compare in pairs")
 @click.option("--output-sample", type=COUNT, metavar="N", help="Train all runtimes with an output sample of N words.")
-@click.option("--steps", type=COUNT, default=ParityConfig.steps)
-@click.option("--threads", type=COUNT, default=ParityConfig.threads)
+@PARITY
 @save_option
 @output_options
 def parity(
@@ -63,30 +101,24 @@ def parity(
     artifacts: Path | None,
     backends: Names,
     output_sample: int | None,
-    steps: int,
-    threads: int,
     save: Path | None,
+    **options: Any,
 ) -> None:
     """Check that runtimes compute the same tensors and losses, training the same steps from the same weights.
 
     The exit code is 16 if the relative Frobenius error of a tensor, or the relative error of a loss, exceeds 1e-5.
     With clipping, ort is exempt, because it sums the norm in float32.
     """
-    from phonograd.bench.parity import bench_parity
-    from phonograd.bench.results import save_result
-
+    config = PARITY.take(options)
     if "native" in backends:
         build_on_first_use(console)
     entries = [
         dataclasses.replace(entry, output_sample=output_sample) for entry in selected_entries(backends, ("exact",))
     ]
     with artifacts_or_random(console, artifacts) as folder:
-        result = bench_parity(folder, entries, ParityConfig(steps, threads), console.say)
-    document = msgspec.to_builtins(result)
-    if save is not None:
-        save_result(save, document, repeated())
-    title = f"Relative errors after {steps} steps of {result.minibatch * result.bptt} tokens"
-    console.result(document, (title, [*_parity_rows(result)]))
+        result = bench_parity(folder, entries, config, console.say)
+    title = f"Relative errors after {config.steps} steps of {result.minibatch * result.bptt} tokens"
+    finish(console, result, save, (title, _parity_rows(result)))
     if result.differences:
         raise BenchError(f"bench: the runtimes do not compute the same: {'; '.join(result.differences)}")
 
@@ -105,158 +137,72 @@ def _shown(errors: Mapping[str, float]) -> dict[str, object]:
 
 
 @bench.command()
-@click.option("--preset", default=PRESET, help="The model's shape.")
-@click.option("--updates", type=COUNT, multiple=True, default=(10, 40))
-@click.option(
-    "--codecs",
-    metavar="NAMES",
-    callback=list_of(tuple(CODECS)),
-    default="full-f32",
-    help=f"Codecs to run the fold with; Flower takes whole weights. {IN_GROUPS}",
-)
-@click.option("--flower-python", metavar="PYTHON", help="A Python interpreter with flwr.  [default: this one]")
-@click.option("--rounds", type=COUNT, default=3, help="Runs of each, in turn.")
+@AGGREGATE
 @save_option
 @output_options
-def aggregate(
-    console: Console,
-    preset: str,
-    updates: tuple[int, ...],
-    codecs: Names,
-    flower_python: str | None,
-    rounds: int,
-    save: Path | None,
-) -> None:
+def aggregate(console: Console, save: Path | None, **options: Any) -> None:
     """Compare the fold with Flower's FedAvg on the same updates: seconds, memory, and whether the averages agree.
 
     The runs take turns, each in its own process. The exit code is 16 if the averages differ.
     """
-    from phonograd.bench.aggregate import AggregateBenchConfig, aggregate_rows, bench_aggregate
-    from phonograd.bench.results import save_result
-
-    result = bench_aggregate(AggregateBenchConfig(preset, updates, codecs, flower_python, rounds=rounds), console.say)
-    document = msgspec.to_builtins(result)
-    if save is not None:
-        save_result(save, document, repeated())
-    console.result(document, (f"The average of updates to {preset}", [*aggregate_rows(result)]))
+    config = AGGREGATE.take(options)
+    result = bench_aggregate(config, console.say)
+    finish(console, result, save, (f"The average of updates to {config.preset}", aggregate_rows(result)))
     if result.disagreements:
         raise BenchError(f"bench: the averages differ: {'; '.join(result.disagreements)}")
 
 
 @bench.command()
-@click.option("--preset", default=PRESET, help="The model's shape.")
-@click.option("--phones", type=COUNT, multiple=True, default=(10, 40))
-@click.option(
-    "--crowd",
-    "crowds",
-    type=COUNT,
-    multiple=True,
-    default=(10, 50, 100, 200),
-    help="Phones that send small updates at once while /healthz is requested.",
-)
-@click.option("--at-once", type=click.IntRange(2), default=4, help="Parallel uploads when measuring MB/s.")
-@click.option("--rounds", type=COUNT, default=5, help="Runs of each, in turn.")
+@INGEST
 @save_option
 @output_options
-def ingest(
-    console: Console,
-    preset: str,
-    phones: tuple[int, ...],
-    crowds: tuple[int, ...],
-    at_once: int,
-    rounds: int,
-    save: Path | None,
-) -> None:
+def ingest(console: Console, save: Path | None, **options: Any) -> None:
     """Measure a server under load: MB/s compared with a bare handler, memory, seconds to a new model.
 
     Also measures how long /healthz takes at most while many phones upload.
 
     At full size it takes a few minutes, and 10 GB of disk until it ends.
     """
-    from phonograd.bench.ingest import IngestBenchConfig, bench_ingest, ingest_tables
-    from phonograd.bench.results import save_result
-
-    result = bench_ingest(IngestBenchConfig(preset, rounds, at_once, phones, crowds), console.say)
-    document = msgspec.to_builtins(result)
-    if save is not None:
-        save_result(save, document, repeated())
-    console.result(document, *ingest_tables(result))
+    result = bench_ingest(INGEST.take(options), console.say)
+    finish(console, result, save, *ingest_tables(result))
 
 
 @bench.command()
-@click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
-@click.option(
-    "--user", "users", type=INPUT, multiple=True, help="A phone's text to train on; repeat it for each phone."
-)
-@click.option("--rehearsal", type=INPUT, help="General text, half of what each phone trains on.")
-@click.option("--test", "tests", type=INPUT, multiple=True, help="A text to measure perplexity on; may be repeated.")
-@click.option(
-    "--codecs",
-    metavar="NAMES",
-    callback=list_of(tuple(CODECS)),
-    default=",".join(CODECS),
-    show_default="all",
-    help=f"Codecs to compare; changes of perplexity are relative to the first. {IN_GROUPS}",
-)
-@click.option("--phones", type=COUNT, default=2, help="Number of phones with random deltas, without --user.")
-@click.option("--threads", type=COUNT, default=DEFAULTS.threads)
+@artifacts_option
+@UPLOAD
 @save_option
 @output_options
-def upload(
-    console: Console,
-    artifacts: Path | None,
-    users: tuple[Path, ...],
-    rehearsal: Path | None,
-    tests: tuple[Path, ...],
-    codecs: Names,
-    phones: int,
-    threads: int,
-    save: Path | None,
-) -> None:
+def upload(console: Console, artifacts: Path | None, save: Path | None, **options: Any) -> None:
     """Compare the codecs: bytes of an update, seconds, and perplexity after a round.
 
     The phones train once. With each codec their updates are encoded, decoded, checked and averaged with equal
     weights, and the average is evaluated. Without --user the deltas are random and there is no perplexity.
     """
-    from phonograd.bench.results import save_result
-    from phonograd.bench.upload import UploadBenchConfig, bench_upload, upload_rows
-
-    if tests and not users:
+    config = UPLOAD.take(options)
+    if config.tests and not config.users:
         raise click.UsageError("--test needs --user, the texts that phones train on")
-    if rehearsal and not users:
+    if config.rehearsal and not config.users:
         raise click.UsageError("--rehearsal needs --user, the texts to mix it with")
-    if users:
+    if config.users:
         refuse("expected without --user, of which each is a phone's text", "phones")
         build_on_first_use(console)
-    config = UploadBenchConfig(codecs, users, rehearsal, tests, phones, threads)
     with artifacts_or_random(console, artifacts) as folder:
         result = bench_upload(folder, config, console.say)
-    document = msgspec.to_builtins(result)
-    if save is not None:
-        save_result(save, document, repeated())
-    console.result(document, (f"An update of each of {result.phones} phones", [*upload_rows(result)]))
+    finish(console, result, save, (f"An update of each of {result.phones} phones", upload_rows(result)))
 
 
 @bench.command()
-@click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
-@click.option("--text", type=INPUT, help="A text to type, and to measure keystroke savings on.")
-@click.option("--words", type=COUNT, default=100, help="Words to time.")
-@click.option("--context", type=COUNT, default=15, help="Words before each.")
-@click.option("--threads", type=COUNT, default=DEFAULTS.threads)
+@artifacts_option
+@PREDICT
 @save_option
 @output_options
-def predict(console: Console, artifacts: Path | None, save: Path | None, **settings: Any) -> None:
+def predict(console: Console, artifacts: Path | None, save: Path | None, **options: Any) -> None:
     """Compare a keyboard's predictor, in float32 and int8, with Model.predict: time, memory, keystroke savings."""
-    from phonograd.bench.predict import PredictBenchConfig, bench_predict, predict_rows
-    from phonograd.bench.results import save_result
-
+    config = PREDICT.take(options)
     build_on_first_use(console)
     with artifacts_or_random(console, artifacts) as folder:
-        result = bench_predict(folder, PredictBenchConfig(**settings), console.say)
-    document = msgspec.to_builtins(result)
-    if save is not None:
-        save_result(save, document, repeated())
-    console.result(document, ("From a word to three suggestions for the next", [*predict_rows(result)]))
+        result = bench_predict(folder, config, console.say)
+    finish(console, result, save, ("From a word to three suggestions for the next", predict_rows(result)))
 
 
 @bench.command("phone-cost")
@@ -273,7 +219,7 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
     Models have random weights. The seconds of an epoch are a projection. The exit code is 16 if --against fails.
     """
     from phonograd.bench.phone_cost import SMALL, bench_phone, regressions
-    from phonograd.bench.results import rounded, save_result
+    from phonograd.bench.results import rounded
     from phonograd.export.presets import preset_named
 
     paper = preset_named(PRESET).model
@@ -282,13 +228,11 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
         folders = [random_artifacts(Path(place) / f"{number}", model) for number, model in enumerate(models)]
         document = bench_phone(folders, paper, cpus, console.say)
     kept = None if against is None else json.loads(against.read_text("utf-8"))
-    if save is not None:
-        save_result(save, document, repeated())
     counts, loops, projections = (
         [{key: value for key, value in one.items() if key != "function"} for one in document[part]]
         for part in ("counts", "loops", "projections")
     )
-    console.result(document, ("Instructions", counts), ("Inner loops", loops), ("Projected epochs", projections))
+    finish(console, document, save, ("Instructions", counts), ("Inner loops", loops), ("Projected epochs", projections))
     over = [] if kept is None else regressions(rounded(document), kept)
     if over:
         raise BenchError(f"bench: {'; '.join(over)}")

@@ -1,13 +1,11 @@
 """`phonograd bench epoch`: training steps of several runtimes and kinds of models."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
-import msgspec
 
 from phonograd.bench.contestants import (
     OWN_PYTHON,
@@ -18,19 +16,22 @@ from phonograd.bench.contestants import (
     sampled,
     selected_entries,
 )
-from phonograd.bench.epoch import EpochBenchConfig
+from phonograd.bench.epoch import EpochBench, EpochBenchConfig, bench_epoch
 from phonograd.bench.kinds import KINDS
-from phonograd.commands.bench_options import Names, artifacts_or_random, names_option, repeated, save_option
+from phonograd.commands.bench_options import (
+    Names,
+    artifacts_option,
+    artifacts_or_random,
+    finish,
+    names_option,
+    save_option,
+)
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, refuse
-from phonograd.commands.paths import INPUT
+from phonograd.commands.options import COUNT, Options, opt, refuse
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
 
-if TYPE_CHECKING:
-    from phonograd.bench.epoch import EpochBench
-
-DEFAULTS = EpochBenchConfig()
+CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT))
 MB = 1e6
 
 
@@ -47,7 +48,7 @@ def _interpreters(_context: click.Context, _parameter: click.Parameter, values: 
 
 
 @click.command()
-@click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@artifacts_option
 @names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
 @names_option("--variants", TORCH_VARIANTS, "eager,sparse", "Variants of the torch step")
 @click.option("--all-variants", is_flag=True, help="Run all --variants; compiling takes a minute.")
@@ -67,8 +68,7 @@ def _interpreters(_context: click.Context, _parameter: click.Parameter, values: 
     metavar="N",
     help="Run phonograd's backends and torch also with an output sample of N words.",
 )
-@click.option("--steps", type=COUNT, default=DEFAULTS.steps)
-@click.option("--threads", type=COUNT, default=DEFAULTS.threads)
+@CONFIG
 @save_option
 @output_options
 def epoch(
@@ -81,18 +81,14 @@ def epoch(
     kinds: Names,
     pythons: Mapping[str, str],
     output_sample: int | None,
-    steps: int,
-    threads: int,
     save: Path | None,
+    **options: Any,
 ) -> None:
     """Compare training steps of several runtimes on the same windows, and with the machine's own matrix products.
 
     The runtimes take turns. Each has its own process, with the same malloc settings and threads, which is stopped
     while others run. A runtime that can't run here is reported as left out. The exit code is 16 if the losses differ.
     """
-    from phonograd.bench.epoch import bench_epoch
-    from phonograd.bench.results import save_result
-
     if artifacts is not None and len(kinds) > 1:
         raise click.UsageError("--kinds are of the paper's model; give either --artifacts or several kinds")
     backends = tuple(dict.fromkeys((*backends, *pythons)))
@@ -102,7 +98,7 @@ def epoch(
     if output_sample is not None:
         entries += sampled(entries, output_sample)
     entries += [entry for kind in kinds[1:] for entry in of_kind(entries, kind)]
-    config = dataclasses.replace(DEFAULTS, steps=steps, threads=threads)
+    config = CONFIG.take(options)
     if "native" in backends:
         build_on_first_use(console)
     with contextlib.ExitStack() as stack:
@@ -111,20 +107,17 @@ def epoch(
         else:
             folders = {kind: stack.enter_context(artifacts_or_random(console, None, kind)) for kind in kinds}
         result = bench_epoch(folders, entries, config, console.say)
-    document = msgspec.to_builtins(result)
-    if save is not None:
-        save_result(save, document, repeated())
-    console.result(document, (_title(result), [*_rows(result)]), ("Phases of a step", [*_phase_rows(result)]))
+    finish(console, result, save, (_title(result), _rows(result)), ("Phases of a step", _phase_rows(result)))
     if result.disagreements:
         raise BenchError(f"bench: the contestants do not compute the same: {'; '.join(result.disagreements)}")
 
 
-def _title(result: "EpochBench") -> str:
+def _title(result: EpochBench) -> str:
     tokens = result.ceiling_shape[0]
     return f"One step of {tokens} tokens, {result.threads} threads, {result.environment.cpu}"
 
 
-def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
+def _rows(result: EpochBench) -> Iterator[dict[str, object]]:
     for one in result.contestants:
         yield {
             "contestant": one.name,
@@ -146,7 +139,7 @@ def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
         yield {"contestant": f"{name}: left out, {reason}"}
 
 
-def _phase_rows(result: "EpochBench") -> Iterator[dict[str, object]]:
+def _phase_rows(result: EpochBench) -> Iterator[dict[str, object]]:
     for one in result.contestants:
         for phase in one.phases:
             yield {

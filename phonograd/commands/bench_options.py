@@ -2,14 +2,16 @@
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from phonograd.bench.kinds import KINDS, kind_named
-from phonograd.commands.paths import OUTPUT
+from phonograd.commands.options import Decorator, opt
+from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console
 
 if TYPE_CHECKING:
@@ -34,10 +36,13 @@ def list_of(allowed: Names) -> Callable[[click.Context, click.Parameter, str], N
     return read
 
 
-def names_option(
-    name: str, allowed: Names, default: str, text: str
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """An option that takes some of the names in `allowed`, separated by commas; text: its help without them."""
+def names(allowed: Iterable[str], default: str, text: str, **more: Any) -> Mapping[str, Any]:
+    """The option of a field that takes some of the names in `allowed`, separated by commas."""
+    return opt(text, str, metavar="NAMES", callback=list_of(tuple(allowed)), multiple=False, default=default, **more)
+
+
+def names_option(name: str, allowed: Names, default: str, text: str) -> Decorator:
+    """The same of an option that is no field; text: its help without the names."""
     return click.option(
         name, metavar="NAMES", callback=list_of(allowed), default=default, help=f"{text}: of {', '.join(allowed)}."
     )
@@ -67,7 +72,22 @@ def repeated() -> str:
     return " ".join(words)
 
 
+artifacts_option = click.option(
+    "--artifacts", type=INPUT, help=f"Artifacts folder to use.  [default: {PRESET} with random weights]"
+)
 save_option = click.option("--save", type=OUTPUT, help="Save the rounded result here, for `bench results`.")
+
+
+def finish(
+    console: Console, result: object, save: Path | None, *tables: tuple[str, Iterable[Mapping[str, object]]]
+) -> None:
+    """Save a benchmark's result where that is asked for, and print it."""
+    from phonograd.bench.results import save_result
+
+    document = msgspec.to_builtins(result)
+    if save is not None:
+        save_result(save, document, repeated())
+    console.result(document, *((title, [*rows]) for title, rows in tables))
 
 
 @contextlib.contextmanager

@@ -1,63 +1,46 @@
 """`phonograd bench simulate`: a simulated round by phonograd and by Flower."""
 
-import dataclasses
 from pathlib import Path
+from typing import Any
 
 import click
-import msgspec
 
 from phonograd.bench.contestants import BenchError
-from phonograd.commands.bench_options import artifacts_or_random, repeated, save_option
+from phonograd.bench.simulate import SimulateBenchConfig, bench_simulate, simulate_rows
+from phonograd.commands.bench_options import artifacts_option, artifacts_or_random, finish, save_option
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT
-from phonograd.commands.paths import INPUT
+from phonograd.commands.options import COUNT, Options, opt
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.system import usable_cores
 
-NUMBER = COUNT
+CONFIG = Options(
+    SimulateBenchConfig,
+    phones=opt("Phones of a round.", COUNT),
+    text_bytes=opt("Text of each; as much general text is added.", COUNT),
+    batch=opt("Phones that torch also trains at once.", COUNT),
+    output_sample=opt(kind=COUNT, metavar="N"),
+    workers=opt("Phones that train at a time, one thread each.  [default: one a core]", COUNT, default=None),
+    flower_python=opt("A Python interpreter with flwr[simulation].  [default: this one]", metavar="PYTHON"),
+    rounds=opt("Runs of each, in turn.", COUNT),
+)
 
 
 @click.command()
-@click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
-@click.option("--phones", type=NUMBER, default=10, help="Phones of a round.")
-@click.option("--text-bytes", type=NUMBER, default=10_000, help="Text of each; as much general text is added.")
-@click.option("--batch", type=NUMBER, default=5, help="Phones that torch also trains at once.")
-@click.option("--output-sample", type=NUMBER, metavar="N", default=2000)
-@click.option("--workers", type=NUMBER, help="Phones that train at a time, one thread each.  [default: one a core]")
-@click.option(
-    "--flower-python", metavar="PYTHON", help="A Python interpreter with flwr[simulation].  [default: this one]"
-)
-@click.option("--rounds", type=NUMBER, default=3, help="Runs of each, in turn.")
+@artifacts_option
+@CONFIG
 @save_option
 @output_options
-def simulate(
-    console: Console,
-    artifacts: Path | None,
-    phones: int,
-    text_bytes: int,
-    batch: int,
-    output_sample: int,
-    workers: int | None,
-    flower_python: str | None,
-    rounds: int,
-    save: Path | None,
-) -> None:
+def simulate(console: Console, artifacts: Path | None, save: Path | None, **options: Any) -> None:
     """Compare a simulated round with Flower's simulation: seconds, CPU time and memory of all processes.
 
     The same model, phones and texts for all: random words by Zipf's law. The runs take turns, each in processes of its
     own. The exit code is 16 if the losses of the first round differ.
     """
-    from phonograd.bench.results import save_result
-    from phonograd.bench.simulate import SimulateBenchConfig, bench_simulate, simulate_rows
-
-    config = SimulateBenchConfig(phones, text_bytes, batch, output_sample, flower_python=flower_python, rounds=rounds)
-    if workers is not None:
-        config = dataclasses.replace(config, workers=workers)
+    options["workers"] = options["workers"] or usable_cores()
+    config = CONFIG.take(options)
     build_on_first_use(console)
     with artifacts_or_random(console, artifacts) as folder:
         result = bench_simulate(folder, config, console.say)
-    document = msgspec.to_builtins(result)
-    if save is not None:
-        save_result(save, document, repeated())
-    console.result(document, (f"A simulated round of {phones} phones", [*simulate_rows(result)]))
+    finish(console, result, save, (f"A simulated round of {config.phones} phones", simulate_rows(result)))
     if result.disagreements:
         raise BenchError(f"bench: the contestants do not train the same: {'; '.join(result.disagreements)}")
