@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 import click
 
 from phonograd.commands.fitting import warn_of_unknown
-from phonograd.commands.model_options import DeclaredShape, shape_options
+from phonograd.commands.model_options import SHAPE, DeclaredShape
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, FROM_0, POSITIVE, SHARE, FiniteRange
+from phonograd.commands.options import COUNT, FROM_0, POSITIVE, SHARE, FiniteRange, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
-from phonograd.console import Console, output_options
+from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
@@ -23,6 +23,19 @@ from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.rehearsal import unknown_share
 
 DEFAULTS = TrainingConfig()
+TRAINING = Options(
+    TrainingConfig,
+    loss=opt("lwf: paper P.", click.Choice(get_args(Loss))),
+    user_share=opt(f"λ of --loss lwf.  [default: {DEFAULTS.user_share}]", SHARE, default=None),
+    loss_reduction=opt(
+        "Learning rate 0.75 and clip norm 5 are meant for sum_over_time.", click.Choice(get_args(LossReduction))
+    ),
+    learning_rate=opt(kind=POSITIVE, name="--lr"),
+    clip_norm=opt("0: no clipping.", FiniteRange(0)),
+    dropout=opt(kind=FiniteRange(0, 1, max_open=True)),
+    minibatch=opt(kind=COUNT),
+    bptt=opt("Time steps a window.", COUNT),
+)
 Renames = tuple[tuple[str, str], ...]
 
 
@@ -39,7 +52,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     type=INPUT,
     help="Your own model: a PyTorch state dict (.pt or safetensors). The shape is inferred from its tensors.",
 )
-@shape_options
+@SHAPE
 @click.option(
     "--vocab",
     type=INPUT,
@@ -62,19 +75,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     type=INPUT,
     help="The vocabulary that the file was trained with, if not --vocab; rows are reordered to match.",
 )
-@click.option("--loss", type=click.Choice(get_args(Loss)), default=DEFAULTS.loss, help="lwf: paper P.")
-@click.option("--user-share", type=SHARE, help=f"λ of --loss lwf.  [default: {DEFAULTS.user_share}]")
-@click.option(
-    "--loss-reduction",
-    type=click.Choice(get_args(LossReduction)),
-    default=DEFAULTS.loss_reduction,
-    help="Learning rate 0.75 and clip norm 5 are meant for sum_over_time.",
-)
-@click.option("--lr", "learning_rate", type=POSITIVE, default=DEFAULTS.learning_rate)
-@click.option("--clip-norm", type=FiniteRange(0), default=DEFAULTS.clip_norm, help="0: no clipping.")
-@click.option("--dropout", type=FiniteRange(0, 1, max_open=True), default=DEFAULTS.dropout)
-@click.option("--minibatch", type=COUNT, default=DEFAULTS.minibatch)
-@click.option("--bptt", type=COUNT, default=DEFAULTS.bptt, help="Time steps a window.")
+@TRAINING
 @click.option(
     "--freeze",
     metavar="NAME",
@@ -103,22 +104,18 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
 def export(
     console: Console,
     model: Path | None,
-    shape: DeclaredShape,
     vocab: Path,
     weights: Path | None,
     weights_vocab: Path | None,
     seed: int | None,
     renames: Renames,
-    loss: Loss,
-    user_share: float | None,
-    clip_norm: float,
     freeze: tuple[str, ...],
     predict: Literal["int8"] | None,
     distill: bool,
     check: Path | None,
     overwrite: bool,
     out: Path,
-    **training: Any,
+    **options: Any,
 ) -> None:
     """Write the artifacts folder that phones train from.
 
@@ -131,11 +128,15 @@ def export(
     from phonograd.export.torch_layout import seeded_weights
     from phonograd.export.vocabulary_import import load_vocabulary
 
+    shape = SHAPE.take(options)
     _check_choice(model, shape, weights, seed)
-    if user_share is not None and loss != "lwf":
-        raise click.UsageError("--user-share belongs to --loss lwf; for rehearsal it is an option of phonograd train")
-    share = DEFAULTS.user_share if user_share is None else user_share
-    settings = TrainingConfig(loss=loss, user_share=share, clip_norm=clip_norm or None, **training)
+    if options["loss"] != "lwf":
+        refuse("belongs to --loss lwf; for rehearsal it is an option of phonograd train", "user_share")
+    options |= {
+        "user_share": options["user_share"] or DEFAULTS.user_share,
+        "clip_norm": options["clip_norm"] or None,
+    }
+    settings = TRAINING.take(options)
     source: Path | Mapping[str, Array] | None = model or weights
     if source is None and (weights_vocab or renames):
         raise click.UsageError(
@@ -174,7 +175,7 @@ def export(
     checked = []
     if check is not None:
         document["check"] = {"text": str(check), **evaluated}
-        checked.append((f"Check on {check}", [{"model": name, **figures} for name, figures in evaluated.items()]))
+        checked.append((f"Check on {check}", [{"model": name, **found} for name, found in evaluated.items()]))
     console.result(document, *_summary(document), *checked)
 
 
@@ -238,9 +239,9 @@ def _plan(console: Console, folder: Artifacts) -> str:
         engine.close()
 
 
-def _summary(document: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+def _summary(document: dict[str, Any]) -> list[tuple[str, Rows]]:
     keys = ("preset", "parameters", "weights_bytes", "folder_bytes", "weights_sha256")
     facts = {key: document[key] for key in keys} | document["model"] | document["training"]
     if document["frozen"]:
         facts["frozen"] = ", ".join(document["frozen"])
-    return [(document["folder"], [{"figure": key, "value": value} for key, value in facts.items()])]
+    return [(document["folder"], figures(facts))]

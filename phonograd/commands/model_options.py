@@ -1,14 +1,13 @@
 """Options that declare a model's shape: a preset's name, or sizes. `export` and `pretrain` share them."""
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import click
 import msgspec
 
-from phonograd.commands.options import COUNT
+from phonograd.commands.options import COUNT, Options, opt
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
 from phonograd.export.presets import PRESETS
 
@@ -57,39 +56,26 @@ class DeclaredShape:
         return {name: value for name, value in values.items() if name != "preset" and value is not None}
 
 
+SHAPE = Options(
+    DeclaredShape,
+    preset=opt("The shape of a paper's model.", click.Choice(list(PRESETS))),
+    cell=opt("In place of --preset: the recurrent cell.", click.Choice(get_args(Cell))),
+    layers=opt("Recurrent layers.", COUNT),
+    hidden=opt("Hidden size.", COUNT),
+    embedding=opt("Embedding size.  [default: the hidden size]", COUNT),
+    tied=opt(
+        "Tied: the output layer uses the embedding's weights, with a projection if their sizes differ.  "
+        f"[default: {'tied' if DEFAULTS['tied'] else 'untied'}]",
+        name="--tied/--untied",
+        default=None,
+    ),
+    output_bias=opt(
+        f"Whether the output layer has a bias.  [default: {'yes' if DEFAULTS['output_bias'] else 'no'}]",
+        name="--output-bias/--no-output-bias",
+        default=None,
+    ),
+)
+
+
 def _option(name: str) -> str:
     return {"tied": "--tied/--untied", "output_bias": "--output-bias/--no-output-bias"}.get(name, f"--{name}")
-
-
-def shape_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --preset and the sizes; the command receives them as `shape`, a DeclaredShape."""
-
-    def wrapped(*args: Any, **options: Any) -> None:
-        fields = {field.name: options.pop(field.name) for field in dataclasses.fields(DeclaredShape)}
-        command(*args, shape=DeclaredShape(**fields), **options)
-
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__dict__.update(command.__dict__)  # click keeps the parameters declared so far there
-    size = COUNT
-    for option in reversed(
-        (
-            click.option("--preset", type=click.Choice(list(PRESETS)), help="The shape of a paper's model."),
-            click.option("--cell", type=click.Choice(get_args(Cell)), help="In place of --preset: the recurrent cell."),
-            click.option("--layers", type=size, help="Recurrent layers."),
-            click.option("--hidden", type=size, help="Hidden size."),
-            click.option("--embedding", type=size, help="Embedding size.  [default: the hidden size]"),
-            click.option(
-                "--tied/--untied",
-                default=None,
-                help="Tied: the output layer uses the embedding's weights, with a projection if their sizes "
-                f"differ.  [default: {'tied' if DEFAULTS['tied'] else 'untied'}]",
-            ),
-            click.option(
-                "--output-bias/--no-output-bias",
-                default=None,
-                help=f"Whether the output layer has a bias.  [default: {'yes' if DEFAULTS['output_bias'] else 'no'}]",
-            ),
-        )
-    ):
-        wrapped = option(wrapped)
-    return wrapped

@@ -2,50 +2,51 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from phonograd.commands.fitting import warn_of_misfit
-from phonograd.commands.model_options import DeclaredShape, shape_options
-from phonograd.commands.options import COUNT, FROM_0, POSITIVE, FiniteRange
+from phonograd.commands.model_options import SHAPE
+from phonograd.commands.options import COUNT, FROM_0, POSITIVE, FiniteRange, Options, opt
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.console import Console, output_options
-from phonograd.export.pretrain_config import Device, Precision, PretrainConfig, PretrainProgress
+from phonograd.console import Console, figures, output_options
+from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress
 
-DEFAULTS = PretrainConfig()
+CONFIG = Options(
+    PretrainConfig,
+    epochs=opt(kind=COUNT),
+    max_steps=opt("Stop after this many steps in total.", COUNT),
+    minibatch=opt(kind=COUNT),
+    bptt=opt("Time steps a window.", COUNT),
+    learning_rate=opt(kind=POSITIVE, name="--lr"),
+    decay=opt(kind=FiniteRange(1)),
+    decay_after=opt("Epochs.", FROM_0),
+    clip_norm=opt("0: no clipping.", FiniteRange(0)),
+    dropout=opt(kind=FiniteRange(0, 1, max_open=True)),
+    seed=opt(kind=FROM_0),
+    device=opt(),
+    precision=opt(),
+)
 
 
 @click.command()
-@shape_options
+@SHAPE
 @click.option("--vocab", type=INPUT, required=True, help="vocab.txt; the model has as many words.")
 @click.option("--text", "texts", type=INPUT, required=True, multiple=True, help="General text; may be repeated.")
 @click.option("--valid", type=INPUT, help="Validation text.  [default: the last 5 % of the messages]")
-@click.option("--epochs", type=COUNT, default=DEFAULTS.epochs)
-@click.option("--max-steps", type=COUNT, help="Stop after this many steps in total.")
-@click.option("--minibatch", type=COUNT, default=DEFAULTS.minibatch)
-@click.option("--bptt", type=COUNT, default=DEFAULTS.bptt, help="Time steps a window.")
-@click.option("--lr", "learning_rate", type=POSITIVE, default=DEFAULTS.learning_rate)
-@click.option("--decay", type=FiniteRange(1), default=DEFAULTS.decay)
-@click.option("--decay-after", type=FROM_0, default=DEFAULTS.decay_after, help="Epochs.")
-@click.option("--clip-norm", type=FiniteRange(0), default=DEFAULTS.clip_norm, help="0: no clipping.")
-@click.option("--dropout", type=FiniteRange(0, 1, max_open=True), default=DEFAULTS.dropout)
-@click.option("--seed", type=FROM_0, default=DEFAULTS.seed)
-@click.option("--device", type=click.Choice(get_args(Device)), default=DEFAULTS.device)
-@click.option("--precision", type=click.Choice(get_args(Precision)), default=DEFAULTS.precision)
+@CONFIG
 @click.option("--state", type=OUT_FOLDER, help="Folder to save the run's state in; the same command resumes from it.")
 @click.option("--out", type=OUTPUT, required=True, help="Where to write the best weights (safetensors, torch layout).")
 @output_options
 def pretrain(
     console: Console,
-    shape: DeclaredShape,
     vocab: Path,
     texts: tuple[Path, ...],
     valid: Path | None,
-    clip_norm: float,
     state: Path | None,
     out: Path,
-    **settings: Any,
+    **options: Any,
 ) -> None:
     """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does).
 
@@ -54,8 +55,10 @@ def pretrain(
     from phonograd.api.pretraining import pretrain as pretrain_model
     from phonograd.export.vocabulary_import import load_vocabulary
 
+    shape = SHAPE.take(options)
     shape.require()
-    config = PretrainConfig(clip_norm=clip_norm or None, **settings)
+    options["clip_norm"] = options["clip_norm"] or None
+    config = CONFIG.take(options)
     vocabulary = load_vocabulary(vocab)
     warn_of_misfit(console, vocabulary)
     model = shape.config(len(vocabulary))
@@ -77,4 +80,4 @@ def pretrain(
             model, vocabulary, texts, out, config=config, validation=valid, state=state, progress=report
         )
     document = dataclasses.asdict(result)
-    console.result(document, ("Pre-training", [{"figure": key, "value": value} for key, value in document.items()]))
+    console.result(document, ("Pre-training", figures(document)))
