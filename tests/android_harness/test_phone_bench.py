@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -129,7 +128,6 @@ def test_phones_that_are_not_ready_are_named_and_left_out(phone_bench: Run, desk
         (["--rehearsal", "general.txt"], 2, "--rehearsal needs --user"),
         (["--max-slowdown", "10%"], 2, "--max-slowdown needs --compare"),
         (["--out", "/dev/null/r.json"], 11, "/dev/null/r.json: cannot write"),
-        (["--html", "/dev/null/r.html"], 11, "/dev/null/r.html: cannot write"),
     ],
 )
 def test_impossible_options_fail_before_phones_are_listed(
@@ -142,34 +140,10 @@ def test_impossible_options_fail_before_phones_are_listed(
     assert desk.looked == 0
 
 
-def test_an_invalid_old_report_fails_before_the_run(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "old.json").write_text("{}")
-    assert phone_bench("--compare", tmp_path / "old.json").code != 0
-    assert phone_bench("--compare", tmp_path / "none.json").code != 0
-    assert desk.looked == 0
-
-
-def test_a_page_without_matplotlib_is_refused_before(
-    phone_bench: Run, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
-    done = phone_bench("--html", tmp_path / "r.html")
-    assert done.code == 10
-    assert "pip install 'phonograd[plots]'" in done.err
-    assert desk.looked == 0
-
-
 def test_invalid_artifacts_fail_before_the_run(phone_bench: Run, desk: Desk) -> None:
     (desk.artifacts / "weights.safetensors").write_bytes(b"altered")
     assert phone_bench().code == 5
     assert desk.looked == 0
-
-
-def test_a_page_is_written(phone_bench: Run, tmp_path: Path) -> None:
-    done = phone_bench("--html", tmp_path / "r.html")
-    assert done.code == 0, done.err
-    assert "Phone A" in (tmp_path / "r.html").read_text()
 
 
 def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
@@ -208,13 +182,3 @@ def test_a_phones_failure_names_the_option(phone_bench: Run, desk: Desk) -> None
     assert json.loads(done.out)["phones"][0]["failure"]["message"] == message
     assert message in done.err
     assert "--cooldown is -1.0" in phone_bench("--cooldown", -1).err
-
-
-def test_max_slowdown_with_too_few_epochs_fails_before_the_run(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
-    old = tmp_path / "old.json"
-    assert phone_bench("--out", old).code == 0
-    looked = desk.looked
-    done = phone_bench("--compare", old, "--max-slowdown", "10%", "--epochs", 2)
-    assert done.code == 2
-    assert "--max-slowdown needs --epochs 3 or more" in done.err
-    assert desk.looked == looked

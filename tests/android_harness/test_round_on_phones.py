@@ -1,7 +1,6 @@
 """`phonograd phone-round` on three stand-in phones, against a live server."""
 
 import json
-import re
 import shlex
 import subprocess
 import sys
@@ -119,48 +118,6 @@ def check_average(
     assert download_model(url, came).sha256 == report["model_after"]
     # Other kernels add in another order.
     np.testing.assert_allclose(load_tensors(came)["decoder.weight"], sums / total, atol=1e-5)
-
-
-def test_a_phone_unplugged_while_it_trains(
-    adb_server: AdbServer, three_phones: list[StandInPhone], place: Place, tmp_path: Path
-) -> None:
-    """It is named, the round closes with the two others, and nothing is left on any."""
-    give_texts(three_phones)
-    lost = three_phones[1]
-    (lost.root / WORK / "user.txt").write_bytes(text_of(1, 60_000))
-    with (
-        serving(place, tmp_path / "state", "--clients-per-round", 2) as server,
-        started(tmp_path, place, server.url) as process,
-    ):
-        until(lambda: any("phonograd-phone train" in line for line in lost.processes()))
-        lost.unplug()
-        code, report, err = ended(process)
-    assert (code, report["closed"]) == (0, True), err
-    by_serial = {phone["serial"]: phone for phone in report["phones"]}
-    drop_out = by_serial.pop(lost.serial)["drop_out"]
-    assert (drop_out["stage"], drop_out["exit_code"]) == ("train", 21)
-    assert re.match(rf"phone {lost.serial}: (disconnected|lost) while ", drop_out["message"])
-    assert [phone["drop_out"] for phone in by_serial.values()] == [None, None]
-    until(lambda: lost.processes() == [])
-    until(lambda: not left(lost) & {"lock", "run"})
-    assert (lost.root / WORK / "user.txt").is_file()
-    for phone in three_phones:
-        if phone is not lost:
-            assert left(phone) == {"user.txt"}
-
-
-def test_interrupted(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
-    give_texts([phone], 60_000)
-    with serving(place, tmp_path / "state") as server, started(tmp_path, place, server.url) as process:
-        until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
-        process.terminate()
-        code, report, err = ended(process)
-    assert (code, report["interrupted"]) == (143, 15)
-    assert "phonograd: interrupted; 0 updates are at the server" in err
-    assert report["phones"][0]["drop_out"]["exit_code"] == 130
-    until(lambda: phone.processes() == [])
-    assert left(phone) == {"user.txt"}
-    assert not (tmp_path / "phonograd-updates").exists()
 
 
 def test_the_server_stops_answering(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:

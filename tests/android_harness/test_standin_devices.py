@@ -16,7 +16,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from tests.android_harness.conftest import PATIENT
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
 from tests.support.command_line import Run
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.standin
 
@@ -31,36 +31,6 @@ def test_scripts(adb: Adb, phone: StandInPhone) -> None:
     assert adb.shell(serial, "printf '\\377\\000 ok'; cat").out == "�\0 ok"
     assert adb.shell(serial, "\n".join(["# a comment"] * 2000) + "\necho $((6 * 7))").out == "42\n"
     assert adb.shell(serial, "seq 100000").out.count("\n") == 100000
-
-
-@pytest.mark.both_adbs
-def test_lines_and_answers(adb: Adb, phone: StandInPhone) -> None:
-    script = "while read word; do echo got $word; done; printf 'no line break'; exit 5"
-    with adb.start(phone.serial, script) as process:
-        process.write_line("one")
-        assert process.read_line(PATIENCE_SECONDS) == "got one"
-        process.write_line("two")
-        assert process.read_line(PATIENCE_SECONDS) == "got two"
-        process.close()
-        assert [process.read_line(PATIENCE_SECONDS), process.read_line(PATIENCE_SECONDS)] == ["no line break", None]
-        assert process.wait(PATIENCE_SECONDS) == 5
-
-
-def test_a_script_that_reads_stdin_ends_with_its_client(adb: Adb, phone: StandInPhone) -> None:
-    with adb.start(phone.serial, "echo begun; read word; echo ended") as process:
-        assert process.read_line(PATIENCE_SECONDS) == "begun"
-        assert phone.processes() != []
-    until(lambda: phone.processes() == [])
-
-
-@pytest.mark.both_adbs
-def test_files_there_and_back(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
-    local, back = tmp_path / "weights.bin", tmp_path / "back.bin"
-    local.write_bytes(os.urandom(3_000_000))
-    adb.push(phone.serial, local, "/data/local/tmp/weights.bin")
-    assert (phone.root / "data/local/tmp/weights.bin").read_bytes() == local.read_bytes()
-    adb.pull(phone.serial, "/data/local/tmp/weights.bin", back)
-    assert back.read_bytes() == local.read_bytes()
 
 
 @pytest.mark.both_adbs
@@ -125,16 +95,6 @@ def test_a_cable_pulled_while_lines_are_read(adb: Adb, phone: StandInPhone) -> N
         phone.unplug()
         assert process.read_line(PATIENCE_SECONDS) is None
         with pytest.raises(PhoneLostError, match="while sleeping.*repeat the command"):
-            process.wait(PATIENCE_SECONDS)
-
-
-@pytest.mark.both_adbs
-def test_a_phone_that_reboots(adb: Adb, phone: StandInPhone) -> None:
-    with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
-        assert process.read_line(PATIENCE_SECONDS) == "begun"
-        phone.reboot(0.5)
-        assert process.read_line(PATIENCE_SECONDS) is None
-        with pytest.raises(PhoneLostError, match="while sleeping"):
             process.wait(PATIENCE_SECONDS)
 
 
@@ -288,15 +248,3 @@ def test_devices_that_are_not_ready(phono: Run, adb_server: AdbServer) -> None:
         assert "it has 1 MB of free space; 200 MB is needed; free space on it" in phono("devices").err
         phone.empty_storage()
         assert phono("devices").code == 0
-
-
-@pytest.mark.both_adbs
-def test_devices_after_the_cable_was_pulled(phono: Run, adb_server: AdbServer, phone: StandInPhone) -> None:
-    phone.unplug()
-    outcome = phono("devices", "--serial", phone.serial)
-    assert outcome.code == 20
-    assert f"phone {phone.serial}: adb" in outcome.err  # absent, or offline until adb has given up
-    phone.plug()
-    adb_server.disconnect(phone)
-    adb_server.connect(phone)
-    assert phono("devices").code == 0

@@ -26,18 +26,6 @@ def test_adb_lists_it_as_a_phone(adb_server: AdbServer, phone: StandInPhone) -> 
     assert line.split()[1:5] == ["device", "product:standin_a76", "model:Stand_in_A76", "device:standin_a76"]
 
 
-def test_properties(adb_server: AdbServer, phone: StandInPhone) -> None:
-    assert (
-        shell(adb_server, phone, "getprop ro.product.model; getprop none; getprop none else")
-        == "Stand-in A76\n\nelse\n"
-    )
-    everything = shell(adb_server, phone, "getprop").splitlines()
-    assert all(re.fullmatch(r"\[[^]]+\]: \[.*\]", line) for line in everything)
-    assert "[ro.product.cpu.abi]: [arm64-v8a]" in everything
-    assert shell(adb_server, phone, "setprop debug.x 'a b'; setprop debug.x c; getprop debug.x") == "c\n"
-    assert adb_server.run("-s", phone.serial, "shell", "setprop ro.product.model X").returncode == 1
-
-
 def test_an_older_android_lacks_what_came_later(adb_server: AdbServer) -> None:
     with StandInPhone(A53) as phone:
         adb_server.connect(phone)
@@ -45,33 +33,6 @@ def test_an_older_android_lacks_what_came_later(adb_server: AdbServer) -> None:
         assert (done.stdout, done.stderr) == ("\n", "Can't find service: thermalservice\n")
         power = adb_server.run("-s", phone.serial, "shell", "cmd power set-fixed-performance-mode-enabled true")
         assert power.returncode == 255
-
-
-def test_fixed_performance_mode_is_remembered_until_a_reboot(adb_server: AdbServer, phone: StandInPhone) -> None:
-    shell(adb_server, phone, "cmd power set-fixed-performance-mode-enabled true")
-    assert phone.fixed_performance
-    phone.reboot(seconds=0)
-    adb_server.disconnect(phone)
-    adb_server.connect(phone)
-    asked = phone.fixed_performance
-    assert not asked
-
-
-def test_settings(adb_server: AdbServer, phone: StandInPhone) -> None:
-    script = (
-        "settings get global x; settings put global x 1; settings get global x; settings delete global x >/dev/null"
-    )
-    assert shell(adb_server, phone, f"{script}; settings get global x") == "null\n1\nnull\n"
-
-
-def test_ps_lists_programs_by_the_names_they_were_started_with(adb_server: AdbServer, phone: StandInPhone) -> None:
-    shell(adb_server, phone, "sleep 1000 </dev/null >/dev/null 2>&1 &")
-    lines = shell(adb_server, phone, "ps -A").splitlines()
-    assert lines[0].split() == ["USER", "PID", "PPID", "VSZ", "RSS", "WCHAN", "ADDR", "S", "NAME"]
-    assert {"adbd", "sleep", "ps"} <= {line.split()[-1] for line in lines[1:]}
-    pids = [line.split(None, 1) for line in shell(adb_server, phone, "ps -A -o PID,ARGS").splitlines()]
-    (pid,) = [number for number, *rest in pids if rest == ["sleep 1000"]]
-    assert shell(adb_server, phone, f"pidof sleep; kill {pid}") == f"{pid}\n"
 
 
 @pytest.mark.parametrize("spec", [A53, A76, MAX], ids=lambda spec: spec.cpu)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.phone.fixtures import adb_path
-from tests.phone.stand_in import A76, AdbServer, StandInError, StandInPhone
+from tests.phone.stand_in import A76, AdbServer, StandInPhone
 from tests.phone.test_shell import client, shell
 from tests.phone.test_sync import random_file
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -172,34 +171,6 @@ def test_adbs_server_may_restart(adb_server: AdbServer, phone: StandInPhone) -> 
     assert shell(adb_server, phone, "echo again") == "again\n"
 
 
-@pytest.mark.both_adbs
-def test_a_server_that_a_client_started_is_ended_too(adb_server: AdbServer, phone: StandInPhone) -> None:
-    adb_server.run("kill-server")
-    assert adb_server.state(phone.serial) == "absent"  # and adb has started another server to say so
-    adb_server.kill()
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", adb_server.port)) != 0
-
-
-def test_a_server_that_was_reset_runs_and_knows_no_phone(adb_server: AdbServer, phone: StandInPhone) -> None:
-    """What each test begins with, whatever the one before did to the server."""
-    for damage in (
-        ["devices"],
-        ["kill-server"],
-        ["kill-server", "devices"],
-    ):  # the last leaves another one in its place
-        adb_server.connect(phone)
-        for command in damage:
-            adb_server.run(command)
-        adb_server.reset()
-        assert adb_server.is_running
-        assert adb_server.state(phone.serial) == "absent"
-    phone.unplug()
-    adb_server.run("connect", phone.serial)
-    adb_server.reset()
-    assert adb_server.state(phone.serial) == "absent"
-
-
 def test_heat_battery_and_frequency_show_where_android_shows_them(adb_server: AdbServer, phone: StandInPhone) -> None:
     phone.heat(celsius=61.5, status=3)
     phone.battery(percent=9, charging=False)
@@ -266,12 +237,3 @@ def test_a_phone_ends_with_the_process_that_booted_it(tmp_path: Path) -> None:
         assert root.is_dir()
         os.kill(process.pid, signal.SIGKILL)
     until(lambda: not root.parent.exists())
-
-
-def test_what_a_closed_phone_is_told_is_an_error() -> None:
-    phone = StandInPhone()
-    with phone:
-        root = phone.root
-    assert not root.exists()
-    with pytest.raises(StandInError, match="does not run"):
-        phone.unplug()
