@@ -35,8 +35,7 @@ class Connection:
         self._banner = banner
         self._known = known
         self._is_allowed = is_allowed
-        self._version = wire.VERSION_WITH_CHECKSUM
-        self._max_payload = wire.MAX_PAYLOAD_WITH_CHECKSUM
+        self._max_payload = wire.MAX_PAYLOAD
         self._token = b""
         self._offered_key: bytes | None = None
         self._online = False
@@ -78,15 +77,13 @@ class Connection:
 
     async def _read(self) -> Message:
         header = await self._reader.readexactly(wire.HEADER.size)
-        message, length, check = wire.decode_header(header)
+        message, length = wire.decode_header(header)
         payload = await self._reader.readexactly(length) if length else b""
         await self._link.carry(len(header) + length)
-        if self._version < wire.VERSION and wire.checksum(payload) != check:
-            raise ProtocolError("checksum")
         return Message(message.command, message.arg0, message.arg1, payload)
 
     async def _send(self, message: Message) -> None:
-        data = wire.encode(message, self._version)
+        data = wire.encode(message)
         await self._link.carry(len(data))
         if self._writer.transport.is_closing():
             return
@@ -97,9 +94,7 @@ class Connection:
     async def _connect(self, message: Message) -> None:
         self._close_streams()
         self._online = False
-        self._version = min(message.arg0, wire.VERSION)
-        limit = wire.MAX_PAYLOAD if self._version >= wire.VERSION else wire.MAX_PAYLOAD_WITH_CHECKSUM
-        self._max_payload = min(message.arg1, limit)
+        self._max_payload = min(message.arg1, wire.MAX_PAYLOAD)
         await self._challenge()
 
     async def _challenge(self) -> None:

@@ -72,13 +72,7 @@ class Device:
         while True:
             await self._link.broken.wait()
             self._link.broken.clear()
-            await self.unplug()
-
-    async def plug(self) -> None:
-        await self.adbd.plug()
-
-    async def unplug(self) -> None:
-        await self.adbd.unplug()
+            await self.adbd.unplug()
 
     async def reboot(self, seconds: float) -> None:
         """Go down at once; come back after that many seconds, with another boot id and nothing running."""
@@ -92,23 +86,17 @@ class Device:
         self._link.speaking.set()
         await self.adbd.plug()
 
-    async def go_silent(self) -> None:
-        self._link.speaking.clear()
+    async def cable(self, order: str) -> None:
+        """Have adbd plug, unplug or authorise."""
+        await getattr(self.adbd, order)()
 
-    async def speak(self) -> None:
-        self._link.speaking.set()
+    async def talk(self, speaks: bool) -> None:
+        """Answer, or be silent."""
+        (self._link.speaking.set if speaks else self._link.speaking.clear)()
 
-    async def authorise(self) -> None:
-        await self.adbd.authorise()
-
-    async def drop_in_push(self, after_bytes: int) -> None:
-        self._link.push_left = after_bytes
-
-    async def drop_in_shell(self, after_bytes: int) -> None:
-        self._link.shell_left = after_bytes
-
-    async def slow_link(self, bytes_per_s: float | None) -> None:
-        self._link.bytes_per_s = bytes_per_s
+    async def link(self, limit: str, value: float | None) -> None:
+        """Set a limit of the link."""
+        setattr(self._link, limit, value)
 
     async def fill_storage(self, leave_bytes: int) -> None:
         world.resize_storage(max(world.storage_used(), world.PAGE) + leave_bytes)
@@ -127,9 +115,6 @@ class Device:
 
     async def counters(self) -> dict[str, int]:
         return dataclasses.asdict(self._link.counters)
-
-    async def ping(self) -> None:
-        return
 
 
 ORDERS: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -152,7 +137,7 @@ async def _obey(device: Device) -> None:
 
 async def _live(spec: PhoneSpec, port: int, pid: int) -> None:
     device = Device(spec, port)
-    await device.plug()
+    await device.adbd.plug()
     print(json.dumps({"ok": {"pid": pid, "port": device.adbd.port}}), flush=True)  # noqa: T201 - the answer
     await _obey(device)
 

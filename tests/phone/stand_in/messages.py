@@ -11,10 +11,8 @@ def _command(name: str) -> int:
 CNXN, AUTH, OPEN, OKAY, WRTE, CLSE = map(_command, ("CNXN", "AUTH", "OPEN", "OKAY", "WRTE", "CLSE"))
 TOKEN, SIGNATURE, RSAPUBLICKEY = 1, 2, 3
 
-VERSION_WITH_CHECKSUM = 0x01000000
 VERSION = 0x01000001
 MAX_PAYLOAD = 1 << 20
-MAX_PAYLOAD_WITH_CHECKSUM = 4096
 
 HEADER = struct.Struct("<6I")
 
@@ -33,24 +31,18 @@ class Message:
     payload: bytes = b""
 
 
-def checksum(payload: bytes) -> int:
-    """The sum of the payload's bytes, modulo 2^32."""
-    return sum(payload) & 0xFFFFFFFF
-
-
-def encode(message: Message, version: int) -> bytes:
-    """A message's bytes; the checksum is left at 0 from version 0x01000001 on, but for CNXN and AUTH."""
-    summed = version < VERSION or message.command in {CNXN, AUTH}
-    check = checksum(message.payload) if summed else 0
+def encode(message: Message) -> bytes:
+    """A message's bytes; the checksum is left at 0, as since version 0x01000001, but for CNXN and AUTH."""
+    check = sum(message.payload) & 0xFFFFFFFF if message.command in {CNXN, AUTH} else 0
     words = (message.command, message.arg0, message.arg1, len(message.payload), check, message.command ^ 0xFFFFFFFF)
     return HEADER.pack(*words) + message.payload
 
 
-def decode_header(header: bytes) -> tuple[Message, int, int]:
-    """A message without its payload, the payload's length, and its checksum. ProtocolError: not a header of ADB's."""
-    command, arg0, arg1, length, check, magic = HEADER.unpack(header)
+def decode_header(header: bytes) -> tuple[Message, int]:
+    """A message without its payload, and the payload's length. ProtocolError: not a header of ADB's."""
+    command, arg0, arg1, length, _check, magic = HEADER.unpack(header)
     if magic != command ^ 0xFFFFFFFF:
         raise ProtocolError(f"magic {magic:#x} does not fit command {command:#x}")
     if length > MAX_PAYLOAD:
         raise ProtocolError(f"a payload of {length} bytes; at most {MAX_PAYLOAD} were agreed on")
-    return Message(command, arg0, arg1), length, check
+    return Message(command, arg0, arg1), length

@@ -147,37 +147,37 @@ class StandInPhone:
 
     def unplug(self) -> None:
         """The cable is pulled: every connection breaks, and no new one is taken."""
-        self._order("unplug")
+        self._order("cable", order="unplug")
 
     def plug(self) -> None:
         """The cable is back; adb has to connect again."""
-        self._order("plug")
+        self._order("cable", order="plug")
 
     def go_silent(self) -> None:
         """Connections stay and are taken, and nothing is ever answered."""
-        self._order("go_silent")
+        self._order("talk", speaks=False)
 
     def speak(self) -> None:
         """Answer again."""
-        self._order("speak")
+        self._order("talk", speaks=True)
 
     def slow_link(self, bytes_per_s: float | None) -> None:
         """So many bytes a second both ways together; None: as fast as can be."""
-        self._order("slow_link", bytes_per_s=bytes_per_s)
+        self._order("link", limit="bytes_per_s", value=bytes_per_s)
 
     def drop_in_push(self, after_bytes: int) -> None:
         """Be unplugged when more than that many bytes of files have come, from now on."""
-        self._order("drop_in_push", after_bytes=after_bytes)
+        self._order("link", limit="push_left", value=after_bytes)
 
     def drop_in_shell(self, after_bytes: int) -> None:
         """Be unplugged before more than that many bytes of a shell's output have gone, from now on."""
-        self._order("drop_in_shell", after_bytes=after_bytes)
+        self._order("link", limit="shell_left", value=after_bytes)
 
     # The phone
 
     def authorise(self) -> None:
         """Somebody taps Allow: the host that asks is trusted from now on; if none does, the next that will."""
-        self._order("authorise")
+        self._order("cable", order="authorise")
 
     def reboot(self, seconds: float | None = None) -> None:
         """Everything ends at once; the phone is back, with its /data, after that many seconds."""
