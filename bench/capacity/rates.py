@@ -79,7 +79,6 @@ def measure_commits(place: Path | str, runs: int) -> Rate:
                 phone=f"phone-{number}",
                 state="accepted",
                 length=1,
-                resumable=True,
                 created_at=0.0,
             )
             ledger.count(1, row.phone, "upload", WireBytes(up_headers=1, up_body=1))
@@ -93,7 +92,7 @@ def measure_commits(place: Path | str, runs: int) -> Rate:
 def measure_reading(place: Path | str, updates: int, runs: int) -> Rate:
     """What /metrics and reports read of each update that the ledger ever had. `place`: a new ledger's."""
     ledger, seconds = _ledger(place), []
-    row = {"round": 1, "state": "accepted", "length": 1, "resumable": True, "created_at": 0.0, "requests": 1}
+    row = {"round": 1, "state": "accepted", "length": 1, "created_at": 0.0, "requests": 1}
     counters = dict.fromkeys((*HTTP_COUNTERS, *TCP_COUNTERS), 1)
     with closing(ledger):
         with ledger.writing() as session:

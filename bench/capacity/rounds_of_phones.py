@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.measuring import peak_rss_bytes, rss_bytes
 from phonograd.bench.process_tree import cpu_seconds
 from phonograd.bench.uploads.bodies import Body, BodyMaker
 from phonograd.bench.uploads.receivers import Receiver, phonograd_serve
-from phonograd.bench.uploads.sending import ANSWER_SECONDS, HOST, content_digest
+from phonograd.bench.uploads.sending import ANSWER_SECONDS, HOST, upload_headers
 from phonograd.device_runtime.client.protocol import PHONE_HEADER
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 
@@ -135,6 +136,14 @@ def run_phones(
     )
 
 
+class _Answer(NamedTuple):
+    """An answer's body, where it leads to, and the seconds that it took."""
+
+    content: bytes
+    location: str
+    seconds: float
+
+
 @dataclass(frozen=True)
 class _Phone:
     """A phone with one connection. base: the model that it has, of the round before."""
@@ -148,14 +157,16 @@ class _Phone:
         """Ask for the round, fetch its model, send the update: the seconds of each request, and the bytes fetched."""
         with closing(http.client.HTTPConnection(HOST, self.port, timeout=ANSWER_SECONDS)) as connection:
             timed: dict[str, float] = {}
-            opened, timed[ROUND] = self._ask(connection, "GET", "/v1/round", HTTPStatus.OK)
-            model, nbytes = json.loads(opened)["base_sha256"], 0
+            opened = self._ask(connection, "GET", "/v1/round", HTTPStatus.OK)
+            timed[ROUND] = opened.seconds
+            model, nbytes = json.loads(opened.content)["base_sha256"], 0
             if model != self.base:
                 path = f"/v1/models/{model}?base={self.base}"
-                content, timed[DOWNLOAD] = self._ask(connection, "GET", path, HTTPStatus.OK)
-                nbytes = len(content)
-            receipt, taken = self._ask(connection, "POST", "/v1/updates", HTTPStatus.CREATED, self.body)
-            timed[CLOSING if json.loads(receipt)["round_closed"] else UPLOAD] = taken
+                fetched = self._ask(connection, "GET", path, HTTPStatus.OK)
+                timed[DOWNLOAD], nbytes = fetched.seconds, len(fetched.content)
+            sent = self._ask(connection, "POST", "/v1/uploads", HTTPStatus.CREATED, self.body)
+            outcome = json.loads(self._ask(connection, "GET", sent.location, HTTPStatus.OK).content)
+            timed[CLOSING if outcome["receipt"]["round_closed"] else UPLOAD] = sent.seconds
         return timed, nbytes
 
     def _ask(
@@ -165,11 +176,10 @@ class _Phone:
         path: str,
         status: HTTPStatus,
         sent: Body | None = None,
-    ) -> tuple[bytes, float]:
+    ) -> "_Answer":
         headers, content = {PHONE_HEADER: self.name}, None
         if sent is not None:
-            headers |= {"Content-Digest": content_digest(bytes.fromhex(sent.sha256))}
-            content = sent.whole()
+            headers, content = upload_headers(self.name, sent.nbytes, sent.sha256), sent.whole()
         began = perf_counter()
         try:
             connection.request(method, path, content, headers)
@@ -184,7 +194,7 @@ class _Phone:
             raise BenchError(
                 f"bench: status {status:d} expected for {method} {path[:40]}, found {response.status}: {told}"
             )
-        return answer, perf_counter() - began
+        return _Answer(answer, response.headers.get("Location", ""), perf_counter() - began)
 
 
 def _current_model(server: Receiver, number: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.uploads.bodies import Body
-from phonograd.device_runtime.client.protocol import PHONE_HEADER
+from phonograd.device_runtime.client.protocol import PHONE_HEADER, TUS_BODY_TYPE, TUS_VERSION
 
 HOST = "127.0.0.1"
 ANSWER_SECONDS = 600.0
@@ -45,13 +45,13 @@ class Sent:
 
 
 def post_update(body: Body, phone: str, *, pause: float = 0.0) -> Upload:
-    """An upload as `phonograd upload` sends it."""
-    return Upload(_post(body, phone, bytes.fromhex(body.sha256)), body, 201, pause)
+    """An upload in one request."""
+    return Upload(_post(body, phone, body.sha256), body, 201, pause)
 
 
 def post_damaged(body: Body, phone: str) -> Upload:
     """An upload that the server receives completely and then refuses, because its hash is not the announced one."""
-    return Upload(_post(body, phone, bytes(32)), body, 400)
+    return Upload(_post(body, phone, "0" * 64), body, 460)
 
 
 def put_file(body: Body, name: str) -> Upload:
@@ -76,14 +76,20 @@ def send_at_once(port: int, uploads: Sequence[Upload]) -> list[Sent]:
         return list(pool.map(send, uploads))
 
 
-def content_digest(sha256: bytes) -> str:
-    """The value of an upload's Content-Digest header."""
-    return f"sha-256=:{base64.b64encode(sha256).decode()}:"
+def upload_headers(phone: str, nbytes: int, sha256: str) -> dict[str, str]:
+    """The headers of a whole upload in one request (tus's creation-with-upload); sha256: hex."""
+    return {
+        PHONE_HEADER: phone,
+        "Tus-Resumable": TUS_VERSION,
+        "Upload-Length": str(nbytes),
+        "Upload-Metadata": f"sha256 {base64.b64encode(sha256.encode()).decode()}",
+        "Content-Type": TUS_BODY_TYPE,
+    }
 
 
-def _post(body: Body, phone: str, sha256: bytes) -> bytes:
-    announced = f"Content-Digest: {content_digest(sha256)}"
-    return _head("POST", "/v1/updates", body, (announced, f"{PHONE_HEADER}: {phone}"))
+def _post(body: Body, phone: str, sha256: str) -> bytes:
+    headers = upload_headers(phone, body.nbytes, sha256)
+    return _head("POST", "/v1/uploads", body, [f"{name}: {value}" for name, value in headers.items()])
 
 
 def _head(method: str, target: str, body: Body, lines: Sequence[str]) -> bytes:

@@ -111,6 +111,8 @@ def _updates(session: Session) -> Iterator[Metric]:
         if row.state == "accepted":
             codecs[str(row.codec)] += row.length
         outcomes.update(dict(outcome_bytes(row.state, row.length, row.received)))
+    sent = sum(row.up_body_bytes for row in sums.traffic_sums(session) if row.kind == "upload")
+    outcomes["retried"] += max(0, sent - outcomes.total())  # of no update: sent in vain, as the report has it
     # Gauges: an upload under way becomes accepted, and a rollback makes an accepted one discarded.
     yield _gauges("phonograd_updates", "Updates by outcome.", "state", states)
     yield _gauges("phonograd_update_bytes", "Bytes of update bodies by outcome.", "outcome", outcomes)

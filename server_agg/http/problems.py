@@ -16,6 +16,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.device_runtime.client.protocol import TUS_VERSION
 from phonograd.server_agg.http import tus
 from phonograd.server_agg.http.records import RecordResponse
+from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.refusals import RefusalError, RequestError, RetryLaterError, UploadInterruptedError, one_line
 
@@ -66,7 +67,10 @@ async def _ours(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     log.warning(
         "%s %r: %d: %s", request.method, request.url.path, problem.status_code, one_line(error),
-        extra=event("request_refused", method=request.method, status=problem.status_code, reason=type(error).__name__),
+        extra=event(
+            "request_refused", method=request.method, status=problem.status_code, reason=type(error).__name__,
+            phone=wire_of(request.scope).phone,
+        ),
     )  # fmt: skip
     return _as_tus(request, problem)
 

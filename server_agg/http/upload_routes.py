@@ -1,70 +1,43 @@
-"""Updates in: in one request, or resumable over as many as it takes."""
+"""Updates in by tus 1.0, over as many requests as it takes."""
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import hashlib
 import itertools
 import logging
-import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from phonograd.device_runtime.base.documents import Count, Record
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError
-from phonograd.device_runtime.client.protocol import PHONE_HEADER, PHONE_NAME, TUS_VERSION
+from phonograd.device_runtime.client.protocol import TUS_VERSION
 from phonograd.server_agg.http import tus
 from phonograd.server_agg.http.operations import (
-    OCTETS,
     Answer,
-    Body,
     Header,
     Natural,
-    Octets,
-    Parameter,
     operation,
-    pattern_of,
 )
-from phonograd.server_agg.http.problems import problem_of
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.http.requests import checked_name, phone_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.wire import wire_of
-from phonograd.server_agg.log_format import event
-from phonograd.server_agg.refusals import RequestError, UploadInterruptedError, one_line
+from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
-from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord
+from phonograd.server_agg.rounds.uploads import UploadRecord
 from phonograd.server_agg.settings.server import ServerSettings
 
 log = logging.getLogger(__name__)
 
-DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]+):\s*(?:,|\Z)")  # other algorithms may stand beside it
 # Uploads whose hash so far is kept in memory; those of others are read again from disk.
 MAX_REMEMBERED = 1000
-
-PHONE = Parameter(
-    "header",
-    PHONE_HEADER,
-    Annotated[str, Meta(pattern=pattern_of(PHONE_NAME))],
-    "With a token: its own name.",
-    required=True,
-)
-CONTENT_DIGEST = Parameter(
-    "header",
-    "Content-Digest",
-    Annotated[str, Meta(pattern="^sha-256=:[A-Za-z0-9+/]{43}=:$")],
-    "Of the body, RFC 9530; other algorithms may stand beside it.",
-    required=True,
-)
 
 
 class Upload(Record, frozen=True):
@@ -96,66 +69,13 @@ class _Live:
 
 
 class UploadRoutes:
-    """The handlers that take updates in, over an open coordinator; /v1/uploads speaks tus."""
+    """The handlers that take updates in, over an open coordinator."""
 
     def __init__(self, coordinator: Coordinator, settings: ServerSettings, pools: ThreadPools):
         self._coordinator = coordinator
         self._settings = settings
         self._pools = pools
         self._live: dict[str, _Live] = {}
-
-    @operation(
-        "POST /v1/updates",
-        "phone",
-        {201: Answer("It counts.", Receipt)},
-        refuses=(400, 408, 409, 411, 413, 422, 503),
-        takes=(PHONE, CONTENT_DIGEST),
-        body=Body(Octets, OCTETS),
-    )
-    async def send_update(self, request: Request) -> Response:
-        """An update in one request, with Content-Length; sending it again gives the same receipt."""
-        phone = phone_of(request)
-        announced = UploadMetadata(
-            phone=checked_name(phone),
-            length=self._checked_length(request),
-            sha256=_content_digest(request.headers.get("Content-Digest", "")),
-            resumable=False,
-        )
-        _note(request, announced.phone, self._coordinator.current.round)
-        upload = await self._pools.writing.run(self._coordinator.create_upload, announced)
-        digest, uploads = hashlib.sha256(), self._coordinator.uploads
-        receiving = Receiving(request, [digest], self._settings.idle_seconds, self._pools.storing)
-        path = self._coordinator.folder.upload(upload.id)
-        try:
-            await receiving.into(path, lambda: uploads.bytes.append(upload.id, 0), announced.length)
-            found = digest.hexdigest()
-            if found != announced.sha256:
-                raise RequestError(
-                    400,
-                    f"Content-Digest: SHA-256 {str(announced.sha256)[:12]}… expected, the {receiving.nbytes} bytes "
-                    f"received have {found[:12]}…; they changed on their way, send again",
-                )
-            receipt = await self._pools.settling.run(self._coordinator.ingest, upload.id, found, receiving.uncounted)
-        except PhonogradError as error:
-            booked = isinstance(error, UpdateError)  # the coordinator wrote those down
-            if booked or await self._pools.writing.run(self._broken, upload, receiving.uncounted, error):
-                wire_of(request.scope).booked = receiving.nbytes
-            problem = problem_of(error)
-            log.warning(
-                "update of %s refused after %d bytes: %s", upload.phone, receiving.nbytes, one_line(error),
-                extra=event(
-                    "update_refused", round=upload.round, phone=upload.phone, bytes=receiving.nbytes,
-                    status=problem.status_code,
-                ),
-            )  # fmt: skip
-            return problem
-        except asyncio.CancelledError:  # the server stops
-            stopped = UploadInterruptedError("the server stopped while it came")
-            if await self._pools.writing.run(self._broken, upload, receiving.uncounted, stopped):
-                wire_of(request.scope).booked = receiving.nbytes
-            raise
-        wire_of(request.scope).round, wire_of(request.scope).booked = receipt.round, receiving.nbytes
-        return RecordResponse(receipt, 201)
 
     @operation("OPTIONS /v1/uploads", "phone", {204: tus.CAPABILITIES})
     async def tus_capabilities(self, request: Request) -> Response:
@@ -399,50 +319,14 @@ class UploadRoutes:
             raise RequestError(404, f"upload {identifier[:40]} is not here; start a new upload: POST /v1/uploads")
         return upload
 
-    def _broken(self, upload: UploadRecord, nbytes: int, error: PhonogradError) -> bool:
-        """End an upload of one request that did not arrive whole, or that the disk refused; whether that was booked."""
-        broken = isinstance(error, UploadInterruptedError)
-        status = error.status if isinstance(error, RequestError) else None if broken else 507
-        try:
-            self._coordinator.uploads.abort(
-                upload.id, "broken" if broken or status == 408 else "rejected", one_line(error), status, nbytes
-            )
-        except PhonogradError as ledger_error:
-            log.error("the refusal could not be written down: %s", ledger_error)
-            return False
-        return True
-
     def _limit(self) -> int:
         return self._settings.upload_limit(self._coordinator.current.model_bytes)
-
-    def _checked_length(self, request: Request) -> int:
-        length = request.headers.get("Content-Length", "")
-        if not tus.COUNT.match(length):
-            raise RequestError(411, f"Content-Length expected, found {length[:80]!r}; send the update not chunked")
-        if int(length) > self._limit():
-            raise RequestError(
-                413, f"a body of at most {self._limit()} bytes expected, found {length}; is it an update?"
-            )
-        return int(length)
 
 
 def _note(request: Request, phone: str, number: int) -> None:
     """Tell the wire counter whose request this is."""
     wire = wire_of(request.scope)
     wire.kind, wire.phone, wire.round = "upload", phone, number
-
-
-def _content_digest(text: str) -> str:
-    match = DIGEST.search(text)
-    try:
-        raw = base64.b64decode(match[1], validate=True) if match else b""
-    except binascii.Error:
-        raw = b""
-    if len(raw) != 32:
-        raise RequestError(
-            400, f"Content-Digest: sha-256=:BASE64: of 32 bytes (RFC 9530) expected, found {text[:80]!r}"
-        )
-    return raw.hex()
 
 
 def _gone_if_ended(upload: UploadRecord) -> None:

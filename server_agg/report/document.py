@@ -39,13 +39,13 @@ PAPER_GIB_PER_ROUND = 1.70
 # Where the received bytes of an update belong by what became of it; of an accepted one, those past its length were
 # sent again.
 WASTE = {
-    "repeated": "retried", "broken": "retried", "rejected": "rejected", "late": "late", "expired": "unfinished",
+    "repeated": "retried", "rejected": "rejected", "late": "late", "expired": "unfinished",
     "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected", "kept": "rejected",
 }  # fmt: skip
 
 PERCENTILE_NAMES = {50: "p50", 90: "p90", 100: "max"}
 
-COUNTS = ("accepted", "late_folded", "repeated", "rejected", "late", "broken", "unfinished", "requests", "setups")
+COUNTS = ("accepted", "late_folded", "repeated", "rejected", "late", "unfinished", "requests", "setups")
 BYTES = (
     "useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes", "up_body_bytes",
     "up_header_bytes", "down_body_bytes", "down_header_bytes", "model_bytes", "sent_link_bytes",
@@ -244,7 +244,7 @@ def _round_report(
     """made: the round's model, None if there is none yet or it is the base."""
     counted: dict[str, Any] = dict.fromkeys((*COUNTS, *BYTES, *TCP_COUNTERS), 0)
     for group in groups:
-        name = group.state if group.state in ("accepted", "repeated", "rejected", "late", "broken") else "unfinished"
+        name = group.state if group.state in ("accepted", "repeated", "rejected", "late") else "unfinished"
         counted["rejected" if group.state in ("discarded", "kept") else name] += group.updates
         counted["setups"] += group.requests
         for kind, nbytes in outcome_bytes(group.state, group.length, group.received):

@@ -28,7 +28,7 @@ class RoundReport(Record, frozen=True, kw_only=True):
     """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
 
     closing_at: since when it is or was `closing`, if its model takes minutes. reason: why it failed, if it did.
-    accepted, repeated, rejected (those of a failed round too), late, broken, unfinished: updates by outcome;
+    accepted, repeated, rejected (those of a failed round too), late, unfinished: updates by outcome;
     late_folded: accepted updates trained from an earlier round's model. useful_bytes: bodies of accepted updates;
     retried_bytes: sent again, lost in transit or refused unread; rejected_, late_, unfinished_bytes: of those updates.
     They add up to up_body_bytes.
@@ -69,7 +69,6 @@ class RoundReport(Record, frozen=True, kw_only=True):
     repeated: Count
     rejected: Count
     late: Count
-    broken: Count
     unfinished: Count
     useful_bytes: Count
     retried_bytes: Count
@@ -116,7 +115,6 @@ class Totals(Record, frozen=True, kw_only=True):
     repeated: Count
     rejected: Count
     late: Count
-    broken: Count
     unfinished: Count
     requests: Count
     setups: Count

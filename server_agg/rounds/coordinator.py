@@ -132,7 +132,7 @@ class Coordinator:
     def create_upload(self, metadata: UploadMetadata) -> UploadRecord:
         """Start the upload of an update that `metadata.phone` is about to send.
 
-        The phone's earlier resumable upload of the same bytes is returned instead, finished or not; one of other bytes
+        The phone's earlier upload of the same bytes is returned instead, finished or not; one of other bytes
         is ended. Raises the errors of `ingest` that the metadata already shows (NotSelectedError, RoundFullError,
         DuplicatePhoneError, LateUpdateError, StaleUpdateError), RoundClosingError, and StorageError.
         """

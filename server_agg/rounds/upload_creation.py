@@ -23,13 +23,11 @@ def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMet
     model_bytes = current.open_round.model_bytes
     with current.ledger.writing() as session:
         state = current.admission_state(session)
-        if metadata.resumable and (known := _known(session, metadata)):
+        if known := _known(session, metadata):
             return uploads.record(session, known)
-        # A one-request upload is always received: it may be an accepted update sent again.
-        if metadata.resumable:
-            admission.check_duplicate(session, state, metadata.phone)
-            if metadata.base_sha256 is not None:
-                admission.check_base(session, state, metadata.base_sha256, metadata.round)
+        admission.check_duplicate(session, state, metadata.phone)
+        if metadata.base_sha256 is not None:
+            admission.check_base(session, state, metadata.base_sha256, metadata.round)
         admission.check_phone(session, state, metadata.phone)
         replaced = _end_earlier(session, uploads, metadata)
         # Space for the uploads in progress, this one, and what the round writes: its model, and at most as much again
@@ -47,16 +45,14 @@ def _known(session: Session, metadata: UploadMetadata) -> Update | None:
     """This phone's earlier upload of the same bytes."""
     for row in queries.updates_of_phone(session, metadata.phone, "receiving", "accepted"):
         same = metadata.sha256 is not None and row.sha256 == metadata.sha256 and row.length == metadata.length
-        if same and (row.resumable or row.state == "accepted"):
+        if same:
             return row
     return None
 
 
 def _end_earlier(session: Session, uploads: UploadStore, metadata: UploadMetadata) -> list[str]:
-    """End the uploads that this resumable one replaces. Returns their ids; the caller deletes their files."""
-    if not metadata.resumable:
-        return []
-    rows = [row for row in queries.updates_of_phone(session, metadata.phone, "receiving") if row.resumable]
+    """End the uploads that this one replaces. Returns their ids; the caller deletes their files."""
+    rows = list(queries.updates_of_phone(session, metadata.phone, "receiving"))
     for row in rows:
         uploads.end(row, "terminated", "the phone started another upload", 410)
     return [row.id for row in rows]

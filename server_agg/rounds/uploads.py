@@ -24,7 +24,7 @@ class UploadMetadata:
     """What a phone declares about an update before it sends it; optional values are checked early.
 
     phone: its name; length: bytes of the update; sha256: their hex hash; base_sha256, round: the base model and its
-    round; resumable: whether the bytes may come in several requests.
+    round.
     """
 
     phone: str
@@ -32,7 +32,6 @@ class UploadMetadata:
     sha256: str | None = None
     base_sha256: str | None = None
     round: int | None = None
-    resumable: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class UploadRecord:
     length: int
     offset: int
     sha256: str | None
-    resumable: bool
     touched_at: float
     expires_at: float
     status: int | None
@@ -77,7 +75,6 @@ class UploadStore:
             state="receiving",
             length=metadata.length,
             sha256=metadata.sha256,
-            resumable=metadata.resumable,
             received_bytes=0,
             requests=0,
             created_at=self._ledger.clock(),
@@ -103,7 +100,6 @@ class UploadStore:
     def _record(self, row: Update, offset: int, touched: float) -> UploadRecord:
         if row.state in ("accepted", "repeated"):
             offset = row.length
-        abandoned = self._ledger.shared and not row.resumable  # else the server's end is its end
         waits = self._expire_seconds if offset else self._announce_seconds
         return UploadRecord(
             id=row.id,
@@ -113,9 +109,8 @@ class UploadStore:
             length=row.length,
             offset=offset,
             sha256=row.sha256,
-            resumable=row.resumable,
             touched_at=touched,
-            expires_at=touched + (ABANDONED_SECONDS if abandoned else waits),
+            expires_at=touched + waits,
             status=row.status,
             reason=row.reason,
         )
@@ -177,7 +172,7 @@ class UploadStore:
         return [upload for upload in self.unfinished() if upload.complete and upload.touched_at < before]
 
     def recover(self) -> list[UploadRecord]:
-        """At the start: count the last bytes, end uploads that cannot be resumed, delete unknown files.
+        """At the start: count the last bytes, delete unknown files.
 
         Returns the complete uploads, which are to be ingested. Those of other servers are left to them.
         """
@@ -185,9 +180,6 @@ class UploadStore:
             self._folder.delete_uploads_except(())
             return []
         self._count_uncounted()
-        for upload in self.unfinished():
-            if not upload.resumable:
-                self.abort(upload.id, "broken", "the server stopped during the upload", None)
         unfinished = self.unfinished()
         self._folder.delete_uploads_except({upload.id for upload in unfinished})
         return [upload for upload in unfinished if upload.complete]

@@ -16,11 +16,10 @@ from phonograd.device_runtime.update.links import LinkCodec
 # The states of an update:
 # receiving: upload in progress, or complete but not ingested. accepted: counts in its round.
 # repeated: an accepted update sent again; not counted twice. rejected: invalid. late: its round was closed.
-# broken: the connection broke and the upload cannot be resumed. expired, terminated: an unfinished upload ended by the
-# server, by the phone. discarded: accepted, then rolled back. kept: accepted in a failed round; its file stays until
-# `phonograd discard`.
+# expired, terminated: an unfinished upload ended by the server, by the phone. discarded: accepted, then rolled back.
+# kept: accepted in a failed round; its file stays until `phonograd discard`.
 UpdateState = Literal[
-    "receiving", "accepted", "repeated", "rejected", "late", "broken", "expired", "terminated", "discarded", "kept"
+    "receiving", "accepted", "repeated", "rejected", "late", "expired", "terminated", "discarded", "kept"
 ]
 # Why a round ended; failed: its model could not be made.
 Ending = Literal["full", "deadline", "rollback", "failed"]
@@ -99,7 +98,6 @@ class Update(Base):
     state: Mapped[UpdateState] = mapped_column(String(16), index=True)
     length: Mapped[int]  # of the whole update
     sha256: Mapped[str | None] = mapped_column(String(64))  # as announced by the phone, or computed
-    resumable: Mapped[bool]
     received_bytes: Mapped[int] = mapped_column(default=0)  # bodies of all its requests; above `length`: sent twice
     requests: Mapped[int] = mapped_column(default=0)  # that carried its bytes
     created_at: Mapped[float]

@@ -311,18 +311,18 @@ def test_what_a_killed_server_left_is_ingested_by_another(workshop: Workshop, re
     first, second = replicas(2)
     update = workshop.update(1)
     ids = {}
-    for phone, part, resumable in (("a", 1.0, True), ("b", 0.5, False), ("c", 0.5, True)):
-        upload = first.create_upload(UploadMetadata(phone, update.stat().st_size, resumable=resumable))
+    for phone, part in (("a", 1.0), ("b", 0.5)):
+        upload = first.create_upload(UploadMetadata(phone, update.stat().st_size))
         data = update.read_bytes()[: int(part * update.stat().st_size)]
         first.uploads.bytes.append(upload.id, 0).write(memoryview(data))
         ids[phone] = upload.id
     second.tick()
-    assert {upload.phone for upload in second.uploads.unfinished()} == {"a", "b", "c"}
+    assert {upload.phone for upload in second.uploads.unfinished()} == {"a", "b"}
     clock = second.ledger.clock
     second.ledger.clock = lambda: clock() + ABANDONED_SECONDS + 1
     second.tick()
     states = {phone: second.uploads.find(identifier).state for phone, identifier in ids.items()}  # type: ignore[union-attr]
-    assert states == {"a": "accepted", "b": "expired", "c": "receiving"}
+    assert states == {"a": "accepted", "b": "receiving"}
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
@@ -347,7 +347,7 @@ def test_a_server_that_starts_leaves_the_uploads_of_others_alone(
 ) -> None:
     (first,) = replicas(1)
     data = workshop.update(1).read_bytes()
-    uploads = [first.create_upload(UploadMetadata(phone, len(data), resumable=phone == "a")) for phone in "ab"]
+    uploads = [first.create_upload(UploadMetadata(phone, len(data))) for phone in "ab"]
     sinks = [first.uploads.bytes.append(upload.id, 0) for upload in uploads]
     for sink in sinks:
         sink.write(memoryview(data[:500]))

@@ -16,7 +16,7 @@ from tests.server_agg.workshop import Workshop, settings_with
 
 MIB = 1 << 20
 CODECS = {"rows-f32": 110 * MIB, "rot-q4": 14 * MIB, "top-rows": 2 * MIB}
-REFUSALS = (("rejected", "nan, expected a finite number"), ("late", "the round is over"), ("broken", "the phone left"))
+REFUSALS = (("rejected", "nan, expected a finite number"), ("late", "the round is over"))
 
 
 def sha256_of(text: str) -> str:
@@ -73,7 +73,7 @@ def _add_phones(
         again = int(length * rng.uniform(0, 0.3)) if rng.uniform() < 0.15 else 0
         update = Update(
             id=sha256_of(f"{number} {place}")[:32], round=number, phone=phone, state="accepted", length=length,
-            sha256=sha256_of(f"update {number} {place}"), resumable=True, received_bytes=length + again,
+            sha256=sha256_of(f"update {number} {place}"), received_bytes=length + again,
             requests=2 if again else 1, created_at=opened + float(rng.uniform(5, 300)), settled_at=opened + 330,
             codec=codec, tokens=4000, weight=4000, status=201, reason="",
         )  # fmt: skip
@@ -84,7 +84,7 @@ def _add_phones(
         length = min(codecs.values())
         update = Update(
             id=sha256_of(f"{number} refused")[:32], round=number, phone=f"stray-{number}", state=state, length=length,
-            resumable=False, received_bytes=length, requests=1, created_at=opened + 9, settled_at=opened + 20,
+            received_bytes=length, requests=1, created_at=opened + 9, settled_at=opened + 20,
             codec=None, status=422, reason=reason,
         )  # fmt: skip
         session.add(update)

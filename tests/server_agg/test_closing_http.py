@@ -16,7 +16,7 @@ from phonograd.device_runtime.client import connection
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.server_client import current_round, open_round, upload_update
 from tests.server_agg.slow_models import Work
-from tests.server_agg.test_app import check_problem, headers_of, post
+from tests.server_agg.test_app import check_problem, headers_of, post, receipt
 from tests.server_agg.test_openapi import Checked
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
@@ -83,7 +83,7 @@ def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, s
         ).status_code
         == 503
     )
-    assert post(http, workshop.update(1), "a").json()["accepted"] == 2
+    assert receipt(http, post(http, workshop.update(1), "a"))["accepted"] == 2
     assert http.get("/healthz").status_code == 200
     assert http.get("/v1/model").headers["etag"] == f'"{workshop.base_sha256}"'
 
@@ -94,7 +94,7 @@ def test_answers_of_a_closing_round_are_as_documented(http: httpx.Client, worksh
     assert checked.ask("GET", "/v1/round").json()["closing"]["share"] == 0
     assert checked.ask("GET", "/v1/report").status_code == 200
     update = workshop.update(4).read_bytes()
-    assert checked.ask("POST", "/v1/updates", content=update, headers=headers_of(update, "d")).status_code == 503
+    assert checked.ask("POST", "/v1/uploads", content=update, headers=headers_of(update, "d")).status_code == 503
     announced = {"Tus-Resumable": "1.0.0", "Upload-Length": "9", "Phonograd-Phone": "d"}
     assert checked.ask("POST", "/v1/uploads", headers=announced).status_code == 503
 

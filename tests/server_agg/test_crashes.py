@@ -205,7 +205,7 @@ def in_one_request(server: Connection, update: Path, phone: str) -> None:
 
     def send_once() -> None:
         with client_of(server.url, bearer(server)) as http:
-            answer = come_again(http.post("/v1/updates", content=data, headers=headers_of(data, phone)))
+            answer = come_again(http.post("/v1/uploads", content=data, headers=headers_of(data, phone)))
         assert answer.status_code == 201, answer.text
 
     again_until_answered(send_once)

@@ -216,7 +216,7 @@ def test_what_strangers_write_is_text(server: RunningServer) -> None:
         for state in ("rejected", "receiving"):
             session.add(
                 Update(
-                    id=state, round=1, phone=EVIL, state=state, length=1, resumable=True, received_bytes=1, requests=1,
+                    id=state, round=1, phone=EVIL, state=state, length=1, received_bytes=1, requests=1,
                     created_at=server.coordinator.ledger.clock(), codec=EVIL, reason=EVIL,
                 )
             )  # fmt: skip

@@ -24,7 +24,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes
 from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.relay import relay_to
-from tests.server_agg.test_app import StartServer, check_problem, digest_of
+from tests.server_agg.test_app import StartServer, check_problem, head_of
 from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import BODY, TusPhone, checksum, incoming, phone_with
@@ -251,15 +251,11 @@ def test_a_hundred_uploads_at_once(start_server: StartServer, workshop: Workshop
 def test_a_client_that_never_reads_harms_nobody_else(server: RunningServer, workshop: Workshop) -> None:
     update = workshop.update(1)
     data = update.read_bytes()
-    head = (
-        f"POST /v1/updates HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: {len(data)}\r\n"
-        f"Phonograd-Phone: phone1\r\nContent-Digest: {digest_of(data)}\r\n\r\n"
-    ).encode()
     download = f"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         deaf.connect(("127.0.0.1", server.port))
-        deaf.sendall(head + data + 200 * download)
+        deaf.sendall(head_of(data) + data + 200 * download)
         until(lambda: server.coordinator.current.accepted == 1)
         assert upload_update(server.url, workshop.update(2), "phone2").round_closed
 

@@ -13,7 +13,7 @@ from phonograd.server_agg.refusals import RoundFullError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import talking
-from tests.server_agg.test_app import StartServer, check_problem, post
+from tests.server_agg.test_app import StartServer, check_problem, post, receipt
 from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import phone_with
@@ -123,7 +123,7 @@ def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
         late = phone_with(http, "late", workshop.update(2))
         late.create_upload()
         late.patch(0, late.data[:1000])
-        assert post(http, workshop.update(1), "phone1").json()["round_closed"]
+        assert receipt(http, post(http, workshop.update(1), "phone1"))["round_closed"]
         second = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
         assert late.patch(1000, late.data[1000:]).status_code == 204
         assert late.outcome().json()["receipt"]["round"] == 2
@@ -179,9 +179,9 @@ def test_the_model_of_a_late_update_is_kept_as_long_as_it_is_needed(workshop: Wo
 
 def test_going_back_to_an_earlier_model(start_server: StartServer, workshop: Workshop) -> None:
     with start_server(clients_per_round=1) as server, talking(server) as http:
-        first = post(http, workshop.update(1), "a").json()["model_sha256"]
+        first = receipt(http, post(http, workshop.update(1), "a"))["model_sha256"]
         base = server.coordinator.folder.model(first)
-        second = post(http, workshop.update(2, 2, base=base), "a").json()["model_sha256"]
+        second = receipt(http, post(http, workshop.update(2, 2, base=base), "a"))["model_sha256"]
         open_base = server.coordinator.folder.model(second)
         started = phone_with(http, "b", workshop.update(3, 3, base=open_base))
         of_first = phone_with(http, "c", workshop.update(4, 2, base=base))

@@ -95,25 +95,18 @@ def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Work
         assert list(coordinator.folder.uploads.iterdir()) == []
 
 
-@pytest.mark.parametrize("resumable", [True, False])
-def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: Path, resumable: bool) -> None:
+def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: Path) -> None:
     """Its request never ended, so nothing had counted it."""
     update = workshop.update(1)
     size = update.stat().st_size
     with opened(workshop, tmp_path / "state") as coordinator:
-        upload = coordinator.create_upload(UploadMetadata("phone1", size, resumable=resumable))
+        upload = coordinator.create_upload(UploadMetadata("phone1", size))
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes()[:-100])
     with opened(workshop, tmp_path / "state") as coordinator:
-        if resumable:
-            coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
-            coordinator.ingest(upload.id, sha256_of_file(update), 100)
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+        coordinator.ingest(upload.id, sha256_of_file(update), 100)
     (entry,) = read_report(tmp_path / "state")["rounds"]
-    useful, retried = (size, 0) if resumable else (0, size - 100)
-    assert (entry["useful_bytes"], entry["retried_bytes"], entry["up_body_bytes"]) == (
-        useful,
-        retried,
-        useful + retried,
-    )
+    assert (entry["useful_bytes"], entry["retried_bytes"], entry["up_body_bytes"]) == (size, 0, size)
 
 
 def test_an_update_that_counts_in_a_later_round_takes_its_bytes_along(workshop: Workshop, tmp_path: Path) -> None:

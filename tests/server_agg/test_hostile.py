@@ -32,7 +32,7 @@ from phonograd.server_agg.security.roles import Roles
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.faults import adds_up
 from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec, sound_updates
-from tests.server_agg.test_app import headers_of
+from tests.server_agg.test_app import head_of, headers_of
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import Workshop, client_of, run_server, small_workshop
 from tests.support.ports import reserved_port
@@ -58,7 +58,7 @@ class Victim:
     def post(self, data: bytes) -> httpx.Response:
         """A whole update of a phone that nobody has seen before."""
         self.phones += 1
-        return self.http.post("/v1/updates", content=data, headers=headers_of(data, f"phone{self.phones}-{id(data)}"))
+        return self.http.post("/v1/uploads", content=data, headers=headers_of(data, f"phone{self.phones}-{id(data)}"))
 
     def memory(self) -> dict[str, int]:
         """Bytes: resident now (VmRSS), and at most so far (VmHWM)."""
@@ -183,9 +183,8 @@ def test_a_large_body_is_refused_before_it_comes(victim: Victim) -> None:
         assert (announced.status_code, in_words(announced)) == (413, True)
         with socket.create_connection((victim.http.base_url.host, victim.http.base_url.port or 80)) as connection:
             connection.settimeout(PATIENCE_SECONDS)
-            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            head = f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n{lines}\r\n"
-            connection.sendall(head.encode())  # and not a byte of the body
+            length = {"Content-Length": str(size), "Upload-Length": str(size)}
+            connection.sendall(head_of(b"", "large", **length))  # and not a byte of the body
             assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
@@ -272,7 +271,7 @@ IDENTIFIER = st.one_of(
 )
 PATH = st.one_of(
     st.sampled_from(
-        ["/v1/round", "/v1/model", "/v1/models", "/v1/updates", "/v1/uploads", "/v1/report", "/v1/report.csv",
+        ["/v1/round", "/v1/model", "/v1/models", "/v1/uploads", "/v1/uploads", "/v1/report", "/v1/report.csv",
          "/v1/rollback", "/v1/discard", "/v1/phones", "/v1/audit", "/healthz", "/metrics", "/openapi.json", "/"]
     ),
     st.builds(str.__add__, st.sampled_from(

@@ -24,9 +24,7 @@ def a_ledger(path: Path) -> Ledger:
 
 
 def an_update(identifier: str, state: UpdateState, round_: int = 1) -> Update:
-    return Update(
-        id=identifier, round=round_, phone="a", state=state, length=10, resumable=True, created_at=0.0, requests=0
-    )
+    return Update(id=identifier, round=round_, phone="a", state=state, length=10, created_at=0.0, requests=0)
 
 
 def test_a_report_reads_one_snapshot(tmp_path: Path) -> None:

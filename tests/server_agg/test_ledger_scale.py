@@ -46,7 +46,7 @@ def add_history(coordinator: Coordinator, updates: int) -> None:
         model = coordinator.current.base_sha256
         closed = {"base_sha256": model, "result_sha256": model, "rules": "{}", "strategy": "{}", "ending": "full"}
         session.execute(insert(Round), [{"number": 0, "opened_at": 0.0, "closed_at": 1.0, **closed}])
-        accepted = {"round": 0, "state": "accepted", "length": 10, "resumable": True, "created_at": 0.5}
+        accepted = {"round": 0, "state": "accepted", "length": 10, "created_at": 0.5}
         rows = [
             {"id": f"{n:032x}", "phone": f"phone{n}", "sha256": f"{n:064x}", "requests": 1, **accepted}
             for n in range(updates)

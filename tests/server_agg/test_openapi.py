@@ -121,7 +121,7 @@ def test_answers_are_as_the_document_says(client: Checked, workshop: Workshop) -
         client.ask("GET", "/dashboard/rounds/1", "/dashboard/rounds/{number}")
         for number in (1, 2):
             data = workshop.update(number).read_bytes()
-            client.ask("POST", "/v1/updates", content=data, headers=headers_of(data, f"phone{number}"))
+            client.ask("POST", "/v1/uploads", content=data, headers=headers_of(data, f"phone{number}"))
         client.ask("POST", QUALITY.format(sha256=sha256), QUALITY, json={"metric": "x", "value": 1})
     client.ask("GET", "/v1/report/rounds/99", "/v1/report/rounds/{number}")
     client.ask("GET", "/dashboard/rounds/99", "/dashboard/rounds/{number}")
@@ -190,8 +190,8 @@ def test_uploads_are_as_the_document_says(client: Checked, workshop: Workshop) -
     assert client.ask("GET", "/v1/uploads/none", one).status_code == 404
     data = workshop.update(3, round=7).read_bytes()
     for headers in ({}, headers_of(b"other"), headers_of(data), {"Phonograd-Phone": "../x"}):
-        client.ask("POST", "/v1/updates", content=data, headers=headers)
-    client.ask("POST", "/v1/updates", content=iter([data]), headers=headers_of(data))
+        client.ask("POST", "/v1/uploads", content=data, headers=headers)
+    client.ask("POST", "/v1/uploads", content=iter([data]), headers=headers_of(data))
 
 
 def test_tokens_are_as_the_document_says(workshop: Workshop, tmp_path: Path) -> None:

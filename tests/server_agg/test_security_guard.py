@@ -112,7 +112,7 @@ def test_who_gets_where(gate: Gate) -> None:
         ("/healthz", (200, 200, 200)),
         ("/v1/round", (401, 200, 200)),
         ("/v1/models/0123", (401, 200, 200)),
-        ("/v1/updates", (401, 200, 200)),
+        ("/v1/uploads", (401, 200, 200)),
         ("/v1/report", (401, 403, 200)),
         ("/v1/phones", (401, 403, 200)),
         ("/v1/phones/phone1", (401, 403, 200)),
@@ -134,7 +134,7 @@ def test_who_gets_where(gate: Gate) -> None:
 OPEN = {"/healthz", "/openapi.json", "/static/{name}", "/admin"}
 FOR_PHONES = {
     *("/v1/round", "/v1/model", "/v1/models/{sha256}"),
-    *("/v1/updates", "/v1/uploads", "/v1/uploads/{id}"),
+    *("/v1/uploads", "/v1/uploads/{id}"),
 }
 
 
@@ -208,13 +208,13 @@ def test_a_phone_speaks_for_itself_alone(gate: Gate) -> None:
     assert gate.ask("GET", "/v1/round", phone | {"Phonograd-Phone": "phone1"}).json()["phone"] == "phone1"
     for name in ("phone2", "PHONE1", "", "boss", "phone1, phone2"):
         check_refused(
-            gate.ask("POST", "/v1/updates", phone | {"Phonograd-Phone": name}), 403, "Phonograd-Phone: phone1, whose"
+            gate.ask("POST", "/v1/uploads", phone | {"Phonograd-Phone": name}), 403, "Phonograd-Phone: phone1, whose"
         )
     twice = [*phone.items(), ("Phonograd-Phone", "phone1"), ("Phonograd-Phone", "phone2")]
-    assert gate.ask("POST", "/v1/updates", twice).status_code == 403
+    assert gate.ask("POST", "/v1/uploads", twice).status_code == 403
     assert gate.refusals()[0].actor == "phone1"
-    assert gate.ask("POST", "/v1/updates", admin).json()["phone"] == "boss"
-    assert gate.ask("POST", "/v1/updates", admin | {"Phonograd-Phone": "phone1"}).status_code == 403
+    assert gate.ask("POST", "/v1/uploads", admin).json()["phone"] == "boss"
+    assert gate.ask("POST", "/v1/uploads", admin | {"Phonograd-Phone": "phone1"}).status_code == 403
 
 
 def test_headers_and_urls_are_bounded(make_gate: MakeGate) -> None:
@@ -365,7 +365,7 @@ def test_the_owner_has_a_name_that_no_phone_can_have(make_gate: MakeGate) -> Non
     assert name.startswith("operator:")
     assert not PHONE_NAME.match(name)
     check_refused(
-        gate.ask("POST", "/v1/updates", bearer(gate.owner.token) | {"Phonograd-Phone": "phone1"}), 403, "whose token"
+        gate.ask("POST", "/v1/uploads", bearer(gate.owner.token) | {"Phonograd-Phone": "phone1"}), 403, "whose token"
     )
 
 

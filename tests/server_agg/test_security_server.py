@@ -1,9 +1,7 @@
 """A whole server with tokens and TLS on loopback, and clients of it."""
 
-import base64
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import re
 import socket
@@ -33,6 +31,7 @@ from phonograd.server_agg.server import AggregationServer
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditLog
+from tests.server_agg.test_app import head_of
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -223,7 +222,7 @@ def test_nobody_makes_tokens_where_none_are_asked_for(workshop: Workshop, tmp_pa
 def test_refused_uploads_are_not_read(guarded: Guarded) -> None:
     """A stranger's body is answered before it came, however large it says it is."""
     with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:
-        connection.sendall(b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
+        connection.sendall(b"POST /v1/uploads HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
     assert list((guarded.server.state / "incoming").iterdir()) == []
 
@@ -393,7 +392,7 @@ def test_connections_without_a_request_are_closed(
 ) -> None:
     """Silent from the start, a head without end, a refused body without end; not an upload that takes its time."""
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
-    refused = b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
+    refused = b"POST /v1/uploads HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
     for opening, answered in ((b"", False), (b"GET /v1/round HTTP/1.1\r\nHost: x\r\n", False), (refused, True)):
         with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(opening)
@@ -402,11 +401,9 @@ def test_connections_without_a_request_are_closed(
             connection.settimeout(0.05)
             until(lambda: _closed(connection), "the connection's end")
     body = workshop.update(1).read_bytes()
-    head = f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {guarded.phones[0].token}\r\n"
-    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
-    head += f"Content-Length: {len(body)}\r\nContent-Digest: sha-256=:{digest}:\r\n\r\n"
+    head = head_of(body, "phone1", Authorization=f"Bearer {guarded.phones[0].token}")
     with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:
-        connection.sendall(head.encode() + body[:100])
+        connection.sendall(head + body[:100])
         time.sleep(1.0)  # past the deadline, three times
         connection.sendall(body[100:])
         assert connection.recv(4096).startswith(b"HTTP/1.1 201 ")

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.upload_bytes import FileBytes
 from tests.server_agg.faults import answer_on
-from tests.server_agg.test_app import headers_of
+from tests.server_agg.test_app import head_of
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
 from tests.support.waiting import until
 
@@ -33,9 +33,7 @@ def crowd(server: RunningServer, workshop: Workshop) -> Iterator[list[socket.soc
         data = workshop.update(1).read_bytes()
         for number in range(CROWD):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            fields = {"Host": "127.0.0.1", "Content-Length": str(len(data)), **headers_of(data, f"phone{number}")}
-            head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-            connection.sendall(f"POST /v1/updates HTTP/1.1\r\n{head}\r\n".encode() + data)
+            connection.sendall(head_of(data, f"phone{number}") + data)
             connections.append(connection)
         yield connections
 

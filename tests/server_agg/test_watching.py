@@ -86,7 +86,7 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
     assert summed("phonograd_upload_setups_total") == totals["setups"]
     for outcome in ("useful", "retried", "rejected", "late", "unfinished"):
         assert summed("phonograd_update_bytes", outcome=outcome) == totals[f"{outcome}_bytes"]
-    states = {"accepted": 2, "repeated": 1, "rejected": 1, "receiving": 1}
+    states = {"accepted": 2, "rejected": 1, "receiving": 1}
     assert {state: summed("phonograd_updates", state=state) for state in states} == states
     assert summed("phonograd_rounds_closed_total", ending="full") == 1
     assert summed("phonograd_accepted_bytes") == totals["useful_bytes"]
@@ -336,17 +336,17 @@ def test_events_and_requests_carry_their_facts(
     accepted, _ = events("update_accepted")
     assert (accepted.round, accepted.phone, accepted.bytes) == (1, "phone1", update.stat().st_size)
     assert (accepted.accepted, accepted.needed) == (1, 2)
-    (refused,) = events("update_refused")
+    (refused,) = events("request_refused")
     assert (refused.phone, refused.status) == ("phone3", 409)
     (closed,) = events("round_closed")
     assert (closed.round, closed.ending, closed.model) == (1, "full", server.coordinator.current.base_sha256)
     request, bad, _ = events("request")
-    assert (request.method, request.route, request.status, request.phone) == ("POST", "/v1/updates", 201, "phone1")
+    assert (request.method, request.route, request.status, request.phone) == ("POST", "/v1/uploads", 201, "phone1")
     assert update.stat().st_size < request.bytes_up < update.stat().st_size + 1000
     assert request.bytes_down > 100
     assert 0 < request.seconds < 60
     assert bad.status == 409
-    assert request.getMessage().startswith(f"POST /v1/updates 201: {request.bytes_up} bytes up, ")
+    assert request.getMessage().startswith(f"POST /v1/uploads 201: {request.bytes_up} bytes up, ")
 
 
 def test_a_bug_is_counted_as_one(

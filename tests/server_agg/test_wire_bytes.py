@@ -1,8 +1,6 @@
 """The ledger's bytes beside those that a socket carried: pipelined, cut, stalled and gone, on plain HTTP."""
 
-import base64
 import contextlib
-import hashlib
 import json
 import signal
 import socket
@@ -17,6 +15,7 @@ import pytest
 
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.server_agg.report.document import read_phones, read_report
+from tests.server_agg.test_app import head_of
 from tests.server_agg.test_tcp_bytes import report_once
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
@@ -57,9 +56,7 @@ def request(path: str, phone: str, newline: str = "\r\n", *lines: str, method: s
 
 def update_request(update: Path, phone: str) -> bytes:
     body = update.read_bytes()
-    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
-    lines = (f"Content-Length: {len(body)}", f"Content-Digest: sha-256=:{digest}:")
-    return request("/v1/updates", phone, "\r\n", *lines, method="POST") + body
+    return head_of(body, phone) + body
 
 
 def phones_of(server: RunningServer) -> dict[str, dict[str, Any]]:
