@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from phonograd.commands.paths import OUTPUT
-from phonograd.console import Console, Progress, output_options
+from phonograd.console import Console, Progress, figures, output_options
 
 
 @contextlib.contextmanager
@@ -58,6 +58,4 @@ def build_phone(console: Console, out: Path, library: Path | None, force: bool) 
         facts = dataclasses.asdict(check_arm64_library(library))
         document["library"] = facts
         tables.append(("Library for arm64 Linux", facts | {"exports": len(facts["exports"])}))
-    console.result(
-        document, *((title, [{"fact": key, "value": value} for key, value in rows.items()]) for title, rows in tables)
-    )
+    console.result(document, *((title, figures(rows, "fact")) for title, rows in tables))

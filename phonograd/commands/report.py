@@ -9,7 +9,7 @@ import click
 from phonograd.commands.connecting import place_options, storage_options
 from phonograd.commands.options import COUNT, FROM_0, FiniteRange, refuse
 from phonograd.commands.paths import OUTPUT
-from phonograd.console import Console, Rows, output_options
+from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.settings.storage import ServerStorage
 
@@ -223,7 +223,9 @@ def rollback(console: Console, number: int, place: Connection | ServerStorage) -
     from phonograd.api.administration import rollback as roll_back
 
     document = roll_back(place, number)
-    console.result(document, ("Open round", _rows("figure", document)))
+    console.result(
+        document, ("Open round", figures({name: value for name, value in document.items() if name != "codecs"}))
+    )
 
 
 @click.command()
@@ -236,10 +238,6 @@ def discard(console: Console, number: int, place: Connection | ServerStorage) ->
 
     document = discard_updates(place, number)
     console.result(document, ("Discarded", [document]))
-
-
-def _rows(title: str, document: dict[str, Any]) -> list[dict[str, object]]:
-    return [{title: key, "value": value} for key, value in document.items() if key != "codecs"]
 
 
 def _title(report: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from phonograd.commands.connecting import connection_options
 from phonograd.commands.options import Grouped
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import serve_options, settings_from
-from phonograd.console import Console, output_options
+from phonograd.console import Console, figures, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
@@ -75,7 +75,7 @@ def upload(console: Console, update_file: Path, connection: Connection, phone: s
     with console.progress("uploading") as show:
         receipt = upload_update(connection, update_file, phone, lambda done, total: show(done, total, "bytes"))
     document = dataclasses.asdict(receipt)
-    console.result(document, ("Accepted", [{"figure": key, "value": value} for key, value in document.items()]))
+    console.result(document, ("Accepted", figures(document)))
 
 
 @click.command()
