@@ -76,7 +76,6 @@ def run_adb(
 
 
 def _end(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """Kill the client and return its output."""
     process.kill()
     try:
         return process.communicate(timeout=DRAIN_SECONDS)

@@ -140,7 +140,7 @@ class PhoneProcess:
         self._lines.put(None)
 
     def _signal_status(self) -> int | None:
-        """128 plus the signal that ended its shell on the phone; a lost connection gives adb no such code."""
+        """128 plus the signal that ended its shell; a lost connection gives adb no such code."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(DRAIN_SECONDS)
             return code if 128 < code <= 128 + PHONE_SIGNALS else None

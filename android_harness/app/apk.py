@@ -5,6 +5,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from phonograd.android_harness.app.aar import Aar
 from phonograd.android_harness.app.contents import (
     BINARY_NAME,
     compile_java,
@@ -25,13 +26,9 @@ KEY_ALIAS, KEY_PASSWORD = "androiddebugkey", "android"
 
 
 @dataclass(frozen=True)
-class Apk:
-    """A built APK. binary_sha256: of the phone binary inside; dexer: the program that made classes.dex."""
+class Apk(Aar):
+    """A built APK. dexer: the program that made classes.dex."""
 
-    path: str
-    bytes: int
-    sha256: str
-    binary_sha256: str
     dexer: str
 
 
@@ -80,7 +77,6 @@ def _dex(work: Path, tools: Tools) -> Path:
 
 
 def _manifest(work: Path, tools: Tools) -> Path:
-    """The manifest in Android's binary form."""
     packed = work / "manifest.apk"
     run_tool(tools.aapt, "package", "--debug-mode", "-M", MANIFEST, "-I", tools.android_jar, "-F", packed)
     with zipfile.ZipFile(packed) as archive:

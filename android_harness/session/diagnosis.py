@@ -3,6 +3,7 @@
 import time
 
 from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.states import ONLINE
 from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneTimeoutError, WatchdogEndedError
 from phonograd.device_runtime.base.errors import PhonogradError
 
@@ -19,32 +20,25 @@ def diagnose_loss(
     end.
     """
     deadline = time.monotonic() + wait
-    state = _state(adb, serial)
-    while state != "device" and time.monotonic() < deadline:
+    while (state := _state(adb, serial)) != ONLINE and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        state = _state(adb, serial)
     if isinstance(state, AdbError):
         return state
-    if state == "device":
-        return _still_there(adb, serial, boot, doing, wait, loss)
-    return PhoneLostError(
-        f"phone {serial}: disconnected while {doing} (cable pulled, switched off, or out of reach; adb's state: "
-        f"{state}); reconnect it and run again; programs on it end by themselves"
-    )
-
-
-def _still_there(
-    adb: Adb, serial: str, boot: str | None, doing: str, wait: float, loss: PhoneLostError | AdbError
-) -> PhoneLostError | AdbError:
-    now = _boot(adb, serial, wait)
-    if now is None or boot is None:
-        return loss
-    if now != boot:
+    if state != ONLINE:
+        return PhoneLostError(
+            f"phone {serial}: disconnected while {doing} (cable pulled, switched off, or out of reach; adb's state: "
+            f"{state}); reconnect it and run again; programs on it end by themselves"
+        )
+    try:
+        now = adb.shell(serial, BOOT_ID, timeout=wait).out.strip()
+    except PhonogradError:
+        now = ""
+    if now and boot and now != boot:
         return PhoneLostError(
             f"phone {serial}: rebooted while {doing}; its work is lost, and its settings stay changed until the next "
             "run or phonograd devices --restore: run again"
         )
-    if isinstance(loss, PhoneTimeoutError | WatchdogEndedError):
+    if not now or boot is None or isinstance(loss, PhoneTimeoutError | WatchdogEndedError):
         return loss
     return PhoneLostError(
         f"phone {serial}: the connection was lost while {doing}, and is back (a loose cable, or adb's server "
@@ -57,10 +51,3 @@ def _state(adb: Adb, serial: str) -> str | AdbError:
         return adb.state(serial)
     except AdbError as error:
         return error
-
-
-def _boot(adb: Adb, serial: str, seconds: float) -> str | None:
-    try:
-        return adb.shell(serial, BOOT_ID, timeout=seconds).out.strip() or None
-    except PhonogradError:
-        return None

@@ -87,7 +87,7 @@ def _prepare(adb: Adb, serial: str, folder: str, names: list[str]) -> None:
         f"printf '%s\\n' {noted} >>{shlex.quote(folder)}/pushed",
     )
     if done.status:
-        raise PhoneStorageError(f"phone {serial}: {folder}: cannot write there: {_why(done.err)}")
+        raise PhoneStorageError(f"phone {serial}: {folder}: cannot write there: {last_line(done.err) or 'no message'}")
 
 
 def _check_space(adb: Adb, serial: str, folder: str, needed: int) -> None:
@@ -114,14 +114,10 @@ def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: Pushe
     )
     found = done.out[:64]
     if done.status:
-        raise PhoneStorageError(f"phone {serial}: {place}: cannot be written: {_why(done.err)}")
+        raise PhoneStorageError(f"phone {serial}: {place}: cannot be written: {last_line(done.err) or 'no message'}")
     if found != file.sha256:
         adb.shell(serial, f"rm -f {quoted}")
         raise PhoneRunError(
             f"phone {serial}: {name}: SHA-256 {file.sha256[:12]}… pushed, {found[:12]}… arrived; the cable or the "
             "phone's storage is bad, or the file changed meanwhile: try again"
         )
-
-
-def _why(said: str) -> str:
-    return last_line(said) or "no message"

@@ -106,18 +106,15 @@ def parse_sample(at_s: float, lines: Sequence[str]) -> Sample:
                 power = " ".join(words).split()
             case ["zone", *words]:
                 zones.append(" ".join(words))
-    said = "\n".join(services["battery"])
+    said, thermal = ("\n".join(lines) for lines in services.values())
     battery = parse_battery(said)
-    thermal = "\n".join(services["thermalservice"])
-    temperatures = {**parse_zones("\n".join(zones)), **parse_hal_temperatures(thermal)}
-    status = parse_thermal_status(thermal)
     return Sample(
         at_s=at_s,
         frequencies_khz=frequencies,
         caps_khz=caps,
-        temperatures_c=temperatures,
+        temperatures_c={**parse_zones("\n".join(zones)), **parse_hal_temperatures(thermal)},
         battery_percent=battery.percent,
         battery_temperature_c=battery.temperature_c,
-        thermal_status=status,
+        thermal_status=parse_thermal_status(thermal),
         power=parse_power(power, said),
     )

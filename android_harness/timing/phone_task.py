@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from phonograd.android_harness.errors import NoPhoneError, PhoneRunError
 from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER
 from phonograd.android_harness.phones.facts import PhoneFacts
@@ -116,13 +118,13 @@ class BenchTask:
 
     def _work(self, session: PhoneSession) -> None:
         settings = self._job.settings
-        self._add_sample(session.sample())
+        self._samples.append(session.sample())
         self._baseline_c = self._samples[0].hottest_c
         self._pushed = session.sync(self._job.files, self._report_pushing)
         self._power_before, self._power, self._kept_awake = session.power_states(settings.stay_awake)
         if settings.fixed_performance:
             self._fixed_performance = session.fixed_performance()
-        self._add_sample(session.sample())
+        self._samples.append(session.sample())
         self._cool_caps_khz = cool_caps(self._facts, self._samples[-1])
         for number in range(settings.warm_up + settings.epochs):
             # Which goes first alternates, so that the heat of one slows the other as much as the reverse.
@@ -133,7 +135,6 @@ class BenchTask:
         self._power_after, *_ = session.power_states(keep_awake=False)
 
     def _run_numbered(self, session: PhoneSession, timed: int, kind: OutputLayerKind) -> Epoch:
-        """Run an epoch; timed ones are numbered from 1."""
         settings = self._job.settings
         name = f"epoch {timed} of {settings.epochs}"
         if timed <= 0:
@@ -163,11 +164,11 @@ class BenchTask:
         cooling = self._cool(session, stage)
         self._check_battery()
         events = EpochRecorder(self._facts.serial, lambda done, total: self._report_progress(stage, done, total))
-        with session.sample_periodically(self._add_sample, settings.sample_seconds):
+        with session.sample_periodically(self._samples.append, settings.sample_seconds):
             wall_seconds = session.run(line, events.on_event, self._stop)
         trained = events.trained
         ran = trained.start.placement
-        found = throttling_evidence(trained.steps, self._samples, ran.cores, ran.threads, self._cool_caps_khz)
+        evidence = throttling_evidence(trained.steps, self._samples, ran.cores, ran.threads, self._cool_caps_khz)
         return Epoch(
             warm_up=warm_up,
             output_layer=trained.start.output_layer,
@@ -175,23 +176,17 @@ class BenchTask:
             cooled_seconds=cooling.seconds,
             cooling=cooling.outcome,
             load_seconds=trained.start.load_seconds,
-            seconds=trained.report.seconds,
             wall_seconds=wall_seconds,
-            tokens=trained.report.tokens,
             steps=trained.steps,
-            loss_first=trained.report.loss_first,
-            loss_last=trained.report.loss_last,
-            peak_rss_bytes=trained.report.peak_rss_bytes,
-            kernels=trained.report.kernels,
             placement=ran,
             energy=epoch_energy(trained.steps, self._samples, trained.report.seconds),
-            throttled=found,
-            codecs=trained.report.codecs,
+            throttled=evidence,
+            **asdict(trained.report),
         )
 
     def _cool(self, session: PhoneSession, stage: str) -> Cooling:
         def sampled() -> Sample:
-            self._add_sample(session.sample())
+            self._samples.append(session.sample())
             self._report_progress(f"cooling before {stage}", 0, 1)
             return self._samples[-1]
 
@@ -215,9 +210,6 @@ class BenchTask:
             sample = {"output_sample": settings.output_sample, "sample_seed": settings.text.seed}
         options = settings.options(threads=threads, cores=cores, **sample, pin_threads=settings.pin)
         return ["train", ARTIFACTS_FOLDER, *self._job.text_options, *options]
-
-    def _add_sample(self, sample: Sample) -> None:
-        self._samples.append(sample)
 
     def _report_progress(self, stage: str, done: int, total: int) -> None:
         temperature = self._samples[-1].hottest_c if self._samples else None

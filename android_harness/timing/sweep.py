@@ -14,13 +14,9 @@ def sweep_points(choices: Mapping[str, Sequence[int]], pin: bool) -> Iterator[tu
     seen = set()
     for word in CORE_CHOICES:
         cores = choices.get(word, ())
-        for threads in _counts(len(cores)):
+        powers = (1 << power for power in range(len(cores).bit_length()))
+        for threads in sorted({len(cores), *(count for count in powers if count < len(cores))} - {0}):
             place = (frozenset(cores[:threads] if pin else cores), threads)
             if place not in seen:
                 seen.add(place)
                 yield word, threads
-
-
-def _counts(limit: int) -> list[int]:
-    """Powers of two below `limit`, and `limit` itself."""
-    return [*(1 << power for power in range(limit.bit_length()) if 1 << power < limit), *([limit] if limit else [])]
