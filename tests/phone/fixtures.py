@@ -1,7 +1,7 @@
 """What tests with phones ask for: `adb_server`, `phone`, `three_phones`; markers `standin` and `both_adbs`.
 
 A test runs with adb 36; with `both_adbs` also with adb 29. Both are needed where the client's own part is looked at, as
-there they differ: what they speak (first versions of stat, list and send, terminals), what they say and
+there they differ: what they speak (first versions of stat, list and send), what they say and
 exit with when a phone or a server is lost, and how they start a server. What the phone does is the same by either.
 
 Each process of the tests has one server of each version, with a port, a HOME and keys of its own, from its first test

@@ -100,19 +100,6 @@ def test_many_shells_at_once(adb_server: AdbServer, phone: StandInPhone) -> None
     assert phone.counters.shells == 16
 
 
-@pytest.mark.both_adbs
-def test_a_terminal_is_a_terminal(adb_server: AdbServer, phone: StandInPhone) -> None:
-    done = adb_server.run("-s", phone.serial, "shell", "-tt", "tty && echo yes")
-    assert done.stdout.replace("\r", "").split() == ["/dev/pts/0", "yes"]
-    assert shell(adb_server, phone, "tty || echo no") == "not a tty\nno\n"
-
-
-@pytest.mark.both_adbs
-def test_exec_out_gives_raw_bytes(adb_server: AdbServer, phone: StandInPhone) -> None:
-    with client(adb_server, phone, "exec-out", r"printf 'a\nb\000c'") as process:
-        assert process.communicate(timeout=PATIENCE_SECONDS)[0] == b"a\nb\0c"
-
-
 def test_a_disconnected_client_ends_its_shell_but_not_background_processes(
     adb_server: AdbServer, phone: StandInPhone
 ) -> None:
@@ -134,15 +121,6 @@ def test_a_shell_that_ignores_the_hang_up_lives_on_without_its_pipes(
         process.kill()
     until(lambda: phone.processes() == ["sleep 1000"])
     assert (phone.root / "data/local/tmp/end").read_text("ascii") == "end\n"
-
-
-def test_a_terminal_shell_takes_its_children_with_it(adb_server: AdbServer, phone: StandInPhone) -> None:
-    with client(adb_server, phone, "shell", "-tt", "echo started; sleep 1000; echo never") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == b"started"
-        until(lambda: "sleep 1000" in phone.processes())  # mksh's child loses a signal that comes before it executes
-        process.kill()
-    until(lambda: not phone.processes())
 
 
 def test_a_background_child_with_the_output_keeps_the_shell_open(adb_server: AdbServer, phone: StandInPhone) -> None:

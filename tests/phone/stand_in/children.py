@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,18 +34,9 @@ class Children:
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
     def start(
-        self,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        files: tuple[int, int, int],
-        prepare: Callable[[], None],
+        self, arguments: Sequence[str], environment: Mapping[str, str], files: tuple[int, int, int]
     ) -> tuple[int, asyncio.Future[int]]:
         """Start one with these three files; its id, and its end as `wait` encodes it. OSError: it cannot be started."""
-
-        def in_child() -> None:
-            prepare()
-            self._shell.become()
-
         stdin, stdout, stderr = files
         process = subprocess.Popen(
             arguments,
@@ -54,7 +45,7 @@ class Children:
             stdout=stdout,
             stderr=stderr,
             cwd="/",
-            preexec_fn=in_child,  # noqa: PLW1509 - there is but one thread here
+            preexec_fn=self._shell.become,  # noqa: PLW1509 - there is but one thread here
             start_new_session=True,
         )
         process.returncode = 0  # reaped below, not by Popen

@@ -1,10 +1,9 @@
 """What a host may ask adbd for, by the name with which it opens a stream."""
 
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 
 from .shell import ShellService
-from .streams import Stream, StreamClosedError
+from .streams import Stream
 from .sync import SyncService
 
 Work = Coroutine[None, None, None]
@@ -27,18 +26,8 @@ class Services:
             return self._sync.serve(stream)
         if kind == "reboot":
             return self._going_down(stream)
-        if kind == "root":
-            return _say(stream, "adbd cannot run as root in production builds\n")
-        if kind == "remount":
-            return _say(stream, 'Not running as root. Try "adb root" first.\n')
         return None
 
     async def _going_down(self, stream: Stream) -> None:
         await stream.close()
         self._reboot()
-
-
-async def _say(stream: Stream, text: str) -> None:
-    with suppress(StreamClosedError):
-        await stream.send(text.encode())
-        await stream.close()

@@ -108,15 +108,11 @@ class SyncService:
         await stream.send(_REQUEST.pack(b"DONE", 0))
 
     async def _take(self, stream: Stream, path: Path, mode: int) -> None:
-        if _is_replaced(path, mode):
+        if stat.S_ISREG(_mode(path)) or stat.S_ISLNK(_mode(path)):  # a device or a folder stays
             with suppress(OSError):
                 path.unlink()
-        blocks = self._blocks(stream)
         try:
-            if stat.S_ISLNK(mode):
-                await _take_link(path, blocks)
-            else:
-                await _take_file(path, mode, blocks)
+            await _take_file(path, mode, self._blocks(stream))
         except BaseException:
             if stat.S_ISREG(_mode(path)):
                 with suppress(OSError):
@@ -191,18 +187,6 @@ def _make_folders(folder: Path) -> None:
         raise _RefusedError.of("secure_mkdirs failed", error) from None
 
 
-async def _take_link(path: Path, blocks: AsyncIterator[bytes | int]) -> None:
-    async for block in blocks:
-        if isinstance(block, int):
-            return
-        try:
-            if not path.parent.exists():
-                _make_folders(path.parent)
-            path.symlink_to(os.fsdecode(block.rstrip(b"\0")))
-        except OSError as error:
-            raise _RefusedError.of("symlink failed", error) from None
-
-
 def _spread(mode: int) -> int:
     """adbd gives group and others what the user has."""
     mode &= 0o777
@@ -215,12 +199,6 @@ def _mode(path: Path) -> int:
         return path.lstat().st_mode
     except OSError:
         return 0
-
-
-def _is_replaced(path: Path, mode: int) -> bool:
-    """Whether what is there is deleted first; a device or a folder is not."""
-    there = _mode(path)
-    return stat.S_ISREG(there) or (stat.S_ISLNK(there) and not stat.S_ISLNK(mode))
 
 
 def _read(fd: int) -> bytes:
