@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
-TICKS = os.sysconf("SC_CLK_TCK")
 PARENT, FIRST_TIME, LAST_TIME = 1, 11, 15  # fields of /proc/PID/stat after the name: user, system, and their children's
 
 
 def cpu_seconds(root: int) -> float:
     """CPU time that the tree of `root` has used, with children that have ended."""
-    return sum(sum(map(int, fields[FIRST_TIME:LAST_TIME])) for _, fields in _tree(root)) / TICKS
+    ticks = sum(sum(map(int, fields[FIRST_TIME:LAST_TIME])) for _, fields in _tree(root))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def pss_bytes(root: int) -> int:
