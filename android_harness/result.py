@@ -1,4 +1,4 @@
-"""The result of `phonograd phone-bench`, with the fields of its JSON document: schema phonograd.phone-bench, version 3.
+"""The result of `phonograd phone-bench`, with the fields of its JSON document: schema phonograd.phone-bench.
 
 Seconds are wall time on the phone unless a name says otherwise; `at_s` counts from the moment the phone's work began.
 """

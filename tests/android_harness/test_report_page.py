@@ -1,7 +1,6 @@
 """The page as a file: well formed, self-contained, escaped, and the same for the same report."""
 
 import functools
-import os
 import re
 import sys
 from collections import Counter
@@ -15,7 +14,7 @@ from phonograd.android_harness.phones.facts import Battery
 from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.page import page, write_page
 from phonograd.android_harness.result import Failure
-from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
+from phonograd.device_runtime.base.errors import MissingExtraError
 from tests.android_harness.reports import SMALL, both_layers, failed, phone, quiet_facts, report, swept
 from tests.android_harness.test_report_table import HOSTILE
 
@@ -282,19 +281,3 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[plots\]'"):
         write_page(tmp_path / "page.html", report())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_page_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "page.html"
-    write_page(path, report(failed()))
-    before = path.read_text("utf-8")
-    assert "Pixel 4a (0A1B2C3D)" in before
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="No space left on device"):
-        write_page(path, report())
-    assert path.read_text("utf-8") == before
-    assert list(tmp_path.iterdir()) == [path]
