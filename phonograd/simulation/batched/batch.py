@@ -8,17 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import Manifest
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
 from phonograd.device_runtime.training.report import training_windows
 from phonograd.simulation.batched.dropout import dropout_mask
-from phonograd.simulation.batched.model import NEVER, BatchedModel, Words, losses_and_deltas
-from phonograd.simulation.batched.recurrent import State
+from phonograd.simulation.batched.model import BIAS, DECODER, EMBEDDING, State, logits_of, losses_of
 from phonograd.simulation.phone import PreparedPhone
 
-FIRST = 0  # a word of every vocabulary, for rows that only fill up
+# What fills up phones' rows to the batch's number: a word of every vocabulary, and a shift that leaves no probability.
+FILLING_WORD, FILLING_SHIFT = 0, -1e30
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Base:
 class Batch:
     """P phones. Those with most steps come first: a phone that has ended is at the end, where steps leave it out.
 
+    A phone holds only the rows that training can move: of an untied embedding those of the words that it reads, and
+    with an output sample those of its candidates. Tokens and targets are places among these rows.
+
     dropout_nodes: see dropout_nodes(). Raises TextError for a text that does not fill a window.
     """
 
@@ -54,100 +58,66 @@ class Batch:
         learning_rate: float,
         dropout_nodes: Sequence[int],
     ):
-        self._manifest, self._base, self._rate, self._dropout_nodes = manifest, base, learning_rate, dropout_nodes
+        self._model, self._training = manifest.model, manifest.training
+        self._base, self._rate, self._dropout_nodes = base, learning_rate, dropout_nodes
         self._device = next(iter(base.tensors.values())).device
-        layouts = [training_windows(phone.text.stream, manifest.training) for phone in phones]
-        self._order = sorted(range(len(phones)), key=lambda place: -len(layouts[place]))
-        self._phones = [phones[place] for place in self._order]
-        ordered = [layouts[place] for place in self._order]
-        self._windows = [len(layout) for layout in ordered]  # of one pass
+        passes = [training_windows(phone.text.stream, manifest.training) for phone in phones]
+        self._order = sorted(range(len(phones)), key=lambda place: -len(passes[place]))
+        self._phones, passes = [phones[place] for place in self._order], [passes[place] for place in self._order]
+        self._windows = [len(windows) for windows in passes]  # of one pass
         self._steps = [epochs * windows for windows in self._windows]
-        self._read = [self._words_read(phone) for phone in self._phones]
-        sampled = self._phones[0].sample is not None
-        self._scored = [phone.sample.candidates for phone in self._phones if phone.sample is not None]
-        words = Words(
-            None if manifest.model.tied else self._padded(self._read, FIRST),
-            self._padded(self._scored, FIRST) if sampled else None,
-            self._padded([phone.sample.shifts for phone in self._phones if phone.sample is not None], NEVER)
-            if sampled
-            else None,
-        )
-        self._model = BatchedModel(manifest.model, base.tensors, words, len(phones))
-        self._teacher = (
-            BatchedModel(manifest.model, base.tensors, words, len(phones), trained=False)
-            if manifest.training.loss == "lwf"
-            else None
-        )
-        places = range(len(phones))
-        self._tokens = self._laid_out(
-            [[self._place_read(p, window.tokens) for window in ordered[p]] for p in places], epochs
-        )
-        self._targets = self._laid_out(
-            [[self._place_scored(p, window.targets) for window in ordered[p]] for p in places], epochs
-        )
+        samples = [phone.sample for phone in self._phones if phone.sample is not None]
+        scored = [sample.candidates for sample in samples]  # none: all words
+        read = scored if self._model.tied else [np.unique(np.append(phone.text.stream, EOS)) for phone in self._phones]
+        self._rows = {name: ids for name, ids in ((EMBEDDING, read), (DECODER, scored), (BIAS, scored)) if ids}
+        self._shifts = self._padded([sample.shifts for sample in samples], FILLING_SHIFT) if samples else None
+        self._first = {name: self._of_phones(name) for name in base.tensors}
+        self._weights = {name: part.clone(memory_format=torch.contiguous_format) for name, part in self._first.items()}
+        self._tokens = self._laid_out(EMBEDDING, [[window.tokens for window in windows] for windows in passes])
+        self._targets = self._laid_out(DECODER, [[window.targets for window in windows] for windows in passes])
 
     def run(self) -> list[list[float]]:
         """Train. Returns each phone's losses in nats a token, before each step's update, in the order given."""
-        training = self._manifest.training
-        states = self._model.zero_state(training.minibatch)
-        teacher_states = self._model.zero_state(training.minibatch)
-        losses: list[Tensor] = []
+        shape = (len(self._phones), self._training.minibatch, self._model.hidden)
+        zero = tuple(torch.zeros(shape, device=self._device) for _ in self._model.states)
+        states = teachers = [zero] * self._model.layers
+        losses = []
         for step in range(max(self._steps)):
             active = sum(steps > step for steps in self._steps)
-            at_start = [place for place in range(active) if step % self._windows[place] == 0]
-            states, teacher_states = (_continued(one, active, at_start) for one in (states, teacher_states))
-            tokens, targets = self._tokens[step, :active], self._targets[step, :active]
-            forward = self._model.forward(tokens, states, self._masks(step, active))
-            states = forward.states
+            going_on = [step % windows != 0 for windows in self._windows[:active]]
+            states, teachers = self._continued(states, going_on), self._continued(teachers, going_on)
             scores = None
-            if self._teacher is not None:
-                teacher = self._teacher.forward(tokens, teacher_states)
-                teacher_states, scores = teacher.states, teacher.logits
-            nats, deltas = losses_and_deltas(forward.logits, targets, training, scores)
-            gradients = {
-                name: gradient for name, gradient in forward.gradients(deltas) if name not in self._base.frozen
-            }
-            squares = torch.stack([gradient.squared() for gradient in gradients.values()])
-            norms = squares.sum(0).clamp(min=0).sqrt()
-            scales = 1.0 if training.clip_norm is None else (training.clip_norm / norms).clamp(max=1)
-            rates = (self._rate * scales * torch.ones_like(norms)).float()
-            for name, gradient in gradients.items():
-                gradient.subtract(self._model.weights[name][:active], rates)
-            losses.append(nats)
+            if self._training.loss == "lwf":
+                scores, teachers = self._logits(self._first, step, teachers)
+            with torch.enable_grad():
+                weights = {name: part[:active].detach().requires_grad_() for name, part in self._weights.items()}
+                logits, states = self._logits(weights, step, states, self._masks(step, active))
+                summed = losses_of(logits, self._targets[step, :active], self._training, scores)
+            losses.append(self._update(step, weights, summed))
         found = [one.tolist() for one in losses]
         by_phone = [[found[step][place] for step in range(steps)] for place, steps in enumerate(self._steps)]
         return [by_phone[self._order.index(place)] for place in range(len(self._order))]
 
     def trained(self, place: int) -> dict[str, Array]:
         """The canonical weights of a phone, by its place in the order given."""
-        at = self._order.index(place)
-        tied, found = self._manifest.model.tied, {}
-        scored = self._scored[at] if self._scored else None
-        rows = {
-            "decoder.weight": scored,
-            "decoder.bias": scored,
-            "embedding.weight": scored if tied else self._read[at],
-        }
+        at, found = self._order.index(place), {}
         for name, array in self._base.arrays.items():
-            values, ids = self._model.weights[name][at].cpu().numpy(), rows.get(name)
-            if ids is None:
+            values = self._weights[name][at].cpu().numpy()
+            if name in self._rows:
+                ids = self._rows[name][at]
+                found[name] = array.copy()
+                found[name][ids] = values[: len(ids)]
+            else:
                 found[name] = values.reshape(array.shape)
-                continue
-            found[name] = array.copy()
-            found[name][ids] = values[: len(ids)]
         return found
 
-    def _words_read(self, phone: PreparedPhone) -> Ids:
-        return np.unique(np.append(phone.text.stream, EOS))
-
-    def _place_read(self, place: int, tokens: Ids) -> Ids:
-        if not self._manifest.model.tied:
-            return np.searchsorted(self._read[place], tokens)
-        return self._place_scored(place, tokens)
-
-    def _place_scored(self, place: int, ids: Ids) -> Ids:
-        sample = self._phones[place].sample
-        return ids if sample is None else sample.places(ids)
+    def _of_phones(self, name: str) -> Tensor:
+        """The base's tensor as the first one of each phone, [P, ...]."""
+        tensor = self._base.tensors[name]
+        if name in self._rows:
+            return tensor[self._padded(self._rows[name], FILLING_WORD)]
+        whole = tensor if name.startswith(f"{self._model.cell}.") else tensor[None]  # ONNX's axis of directions, 1
+        return whole.expand(len(self._phones), *whole.shape[1:])
 
     def _padded(self, rows: Sequence[Array], fill: float) -> Tensor:
         """Rows of different lengths as one tensor [P, most]."""
@@ -156,33 +126,53 @@ class Batch:
             row[: len(values)] = values
         return torch.from_numpy(padded).to(self._device)
 
-    def _laid_out(self, layouts: Sequence[Sequence[Ids]], epochs: int) -> Tensor:
-        """All windows of all phones, [steps, P, N]; what a phone that has ended would read is 0."""
-        training = self._manifest.training
-        placed = np.zeros((max(self._steps), len(layouts), training.bptt * training.minibatch), np.int64)
-        for place, layout in enumerate(layouts):
-            placed[: self._steps[place], place] = np.tile(np.stack(layout).reshape(len(layout), -1), (epochs, 1))
-        return torch.from_numpy(placed).to(self._device)
+    def _laid_out(self, name: str, passes: Sequence[Sequence[Ids]]) -> Tensor:
+        """The words of all windows as places among a tensor's rows, [steps, P, N]; past a phone's end they are 0."""
+        laid_out = np.zeros((max(self._steps), len(passes), passes[0][0].size), np.int64)
+        for phone, windows in enumerate(passes):
+            ids = np.stack(windows).reshape(len(windows), -1)
+            if name in self._rows:
+                ids = np.where(ids == IGNORED, IGNORED, np.searchsorted(self._rows[name][phone], ids))
+            laid_out[: self._steps[phone], phone] = np.tile(ids, (self._steps[phone] // len(windows), 1))
+        return torch.from_numpy(laid_out).to(self._device)
+
+    def _logits(
+        self, weights: dict[str, Tensor], step: int, states: Sequence[State], masks: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, list[State]]:
+        active = len(states[0][0])
+        shifts = None if self._shifts is None else self._shifts[:active]
+        weights = {name: part[:active] for name, part in weights.items()}
+        return logits_of(self._model, weights, self._tokens[step, :active], states, masks, shifts)
+
+    def _update(self, step: int, weights: dict[str, Tensor], summed: Tensor) -> Tensor:
+        """Take the clipped gradients of the losses [A] off the weights. Returns the losses in nats a token."""
+        training, active = self._training, len(summed)
+        predictions = (self._targets[step, :active] != IGNORED).sum(1)
+        divisors = predictions if training.loss_reduction == "mean" else torch.full_like(predictions, training.minibatch)
+        trained = {name: part for name, part in weights.items() if name not in self._base.frozen}
+        gradients = torch.autograd.grad(summed, list(trained.values()), grad_outputs=1 / divisors)
+        squares = [part.square().flatten(1).sum(1, dtype=torch.float64) for part in gradients]
+        norms = torch.stack(squares).sum(0).sqrt()
+        scales = torch.ones_like(norms) if training.clip_norm is None else (training.clip_norm / norms).clamp(max=1)
+        rates = (self._rate * scales).float()
+        for part, gradient in zip(trained.values(), gradients, strict=True):
+            part.detach().addcmul_(gradient, -rates.view(-1, *[1] * (gradient.ndim - 1)))
+        return summed.detach().double() / predictions
+
+    def _continued(self, states: Sequence[State], going_on: Sequence[bool]) -> list[State]:
+        """The states of the phones that have not ended, zero where a text starts."""
+        kept = torch.tensor(going_on, device=self._device)[:, None, None]
+        return [tuple(part[: len(kept)].detach() * kept for part in state) for state in states]
 
     def _masks(self, step: int, active: int) -> list[Tensor]:
         """Dropout's of a step, [A, N, width] each."""
-        model, training = self._manifest.model, self._manifest.training
-        N = training.bptt * training.minibatch
+        N = self._training.bptt * self._training.minibatch
         masks = []
         for place, node in enumerate(self._dropout_nodes):
-            width = model.embedding if place == 0 else model.hidden
+            width = self._model.embedding if place == 0 else self._model.hidden
             drawn = [
-                dropout_mask(phone.seed, step, node, training.dropout, N * width) for phone in self._phones[:active]
+                dropout_mask(phone.seed, step, node, self._training.dropout, N * width)
+                for phone in self._phones[:active]
             ]
             masks.append(torch.from_numpy(np.stack(drawn).reshape(active, N, width)).to(self._device))
         return masks
-
-
-def _continued(states: Sequence[State], active: int, at_start: Sequence[int]) -> list[State]:
-    """The states of the phones that go on, zero where a text starts."""
-    going_on = [tuple(part[:active] for part in state) for state in states]
-    if at_start:
-        for state in going_on:
-            for part in state:
-                part[at_start] = 0
-    return going_on

@@ -49,7 +49,7 @@ class BatchedPhones:
         size = self._settings.phones_per_batch or PER_BATCH[self._settings.device]
         with ThreadPoolExecutor(self._threads) as writers:
             while batch := list(islice(left, size)):
-                with torch.inference_mode(), _no_memory_is_an_error(size):
+                with torch.no_grad(), _no_memory_is_an_error(size):
                     found = self._train_batch(batch, writers)
                 yield from found
 
