@@ -49,11 +49,10 @@ def logits_of(
         after.append(state_after)
     if config.projected:
         x = x.bmm(weights[PROJECTION].mT)
-    logits = x.bmm(weights[EMBEDDING if config.tied else DECODER].mT)
-    for added in (weights.get(BIAS), shifts):
-        if added is not None:
-            logits = logits + added[:, None]
-    return logits, after
+    bias = torch.zeros_like(table[:, 0, :1]) if shifts is None else shifts
+    if config.output_bias:
+        bias = bias + weights[BIAS]
+    return torch.baddbmm(bias[:, None], x, weights[EMBEDDING if config.tied else DECODER].mT), after
 
 
 def _lstm(W: Tensor, R: Tensor, B: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
