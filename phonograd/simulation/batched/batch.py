@@ -148,7 +148,8 @@ class Batch:
         """Take the clipped gradients of the losses [A] off the weights. Returns the losses in nats a token."""
         training, active = self._training, len(summed)
         predictions = (self._targets[step, :active] != IGNORED).sum(1)
-        divisors = predictions if training.loss_reduction == "mean" else torch.full_like(predictions, training.minibatch)
+        averaged = training.loss_reduction == "mean"
+        divisors = predictions if averaged else torch.full_like(predictions, training.minibatch)
         trained = {name: part for name, part in weights.items() if name not in self._base.frozen}
         gradients = torch.autograd.grad(summed, list(trained.values()), grad_outputs=1 / divisors)
         squares = [part.square().flatten(1).sum(1, dtype=torch.float64) for part in gradients]

@@ -44,7 +44,8 @@ def logits_of(
     cell = _lstm if config.cell == "lstm" else _gru
     after: list[State] = []
     for layer, state in enumerate(states):
-        x, state_after = cell(*(weights[f"{config.cell}.{layer}.{part}"] for part in "WRB"), x, state)
+        W, R, B = (weights[f"{config.cell}.{layer}.{part}"] for part in "WRB")
+        x, state_after = cell(W, R, B, x, state)
         x = masked(x, layer + 1)
         after.append(state_after)
     if config.projected:
@@ -58,9 +59,10 @@ def logits_of(
 def _lstm(W: Tensor, R: Tensor, B: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
     h, c = state
     H = h.shape[2]
+    first, second = B[:, None].chunk(2, 2)
     outputs = []
-    for gates in _by_time(torch.baddbmm(sum(B.chunk(2, 1))[:, None], x, W.mT), h):
-        bounded, candidate = torch.baddbmm(gates, h, R.mT).split((3 * H, H), 2)
+    for gates in _by_time(torch.baddbmm(first + second, x, W.mT), h):
+        bounded, candidate = torch.split(torch.baddbmm(gates, h, R.mT), [3 * H, H], 2)
         i, o, f = bounded.sigmoid().chunk(3, 2)
         c = f * c + i * candidate.tanh()
         h = o * c.tanh()
@@ -75,8 +77,8 @@ def _gru(W: Tensor, R: Tensor, B: Tensor, x: Tensor, state: State) -> tuple[Tens
     first, second = B[:, None].chunk(2, 2)
     outputs = []
     for inputs in _by_time(torch.baddbmm(first, x, W.mT), h):
-        bounded, candidate = inputs.split((2 * H, H), 2)
-        recurrent, reset = torch.baddbmm(second, h, R.mT).split((2 * H, H), 2)
+        bounded, candidate = torch.split(inputs, [2 * H, H], 2)
+        recurrent, reset = torch.split(torch.baddbmm(second, h, R.mT), [2 * H, H], 2)
         z, r = (bounded + recurrent).sigmoid().chunk(2, 2)
         h = torch.lerp((candidate + r * reset).tanh(), h, z)
         outputs.append(h)
@@ -85,7 +87,7 @@ def _gru(W: Tensor, R: Tensor, B: Tensor, x: Tensor, state: State) -> tuple[Tens
 
 def _by_time(rows: Tensor, state: Tensor) -> tuple[Tensor, ...]:
     """[P, N, X] as T tensors [P, B, X]."""
-    return rows.split(state.shape[1], 1)
+    return torch.split(rows, state.shape[1], 1)
 
 
 def losses_of(logits: Tensor, targets: Tensor, training: TrainingConfig, teacher: Tensor | None) -> Tensor:
