@@ -241,7 +241,7 @@ def test_kinds_are_run_by_native_in_each_precision_full_and_sampled(monkeypatch:
         asked.extend([folders, [(entry.name, entry.kind, entry.output_sample) for entry in entries]])
         raise BenchError("enough")
 
-    monkeypatch.setattr("phonograd.bench.epoch.bench_epoch", measure)
+    monkeypatch.setattr("phonograd.commands.bench_epoch.bench_epoch", measure)
     monkeypatch.setattr(
         "phonograd.commands.bench_epoch.artifacts_or_random",
         lambda console, folder, kind: contextlib.nullcontext(Path(kind)),

@@ -197,7 +197,7 @@ def test_the_command(
     result: IngestBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[IngestBenchConfig] = []
-    monkeypatch.setattr("phonograd.bench.ingest.bench_ingest", lambda config, say: asked.append(config) or result)
+    monkeypatch.setattr("phonograd.commands.bench.bench_ingest", lambda config, say: asked.append(config) or result)
     line = ["bench", "ingest", "--preset", "tiny", "--phones", "2", "--phones", "3", "--crowd", "3"]
     line += ["--at-once", "2", "--rounds", "2"]
     assert run(phonograd, [*line, "--save", str(tmp_path / "r.json"), "--quiet"]) == 0
