@@ -32,7 +32,7 @@ SCHEMA_VERSION = 1
 TOKENS = 4000
 BARE, BARE_SYNC, COPY = "bare handler", "bare handler, synced", "file copy"
 RECEIVED, ACCEPTED, CLIENT = "received", "accepted", "accepted, own client"
-NEVER = 1_000_000  # clients per round, so that the round stays open
+UNREACHED_CLIENTS = 1_000_000  # clients per round, so that the round stays open
 POLL_SECONDS = 0.01
 SERVED_SECONDS = 300.0
 # The server's limits: memory of 2.2 models and 150 MB, half the bare handler's MB/s, three passes.
@@ -91,7 +91,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class LastByte:
+class TimeToModel:
     """The time from a round's last byte until its model is served. The round's other update was accepted before.
 
     pause: how long the phone waits before its last 64 KiB; 0: no wait. passes: seconds divided by those of a pass over
@@ -106,7 +106,7 @@ class LastByte:
 
 
 @dataclass(frozen=True)
-class Crowd:
+class HealthUnderLoad:
     """A fresh server whose round is closed by `phones` uploads of CROWD_MODEL that begin at once.
 
     seconds: from the first byte sent to the last answer. slowest_health_seconds, median_health_seconds: of `asked`
@@ -135,8 +135,8 @@ class IngestBench:
     rounds: int
     throughput: tuple[Throughput, ...]
     memory: tuple[Memory, ...]
-    last_byte: tuple[LastByte, ...]
-    crowds: tuple[Crowd, ...]
+    last_byte: tuple[TimeToModel, ...]
+    crowds: tuple[HealthUnderLoad, ...]
     pass_seconds: float
     copy_seconds: float
 
@@ -207,7 +207,7 @@ class _Ingest:
                 BARE_SYNC: stack.enter_context(bare_handler(place / "synced", sync=True)),
                 COPY: stack.enter_context(plain_copy(place / "copied")),
             }
-            server = stack.enter_context(phonograd_serve(self.artifacts, place / "state", NEVER))
+            server = stack.enter_context(phonograd_serve(self.artifacts, place / "state", UNREACHED_CLIENTS))
             for number in range(self.config.rounds):
                 self.say(f"throughput, round {number + 1} of {self.config.rounds}")
                 first = number % len(ways)
@@ -239,7 +239,7 @@ class _Ingest:
         sent = send_at_once(receiver.port, [make[way](name, body) for name, body in uploads])
         return total / 1e6 / (max(one.answered for one in sent) - min(one.began for one in sent))
 
-    def last_bytes(self) -> tuple[tuple[LastByte, ...], list[Passes]]:
+    def last_bytes(self) -> tuple[tuple[TimeToModel, ...], list[Passes]]:
         """Rounds of two phones, one after the other; the second one's last byte closes the round."""
         pauses = (0.0, self.config.pause)
         seconds: dict[float, list[float]] = {pause: [] for pause in pauses}
@@ -261,7 +261,7 @@ class _Ingest:
                     round_ += 1
         _remove(place)
         return tuple(
-            LastByte(
+            TimeToModel(
                 pause,
                 statistics.median(own),
                 statistics.median(a / b.add_seconds for a, b in zip(own, passes, strict=True)),
@@ -295,7 +295,7 @@ class _Ingest:
             mb_per_second=sum(body.nbytes for _, body in uploads) / 1e6 / (served - began),
         )
 
-    def crowds(self) -> Iterator[Crowd]:
+    def crowds(self) -> Iterator[HealthUnderLoad]:
         """Small updates of many phones at once to a fresh server each time, with health requests meanwhile."""
         artifacts, update = self.folder / "crowd-artifacts", self.folder / "crowd-update"
         in_fresh_process(_make_material, artifacts, update, CROWD_MODEL)
@@ -310,7 +310,7 @@ class _Ingest:
                 os.sync()
                 sent = send_at_once(server.port, parcels)
             _remove(place)
-            yield Crowd(
+            yield HealthUnderLoad(
                 phones=phones,
                 update_bytes=bodies[0].nbytes,
                 seconds=max(one.answered for one in sent) - min(one.began for one in sent),

@@ -181,10 +181,10 @@ def _measured(
     options = BackendOptions(threads=config.threads)
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY))
     quality: dict[str, Evaluation] = {}
-    with contextlib.ExitStack() as kept:
-        model = kept.enter_context(contextlib.closing(WholeContext(artifacts, options)))
+    with contextlib.ExitStack() as resources:
+        model = resources.enter_context(contextlib.closing(WholeContext(artifacts, options)))
         predictors = {
-            name: kept.enter_context(Predictor(artifacts, path, options))
+            name: resources.enter_context(Predictor(artifacts, path, options))
             for name, path in files.items()
             if name != MODEL
         }

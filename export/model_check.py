@@ -15,7 +15,7 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import Evaluation, Scorer, evaluate
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
-from phonograd.export.model_file import OwnModel, described
+from phonograd.export.model_file import ModelOfStateDict, described
 from phonograd.export.torch_model import LanguageModel
 
 T, B, WINDOWS = 7, 3, 2
@@ -84,7 +84,7 @@ class _EachWindow:
         return self.scorer.logits(tokens)
 
 
-def torch_scorer(found: OwnModel, given: Callable[..., Any] | None) -> TorchScorer:
+def torch_scorer(found: ModelOfStateDict, given: Callable[..., Any] | None) -> TorchScorer:
     """A module or a function of the user's, to run beside what was read from its tensors; None: these in our module.
 
     Raises UsageError for one that can't be run with tokens [T, B].

@@ -30,7 +30,7 @@ EXAMPLE = (
 
 
 @dataclass(frozen=True)
-class OwnModel:
+class ModelOfStateDict:
     """A model as its state dict has it: its shape, canonical float32 weights, and remarks on what was done to them.
 
     rows: of each word [V] int64, the row that the state dict has it in; None: the same.
@@ -87,7 +87,7 @@ def load_model(
     vocabulary: Vocabulary | None = None,
     renames: Renames = (),
     declared: LanguageModelConfig | None = None,
-) -> OwnModel:
+) -> ModelOfStateDict:
     """The model that a PyTorch or safetensors file holds, in F32, F16 or BF16; of the `declared` shape if there is one.
 
     With `vocabulary`, a file whose metadata names the vocabulary it was trained with must name that one. Raises
@@ -99,7 +99,9 @@ def load_model(
         return own_model(opened, renames, declared)
 
 
-def own_model(opened: StateDict, renames: Renames = (), declared: LanguageModelConfig | None = None) -> OwnModel:
+def own_model(
+    opened: StateDict, renames: Renames = (), declared: LanguageModelConfig | None = None
+) -> ModelOfStateDict:
     """The model that a state dict is of. Raises WeightsError, naming what was expected and all that was found."""
     state = rename(opened, renames)
     remarks = []
@@ -117,7 +119,7 @@ def own_model(opened: StateDict, renames: Renames = (), declared: LanguageModelC
     odd = sorted({spec.dtype for spec in state.specs.values()} - {"F32"})
     if odd:
         remarks.append(f"converted from {' and '.join(odd)} to float32")
-    return OwnModel(config, weights, tuple(f"{opened.source}: {remark}" for remark in remarks))
+    return ModelOfStateDict(config, weights, tuple(f"{opened.source}: {remark}" for remark in remarks))
 
 
 def _config_of(state: StateDict, spelling: Spelling) -> LanguageModelConfig:

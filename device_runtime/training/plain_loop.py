@@ -7,7 +7,7 @@ from phonograd.device_runtime.base.system import peak_rss_bytes
 from phonograd.device_runtime.engine.backend import Backend
 from phonograd.device_runtime.formats.manifest import Manifest
 from phonograd.device_runtime.text.rehearsal import TrainingText
-from phonograd.device_runtime.training.report import EpochReport, OutputLayer, require_sound, training_windows
+from phonograd.device_runtime.training.report import EpochReport, OutputLayer, require_converging, training_windows
 
 
 def train_plainly(
@@ -39,7 +39,7 @@ def train_plainly(
             if training.loss_reduction == "sum_over_time":
                 loss *= training.minibatch / window.predictions
             losses.append(loss)
-            require_sound(loss, len(losses), layer, learning_rate)
+            require_converging(loss, len(losses), layer, learning_rate)
             if progress is not None:
                 progress(len(losses), epochs * len(layout), loss)
     return EpochReport(

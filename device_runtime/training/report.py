@@ -69,7 +69,7 @@ def training_windows(stream: Ids, training: TrainingConfig) -> list[Window]:
     return windows(stream, training.minibatch, training.bptt)
 
 
-def require_sound(loss: float, step: int, layer: OutputLayer, rate: float) -> None:
+def require_converging(loss: float, step: int, layer: OutputLayer, rate: float) -> None:
     """Raise TrainingError if the loss of a step, in nats a token, says that training diverged."""
     most = DIVERGENCE * math.log(layer.words)
     if not loss <= most:  # NaN too

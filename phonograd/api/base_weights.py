@@ -19,13 +19,13 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
     What is not in the folder's layout is converted, to the bytes that export would write: an update names the same
     model. Raises WeightsError for a file that fits neither layout, is not finite, or is of another vocabulary.
     """
-    with contextlib.ExitStack() as kept:
-        own = kept.enter_context(TensorFile(folder.path(WEIGHTS)))
+    with contextlib.ExitStack() as resources:
+        own = resources.enter_context(TensorFile(folder.path(WEIGHTS)))
         if weights is None:
             yield own
             return
         if not is_torch_file(weights):
-            file = kept.enter_context(TensorFile(weights))
+            file = resources.enter_context(TensorFile(weights))
             if list(file.specs.items()) == list(own.specs.items()) and frozen_in(file) == frozen_in(own):
                 yield file
                 return
@@ -33,6 +33,6 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
 
         config = folder.manifest.model
         vocabulary = Vocabulary.load(folder.path(VOCABULARY), config.vocabulary)
-        converted = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-"))) / WEIGHTS
+        converted = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-"))) / WEIGHTS
         save_tensors(converted, load_weights(weights, config, vocabulary), frozen_metadata(frozen_in(own), own.specs))
-        yield kept.enter_context(TensorFile(converted))
+        yield resources.enter_context(TensorFile(converted))

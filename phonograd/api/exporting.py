@@ -18,7 +18,7 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.export.model_file import OwnModel, load_model, own_model, tensors_named
+from phonograd.export.model_file import ModelOfStateDict, load_model, own_model, tensors_named
 from phonograd.export.presets import preset_named
 from phonograd.export.state_dict import Renames, StateDict
 from phonograd.export.vocabulary_builder import counts_beside
@@ -113,7 +113,7 @@ def model_with(
     shape: Callable[[int], LanguageModelConfig] | None = None,
     renames: Renames = (),
     trained_with: Path | None = None,
-) -> OwnModel:
+) -> ModelOfStateDict:
     """The model with rows for `words`, in their order; `shape` is one to hold it to, by the file's words.
 
     Else as `export_artifacts`.
@@ -160,7 +160,7 @@ def words_of(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:
 
 def _comparison(
     model: object,
-    found: OwnModel,
+    found: ModelOfStateDict,
     forward: Callable[..., Any] | None,
     text: Text | None,
     on_check: Callable[[Evaluation, Evaluation], None] | None,

@@ -27,9 +27,9 @@ def open_predictor(
     VocabularyError, UnsupportedError.
     """
     folder, given = artifacts_of(artifacts), path_of(weights)
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as resources:
         if given is not None and not _is_prediction_file(given):
-            given = kept.enter_context(base_weights(folder, given)).path
+            given = resources.enter_context(base_weights(folder, given)).path
         return Predictor(folder, given, options or BackendOptions())
 
 

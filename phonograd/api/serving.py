@@ -18,10 +18,10 @@ from phonograd.server_agg.settings.server import ServerSettings
 class RunningServer:
     """A server that answers until `close`; made by `start_server`."""
 
-    def __init__(self, server: AggregationServer, coordinator: Coordinator, kept: contextlib.ExitStack):
+    def __init__(self, server: AggregationServer, coordinator: Coordinator, resources: contextlib.ExitStack):
         self._server = server
         self._coordinator = coordinator
-        self._kept = kept
+        self._resources = resources
 
     def __enter__(self) -> "RunningServer":
         return self
@@ -51,7 +51,7 @@ class RunningServer:
 
     def close(self) -> None:
         """Stop taking requests, wait a few seconds at most for those under way, and close the state folder."""
-        self._kept.close()
+        self._resources.close()
 
 
 def start_server(
@@ -64,15 +64,15 @@ def start_server(
     ServerAddressError, TlsError.
     """
     settings = settings or ServerSettings(port=0)
-    with contextlib.ExitStack() as kept:
-        listener, coordinator = kept.enter_context(_opened(artifacts, state, settings))
+    with contextlib.ExitStack() as resources:
+        listener, coordinator = resources.enter_context(_opened(artifacts, state, settings))
         server = AggregationServer(coordinator, settings, listener)
-        kept.enter_context(server.owner_file())
+        resources.enter_context(server.owner_file())
         thread = threading.Thread(target=server.run, name="phonograd-server")
         thread.start()
-        kept.callback(thread.join)
-        kept.callback(server.stop)
-        return RunningServer(server, coordinator, kept.pop_all())
+        resources.callback(thread.join)
+        resources.callback(server.stop)
+        return RunningServer(server, coordinator, resources.pop_all())
 
 
 def serve(

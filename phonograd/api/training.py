@@ -32,9 +32,9 @@ from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 # A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
-Listening = Callable[[], AbstractContextManager[Callable[[], int]]]
+StopSignals = Callable[[], AbstractContextManager[Callable[[], int]]]
 
-__all__ = ["Listening", "ResumableState", "Trained", "train"]
+__all__ = ["ResumableState", "StopSignals", "Trained", "train"]
 
 
 def train(
@@ -60,7 +60,7 @@ def train(
     options: BackendOptions | None = None,
     state: ResumableState | None = None,
     duty: float = 1.0,
-    stop: Listening | None = None,
+    stop: StopSignals | None = None,
     progress: Callable[[int, int, float], None] | None = None,
     on_text: Callable[[TextShares], None] | None = None,
 ) -> Trained:

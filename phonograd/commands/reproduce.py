@@ -107,8 +107,8 @@ def _run(
         if small:
             require_not_full(out)
     build_on_first_use(console)
-    with contextlib.ExitStack() as kept:
-        place = work or Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-")))
+    with contextlib.ExitStack() as resources:
+        place = work or Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-")))
         with console.progress(name) as show:
             result = run(name, place, small=small, given=given, texts=texts, workers=workers, progress=show)
     claims = checked(experiment, result)

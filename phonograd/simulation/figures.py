@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("a page with plots needs matplotlib; pip install 'phonograd[plots]'") from error
 
-MOST_WITH_2_AND_5 = 300  # times the least value on an axis
+WIDEST_WITH_MINOR_TICKS = 300  # times the least value on an axis
 COLOURS = ("#1b6ca8", "#e08e2b", "#3b8f5a", "#9b4f96", "#6b7785", "#c0392b")
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -72,7 +72,7 @@ def svg(plot: Callable[[Any], None], legend: bool) -> str:
 
 class _PlainTicks(ticker.LogLocator):
     def tick_values(self, low: float, high: float) -> Any:
-        self.set_params(subs=(1, 2, 5) if high < MOST_WITH_2_AND_5 * low else (1,))
+        self.set_params(subs=(1, 2, 5) if high < WIDEST_WITH_MINOR_TICKS * low else (1,))
         return super().tick_values(low, high)
 
 

@@ -139,11 +139,11 @@ def _published(
 ) -> Publication:
     assert files.link is not None and files.residual is not None
     places = PublishedFiles(files.weights, files.link, files.residual)
-    with contextlib.ExitStack() as kept:
-        kept.callback(draft.unlink, missing_ok=True)
+    with contextlib.ExitStack() as resources:
+        resources.callback(draft.unlink, missing_ok=True)
         left_out = None
         if residual is not None and residual.exists():
-            left_out = kept.enter_context(TensorFile(residual))
+            left_out = resources.enter_context(TensorFile(residual))
         return publish_model(how, base, base_sha256, draft, written, left_out, places)
 
 

@@ -68,9 +68,9 @@ class Simulation:
         self._start = start
         self._general = general_text_of(artifacts, settings)
         self.population = population_of(artifacts, texts, settings, settings.test_users)
-        with contextlib.ExitStack() as kept:
+        with contextlib.ExitStack() as resources:
             self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
-            kept.callback(self._folder.close)
+            resources.callback(self._folder.close)
             self._record = self._folder.load()
             self._job = _job(artifacts, texts, settings, self._general)
             if self._record is not None:
@@ -82,13 +82,13 @@ class Simulation:
                     )
                 self._folder.require_model(len(self._record.rounds), self._sha256(len(self._record.rounds)))
                 self._folder.tidy(len(self._record.rounds))
-            self._kept = kept.pop_all()
+            self._resources = resources.pop_all()
 
     def __enter__(self) -> "Simulation":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kept.close()
+        self._resources.close()
 
     def run(self, progress: Progress | None = None, stop: Callable[[], int] | None = None) -> SimulationRecord:
         """Run the rounds that are left.

@@ -26,7 +26,7 @@ from phonograd.server_agg.aggregation.optimizers import (
 )
 from phonograd.server_agg.aggregation.parallel import prefetch
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, Remembering
+from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, HandsOnMetadata
 
 # The float32 tile of the next model, and the optimizer's moments [n, number of moments].
 ModelTile = tuple[Array, Array]
@@ -52,7 +52,7 @@ def write_model(
     if not updates and not settings.private:
         raise ValueError("a round without updates does not change the model; there is nothing to write")
     of_model = {**metadata, **frozen_metadata(frozen_in(base), base.specs)}
-    if isinstance(aggregation, Remembering):
+    if isinstance(aggregation, HandsOnMetadata):
         of_model |= aggregation.metadata()
     optimizer = optimizer_of(settings)
     moments = Moments(settings, base, optimizer.initial_moments, old_optimizer_state)

@@ -18,7 +18,7 @@ from phonograd.server_agg.refusals import InvalidUpdateError
 
 Measures = Mapping[str, float]
 # Names of measures in the ledger: the largest |delta|, and `norm.TENSOR`, the norm of that tensor's delta.
-MAX_ABS = "reach"
+REACH = "reach"
 NORM = "norm."
 # Updates that are stacked: each is an open file and a tile of up to 1 MiB.
 MAX_STACKED_UPDATES = 256
@@ -78,7 +78,7 @@ class Aggregation(Protocol):
 
 
 @runtime_checkable
-class Remembering(Protocol):
+class HandsOnMetadata(Protocol):
     """An aggregation that tells the next round something, in the metadata of the model that it starts from."""
 
     def metadata(self) -> dict[str, str]:

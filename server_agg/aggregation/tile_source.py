@@ -25,7 +25,7 @@ class TileSource(Protocol):
         ...
 
 
-class HeldTiles:
+class CachedTiles:
     """The tiles of `source`, decoded once for several passes if they have at most HELD_ELEMENTS elements in all.
 
     More are decoded in each pass; what was held until then is freed.

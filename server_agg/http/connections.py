@@ -8,7 +8,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_SECONDS = 20.0
 
 
-class PunctualProtocol(H11Protocol):
+class HeadDeadlineProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol, closing connections whose next request is not there within HEAD_SECONDS.
 
     Bytes that trickle in do not help: neither a head without end (Slowloris), nor the body of a request that is refused

@@ -54,14 +54,14 @@ class Models(Record, frozen=True):
     models: tuple[ModelEntry, ...]
 
 
-class Figure(Record, frozen=True):
+class ModelQuality(Record, frozen=True):
     """A measured quality of a model."""
 
     metric: Annotated[str, Meta(extra_json_schema={"pattern": pattern_of(METRIC)}), about("Printable ASCII.")]
     value: Annotated[float, Meta(gt=-1e300, lt=1e300)]
 
 
-class FigureTaken(Record, frozen=True):
+class RecordedQuality(Record, frozen=True):
     """A recorded figure."""
 
     sha256: Sha256
@@ -121,14 +121,14 @@ class ModelRoutes:
     @operation(
         "POST /v1/models/{sha256}/quality",
         "admin",
-        {200: Answer("It is written down.", FigureTaken)},
+        {200: Answer("It is written down.", RecordedQuality)},
         refuses=(400, 404, 413),
         takes=(HASH,),
-        body=Body(Figure),
+        body=Body(ModelQuality),
     )
     async def report_quality(self, request: Request) -> Response:
         """A measured quality of a model; replaces the same metric's earlier value."""
-        figure = await record_in(request, Figure)
+        figure = await record_in(request, ModelQuality)
         if not METRIC.match(figure.metric):
             raise RequestError(
                 400, f"metric: 1 to 64 printable ASCII characters expected, found {figure.metric[:80]!r}"
@@ -138,7 +138,7 @@ class ModelRoutes:
         reported_at = await self._pools.writing.run(report_quality, ledger, sha256, metric, value, actor)
         if reported_at is None:
             raise RequestError(404, f"model {sha256[:80]} is not one of this server's; see /v1/models")
-        return RecordResponse(FigureTaken(sha256, metric, value, reported_at))
+        return RecordResponse(RecordedQuality(sha256, metric, value, reported_at))
 
     def _kept(self, sha256: str) -> bool:
         return self._coordinator.folder.has(self._coordinator.folder.model(sha256))

@@ -53,19 +53,19 @@ class Upload(Record, frozen=True):
 
 
 @dataclass
-class _Live:
+class _UploadSession:
     """An upload that requests of this server's life have touched: what its bytes hash to, and who is adding some."""
 
     digest: Any = None  # of the bytes so far; None: not known, until they are read again
     receiving: Receiving | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     requests: int = 0  # so far
-    turn: int = 0  # which of them has the lock
-    users: int = 0  # requests that are at it now
+    current_request: int = 0  # which of them has the lock
+    active_requests: int = 0  # requests that are at it now
 
     def overtaken(self) -> bool:
         """Whether a newer request waits for the one that has the lock."""
-        return self.turn != self.requests
+        return self.current_request != self.requests
 
 
 class UploadRoutes:
@@ -75,7 +75,7 @@ class UploadRoutes:
         self._coordinator = coordinator
         self._settings = settings
         self._pools = pools
-        self._live: dict[str, _Live] = {}
+        self._sessions: dict[str, _UploadSession] = {}
 
     @operation("OPTIONS /v1/uploads", "phone", {204: tus.CAPABILITIES})
     async def tus_capabilities(self, request: Request) -> Response:
@@ -126,9 +126,9 @@ class UploadRoutes:
         """
         tus.check_version(request.headers)
         upload = await self._upload(request)
-        async with self._alone(upload.id):
+        async with self._exclusively(upload.id):
             upload = await run_in_threadpool(self._found, request, upload.id)
-        _gone_if_ended(upload)
+        _require_not_ended(upload)
         return Response(headers=tus.upload_headers(upload) | {"Upload-Length": str(upload.length)})
 
     @operation("GET /v1/uploads/{id}", "phone", {200: Answer("Its state.", Upload)}, refuses=(404,), takes=(tus.ID,))
@@ -170,9 +170,9 @@ class UploadRoutes:
         """Give an upload up: its bytes are deleted (tus termination)."""
         tus.check_version(request.headers)
         upload = await self._upload(request)
-        async with self._alone(upload.id):
+        async with self._exclusively(upload.id):
             upload = await self._upload(request)
-            _gone_if_ended(upload)
+            _require_not_ended(upload)
             if upload.state != "receiving":
                 raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
             await self._pools.writing.run(
@@ -200,102 +200,109 @@ class UploadRoutes:
         return await methods[method](request)
 
     @contextlib.asynccontextmanager
-    async def _alone(self, identifier: str) -> AsyncIterator[_Live]:
+    async def _exclusively(self, identifier: str) -> AsyncIterator[_UploadSession]:
         """An upload for this request alone; raises RequestError (409) if a newer one came while it waited.
 
         The phone has a new connection: whatever still waits on an older one waits in vain.
         """
-        live = self._live[identifier] = self._live.pop(identifier, _Live())  # last in order: used last
-        live.requests += 1
-        mine = live.requests
-        live.users += 1
+        session = self._sessions[identifier] = self._sessions.pop(
+            identifier, _UploadSession()
+        )  # last in order: used last
+        session.requests += 1
+        mine = session.requests
+        session.active_requests += 1
         try:
-            if live.receiving is not None:
-                live.receiving.interrupt()
-            async with live.lock:
-                live.turn = mine
-                if live.overtaken():
+            if session.receiving is not None:
+                session.receiving.interrupt()
+            async with session.lock:
+                session.current_request = mine
+                if session.overtaken():
                     raise RequestError(409, "another request goes on with this upload; ask for its offset")
-                yield live
+                yield session
         finally:
-            live.users -= 1
+            session.active_requests -= 1
             self._forget()
 
     def _forget(self) -> None:
-        unused = (identifier for identifier, live in self._live.items() if not live.users)
-        for identifier in list(itertools.islice(unused, max(0, len(self._live) - MAX_REMEMBERED))):
-            del self._live[identifier]
+        unused = (identifier for identifier, session in self._sessions.items() if not session.active_requests)
+        for identifier in list(itertools.islice(unused, max(0, len(self._sessions) - MAX_REMEMBERED))):
+            del self._sessions[identifier]
 
     async def _append(self, request: Request, upload: UploadRecord, offset: int) -> UploadRecord:
         checksum = tus.checksum_in(request.headers)
-        _gone_if_ended(upload)
+        _require_not_ended(upload)
         try:
-            async with self._alone(upload.id) as live:
+            async with self._exclusively(upload.id) as session:
                 upload = await run_in_threadpool(self._found, request, upload.id)
-                _gone_if_ended(upload)
-                await self._receive(request, upload, live, offset, checksum)
+                _require_not_ended(upload)
+                await self._receive(request, upload, session, offset, checksum)
         except RequestError as error:
             upload = await run_in_threadpool(self._found, request, upload.id)
-            _gone_if_ended(upload)
+            _require_not_ended(upload)
             error.headers["Upload-Offset"] = str(upload.offset)
             raise
         upload = await run_in_threadpool(self._found, request, upload.id)
-        _gone_if_ended(upload)
+        _require_not_ended(upload)
         wire_of(request.scope).round = upload.round
         return upload
 
     async def _receive(
-        self, request: Request, upload: UploadRecord, live: _Live, offset: int, checksum: tus.Checksum | None
+        self,
+        request: Request,
+        upload: UploadRecord,
+        session: _UploadSession,
+        offset: int,
+        checksum: tus.Checksum | None,
     ) -> None:
         if upload.offset != offset:
             raise RequestError(409, f"Upload-Offset: {upload.offset} expected, found {offset}; go on from there")
         if upload.state != "receiving":
             return  # settled by the request before this one
         path, uploads = self._coordinator.folder.upload(upload.id), self._coordinator.uploads.bytes
-        if live.digest is None:
-            live.digest = await self._pools.storing.run(uploads.hashed, upload.id)
-        before = None if live.digest is None else live.digest.copy()
+        if session.digest is None:
+            session.digest = await self._pools.storing.run(uploads.hashed, upload.id)
+        before = None if session.digest is None else session.digest.copy()
         part = None if checksum is None else hashlib.new(checksum.algorithm)
-        digests = [digest for digest in (live.digest, part) if digest is not None]
-        live.receiving = Receiving(request, digests, self._settings.idle_seconds, self._pools.storing)
-        if live.overtaken():  # while there was nothing yet to interrupt
-            live.receiving.interrupt()
+        digests = [digest for digest in (session.digest, part) if digest is not None]
+        session.receiving = Receiving(request, digests, self._settings.idle_seconds, self._pools.storing)
+        if session.overtaken():  # while there was nothing yet to interrupt
+            session.receiving.interrupt()
         # Without the whole's hash nothing else would find out whether these bytes are right.
         unchecked = part is not None and upload.sha256 is None
         counted = False
         try:
-            await live.receiving.into(path, lambda: uploads.append(upload.id, offset), upload.length - offset)
+            await session.receiving.into(path, lambda: uploads.append(upload.id, offset), upload.length - offset)
             if part is not None and checksum is not None and part.digest() != checksum.digest:
                 unchecked = True
                 raise RequestError(
                     tus.CHECKSUM_MISMATCH,
-                    f"Upload-Checksum: the {live.receiving.nbytes} bytes received have another "
+                    f"Upload-Checksum: the {session.receiving.nbytes} bytes received have another "
                     f"{checksum.algorithm}; they changed on their way, send them again from offset {offset}",
                 )
             unchecked = False
-            if offset + live.receiving.nbytes == upload.length:
-                await self._settle(upload, live, live.receiving.uncounted)
+            if offset + session.receiving.nbytes == upload.length:
+                await self._settle(upload, session, session.receiving.uncounted)
                 counted = True
         except PhonogradError as error:
             counted = isinstance(error, UpdateError)  # by the coordinator, that wrote down why
             if isinstance(error, StorageError):
-                live.digest = None  # it may have taken bytes that the disk did not
+                session.digest = None  # it may have taken bytes that the disk did not
             if unchecked:
-                await self._take_back(upload.id, live, before, offset)
+                await self._take_back(upload.id, session, before, offset)
             raise
         finally:
-            receiving, live.receiving = live.receiving, None
+            receiving, session.receiving = session.receiving, None
             if not counted and (receiving.uncounted or not receiving.nbytes):
                 await self._pools.writing.run(self._coordinator.uploads.received, upload.id, receiving.uncounted)
             wire_of(request.scope).booked = receiving.nbytes
 
-    async def _settle(self, upload: UploadRecord, live: _Live, nbytes: int) -> None:
-        if live.digest is not None:
-            found = live.digest.hexdigest()
+    async def _settle(self, upload: UploadRecord, session: _UploadSession, nbytes: int) -> None:
+        if session.digest is not None:
+            found = session.digest.hexdigest()
         else:
             found = await self._pools.storing.run(self._coordinator.uploads.bytes.sha256, upload.id)
         if upload.sha256 not in (None, found):
-            await self._take_back(upload.id, live, live.digest and hashlib.sha256(), 0)
+            await self._take_back(upload.id, session, session.digest and hashlib.sha256(), 0)
             raise RequestError(
                 tus.CHECKSUM_MISMATCH,
                 f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
@@ -303,9 +310,9 @@ class UploadRoutes:
             )
         await self._pools.settling.run(self._coordinator.ingest, upload.id, found, nbytes)
 
-    async def _take_back(self, identifier: str, live: _Live, digest: Any, offset: int) -> None:
+    async def _take_back(self, identifier: str, session: _UploadSession, digest: Any, offset: int) -> None:
         await self._pools.storing.run(self._coordinator.uploads.bytes.cut, identifier, offset)
-        live.digest = digest
+        session.digest = digest
 
     async def _upload(self, request: Request) -> UploadRecord:
         upload = await run_in_threadpool(self._found, request, request.path_params["id"])
@@ -329,6 +336,6 @@ def _note(request: Request, phone: str, number: int) -> None:
     wire.kind, wire.phone, wire.round = "upload", phone, number
 
 
-def _gone_if_ended(upload: UploadRecord) -> None:
+def _require_not_ended(upload: UploadRecord) -> None:
     if upload.state not in ("receiving", "accepted", "repeated"):
         raise RequestError(410, f"the upload is {upload.state}: {upload.reason}; start a new upload: POST /v1/uploads")

@@ -17,7 +17,7 @@ from typing import Any
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from phonograd.server_agg.http.connections import PunctualProtocol
+from phonograd.server_agg.http.connections import HeadDeadlineProtocol
 from phonograd.server_agg.http.tcp import TcpCounter, counted_socket
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import TrafficKind
@@ -172,7 +172,7 @@ class ConnectionBytes:
         self._owed = [owed for owed in self._owed if self.sent < owed.begin + owed.headers + owed.body]
 
 
-class CountingProtocol(PunctualProtocol):
+class CountingProtocol(HeadDeadlineProtocol):
     """uvicorn's HTTP/1.1 protocol; each request finds its connection's ConnectionBytes in its scope's state.
 
     A connection ends when nobody reads from it for `idle_seconds` although something is to be sent.

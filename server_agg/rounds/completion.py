@@ -1,12 +1,12 @@
 """Whether the open round is complete, and if so, closing it or recording its failure."""
 
 from phonograd.server_agg.rounds import closing, failed_rounds, log_events, opening
-from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.rounds.slow_closing import SlowClosing
 from phonograd.server_agg.storage.tables import Ending
 
 
-def end_if_complete(current: CurrentRound, slow: SlowClosing) -> None:
+def end_if_complete(current: LiveRound, slow: SlowClosing) -> None:
     """End the open round if it has all its updates or its deadline has passed, and open the next one.
 
     If its model takes minutes, the round is closing until `slow` has made it. Raises StorageError if the disk fails
@@ -32,7 +32,7 @@ def end_if_complete(current: CurrentRound, slow: SlowClosing) -> None:
     _end(current, ending)
 
 
-def _end_shared(current: CurrentRound) -> None:
+def _end_shared(current: LiveRound) -> None:
     """End a round that other servers may end too: under the closing lock, after they take no more updates for it.
 
     A server that is killed meanwhile loses the lock, and the next one folds the same updates to the same bits.
@@ -55,7 +55,7 @@ def _end_shared(current: CurrentRound) -> None:
         _end(current, "full" if full else "deadline")
 
 
-def _end(current: CurrentRound, ending: Ending) -> None:
+def _end(current: LiveRound, ending: Ending) -> None:
     aggregator = current.aggregator
     try:
         closing.close_round(aggregator, ending, current.folder, current.ledger, current.settings)
@@ -66,7 +66,7 @@ def _end(current: CurrentRound, ending: Ending) -> None:
     log_events.round_closed(aggregator.row.number, ending, current.open_round.base_sha256)
 
 
-def ending_of(current: CurrentRound) -> Ending | None:
+def ending_of(current: LiveRound) -> Ending | None:
     """Why the open round should end now; None if it should not."""
     aggregator, accepted = current.aggregator, current.open_round.accepted
     over = aggregator.closes_at is not None and current.ledger.clock() >= aggregator.closes_at

@@ -22,7 +22,7 @@ from phonograd.server_agg.rounds import (
     upload_creation,
 )
 from phonograd.server_agg.rounds.completion import end_if_complete
-from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, CurrentRound
+from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
 from phonograd.server_agg.rounds.ingestion import UpdateIngester
 from phonograd.server_agg.rounds.publication import KeptLink, links_between
 from phonograd.server_agg.rounds.recovery import ingest_abandoned, recover
@@ -65,7 +65,7 @@ class Coordinator:
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds, settings.announce_seconds)
         self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
-        self._round = CurrentRound(self.folder, self.ledger, settings)
+        self._round = LiveRound(self.folder, self.ledger, settings)
         slow_models = slow_models or Students(artifacts)
         self._slow = SlowClosing(self._round, self._lock, slow_models)
         self._ingester = UpdateIngester(self._round, self.uploads)

@@ -25,7 +25,7 @@ from phonograd.server_agg.storage.tables import Model, Round
 SHARED_CLOSING_SECONDS = 1.0
 
 
-class CurrentRound:
+class LiveRound:
     """The open round, from `load` to `close`.
 
     open_round, admission_state, links: snapshots that any thread may read. All else is for one thread at a time.

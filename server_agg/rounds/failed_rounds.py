@@ -7,7 +7,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.server_agg.refusals import UnknownRoundError, one_line
 from phonograd.server_agg.rounds import log_events, opening, sweeping
 from phonograd.server_agg.rounds.closing import end_round
-from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
@@ -23,7 +23,7 @@ def is_disk_error(error: Exception) -> bool:
     return isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
 
 
-def fail_or_retry(current: CurrentRound, error: Exception) -> None:
+def fail_or_retry(current: LiveRound, error: Exception) -> None:
     """End the current round as failed and open the next one. Raises StorageError for a disk error: it may go away."""
     if isinstance(error, StorageError):
         raise error

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.update.update_file import UpdateFile
-from phonograd.server_agg.aggregation.tile_source import HeldTiles
+from phonograd.server_agg.aggregation.tile_source import CachedTiles
 from phonograd.server_agg.refusals import (
     InvalidUpdateError,
     LateUpdateError,
@@ -18,7 +18,7 @@ from phonograd.server_agg.refusals import (
 )
 from phonograd.server_agg.rounds import admission, log_events
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
-from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, CurrentRound
+from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
 from phonograd.server_agg.rounds.stored_update import rebased
 from phonograd.server_agg.rounds.uploads import (
     UploadStore,
@@ -35,7 +35,7 @@ from phonograd.server_agg.storage.tables import Round, Update
 class UpdateIngester:
     """Ingests uploads, one at a time."""
 
-    def __init__(self, current: CurrentRound, uploads: UploadStore):
+    def __init__(self, current: LiveRound, uploads: UploadStore):
         self._current = current
         self._uploads = uploads
         self._folder = current.folder
@@ -87,7 +87,7 @@ class UpdateIngester:
                 weight = aggregator.strategy.weight(info)
                 aggregation = aggregator.measuring if shared else aggregator.aggregation
                 with rebased(update, self._folder, origin) as found:
-                    source = HeldTiles(found)
+                    source = CachedTiles(found)
                     measures = aggregation.measure(source)
                     if not shared:
                         aggregator.invalidate()  # until the update is recorded

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.server_agg.refusals import RoundClosingError
 from phonograd.server_agg.rounds import log_events
-from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import UploadRecord, UploadStore
 
@@ -18,7 +18,7 @@ Ingest = Callable[[str, str, int], Receipt]
 
 
 def recover(
-    current: CurrentRound, uploads: UploadStore, ingest: Ingest, end: Callable[[], None], lock: threading.Lock
+    current: LiveRound, uploads: UploadStore, ingest: Ingest, end: Callable[[], None], lock: threading.Lock
 ) -> None:
     """Continue where the server stopped. ingest, lock: the coordinator's; end: ends the round if it is complete, or
     tries again later if the disk refuses.

@@ -16,7 +16,7 @@ from phonograd.device_runtime.base.errors import StoppedError, StorageError
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.server_agg.aggregation.strategies import ClientUpdate
 from phonograd.server_agg.rounds import closing, failed_rounds, log_events, opening
-from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.rounds.publication import PublishedDraft, published
 from phonograd.server_agg.storage.tables import Ending, Round
 from phonograd.server_agg.transfer.settings import TransferSettings
@@ -61,7 +61,7 @@ class ModelMaker(Protocol):
 class SlowClosing:
     """Closes one round at a time. lock: the coordinator's; callers of `begin` and `resume` hold it."""
 
-    def __init__(self, current: CurrentRound, lock: threading.Lock, maker: ModelMaker):
+    def __init__(self, current: LiveRound, lock: threading.Lock, maker: ModelMaker):
         self._current = current
         self._lock = lock
         self._maker = maker
@@ -106,8 +106,8 @@ class SlowClosing:
     def _run(self, job: SlowJob, stop: threading.Event) -> None:
         draft = self._current.folder.new_draft()
         try:
-            with contextlib.ExitStack() as kept:
-                made = self._made(job, draft, stop, kept)
+            with contextlib.ExitStack() as resources:
+                made = self._made(job, draft, stop, resources)
                 with self._lock:
                     if made is not None and self._is_current(job.round):
                         self._end(job.round, made)
@@ -119,14 +119,14 @@ class SlowClosing:
             draft.unlink(missing_ok=True)
 
     def _made(
-        self, job: SlowJob, draft: Path, stop: threading.Event, kept: contextlib.ExitStack
+        self, job: SlowJob, draft: Path, stop: threading.Event, resources: contextlib.ExitStack
     ) -> PublishedDraft | Exception | None:
-        """What the round publishes, as long as `kept` is open, or why there is none; None once the work was stopped."""
+        """What the round publishes, while `resources` is open, or why there is none; None once the work was stopped."""
         folder, ledger, number = self._current.folder, self._current.ledger, job.round.number
         try:
             job.work.mkdir(exist_ok=True)
             written = self._maker.make(job, draft, _logged(number, self._current.progress.report), stop.is_set)
-            return kept.enter_context(published(job.round, job.base, draft, written, folder, ledger))
+            return resources.enter_context(published(job.round, job.base, draft, written, folder, ledger))
         except StoppedError:
             return None
         except Exception as error:

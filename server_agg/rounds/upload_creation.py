@@ -4,13 +4,13 @@ from sqlalchemy.orm import Session
 
 from phonograd.server_agg.refusals import RefusalError
 from phonograd.server_agg.rounds import admission
-from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, UploadStore
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Update
 
 
-def create_upload(current: CurrentRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
+def create_upload(current: LiveRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
     """See `Coordinator.create_upload`. Records a refusal."""
     try:
         return _upload_for(current, uploads, metadata)
@@ -19,7 +19,7 @@ def create_upload(current: CurrentRound, uploads: UploadStore, metadata: UploadM
         raise
 
 
-def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
+def _upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
     model_bytes = current.open_round.model_bytes
     with current.ledger.writing() as session:
         state = current.admission_state(session)

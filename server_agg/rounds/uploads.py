@@ -125,8 +125,8 @@ class UploadStore:
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
             count_request(session, row, nbytes)
-            upload_ended_error = row.state != "receiving"
-        if upload_ended_error:
+            ended = row.state != "receiving"
+        if ended:
             self.bytes.delete(identifier)
 
     def abort(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:

@@ -44,7 +44,7 @@ class Store(Protocol):
         ...
 
 
-class InFolder:
+class StateFolderStore:
     """No other place: the state folder's files are the objects."""
 
     elsewhere = False
@@ -141,7 +141,7 @@ def store_at(url: str | None) -> Store:
 
     Raises StorageError for a URL that no store can be opened at, MissingExtraError without its package.
     """
-    return InFolder() if url is None else ObjectStore(url)
+    return StateFolderStore() if url is None else ObjectStore(url)
 
 
 def store_of(storage: ServerStorage) -> Store:

@@ -36,15 +36,15 @@ class Flower:
 
     folder: Path
     port: int
-    kept: ExitStack
+    resources: ExitStack
 
     def start(self, command: str, *arguments: object) -> None:
         """Start it; it ends with the test."""
-        log = self.kept.enter_context((self.folder / f"{command}.log").open("a"))
+        log = self.resources.enter_context((self.folder / f"{command}.log").open("a"))
         line = [COMMANDS / command, "--insecure", *arguments]
         process = subprocess.Popen([*map(str, line)], stdout=log, stderr=log)
-        self.kept.callback(process.wait, PATIENCE_SECONDS)
-        self.kept.callback(process.terminate)
+        self.resources.callback(process.wait, PATIENCE_SECONDS)
+        self.resources.callback(process.terminate)
 
     def superlink(self, *arguments: object) -> None:
         self.start("flower-superlink", "--disable-runtime-dependency-installation", "--port", self.port, *arguments)
@@ -77,14 +77,14 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flower]:
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("PATH", f"{COMMANDS}{os.pathsep}{os.environ['PATH']}")
     descendants = Descendants(monkeypatch)
-    with reserved_port() as port, ExitStack() as kept:
+    with reserved_port() as port, ExitStack() as resources:
         # Ray's files, which stay; a short path, as its sockets' paths must fit 107 bytes
-        monkeypatch.setenv("RAY_TMPDIR", kept.enter_context(tempfile.TemporaryDirectory(prefix="pg-")))
+        monkeypatch.setenv("RAY_TMPDIR", resources.enter_context(tempfile.TemporaryDirectory(prefix="pg-")))
         (tmp_path / "home").mkdir()
         (tmp_path / "home/config.toml").write_text(
             f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
         )
-        yield Flower(tmp_path, port, kept)
+        yield Flower(tmp_path, port, resources)
     until(lambda: not descendants.left(), f"the end of {descendants.left()}")
 
 

@@ -188,11 +188,11 @@ def test_figures(messages: list[bytes], seed: int, ties: bool, hole: bool, bptt:
 def test_short_texts_are_evaluated_in_fewer_columns(minibatch: int, tokens: int) -> None:
     heard: list[tuple[int, ...]] = []
 
-    class Listening(TableScorer):
+    class StopSignals(TableScorer):
         def logits(self, tokens: Ids) -> Floats:
             heard.append(tokens.shape)
             return super().logits(tokens)
 
     text = [b"the"] * (tokens // 2) or [b"the"]
-    evaluate(Listening(np.zeros((len(SCORED),) * 2, np.float32)), SCORED, text, minibatch, 7)
+    evaluate(StopSignals(np.zeros((len(SCORED),) * 2, np.float32)), SCORED, text, minibatch, 7)
     assert {shape[1] for shape in heard} == {max(1, min(minibatch, 2 * len(text) // 100))}

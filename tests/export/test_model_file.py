@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
-from phonograd.export.model_file import OwnModel, load_model
+from phonograd.export.model_file import ModelOfStateDict, load_model
 from phonograd.export.torch_layout import seeded_weights, to_torch
 from phonograd.export.torch_model import LanguageModel
 from tests.support.own_models import RNNModel
@@ -44,7 +44,7 @@ def refusal(path: Path, *renames: tuple[str, str]) -> str:
     return message
 
 
-def same(found: OwnModel, expected: OwnModel) -> None:
+def same(found: ModelOfStateDict, expected: ModelOfStateDict) -> None:
     assert found.config == expected.config
     assert list(found.weights) == list(expected.weights)
     for name, array in expected.weights.items():
@@ -78,7 +78,7 @@ def test_our_own_files_are_read_too(tmp_path: Path, layout: str) -> None:
         weights = seeded_weights(config, 3)
         path = tmp_path / f"{config.cell}.safetensors"
         save_tensors(path, to_torch(weights, config) if layout == "torch" else weights)
-        same(load_model(path), OwnModel(config, weights, ()))
+        same(load_model(path), ModelOfStateDict(config, weights, ()))
 
 
 def test_a_state_dict_may_lie_in_a_checkpoint_or_an_old_file(tmp_path: Path) -> None:

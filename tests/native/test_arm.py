@@ -26,9 +26,9 @@ pytestmark = pytest.mark.phone
 
 # What qemu's CPUs report; the emulator's newest has everything the engine looks for.
 FEATURES = {
-    "cortex-a53": ["neon", "sha256"],
-    "cortex-a76": ["neon", "half", "dot", "sha256"],
-    "max": ["neon", "half", "dot", "i8mm", "bf16", "sha256"],
+    "cortex-a53": ["neon", "sha256", "crc32"],
+    "cortex-a76": ["neon", "half", "dot", "sha256", "crc32"],
+    "max": ["neon", "half", "dot", "i8mm", "bf16", "sha256", "crc32"],
 }
 TOLERANCE = 1e-5  # relative Frobenius error
 

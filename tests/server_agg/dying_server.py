@@ -29,7 +29,7 @@ from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, p
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.rounds import closing, completion
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.tables import Ending
@@ -90,7 +90,7 @@ def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], 
 ending_of = completion.ending_of
 
 
-def ending_when_all_came(current: CurrentRound) -> Ending | None:
+def ending_when_all_came(current: LiveRound) -> Ending | None:
     """A private round ends once all phones came, as others do: at its deadline, no two runs would have the same."""
     rules = current.aggregator.rules
     all_came = current.open_round.accepted >= rules.clients_per_round

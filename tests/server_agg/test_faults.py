@@ -122,7 +122,7 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
 ) -> None:
     """Before the first receives anything there is nothing to interrupt: it must give way all the same."""
     came, hashed = [], FileBytes.hashed
-    alone = upload_routes.UploadRoutes._alone
+    alone = upload_routes.UploadRoutes._exclusively
 
     def counted(routes: upload_routes.UploadRoutes, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
         came.append(identifier)
@@ -132,7 +132,7 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
         until(lambda: len(came) == 2, "the second request")
         return hashed(uploads, identifier)
 
-    monkeypatch.setattr(upload_routes.UploadRoutes, "_alone", counted)
+    monkeypatch.setattr(upload_routes.UploadRoutes, "_exclusively", counted)
     monkeypatch.setattr(FileBytes, "hashed", prepared)
     with start_server(idle_seconds=1e6) as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))

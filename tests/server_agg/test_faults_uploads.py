@@ -131,7 +131,7 @@ def test_memory_of_uploads_is_bounded(
 
     def spying(self: Any) -> None:
         remember(self)
-        tables.append(self._live)
+        tables.append(self._sessions)
 
     monkeypatch.setattr(upload_routes.UploadRoutes, "_forget", spying)
     phones = [phone_with(http, f"phone{number}", workshop.update(number)) for number in range(8)]

@@ -237,7 +237,7 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        (b"", "metric: missing; see Figure in /openapi.json"),
+        (b"", "metric: missing; see ModelQuality in /openapi.json"),
         (b"[1]", "the body: expected an object, found [1]"),
         (b'{"metric": "x"}', "value: missing"),
         (b'{"metric": "x", "value": 1, "more": 2}', "more: no such field"),

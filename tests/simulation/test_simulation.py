@@ -226,8 +226,8 @@ def test_a_late_update_moves_to_the_next_rounds_model(tmp_path: Path) -> None:
     assert late - in_time, "no late update is alone in round 3: choose another seed"
     by_hand = [*late, *(in_time - late)]
     assert (simulated.rounds[2].accepted, simulated.rounds[2].refused) == (len(by_hand), len(late & in_time))
-    with TensorFile(tmp_path / "run/models/2.safetensors") as second, contextlib.ExitStack() as kept:
-        first = kept.enter_context(TensorFile(only_round(tmp_path / "one", settings, 1)))
+    with TensorFile(tmp_path / "run/models/2.safetensors") as second, contextlib.ExitStack() as resources:
+        first = resources.enter_context(TensorFile(only_round(tmp_path / "one", settings, 1)))
         moved = {name: np.zeros(spec.shape) for name, spec in second.specs.items()}
         tokens = 0
         for user in by_hand:

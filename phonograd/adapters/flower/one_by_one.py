@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 POLL_SECONDS = 0.2  # between two looks at all phones that have not answered
 
 
-class OneByOne:
+class StreamingGrid:
     """A Grid, whose `send_and_receive` sends each message when it is made and yields each reply when it has come.
 
     Nothing here refers to a reply that was yielded: memory holds one, for any number of nodes.

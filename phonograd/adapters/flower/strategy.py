@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from phonograd.adapters.flower.files import ARRAYS, CONFIG, MODEL, ROUND, UPDATE, bytes_in, file_record, save
-from phonograd.adapters.flower.one_by_one import OneByOne
+from phonograd.adapters.flower.one_by_one import StreamingGrid
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
@@ -75,7 +75,7 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
 
         The arrays in the result, and those that an `evaluate_fn` gets, are the bytes of `model`.
         """
-        return super().start(OneByOne(grid), file_record(MODEL, self.model), num_rounds, **options)
+        return super().start(StreamingGrid(grid), file_record(MODEL, self.model), num_rounds, **options)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

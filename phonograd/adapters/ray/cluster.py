@@ -30,14 +30,14 @@ def cluster(workers: int, store_bytes: int = 0) -> Iterator[None]:
     in a temporary folder, and its processes end with this one, even if it is killed. Raises ServerUnreachableError.
     """
     on_sigterm = signal.getsignal(signal.SIGTERM)
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as resources:
         if address := os.environ.get("RAY_ADDRESS"):
             _join(address)
         else:
             # A short name: the paths of Ray's sockets must fit 107 bytes.
-            folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="pg-ray-", ignore_cleanup_errors=True))
+            folder = resources.enter_context(tempfile.TemporaryDirectory(prefix="pg-ray-", ignore_cleanup_errors=True))
             _start(workers, max(LEAST_STORE_BYTES, store_bytes), folder)
-        kept.callback(ray.shutdown)
+        resources.callback(ray.shutdown)
         # Ray's own handler would end this process, and what it has begun.
         signal.signal(signal.SIGTERM, on_sigterm)
         yield

@@ -8,7 +8,7 @@ from itertools import islice
 
 from phonograd.device_runtime.base.errors import MissingExtraError, OutOfMemoryError, TrainingError, UnsupportedError
 from phonograd.device_runtime.formats.manifest import TRAINING_MODEL, TRAINING_MODEL_SAMPLED, Artifacts
-from phonograd.device_runtime.training.report import OutputLayer, require_sound
+from phonograd.device_runtime.training.report import OutputLayer, require_converging
 from phonograd.simulation.batched.dropout import dropout_nodes
 from phonograd.simulation.phone import PhoneJob, PhoneResult, PreparedPhone, VirtualPhone
 from phonograd.simulation.settings import Device, SimulationSettings
@@ -74,7 +74,7 @@ class BatchedPhones:
         layer = OutputLayer("full" if sample is None else "sampled", words)
         try:
             for step, loss in enumerate(losses, 1):
-                require_sound(loss, step, layer, self._rate)
+                require_converging(loss, step, layer, self._rate)
         except TrainingError as error:
             return PhoneResult(prepared.job.user, diverged=str(error))
         return self._phone.finish(prepared, batch.trained(place), losses, seconds)

@@ -10,8 +10,8 @@ from phonograd.server_agg.aggregation.norms import max_abs_delta, norms_of
 from phonograd.server_agg.aggregation.privacy.mechanism import clip_factors, scaled_max_abs
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import (
-    MAX_ABS,
     NORM,
+    REACH,
     UNLIMITED,
     ClientUpdate,
     Measures,
@@ -56,11 +56,11 @@ class Averaging:
 
     def measure(self, update: TileSource) -> dict[str, float]:
         """The largest |delta|. Raises WeightsError."""
-        return {MAX_ABS: max_abs_delta(update, self._fold.base)}
+        return {REACH: max_abs_delta(update, self._fold.base)}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Fold it. Raises WeightsError, with nothing changed, for sums that would overflow."""
-        self._fold.accumulate(update, weight, measures[MAX_ABS])
+        self._fold.accumulate(update, weight, measures[REACH])
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The sum divided by the total weight."""

@@ -12,8 +12,8 @@ from phonograd.server_agg.aggregation.norms import max_abs_delta
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.stacked import as_tiles, stacked_deltas, zero_deltas
 from phonograd.server_agg.aggregation.strategy import (
-    MAX_ABS,
     MAX_STACKED_UPDATES,
+    REACH,
     ClientUpdate,
     Measures,
     RoundContext,
@@ -60,7 +60,7 @@ class StackedAggregation:
 
     def measure(self, update: TileSource) -> dict[str, float]:
         """The largest |delta|. Raises WeightsError for values that are not finite."""
-        return {MAX_ABS: max_abs_delta(update, self._base)}
+        return {REACH: max_abs_delta(update, self._base)}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Does nothing: the average needs all updates together."""

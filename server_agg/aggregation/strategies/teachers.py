@@ -8,7 +8,7 @@ from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.norms import max_abs_delta
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import (
-    MAX_ABS,
+    REACH,
     UNLIMITED,
     ClientUpdate,
     Measures,
@@ -46,7 +46,7 @@ class CheckedTeachers:
 
     def measure(self, update: TileSource) -> dict[str, float]:
         """The largest |delta|. Raises WeightsError for values that are not finite."""
-        return {MAX_ABS: max_abs_delta(update, self._base)}
+        return {REACH: max_abs_delta(update, self._base)}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Does nothing: the close reads the stored updates."""

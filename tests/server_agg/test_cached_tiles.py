@@ -11,7 +11,7 @@ import pytest
 from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec
 from phonograd.device_runtime.update.update_file import Tile, UpdateFile
 from phonograd.server_agg.aggregation import tile_source
-from phonograd.server_agg.aggregation.tile_source import HeldTiles, named_tiles
+from phonograd.server_agg.aggregation.tile_source import CachedTiles, named_tiles
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.test_rounds import send
 from tests.server_agg.trained_weights import TrainedWeights
@@ -47,7 +47,7 @@ def test_what_does_not_fit_is_decoded_again_and_not_held(
     with TensorFile(workshop.base_path) as base, UpdateFile(workshop.update(1)) as update:
         elements = sum(spec.elements for spec in base.specs.values())
         monkeypatch.setattr(tile_source, "HELD_ELEMENTS", elements + room)
-        held = HeldTiles(update)
+        held = CachedTiles(update)
         first, second = (list(named_tiles(held, base)) for _ in range(2))
         expected = list(named_tiles(update, base))
     assert [place[:2] for place in first] == [place[:2] for place in second] == [place[:2] for place in expected]
@@ -67,7 +67,7 @@ def test_a_tensor_that_could_not_be_read_to_its_end_is_not_held(workshop: Worksh
                 raise OSError("gone")
 
     weights, source = workshop.trained(1), Broken()
-    held = HeldTiles(source)
+    held = CachedTiles(source)
     with TensorFile(workshop.base_path) as base:
         with pytest.raises(OSError, match="gone"):
             list(named_tiles(held, base))
