@@ -108,6 +108,7 @@ check: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
 
 # The native engine's library, and the command for phones.
