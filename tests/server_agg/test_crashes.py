@@ -201,12 +201,17 @@ def in_pieces(server: Connection, update: Path, phone: str) -> None:
 
 
 def in_one_request(server: Connection, update: Path, phone: str) -> None:
+    """With its creation; what a crash cut off, or left undecided, follows."""
     data = update.read_bytes()
 
     def send_once() -> None:
         with client_of(server.url, bearer(server)) as http:
-            answer = come_again(http.post("/v1/uploads", content=data, headers=headers_of(data, phone)))
-        assert answer.status_code == 201, answer.text
+            created = come_again(http.post("/v1/uploads", content=data, headers=headers_of(data, phone)))
+            assert created.status_code == 201, created.text
+            tus = TusPhone(http, phone, data, created.headers["Location"])
+            if tus.outcome().json()["state"] == "receiving":
+                offset = int(created.headers["Upload-Offset"])
+                assert come_again(tus.patch(offset, data[offset:])).status_code == 204
 
     again_until_answered(send_once)
 
