@@ -35,6 +35,11 @@ class TimeRatio(Record, frozen=True):
         about("What the interval is from; one from steps ignores how epochs vary, and --max-slowdown rejects it"),
     ]
 
+    @property
+    def interval(self) -> str:
+        """Both ends of the confidence interval; "" without one."""
+        return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
+
 
 class PhoneComparison(Record, frozen=True):
     """One phone compared with the old report, for one output layer."""
@@ -182,10 +187,10 @@ def parse_max_slowdown(text: str) -> float:
 
 
 def _slower_line(phone: PhoneComparison) -> str:
-    time = phone.time
-    assert time is not None
-    interval = "" if time.low is None else f" (95 %: {time.low:.3f} to {time.high:.3f})"
-    return f"{phone.label} takes {time.ratio:.3f} times{interval} as long"
+    slowdown = phone.time
+    assert slowdown is not None
+    interval = f" (95 %: {slowdown.interval})" if slowdown.interval else ""
+    return f"{phone.label} takes {slowdown.ratio:.3f} times{interval} as long"
 
 
 Pair = tuple[PhoneResult, PhoneResult]

@@ -121,7 +121,7 @@ def comparison_plot(comparison: Comparison, max_slowdown: float | None = None) -
 
 
 def _interval(time: TimeRatio) -> str:
-    return f"{time.ratio:.3f}" + ("" if time.low is None else f" ({time.low:.3f} to {time.high:.3f})")
+    return f"{time.ratio:.3f}" + (f" ({time.interval})" if time.interval else "")
 
 
 def memory_plot(report: PhoneBenchReport) -> Plot | None:

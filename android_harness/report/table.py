@@ -128,7 +128,7 @@ def _time_row(name: str, phone: PhoneResult, summary: PhoneSummary, papers: bool
         "step s": _median(summary.step_seconds),
         f"x of {PAPER_EPOCH_SECONDS:g} s": _rounded(summary.paper_ratio) if papers else OTHER_WORKLOAD,
         "tokens/s": _rounded(summary.tokens_per_s),
-        "loss": None if first is None or last is None else f"{first:.2f} → {last:.2f}",
+        "loss": f"{first:.2f} → {last:.2f}" if first is not None and last is not None else None,
         "max °C": _rounded(summary.max_temperature_c, 1),
         "throttled": "failed" if phone.failure else throttled,
     }
@@ -265,7 +265,8 @@ def _two_lines(phone_name: str) -> str:
 
 
 def _lines(values: Iterable[float | None]) -> str:
-    return "\n".join("-" if value is None else f"{value:,}" for value in values)
+    """A cell with a line for each value."""
+    return "\n".join(f"{value:,}" if value is not None else "-" for value in values)
 
 
 def _ratio(first: int | None, second: int | None) -> float | None:

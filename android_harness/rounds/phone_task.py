@@ -55,27 +55,29 @@ class RoundTask:
         self._job, self._connection = job, connection
         self._stage: Stage = "ready"
         model = phone.facts.model if phone.facts else None
-        self._part = PhoneRound(phone.serial, name, model, seed_of(job.opened.base_sha256, job.opened.round, name))
+        self._phone_round = PhoneRound(
+            phone.serial, name, model, seed_of(job.opened.base_sha256, job.opened.round, name)
+        )
 
     def run(self) -> None:
         """Take part in the round; an error becomes part of the outcome and does not affect other phones."""
-        part = self._part
+        phone_round = self._phone_round
         try:
             self._participate()
         except PhonogradError as error:
-            part.drop_out = DropOut(self._stage, str(error), error.exit_code)
+            phone_round.drop_out = DropOut(self._stage, str(error), error.exit_code)
         except Exception as error:  # a bug on one phone must not lose the others' results
             message = f"a bug: {type(error).__name__}: {error} (please report it)"
-            part.drop_out = DropOut(self._stage, message, PhonogradError.exit_code)
-        self._job.progress(self.phone.serial, "accepted" if part.receipt else "out", 1, 1, "")
+            phone_round.drop_out = DropOut(self._stage, message, PhonogradError.exit_code)
+        self._job.progress(self.phone.serial, "accepted" if phone_round.receipt else "out", 1, 1, "")
 
     def outcome(self) -> PhoneRound:
         """The result so far; if the thread has not ended, the task was interrupted."""
-        part = dataclasses.replace(self._part, seconds=dict(self._part.seconds))
-        if part.receipt is None and part.drop_out is None:
-            hint = "its update is kept" if part.update else "check the phone with phonograd devices"
-            part.drop_out = DropOut(self._stage, f"interrupted, and did not stop in time; {hint}", 130)
-        return part
+        phone_round = dataclasses.replace(self._phone_round, seconds=dict(self._phone_round.seconds))
+        if not phone_round.ended:
+            hint = "its update is kept" if phone_round.update else "check the phone with phonograd devices"
+            phone_round.drop_out = DropOut(self._stage, f"interrupted, and did not stop in time; {hint}", 130)
+        return phone_round
 
     def _participate(self) -> None:
         settings = self._job.settings
@@ -95,29 +97,29 @@ class RoundTask:
             with self._job.open_session(self.phone.serial) as session:
                 self._train(session, text, update_path)
         except PhonogradError as error:
-            if self._part.update is None:
+            if self._phone_round.update is None:
                 raise
-            self._part.remark = f"after its update was pulled: {error}"
+            self._phone_round.remark = f"after its update was pulled: {error}"
         self._upload(update_path)
 
     def _train(self, session: PhoneSession, text: Path | None, update_path: Path) -> None:
         """Train one epoch and pull its update; `text` is pushed, or (None) on the phone already."""
-        part, job = self._part, self._job
+        phone_round, job = self._phone_round, self._job
         rehearsal = job.settings.training.rehearsal
-        files = {
-            **job.files,
-            **({} if text is None else {session.transient(TEXT): text}),
-            **({} if rehearsal is None else {REHEARSAL: rehearsal}),
-        }
+        files = dict(job.files)
+        if text is not None:
+            files[session.transient(TEXT)] = text
+        if rehearsal is not None:
+            files[REHEARSAL] = rehearsal
         with self._timed("push"):
-            part.pushed_bytes = session.sync(files, self._report).nbytes
+            phone_round.pushed_bytes = session.sync(files, self._report).nbytes
         with self._timed("train"):
-            part.power_before, part.power, part.kept_awake = session.power_states(keep_awake=True)
-            part.training, update = read_training(self._run(session, text))
+            phone_round.power_before, phone_round.power, phone_round.kept_awake = session.power_states(keep_awake=True)
+            phone_round.training, update = read_training(self._run(session, text))
         with self._timed("pull"):
             self._report(0, update.nbytes)
             session.pull(session.transient(UPDATE), update_path, update.sha256)
-            part.update = replace(update, kept=str(update_path))
+            phone_round.update = replace(update, kept=str(update_path))
 
     def _run(self, session: PhoneSession, text: Path | None) -> dict[str, Any]:
         """Run phonograd-phone train, and return its report."""
@@ -147,16 +149,16 @@ class RoundTask:
         return reports[-1]
 
     def _upload(self, update_path: Path) -> None:
-        part, job = self._part, self._job
+        phone_round, job = self._phone_round, self._job
         with self._timed("upload"):
-            part.receipt = send_update(
+            phone_round.receipt = send_update(
                 self._connection, update_path, self.name, job.settings.patience_seconds, job.stop, self._report
             )
         # It reveals something about the text, and the server has it now.
         with storage_errors(update_path):
             update_path.unlink(missing_ok=True)
-        if part.update is not None:
-            part.update = replace(part.update, kept=None)
+        if phone_round.update is not None:
+            phone_round.update = replace(phone_round.update, kept=None)
 
     def _report(self, done: int, total: int, note: str = "") -> None:
         self._job.progress(self.phone.serial, self._stage, done, total, note)
@@ -167,4 +169,4 @@ class RoundTask:
         try:
             yield
         finally:
-            self._part.seconds[stage] = time.monotonic() - began
+            self._phone_round.seconds[stage] = time.monotonic() - began

@@ -93,6 +93,11 @@ class PhoneRound:
     drop_out: DropOut | None = None
     remark: str | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether the server has its update, or it dropped out."""
+        return self.receipt is not None or self.drop_out is not None
+
 
 @dataclass(frozen=True)
 class ServerLedger:

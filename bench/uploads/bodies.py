@@ -6,11 +6,9 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
 from phonograd.device_runtime.formats.tensor_file import TensorFile, encode_header
-from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, metadata_of
+from phonograd.device_runtime.update.update_file import UpdateFile
 
 CHECKSUM_BYTES = 4
 
@@ -45,8 +43,7 @@ class BodyMaker:
 
     def body(self, phone: int, round_: int, base_sha256: str) -> Body:
         """The update as phone number `phone` would send it to that round."""
-        info: UpdateInfo = msgspec.structs.replace(self.info, seed=phone, round=round_, base_sha256=base_sha256)
-        metadata = self._metadata | metadata_of(info)
+        metadata = self._metadata | {"seed": str(phone), "round": str(round_), "base_sha256": base_sha256}
         head = encode_header(self._specs, metadata)
         size = self._path.stat().st_size
         offset, stop = size - self._data_bytes, size - CHECKSUM_BYTES

@@ -1,6 +1,5 @@
 """Senders: one socket for each phone. They use sendfile, so that sending takes little CPU time."""
 
-import base64
 import contextlib
 import errno
 import os
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.uploads.bodies import Body
-from phonograd.device_runtime.client.protocol import PHONE_HEADER, TUS_BODY_TYPE, TUS_VERSION
+from phonograd.device_runtime.client.protocol import TUS_BODY_TYPE
+from phonograd.device_runtime.client.resumable_upload import announcement
 
 HOST = "127.0.0.1"
 ANSWER_SECONDS = 600.0
@@ -78,13 +78,7 @@ def send_at_once(port: int, uploads: Sequence[Upload]) -> list[Sent]:
 
 def upload_headers(phone: str, nbytes: int, sha256: str) -> dict[str, str]:
     """The headers of a whole upload in one request (tus's creation-with-upload); sha256: hex."""
-    return {
-        PHONE_HEADER: phone,
-        "Tus-Resumable": TUS_VERSION,
-        "Upload-Length": str(nbytes),
-        "Upload-Metadata": f"sha256 {base64.b64encode(sha256.encode()).decode()}",
-        "Content-Type": TUS_BODY_TYPE,
-    }
+    return announcement({"sha256": sha256}, nbytes, phone) | {"Content-Type": TUS_BODY_TYPE}
 
 
 def _post(body: Body, phone: str, sha256: str) -> bytes:

@@ -1,7 +1,7 @@
 """Resumable upload of an update by the tus 1.0 protocol."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,9 @@ def upload_update(
         sha256 = sha256_of_file(path)
     except OSError as error:
         raise UpdateError(f"{path}: cannot be read: {error.strerror}; expected an update that train wrote") from error
-    headers = _announcement(update_metadata(path), sha256, nbytes, phone)
+    update = update_metadata(path)
+    facts = {"sha256": sha256, **{key: update.get(key, "") for key in ("base_sha256", "round")}}
+    headers = announcement(facts, nbytes, phone)
     retry = retry or RetryPolicy()
     closing = Closing(retry)
     while True:
@@ -136,8 +138,8 @@ def update_metadata(path: Path) -> dict[str, str]:
         raise UpdateError(str(error)) from error
 
 
-def _announcement(update: dict[str, str], sha256: str, nbytes: int, phone: str | None) -> dict[str, str]:
-    facts = {"sha256": sha256, **{key: update.get(key, "") for key in ("base_sha256", "round")}}
+def announcement(facts: Mapping[str, str], nbytes: int, phone: str | None) -> dict[str, str]:
+    """The headers that announce an upload of so many bytes. facts: what its Upload-Metadata say."""
     metadata = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in facts.items())
     return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_named(phone)}
 

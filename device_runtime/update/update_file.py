@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phonograd.device_runtime.base.documents import Record, written
+from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.engine.c_abi import Handle, load_library
 from phonograd.device_runtime.engine.header import new
@@ -26,7 +26,6 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 
 FORMAT = "phonograd-update"
-VERSION = "3"
 MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
 
 # Neighbouring trained weights: index of the first one in the flattened tensor, and the float32 values.
@@ -95,12 +94,6 @@ def update_options(info: UpdateInfo) -> Any:
         seed=info.seed,
         steps=info.steps or 0,
     )
-
-
-def metadata_of(info: UpdateInfo) -> dict[str, str]:
-    """An update's metadata."""
-    facts = {name: str(value) for name, value in written(info).items() if value is not None}
-    return {"format": FORMAT, "version": VERSION, **facts}
 
 
 class UpdateFile(Handle):

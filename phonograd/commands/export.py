@@ -22,11 +22,10 @@ from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.rehearsal import unknown_share
 
-DEFAULTS = TrainingConfig()
 TRAINING = Options(
     TrainingConfig,
     loss=opt("lwf: paper P.", click.Choice(get_args(Loss))),
-    user_share=opt(f"λ of --loss lwf.  [default: {DEFAULTS.user_share}]", SHARE, default=None),
+    user_share=opt("λ of --loss lwf.", SHARE),
     loss_reduction=opt(
         "Learning rate 0.75 and clip norm 5 are meant for sum_over_time.", click.Choice(get_args(LossReduction))
     ),
@@ -132,10 +131,7 @@ def export(
     _check_choice(model, shape, weights, seed)
     if options["loss"] != "lwf":
         refuse("belongs to --loss lwf; for rehearsal it is an option of phonograd train", "user_share")
-    options |= {
-        "user_share": options["user_share"] or DEFAULTS.user_share,
-        "clip_norm": options["clip_norm"] or None,
-    }
+    options["clip_norm"] = options["clip_norm"] or None
     settings = TRAINING.take(options)
     source: Path | Mapping[str, Array] | None = model or weights
     if source is None and (weights_vocab or renames):

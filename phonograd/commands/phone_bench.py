@@ -14,6 +14,7 @@ from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSe
 from phonograd.commands.native import building
 from phonograd.commands.options import Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
+from phonograd.commands.shared_options import PACE
 from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.update.update_file import MAX_COUNT
@@ -39,8 +40,7 @@ BENCH = Options(
         "With --output-sample: time the full softmax too, which takes longer.",
         name="--full-softmax/--no-full-softmax",
     ),
-    duty="Share of the time that steps take; below 1, rests keep phones cooler.",
-    nice="Lower the priority to this nice value, at most 19.",
+    **PACE,
     cooldown_seconds=opt(
         "Longest wait in seconds before each epoch for the temperature to settle; 0: no wait.", name="--cooldown"
     ),

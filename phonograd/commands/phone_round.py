@@ -10,12 +10,13 @@ import click
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
+from phonograd.android_harness.session.settings import MAX_THREADS
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.native import building
 from phonograd.commands.options import COUNT, POSITIVE, SHARE, FiniteRange, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.phone_round_tables import WORK, tables_of
-from phonograd.commands.shared_options import codec_option
+from phonograd.commands.shared_options import PACE, codec_option
 from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
@@ -39,7 +40,7 @@ TRAINING = Options(
     user_share=opt("λ, with --rehearsal.  [default: 0.5]", SHARE),
     steps=opt("Take a single step, with the gradient of the whole text (FedSGD).", metavar="1"),
     learning_rate=opt("Learning rate.  [default: the artifacts']", POSITIVE, name="--lr"),
-    threads=opt("CPU threads of each phone.  [default: one a core]", click.IntRange(1, 256)),
+    threads=opt("CPU threads of each phone.  [default: one a core]", click.IntRange(1, MAX_THREADS)),
     cores="big, little, all, or a hexadecimal mask such as f0.",
     precision=opt(),
     output_sample=opt(
@@ -48,8 +49,7 @@ TRAINING = Options(
     max_unknown=opt(
         f"Largest share of a text's words that the vocabulary may lack, for an update.  [default: {MAX_UNKNOWN}]", SHARE
     ),
-    duty="Share of the time that steps take; below 1, rests keep phones cooler.",
-    nice="Lower the priority to this nice value, at most 19.",
+    **PACE,
 )
 ROUND = Options(
     RoundSettings,

@@ -15,6 +15,11 @@ IN_GROUPS = f"{'; '.join(_GROUPS).capitalize()}."
 # Helps of --backend and --weights.
 BACKEND = "The backend that runs the graph."
 WEIGHTS = "Tensor file to start from: a later round's model, or a torch state dict. [default: the folder's weights]"
+# Of phones' training settings.
+PACE = {
+    "duty": "Share of the time that steps take; below 1, rests keep phones cooler.",
+    "nice": "Lower the priority to this nice value, at most 19.",
+}
 codec_option = click.option(
     "--codec",
     type=click.Choice(list(CODECS)),

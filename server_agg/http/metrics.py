@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from phonograd import __version__
 from phonograd.server_agg.http.operations import Answer, operation
-from phonograd.server_agg.report.document import outcome_bytes
+from phonograd.server_agg.report.document import outcome_bytes, sent_in_vain
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries, sums
 from phonograd.server_agg.storage.quality import all_quality
@@ -112,7 +112,7 @@ def _updates(session: Session) -> Iterator[Metric]:
             codecs[str(row.codec)] += row.length
         outcomes.update(dict(outcome_bytes(row.state, row.length, row.received)))
     sent = sum(row.up_body_bytes for row in sums.traffic_sums(session) if row.kind == "upload")
-    outcomes["retried"] += max(0, sent - outcomes.total())  # of no update: sent in vain, as the report has it
+    outcomes["retried"] += sent_in_vain(sent, outcomes.values())
     # Gauges: an upload under way becomes accepted, and a rollback makes an accepted one discarded.
     yield _gauges("phonograd_updates", "Updates by outcome.", "state", states)
     yield _gauges("phonograd_update_bytes", "Bytes of update bodies by outcome.", "outcome", outcomes)

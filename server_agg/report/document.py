@@ -174,11 +174,16 @@ def sum_of_known(values: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(values) else None
 
 
+def sent_in_vain(sent: int, outcomes: Iterable[int]) -> int:
+    """Of `sent` body bytes those in no update: their connection broke before they were read, or their request was
+    answered without looking at them. outcomes: the bytes of updates.
+    """
+    return max(0, sent - sum(outcomes))
+
+
 def _in_vain(entry: Mapping[str, int]) -> int:
-    """Body bytes on the wire that are in no update: their connection broke before they were read, or their request was
-    answered without looking at them."""
     known = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
-    return max(0, entry["up_body_bytes"] - sum(entry[name] for name in known))
+    return sent_in_vain(entry["up_body_bytes"], (entry[name] for name in known))
 
 
 def _add_traffic(entry: dict[str, Any], row: Any) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.formats.tensor_file import CHECKSUM, Array, TensorFile, WrittenFile, save_tensors
 from phonograd.device_runtime.update.seeds import seed_of
-from phonograd.device_runtime.update.update_file import UpdateInfo, metadata_of
+from phonograd.device_runtime.update.update_file import FORMAT, UpdateInfo
 from tests.reference.random_words import inclusion_chances, stream_of, uniform, words_of
 
 Parts = dict[str, Array]
@@ -262,6 +263,12 @@ def trained_names(file: TensorFile) -> list[str]:
     """The tensors that are not frozen."""
     frozen = file.metadata.get("frozen", "").split(",")
     return [name for name in file.specs if name not in frozen]
+
+
+def metadata_of(info: UpdateInfo) -> dict[str, str]:
+    """An update's metadata."""
+    facts = {name: str(value) for name, value in written(info).items() if value is not None}
+    return {"format": FORMAT, "version": "3", **facts}
 
 
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:

@@ -18,11 +18,16 @@ namespace {
 constexpr int kSlices = 8;
 using Tables = std::array<std::array<uint32_t, 256>, kSlices>;
 
+// A reflected remainder times x, modulo the polynomial.
+constexpr uint32_t times_x(uint32_t value) {
+  return (value >> 1) ^ ((value & 1) ? 0xEDB88320u : 0u);
+}
+
 constexpr Tables make_tables() {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t value = byte;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) ? 0xEDB88320u : 0u);
+    for (int bit = 0; bit < 8; ++bit) value = times_x(value);
     tables[0][byte] = value;
   }
   for (size_t slice = 1; slice < kSlices; ++slice) {
@@ -43,7 +48,7 @@ constexpr size_t kFolded = 64;  // bytes that the instructions take at a time
 // x^n modulo the polynomial, as a product of reflected words needs it.
 constexpr uint64_t power(int n) {
   uint32_t value = 0x80000000u;
-  for (int i = 0; i < n; ++i) value = (value >> 1) ^ ((value & 1) ? 0xEDB88320u : 0u);
+  for (int i = 0; i < n; ++i) value = times_x(value);
   return uint64_t{value} << 1;
 }
 

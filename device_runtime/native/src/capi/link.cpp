@@ -1,6 +1,8 @@
 // pg_link_write: links from one model to the next.
 #include "update/link.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/files.h"
@@ -8,6 +10,7 @@
 #include "capi/sized.h"
 #include "capi/update_handles.h"
 #include "phonograd.h"
+#include "update/rotation.h"
 
 using namespace phonograd;
 
@@ -19,7 +22,7 @@ LinkedModel write_lossy(const pg_weights& base, const pg_weights& model, const p
                         const char* path, const UpdateInfo& info) {
   border::require(options.result != nullptr, "result: NULL; expected a path");
   border::require(options.rows >= 1, "rows: " + std::to_string(options.rows) + "; expected at least 1");
-  border::require(options.bits == 1 || options.bits == 2 || options.bits == 4,
+  border::require(std::find(std::begin(kBits), std::end(kBits), options.bits) != std::end(kBits),
                   "bits: " + std::to_string(options.bits) + "; expected 1, 2 or 4");
   const TensorFile* residual = options.residual == nullptr ? nullptr : &options.residual->file;
   const LossyLink wanted{model.file, residual, static_cast<size_t>(options.rows), options.bits};

@@ -11,7 +11,6 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;   // of the base resident at a time
 constexpr size_t kAroundFault = size_t{1} << 14;  // elements of the base that the kernel maps around one that is read
-constexpr float kLargestDelta = 0x1p100f;
 
 // Drops pages of a read-only mapping from resident memory; the next read loads them again.
 void let_go(const unsigned char* begin, const unsigned char* end) {

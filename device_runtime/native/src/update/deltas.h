@@ -12,6 +12,8 @@
 
 namespace phonograd {
 
+constexpr float kLargestDelta = 0x1p100f;  // others are cut to it
+
 // Ascending numbers of the rows of `trained` whose bits differ from the base's tensor `spec` (float32, same shape).
 // Stops once it has found `enough`. Thread-safe.
 std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const Trained& trained, size_t enough);

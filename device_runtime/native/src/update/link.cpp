@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/frozen.h"
+#include "update/deltas.h"
 #include "update/draft.h"
 #include "update/rotation.h"
 #include "update/sent_rows.h"
@@ -16,8 +17,6 @@ namespace phonograd {
 namespace {
 
 constexpr size_t kPiece = size_t{1} << 18;  // weights in memory at a time
-constexpr int kWholeBits = 4;               // of vectors and small tensors
-constexpr double kLargestDelta = 0x1p100;
 
 std::vector<TensorSpec> trained_specs(const TensorFile& base) {
   const std::set<std::string> frozen = frozen_in(base.path(), base.metadata(), base.specs());
@@ -78,9 +77,10 @@ class WantedDeltas {
     read_floats(wanted_.model, tensor.name, start, count, out);
     const TensorFile* residual = wanted_.residual;
     if (residual != nullptr) read_floats(*residual, tensor.name, start, count, left_out_.data());
+    constexpr double kLargest = kLargestDelta;
     for (size_t i = 0; i < count; ++i) {
       const double delta = static_cast<double>(out[i]) + left_out_[i] - old_[i];
-      out[i] = static_cast<float>(std::min(std::max(delta, -kLargestDelta), kLargestDelta));
+      out[i] = static_cast<float>(std::min(std::max(delta, -kLargest), kLargest));
     }
   }
 
@@ -89,11 +89,6 @@ class WantedDeltas {
   const LossyLink& wanted_;
   std::vector<float> old_, left_out_;
 };
-
-// Whether a tensor's rows are chosen among; others are sent whole.
-bool has_rows(const TensorSpec& tensor) {
-  return row_count(tensor) > 1 && tensor.elements() > kBlock;
-}
 
 using RowsByTensor = std::map<std::string, std::vector<uint32_t>>;
 
@@ -188,14 +183,11 @@ Written write_lossless_link(OutputFile& file, const TensorFile& base, const Tens
   RowsByTensor changed;
   for (const TensorSpec& tensor : tensors) {
     std::vector<uint32_t> rows = changed_rows(tensor, base, model);
-    const size_t width = row_elements(tensor);
-    if (rows.size() * (sizeof(uint32_t) + width * sizeof(float)) >= tensor.bytes) {
+    if (rows.size() >= rows_as_large(tensor)) {
       parts.push_back(tensor);
       continue;
     }
-    const auto count = static_cast<int64_t>(rows.size());
-    parts.push_back({tensor.name + ".rows", "U32", {count}});
-    parts.push_back({tensor.name + ".values", "F32", {count, static_cast<int64_t>(width)}});
+    for (TensorSpec& part : numbered_rows(tensor, rows.size())) parts.push_back(std::move(part));
     changed[tensor.name] = std::move(rows);
   }
 

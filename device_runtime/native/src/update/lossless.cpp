@@ -19,8 +19,7 @@ void encode_full(const TensorFile&, const TensorSpec& base, const Trained& train
 void encode_rows(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
                  EncodedParts& parts) {
   const size_t width = row_elements(base), row_bytes = width * sizeof(float);
-  // The fewest changed rows that take as many bytes as the whole: each comes with a row number of 4 bytes.
-  const size_t cost = sizeof(uint32_t) + row_bytes, enough = (base.bytes + cost - 1) / cost;
+  const size_t enough = rows_as_large(base);
   std::vector<uint32_t> moved = moved_rows(file, base, trained, enough);
   if (moved.size() >= enough) return encode_full(file, base, trained, seed, parts);
 
@@ -63,8 +62,7 @@ void expect_rows(const UpdateReader& update, const TensorSpec& tensor, std::vect
   if (width != 0 && static_cast<size_t>(count) > row_count(tensor)) {
     update.fail(describe(rows->name, rows->dtype, rows->shape) + ": more rows than " + whole + " has");
   }
-  parts.push_back({tensor.name + ".rows", "U32", {count}});
-  parts.push_back({tensor.name + ".values", "F32", {count, width}});
+  for (TensorSpec& part : numbered_rows(tensor, static_cast<size_t>(count))) parts.push_back(std::move(part));
 }
 
 SentValues sent_some(const UpdateReader& update, const TensorSpec& tensor) {

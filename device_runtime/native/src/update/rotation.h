@@ -12,7 +12,9 @@
 
 namespace phonograd {
 
-constexpr size_t kBlock = 4096;  // elements that are rotated together
+constexpr size_t kBlock = 4096;     // elements that are rotated together
+constexpr int kBits[] = {1, 2, 4};  // a value may have
+constexpr int kWholeBits = 4;       // a value has in a tensor that is sent whole
 
 // What a block's scale is: that which makes the mean over the signs right, or that of least squares, which links have.
 enum class Scaling { unbiased, nearest };

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "update/rotation.h"
+
 namespace phonograd {
 
 size_t row_elements(const TensorSpec& spec) {
@@ -12,6 +14,20 @@ size_t row_elements(const TensorSpec& spec) {
 size_t row_count(const TensorSpec& spec) {
   const size_t width = row_elements(spec);
   return width == 0 ? 0 : spec.elements() / width;
+}
+
+size_t rows_as_large(const TensorSpec& tensor) {
+  const size_t cost = sizeof(uint32_t) + row_elements(tensor) * sizeof(float);
+  return (tensor.bytes + cost - 1) / cost;
+}
+
+std::array<TensorSpec, 2> numbered_rows(const TensorSpec& tensor, size_t rows) {
+  const auto count = static_cast<int64_t>(rows), width = static_cast<int64_t>(row_elements(tensor));
+  return {{{tensor.name + ".rows", "U32", {count}}, {tensor.name + ".values", "F32", {count, width}}}};
+}
+
+bool has_rows(const TensorSpec& tensor) {
+  return row_count(tensor) > 1 && tensor.elements() > kBlock;
 }
 
 void add_mask(const TensorSpec& base, size_t rows, const std::vector<uint32_t>& sent, EncodedParts& parts) {

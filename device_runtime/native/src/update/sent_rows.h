@@ -1,6 +1,7 @@
 // Which rows of a tensor are sent: a bit for each, in the part NAME.rows; no part if all are. FORMAT.md, "Mask".
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,6 +23,14 @@ std::vector<uint32_t> sent_rows(const UpdateReader& update, const TensorSpec& te
 void expect_mask(const UpdateReader& update, const TensorSpec& tensor, std::vector<TensorSpec>& parts);
 // The numbers of all rows of a tensor.
 std::vector<uint32_t> all_rows(const TensorSpec& tensor);
+
+// The fewest changed rows that take as many bytes as the whole tensor: each comes with a number of 4 bytes.
+size_t rows_as_large(const TensorSpec& tensor);
+// The two parts of so many rows of codec rows-f32: their numbers, and their weights.
+std::array<TensorSpec, 2> numbered_rows(const TensorSpec& tensor, size_t rows);
+
+// Whether lossy codecs choose among the rows of a tensor of this shape; a small one, or one of one row, is sent whole.
+bool has_rows(const TensorSpec& tensor);
 
 // Reads scales [first, first + count) of the part NAME.scales. Throws Error(update) for one that is not finite or below
 // 0.

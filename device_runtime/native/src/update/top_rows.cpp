@@ -14,7 +14,7 @@ namespace phonograd {
 namespace {
 
 constexpr size_t kRows = 512;  // sent of a matrix, at most
-constexpr int kRowBits = 1, kWholeBits = 4;
+constexpr int kRowBits = 1;
 
 std::vector<double> row_norms(Deltas& deltas) {
   const size_t width = deltas.width();
@@ -73,7 +73,7 @@ void encode(const TensorFile& file, const TensorSpec& base, const Trained& train
   Deltas deltas(file, base, trained);
   const std::vector<double> norms = row_norms(deltas);
   if (std::all_of(norms.begin(), norms.end(), [](double norm) { return norm == 0; })) return;
-  if (deltas.rows() > 1 && deltas.elements() > kBlock) return encode_drawn(deltas, base, norms, seed, parts);
+  if (has_rows(base)) return encode_drawn(deltas, base, norms, seed, parts);
   const auto read = [&](size_t start, size_t count, float* out) { deltas.read(start, count, out); };
   add_rotated(base.name, deltas.elements(), kWholeBits, seed, read, parts);
 }
@@ -86,7 +86,7 @@ bool has_part(const UpdateReader& update, const TensorSpec& tensor) {
 int bits_of(const UpdateReader& update, const TensorSpec& tensor, size_t elements) {
   const TensorSpec& found = update.file().at(tensor.name + ".levels");
   std::string sizes;
-  for (const int bits : {1, 2, 4}) {
+  for (const int bits : kBits) {
     std::vector<TensorSpec> parts;
     expect_rotated(tensor.name, elements, bits, parts);
     const TensorSpec& levels = parts.back();
