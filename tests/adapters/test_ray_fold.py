@@ -61,7 +61,7 @@ def test_a_killed_fold_leaves_no_process(
     line += ["--out", tmp_path / "out", "--engine", "ray", "--workers", "1", "--quiet"]
     with tempfile.TemporaryDirectory(prefix="pg-") as place:  # Ray's files, which stay
         process = subprocess.Popen([*map(str, line)], env=os.environ | {"TMPDIR": place})
-        until(lambda: asleep.done or process.poll() is not None)  # not by its title, which Ray at times sets too early
+        until(lambda: asleep.done or process.poll() is not None)  # its title is not always seen
         assert process.poll() is None
         process.kill()
         assert process.wait() == -signal.SIGKILL
