@@ -38,7 +38,7 @@ class TimeRatio(Record, frozen=True):
     @property
     def interval(self) -> str:
         """Both ends of the confidence interval; "" without one."""
-        return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
+        return f"{self.low:.3f} to {self.high:.3f}" if self.low is not None else ""
 
 
 class PhoneComparison(Record, frozen=True):

@@ -62,7 +62,7 @@ def test_a_killed_fold_leaves_no_process(
     with tempfile.TemporaryDirectory(prefix="pg-") as place:  # Ray's files, which stay
         process = subprocess.Popen([*map(str, line)], env=os.environ | {"TMPDIR": place})
         until(lambda: asleep.done or process.poll() is not None)  # its title is not always seen
-        assert process.poll() is None
+        assert asleep.done
         process.kill()
         assert process.wait() == -signal.SIGKILL
         until(lambda: not descendants.left())
