@@ -9,6 +9,7 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
 from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles
 from phonograd.server_agg.aggregation.publishing import publish as publish_model
 from phonograd.server_agg.aggregation.strategies import (
@@ -16,13 +17,10 @@ from phonograd.server_agg.aggregation.strategies import (
     ClientUpdate,
     RoundContext,
     StrategySettings,
-    state_matches,
     strategy_of,
-    write_model,
 )
-from phonograd.server_agg.aggregation.tile_source import TileSource
+from phonograd.server_agg.aggregation.tile_source import TileSource, rebased
 from phonograd.server_agg.refusals import InvalidUpdateError
-from phonograd.server_agg.rounds.stored_update import RebasedUpdate
 from phonograd.server_agg.rounds.uploads import redact_path
 
 
@@ -66,6 +64,12 @@ class ModelFiles:
     optimizer: Path
     link: Path | None = None
     residual: Path | None = None
+
+    @property
+    def published(self) -> PublishedFiles:
+        """Those that a round publishes, which need places for the link and the residual."""
+        assert self.link is not None and self.residual is not None
+        return PublishedFiles(self.weights, self.link, self.residual)
 
 
 # Trains strategy transfer's model: from the updates, the base model, where the next one goes, and its metadata.
@@ -113,38 +117,28 @@ def close_round(
                 refusals.append(f"{arrival.user}: {redact_path(error, arrival.path)}")
         if len(accepted) < strategy.min_updates or not (accepted or settings.private):
             return NextModel(len(accepted), tuple(refusals), repeated, None)
-        metadata = {"round": str(number), "parent_sha256": base_sha256}  # as a server's
+        metadata = model_metadata(number, base_sha256)
         draft = next_files.weights if publish is None else next_files.weights.with_suffix(".draft")
-        if student is not None:
-            model = student(accepted, base.weights, draft, metadata)
-        else:
-            with _state(settings, base.optimizer) as state:
+        try:
+            if student is not None:
+                model = student(accepted, base.weights, draft, metadata)
+            else:
+                state = _existing(base.optimizer)
                 model, _ = write_model(
                     settings, aggregation, accepted, weights, state, draft, next_files.optimizer, metadata
                 )
-        if publish is None:
-            return NextModel(len(accepted), tuple(refusals), repeated, model)
-        published = _published(publish, weights, base_sha256, base.residual, draft, model, next_files)
+            if publish is None:
+                return NextModel(len(accepted), tuple(refusals), repeated, model)
+            residual = _existing(base.residual)
+            published = publish_model(publish, weights, base_sha256, draft, model, residual, next_files.published)
+        finally:
+            if publish is not None:
+                draft.unlink(missing_ok=True)
     return NextModel(len(accepted), tuple(refusals), repeated, published.model, published)
 
 
-def _published(
-    how: Publish,
-    base: TensorFile,
-    base_sha256: str,
-    residual: Path | None,
-    draft: Path,
-    written: WrittenFile,
-    files: ModelFiles,
-) -> Publication:
-    assert files.link is not None and files.residual is not None
-    places = PublishedFiles(files.weights, files.link, files.residual)
-    with contextlib.ExitStack() as resources:
-        resources.callback(draft.unlink, missing_ok=True)
-        left_out = None
-        if residual is not None and residual.exists():
-            left_out = resources.enter_context(TensorFile(residual))
-        return publish_model(how, base, base_sha256, draft, written, left_out, places)
+def _existing(path: Path | None) -> Path | None:
+    return path if path is not None and path.exists() else None
 
 
 def _added(
@@ -163,18 +157,5 @@ def _added(
 
 @contextlib.contextmanager
 def _opened(arrival: Arrival) -> Iterator[TileSource]:
-    with UpdateFile(arrival.path) as update:
-        if arrival.late_base is None:
-            yield update
-            return
-        with TensorFile(arrival.late_base) as its_base:
-            yield RebasedUpdate(update, its_base)
-
-
-@contextlib.contextmanager
-def _state(settings: StrategySettings, path: Path) -> Iterator[TensorFile | None]:
-    if not path.exists():
-        yield None
-        return
-    with TensorFile(path) as state:
-        yield state if state_matches(settings, state) else None
+    with UpdateFile(arrival.path) as update, rebased(update, arrival.late_base) as source:
+        yield source

@@ -7,6 +7,7 @@ from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, write_tensor_file
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.fold import Fold
+from phonograd.server_agg.aggregation.model_writer import model_metadata
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import update_weight
 
@@ -28,7 +29,7 @@ def write_average(fold: Fold, updates: Sequence[Path], out: Path) -> WrittenFile
     """Write the average of the folded updates, of the last of their rounds. Raises WeightsError, StorageError."""
     base = fold.base
     base.require_unchanged()
-    metadata = {"round": str(max(map(_round_of, updates))), "parent_sha256": fold.base_sha256}  # as a server's
+    metadata = model_metadata(max(map(_round_of, updates)), fold.base_sha256)
     metadata |= frozen_metadata(frozen_in(base), base.specs)
     return write_tensor_file(out, base.specs.values(), fold.finish(), metadata)
 

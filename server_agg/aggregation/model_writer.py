@@ -1,5 +1,7 @@
 """Writes the next model from a round's averaged delta: streamed, with a few tiles in memory."""
 
+import contextlib
+import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from phonograd.server_agg.aggregation.optimizers import (
     Moments,
     ServerOptimizer,
     optimizer_of,
+    state_matches,
     state_metadata,
     state_specs,
 )
@@ -28,8 +31,15 @@ from phonograd.server_agg.aggregation.parallel import prefetch
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, HandsOnMetadata
 
+log = logging.getLogger(__name__)
+
 # The float32 tile of the next model, and the optimizer's moments [n, number of moments].
 ModelTile = tuple[Array, Array]
+
+
+def model_metadata(number: int, base_sha256: str) -> dict[str, str]:
+    """The metadata of a round's model. No timestamps: the same updates give the same file, to the bit."""
+    return {"round": str(number), "parent_sha256": base_sha256}
 
 
 def write_model(
@@ -37,14 +47,14 @@ def write_model(
     aggregation: Aggregation,
     updates: Sequence[ClientUpdate],
     base: TensorFile,
-    old_optimizer_state: TensorFile | None,
+    old_optimizer_state: Path | None,
     model_path: Path,
     state_path: Path,
     metadata: Mapping[str, str],
 ) -> tuple[WrittenFile, WrittenFile | None]:
     """Write the model after this round, and the optimizer's state if it has one (else None).
 
-    old_optimizer_state: the state written with `base`; None in the first round, and after a change of optimizer.
+    old_optimizer_state: the state written with `base`, if there is one; that of another optimizer is left out.
     metadata: added to both files. The same updates, settings and context give the same bytes.
     Raises ValueError for a round without updates whose strategy is not private, as its model does not change;
     WeightsError for a state that does not fit or a model that overflows float32; StorageError for disk errors.
@@ -55,18 +65,32 @@ def write_model(
     if isinstance(aggregation, HandsOnMetadata):
         of_model |= aggregation.metadata()
     optimizer = optimizer_of(settings)
-    moments = Moments(settings, base, optimizer.initial_moments, old_optimizer_state)
-    tiles = prefetch(_model_tiles(optimizer, moments, base, aggregation.deltas(updates)))
-    if not optimizer.initial_moments:
-        return write_tensor_file(model_path, base.specs.values(), (tile for tile, _ in tiles), of_model), None
-    specs = state_specs(base, len(optimizer.initial_moments))
-    with atomic_file(model_path) as model_file, atomic_file(state_path) as state_file:
-        model = TensorWriter(model_file, base.specs.values(), of_model)
-        state = TensorWriter(state_file, specs, {**metadata, **state_metadata(settings)})
-        for weights, remembered in tiles:
-            model.write(weights)
-            state.write(remembered)
-        return model.finish(), state.finish()
+    with _state(old_optimizer_state, settings) as old:
+        moments = Moments(settings, base, optimizer.initial_moments, old)
+        tiles = prefetch(_model_tiles(optimizer, moments, base, aggregation.deltas(updates)))
+        if not optimizer.initial_moments:
+            return write_tensor_file(model_path, base.specs.values(), (tile for tile, _ in tiles), of_model), None
+        specs = state_specs(base, len(optimizer.initial_moments))
+        with atomic_file(model_path) as model_file, atomic_file(state_path) as state_file:
+            model = TensorWriter(model_file, base.specs.values(), of_model)
+            state = TensorWriter(state_file, specs, {**metadata, **state_metadata(settings)})
+            for weights, remembered in tiles:
+                model.write(weights)
+                state.write(remembered)
+            return model.finish(), state.finish()
+
+
+@contextlib.contextmanager
+def _state(path: Path | None, settings: StrategySettings) -> Iterator[TensorFile | None]:
+    if path is None:
+        yield None
+        return
+    with TensorFile(path) as state:
+        same = state_matches(settings, state)
+        if not same:
+            before, now = state.metadata.get("optimizer"), settings.server_optimizer
+            log.warning("the server optimizer changed from %s to %s, and starts without the earlier state", before, now)
+        yield state if same else None
 
 
 def _model_tiles(

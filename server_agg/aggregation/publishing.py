@@ -5,6 +5,7 @@ round's delta: error feedback (Seide et al. 2014; Karimireddy et al. 2019). So p
 uncompressed rounds, however many rounds follow.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def publish(
     base_sha256: str,
     draft: Path,
     written: WrittenFile,
-    residual: TensorFile | None,
+    residual: Path | None,
     files: PublishedFiles,
 ) -> Publication:
     """Write the model that a round publishes, its link and its residual.
@@ -105,10 +106,12 @@ def publish(
     unless there is a residual to add. Raises WeightsError for a residual of another model or a result that is not
     finite, StorageError.
     """
-    with TensorFile(draft) as model:
+    with TensorFile(draft) as model, contextlib.ExitStack() as resources:
+        left_out = None
         if residual is not None:
-            check_residual(residual, base, base_sha256)
-        target = Target(model, residual)
+            left_out = resources.enter_context(TensorFile(residual))
+            check_residual(left_out, base, base_sha256)
+        target = Target(model, left_out)
         if how.codec == "top-rows":
             return _lossy(how, base, base_sha256, target, files)
         if residual is None:

@@ -1,11 +1,15 @@
 """Trained weights of an update, tile by tile, and what every pass over them needs."""
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec
-from phonograd.device_runtime.update.update_file import Tile
+from phonograd.device_runtime.update.update_file import Tile, UpdateFile
 from phonograd.server_agg.aggregation.parallel import THREADS
 
 # Elements worked on at a time: float64 and int64 scratch of this many stay in a core's second-level cache.
@@ -51,6 +55,33 @@ class CachedTiles:
             yield tile
         if self._room >= 0:
             self._held[spec.name] = kept
+
+
+class RebasedUpdate:
+    """A late update, moved onto the open round's model: its delta, added to the new base."""
+
+    def __init__(self, update: UpdateFile, its_base: TensorFile):
+        self._update = update
+        self._its_base = its_base
+
+    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+        """base + (trained - its base), float32, of the elements that the update contains."""
+        for start, values in self._update.tiles(spec, self._its_base):
+            stop = start + len(values)
+            moved = values.astype(np.float64)
+            moved -= self._its_base.read_range(spec.name, start, stop)
+            moved += base.read_range(spec.name, start, stop)
+            yield start, moved.astype(np.float32)
+
+
+@contextlib.contextmanager
+def rebased(update: UpdateFile, its_base: Path | None) -> Iterator[TileSource]:
+    """The tiles of an open update on the open round's model. its_base: the model of a late update, else None."""
+    if its_base is None:
+        yield update
+        return
+    with TensorFile(its_base) as opened:
+        yield RebasedUpdate(update, opened)
 
 
 NamedTile = tuple[str, int, Array]

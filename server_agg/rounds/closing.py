@@ -1,15 +1,14 @@
 """Closing a round: write its model, then record the result and open the next round in one transaction."""
 
 import contextlib
-import logging
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.server_agg.aggregation.strategies import state_matches, write_model
+from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.rounds import opening, privacy, publication
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.stored_update import StoredUpdate
@@ -17,8 +16,6 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Ending, Model, Round
-
-log = logging.getLogger(__name__)
 
 
 def close_round(
@@ -72,17 +69,16 @@ def _new_model(
 ) -> Model:
     row, draft, state_draft = aggregator.row, folder.new_draft(), folder.new_draft()
     try:
-        with _optimizer_state(aggregator, folder, ledger) as old_state:
-            written, state = write_model(
-                aggregator.settings,
-                aggregator.aggregation,
-                [update.client_update for update in updates],
-                aggregator.base,
-                old_state,
-                draft,
-                state_draft,
-                metadata_of(row),
-            )
+        written, state = write_model(
+            aggregator.settings,
+            aggregator.aggregation,
+            [update.client_update for update in updates],
+            aggregator.base,
+            _optimizer_state(row.base_sha256, folder, ledger),
+            draft,
+            state_draft,
+            model_metadata(row.number, row.base_sha256),
+        )
         with publication.published(row, aggregator.base.path, draft, written, folder, ledger) as published:
             if state is not None:
                 folder.move_into_place(state_draft, folder.optimizer(state.sha256))
@@ -92,23 +88,7 @@ def _new_model(
         state_draft.unlink(missing_ok=True)
 
 
-def metadata_of(round_: Round) -> dict[str, str]:
-    """The metadata of the round's model. No timestamps: the same updates give the same file, to the bit."""
-    return {"round": str(round_.number), "parent_sha256": round_.base_sha256}
-
-
-@contextlib.contextmanager
-def _optimizer_state(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> Iterator[TensorFile | None]:
-    """The server optimizer's state after the base model; None if it starts without one."""
+def _optimizer_state(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Path | None:
     with ledger.reading() as session:
-        sha256 = session.get_one(Model, aggregator.row.base_sha256).optimizer_sha256
-    if sha256 is None:
-        yield None
-        return
-    with TensorFile(folder.checked(folder.optimizer(sha256))) as state:
-        same = state_matches(aggregator.settings, state)
-        if not same:
-            before, now = state.metadata.get("optimizer"), aggregator.settings.server_optimizer
-            text = "round %d: the server optimizer changed from %s to %s, and starts without the earlier state"
-            log.warning(text, aggregator.row.number, before, now)
-        yield state if same else None
+        sha256 = session.get_one(Model, base_sha256).optimizer_sha256
+    return None if sha256 is None else folder.checked(folder.optimizer(sha256))

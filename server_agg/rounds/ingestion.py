@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.update.update_file import UpdateFile
-from phonograd.server_agg.aggregation.tile_source import CachedTiles
+from phonograd.server_agg.aggregation.tile_source import CachedTiles, rebased
 from phonograd.server_agg.refusals import (
     InvalidUpdateError,
     LateUpdateError,
@@ -19,7 +19,7 @@ from phonograd.server_agg.refusals import (
 from phonograd.server_agg.rounds import admission, log_events
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
-from phonograd.server_agg.rounds.stored_update import rebased
+from phonograd.server_agg.rounds.stored_update import late_base
 from phonograd.server_agg.rounds.uploads import (
     UploadStore,
     expect_receiving,
@@ -86,8 +86,8 @@ class UpdateIngester:
                 update.check_parts(aggregator.base)
                 weight = aggregator.strategy.weight(info)
                 aggregation = aggregator.measuring if shared else aggregator.aggregation
-                with rebased(update, self._folder, origin) as found:
-                    source = CachedTiles(found)
+                with rebased(update, late_base(self._folder, origin)) as tiles:
+                    source = CachedTiles(tiles)
                     measures = aggregation.measure(source)
                     if not shared:
                         aggregator.invalidate()  # until the update is recorded

@@ -60,33 +60,19 @@ def published(
     files = PublishedFiles(folder.new_draft(), folder.new_draft(), folder.new_draft())
     how, sha256 = RoundRules.from_json(round_.rules).how_published, round_.base_sha256
     try:
-        with TensorFile(base) as old, _residual(sha256, folder, ledger) as residual:
-            made = publish(how, old, sha256, draft, written, residual, files)
+        with TensorFile(base) as old:
+            made = publish(how, old, sha256, draft, written, residual_path(sha256, folder, ledger), files)
         yield PublishedDraft(round_, made, files)
     finally:
         for path in (files.model, files.link, files.residual):
             path.unlink(missing_ok=True)
 
 
-def require_residual(base_sha256: str, folder: StateFolder, ledger: Ledger) -> None:
-    """Raise StorageError if what the links up to a model left out is missing or damaged."""
-    _residual_path(base_sha256, folder, ledger)
-
-
-def _residual_path(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Path | None:
+def residual_path(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Path | None:
+    """What the links up to a model left out; None if nothing. Raises StorageError if it is missing or damaged."""
     with ledger.reading() as session:
         sha256 = session.get_one(Model, base_sha256).residual_sha256
     return None if sha256 is None else folder.checked(folder.residual(sha256))
-
-
-@contextlib.contextmanager
-def _residual(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Iterator[TensorFile | None]:
-    path = _residual_path(base_sha256, folder, ledger)
-    if path is None:
-        yield None
-        return
-    with TensorFile(path) as residual:
-        yield residual
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from phonograd.device_runtime.base.errors import StoppedError, StorageError
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
+from phonograd.server_agg.aggregation.model_writer import model_metadata
 from phonograd.server_agg.aggregation.strategies import ClientUpdate
 from phonograd.server_agg.rounds import closing, failed_rounds, log_events, opening
 from phonograd.server_agg.rounds.current_round import LiveRound
@@ -87,7 +88,7 @@ class SlowClosing:
         updates = [update.client_update for update in current.aggregator.stored()]
         base, work = current.aggregator.base.path, current.folder.closing(row.number)
         transfer = opening.transfer_settings_of(row)
-        job = SlowJob(row, transfer, base, updates, work, closing.metadata_of(row))
+        job = SlowJob(row, transfer, base, updates, work, model_metadata(row.number, row.base_sha256))
         current.progress.begin()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(job, self._stop), name="closing")

@@ -40,7 +40,7 @@ def open_state(
     _apply_settings(ledger, settings)
     with ledger.reading() as session:
         round_ = expect_open_round(ledger, session)
-    publication.require_residual(round_.base_sha256, folder, ledger)
+    publication.residual_path(round_.base_sha256, folder, ledger)
     if StrategySettings.from_json(round_.strategy).slow:  # of earlier settings, if it has updates
         slow_models.require(opening.transfer_settings_of(round_))
 

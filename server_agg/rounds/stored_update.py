@@ -5,43 +5,18 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec
-from phonograd.device_runtime.update.update_file import Tile, UpdateFile
+from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategies import Aggregation, ClientUpdate
-from phonograd.server_agg.aggregation.tile_source import TileSource
+from phonograd.server_agg.aggregation.tile_source import TileSource, rebased
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Update
 
 
-class RebasedUpdate:
-    """A late update, moved onto the open round's model: its delta, added to the new base."""
-
-    def __init__(self, update: UpdateFile, its_base: TensorFile):
-        self._update = update
-        self._its_base = its_base
-
-    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        """base + (trained - its base), float32, of the elements that the update contains."""
-        for start, values in self._update.tiles(spec, self._its_base):
-            stop = start + len(values)
-            moved = values.astype(np.float64)
-            moved -= self._its_base.read_range(spec.name, start, stop)
-            moved += base.read_range(spec.name, start, stop)
-            yield start, moved.astype(np.float32)
-
-
-@contextlib.contextmanager
-def rebased(update: UpdateFile, folder: StateFolder, origin: str | None) -> Iterator[TileSource]:
-    """The tiles of an open update on the open round's model. `origin`: the base model of a late update, else None."""
-    if origin is None:
-        yield update
-        return
-    with TensorFile(folder.fetched(folder.model(origin))) as its_base:
-        yield RebasedUpdate(update, its_base)
+def late_base(folder: StateFolder, origin: str | None) -> Path | None:
+    """Where the model is that a late update was made from; None for an update of the open round."""
+    return None if origin is None else folder.fetched(folder.model(origin))
 
 
 class StoredUpdate:
@@ -78,5 +53,6 @@ class StoredUpdate:
     @contextlib.contextmanager
     def open(self) -> Iterator[TileSource]:
         """The update's tiles."""
-        with UpdateFile(self._fetched()) as update, rebased(update, self._folder, self._row.base_sha256) as source:
+        its_base = late_base(self._folder, self._row.base_sha256)
+        with UpdateFile(self._fetched()) as update, rebased(update, its_base) as source:
             yield source

@@ -57,10 +57,8 @@ class Chain:
         old = self.residual(number - 1)
         files = PublishedFiles(self.model(number), self.link(number), self.residual(number))
         with TensorFile(before) as base:
-            if not (old.exists() and self.feedback):
-                return publish(self.how, base, sha256_of_file(before), draft, written, None, files)
-            with TensorFile(old) as residual:
-                return publish(self.how, base, sha256_of_file(before), draft, written, residual, files)
+            residual = old if old.exists() and self.feedback else None
+            return publish(self.how, base, sha256_of_file(before), draft, written, residual, files)
 
 
 def delta(seed: int, rows: int = 40, scale: float = 0.01) -> dict[str, Array]:

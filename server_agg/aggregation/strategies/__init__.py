@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from phonograd.server_agg.aggregation.model_writer import write_model
-from phonograd.server_agg.aggregation.optimizers import state_matches
 from phonograd.server_agg.aggregation.privacy.strategy import PrivateAveraging
 from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, STRATEGIES, WEIGHTINGS, StrategySettings
 from phonograd.server_agg.aggregation.strategies.attention import FedAtt
@@ -35,7 +34,6 @@ __all__ = [
     "RoundContext",
     "Strategy",
     "StrategySettings",
-    "state_matches",
     "strategy_of",
     "write_model",
 ]
