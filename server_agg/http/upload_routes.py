@@ -137,7 +137,7 @@ class UploadRoutes:
         upload = await self._upload(request)
         receipt: Receipt | None = None
         if upload.state in ("accepted", "repeated"):
-            receipt = await run_in_threadpool(self._coordinator.receipt, upload)
+            receipt = await run_in_threadpool(self._coordinator.receipt, upload.id)
         document = Upload(
             *(upload.id, upload.state, upload.length, upload.offset, upload.status), upload.reason or None, receipt
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.server_agg.refusals import RoundClosingError
+from phonograd.server_agg.refusals import RefusalError, RoundClosingError
 from phonograd.server_agg.rounds import (
     admission,
     failed_rounds,
@@ -134,9 +134,14 @@ class Coordinator:
 
         The phone's earlier upload of the same bytes is returned instead, finished or not; one of other bytes
         is ended. Raises the errors of `ingest` that the metadata already shows (NotSelectedError, RoundFullError,
-        DuplicatePhoneError, LateUpdateError, StaleUpdateError), RoundClosingError, and StorageError.
+        DuplicatePhoneError, LateUpdateError, StaleUpdateError), which are recorded, RoundClosingError and
+        StorageError.
         """
-        return upload_creation.create_upload(self._round, self.uploads, metadata)
+        try:
+            return upload_creation.upload_for(self._round, self.uploads, metadata)
+        except RefusalError as error:
+            self.uploads.record_refusal(metadata, self.current.round, error)
+            raise
 
     def ingest(self, identifier: str, sha256: str, nbytes: int) -> Receipt:
         """Accept or refuse a complete upload in incoming/, whose hash is `sha256`. `nbytes`: of its last request.
@@ -148,18 +153,15 @@ class Coordinator:
         """
         self.uploads.bytes.bring(identifier)
         with self._lock:
-            self._end_if_complete()  # a round that is due, whose closing failed, accepts nothing more
+            end_if_complete(self._round, self._slow)  # a round that is due, whose closing failed, accepts nothing more
             if self._ingester.ingest(identifier, sha256, nbytes):
                 self._end_or_try_again()
-            receipt = self._receipt(identifier)
+            receipt = self.receipt(identifier)
             self.uploads.bytes.delete(identifier)
             return receipt
 
-    def receipt(self, upload: UploadRecord) -> Receipt:
+    def receipt(self, identifier: str) -> Receipt:
         """The receipt of an upload that was accepted or repeated."""
-        return self._receipt(upload.id)
-
-    def _receipt(self, identifier: str) -> Receipt:
         with self.ledger.reading() as session:
             return receipt_of(session, identifier)
 
@@ -179,14 +181,11 @@ class Coordinator:
     def _end_or_try_again(self) -> None:
         """End the round if it is complete. After a disk error, the next tick or update tries again."""
         try:
-            self._end_if_complete()
+            end_if_complete(self._round, self._slow)
             self.overdue = False
         except StorageError as error:
             self.overdue = True
             log_events.round_not_closed(self.current.round, error)
-
-    def _end_if_complete(self) -> None:
-        end_if_complete(self._round, self._slow)
 
     def rollback(self, number: int) -> OpenRound:
         """Roll back to the model of round `number` (0: the exported model) and open the next round on it.

@@ -1,6 +1,6 @@
 """The open round, loaded from the ledger at the start and after each round, with snapshots for readers."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 from sqlalchemy.orm import Session
@@ -25,16 +25,23 @@ from phonograd.server_agg.storage.tables import Model, Round
 SHARED_CLOSING_SECONDS = 1.0
 
 
+@dataclass(frozen=True)
+class RoundSnapshot:
+    """The open round as phones see it and as admission does."""
+
+    open_round: OpenRound
+    admission: AdmissionState
+
+
 class LiveRound:
     """The open round, from `load` to `close`.
 
-    open_round, admission_state, links: snapshots that any thread may read. All else is for one thread at a time.
+    open_round, admission_state, links: of a snapshot, which any thread may read. All else is for one thread at a time.
     links: those that lead to the round's base model, the newest first.
     progress: of the work on a closing round's model, which reports it from its own thread.
     """
 
-    _open_round: OpenRound
-    _admission_state: AdmissionState
+    _snapshot: RoundSnapshot
 
     def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
         self.folder = folder
@@ -54,14 +61,14 @@ class LiveRound:
     @property
     def open_round(self) -> OpenRound:
         """The open round as phones see it."""
-        opened = self._open_round
+        opened = self._snapshot.open_round
         if opened.closing is None:
             return opened
         return structs.replace(opened, closing=self.progress.since(opened.closing.since))
 
     def admission_state(self, session: Session) -> AdmissionState:
         """The open round as admission sees it, within a transaction."""
-        state = self._admission_state
+        state = self._snapshot.admission
         if self.ledger.shared:  # another server may have opened a round since
             return self._admission_of(opening.expect_open_round(self.ledger, session), None)
         return replace(state, retry_seconds=self.retry_seconds) if state.closing else state
@@ -123,19 +130,18 @@ class LiveRound:
         """Load the round that another server opened, if one did."""
         if self.ledger.shared:
             self.publish()
-            if self._open_round.round != self.aggregator.row.number:
+            if self._snapshot.open_round.round != self.aggregator.row.number:
                 self.load()
 
     def publish(self) -> None:
-        """Update the snapshots from the ledger; any thread may."""
+        """Take another snapshot of the ledger; any thread may."""
         with self.ledger.reading() as session:
             row = opening.expect_open_round(self.ledger, session)
             accepted = queries.count_updates(session, row.number, "accepted")
             halted = privacy.halt_reason(session, row)
             model_bytes = session.get_one(Model, row.base_sha256).bytes
         state, strategy = self._admission_of(row, halted), StrategySettings.from_json(row.strategy)
-        self._admission_state = state
-        self._open_round = OpenRound(
+        open_round = OpenRound(
             round=row.number,
             base_sha256=row.base_sha256,
             model_bytes=model_bytes,
@@ -148,6 +154,7 @@ class LiveRound:
             halted=halted,
             codecs=tuple(CODECS),
         )
+        self._snapshot = RoundSnapshot(open_round, state)
 
     def _admission_of(self, row: Round, halted: str | None) -> AdmissionState:
         soon = self.ledger.shared and row.closing_at is not None

@@ -42,39 +42,40 @@ class UpdateIngester:
         self._ledger = current.ledger
 
     def ingest(self, identifier: str, sha256: str, nbytes: int) -> bool:
-        """See `Coordinator.ingest`. Returns False for an update that was accepted before. A refusal ends the upload."""
+        """Returns False for an update that was accepted before, in any round. A refusal ends the upload.
+
+        Raises what `Coordinator.ingest` raises.
+        """
         with self._ledger.reading() as session:
             row = session.get_one(Update, identifier)
+            accepted = queries.updates_of_phone(session, row.phone, "accepted")
+        earlier = next((update for update in accepted if update.sha256 == sha256), None)
         try:
             if row.state != "receiving":
                 raise upload_ended_error(row)
             with _opened(self._folder.upload(identifier)) as update:
-                if self._repeated(row, update, sha256, nbytes):
-                    return False
-                self._accept(row, update, sha256, nbytes)
+                if earlier is None:
+                    self._accept(row, update, sha256, nbytes)
+                else:
+                    self._repeat(row, update, earlier, nbytes)
         except RefusalError as error:
             self._uploads.refuse(identifier, error, nbytes)
             raise
+        if earlier is not None:
+            log_events.update_repeated(row, earlier.round, nbytes)
+            return False
         taken = self._current.open_round
         log_events.update_accepted(row, taken.round, taken.accepted, taken.clients_per_round)
         return True
 
-    def _repeated(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> bool:
-        """Whether the same update of this phone was accepted before, in any round."""
-        with self._ledger.reading() as session:
-            accepted = queries.updates_of_phone(session, row.phone, "accepted")
-        earlier = next((found for found in accepted if found.sha256 == sha256), None)
-        if earlier is None:
-            return False
+    def _repeat(self, row: Update, update: UpdateFile, earlier: Update, nbytes: int) -> None:
         with self._ledger.writing() as session:
             repeated = expect_receiving(session, row.id)
             if nbytes:
                 count_request(session, repeated, nbytes)
             move_to_round(session, repeated, earlier.round)
-            repeated.sha256, repeated.codec = sha256, update.info.codec
+            repeated.sha256, repeated.codec = earlier.sha256, update.info.codec
             self._uploads.end(repeated, "repeated", "sent before", 201)
-        log_events.update_repeated(row, earlier.round, nbytes)
-        return True
 
     def _accept(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> None:
         """Check, aggregate, store, record: in this order, so that a refusal leaves nothing behind."""

@@ -2,7 +2,6 @@
 
 from sqlalchemy.orm import Session
 
-from phonograd.server_agg.refusals import RefusalError
 from phonograd.server_agg.rounds import admission
 from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, UploadStore
@@ -10,16 +9,8 @@ from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Update
 
 
-def create_upload(current: LiveRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
-    """See `Coordinator.create_upload`. Records a refusal."""
-    try:
-        return _upload_for(current, uploads, metadata)
-    except RefusalError as error:
-        uploads.record_refusal(metadata, current.open_round.round, error)
-        raise
-
-
-def _upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
+def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
+    """A new upload, or this phone's earlier one of the same bytes. Raises what `Coordinator.create_upload` raises."""
     model_bytes = current.open_round.model_bytes
     with current.ledger.writing() as session:
         state = current.admission_state(session)

@@ -46,7 +46,7 @@ def send(coordinator: Coordinator, update: Path, phone: str) -> Receipt:
     """What the application does once a body has arrived."""
     upload = coordinator.create_upload(UploadMetadata(phone, update.stat().st_size, sha256_of_file(update)))
     if upload.state != "receiving":
-        return coordinator.receipt(upload)
+        return coordinator.receipt(upload.id)
     path = coordinator.folder.upload(upload.id)
     shutil.copy(update, path)
     return coordinator.ingest(upload.id, sha256_of_file(path), path.stat().st_size)
