@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "engine/arena.h"
-#include "engine/engine.h"
+#include "engine/parameters.h"
 #include "formats/tensor_file.h"
+#include "text/output_sample.h"
 
 namespace phonograd {
 

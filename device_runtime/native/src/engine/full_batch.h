@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "engine/compute.h"
-#include "engine/engine.h"
+#include "engine/parameters.h"
+#include "formats/tensor_file.h"
 
 namespace phonograd {
 

@@ -118,7 +118,7 @@ void Planner::keep(const Tensor* tensor) {
 }
 
 void Planner::add_piece(std::unique_ptr<Operator> work, const std::string& nodes) {
-  std::vector<PhaseSeconds>& phases = program_.phases_;
+  std::vector<PhaseTime>& phases = program_.phases_;
   size_t phase = 0;
   while (phase < phases.size() && phases[phase].phase != work->phase()) ++phase;
   if (phase == phases.size()) phases.push_back({work->phase(), 0});

@@ -15,7 +15,7 @@ Program::Program(std::unique_ptr<Graph> graph, const Compute& compute, const std
 
 void Program::run(Run& run) {
   using Clock = std::chrono::steady_clock;
-  for (PhaseSeconds& phase : phases_) phase.seconds = 0;
+  for (PhaseTime& phase : phases_) phase.seconds = 0;
   auto before = Clock::now();
   for (Piece& piece : pieces_) {
     piece.work->run(run);
@@ -29,6 +29,16 @@ Tensor* Program::find(const std::string& name) {
   const int value = graph_->find(name);
   if (value < 0 || tensors_[static_cast<size_t>(value)]->data == nullptr) return nullptr;
   return tensors_[static_cast<size_t>(value)].get();
+}
+
+Tensor& Program::need(const std::string& name, DataType type, const Shape& shape) {
+  Tensor* tensor = find(name);
+  if (tensor == nullptr || tensor->type != type || tensor->shape != shape) {
+    throw Error(Status::artifacts, graph_->path() + ": value '" + name + "' " + to_text(shape) + " expected, found " +
+                                       (tensor == nullptr ? "none" : to_text(tensor->shape)) +
+                                       "; export the artifacts again");
+  }
+  return *tensor;
 }
 
 std::string Program::plan_text() const {

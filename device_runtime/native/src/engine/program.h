@@ -1,6 +1,7 @@
 // A graph turned into work in order and memory for it.
 #pragma once
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "engine/arena.h"
 #include "engine/compute.h"
+#include "engine/parameters.h"
 #include "graph/fusion.h"
 #include "operators/update.h"
 
@@ -19,11 +21,6 @@ struct ProgramOptions {
   float clip_norm = 0;   // 0: none
   // What updates change in place of the parameters of these names, and no node reads. Absent names: the parameters.
   std::map<std::string, float*> targets = {};
-};
-
-struct PhaseSeconds {
-  std::string phase;
-  double seconds = 0;
 };
 
 // Runs on one thread at a time, with the Compute it is given. Allocates nothing after its constructor.
@@ -38,8 +35,10 @@ class Program {
 
   // A value's memory: an input, an output, or (unless fused) any value; nullptr if there is none of that name.
   Tensor* find(const std::string& name);
+  // The same for one that must be there: throws Error(artifacts) if it is not, or has another type or shape.
+  Tensor& need(const std::string& name, DataType type, const Shape& shape);
   const Graph& graph() const { return *graph_; }
-  const std::vector<PhaseSeconds>& phases() const { return phases_; }
+  const std::vector<PhaseTime>& phases() const { return phases_; }
   size_t arena_bytes() const { return arena_.bytes(); }
   std::string plan_text() const;
 
@@ -56,8 +55,15 @@ class Program {
   std::vector<std::unique_ptr<Tensor>> tensors_;  // of values by number, then of scratch memory
   std::vector<std::pair<std::string, Lifetime>> lifetimes_;
   std::vector<Piece> pieces_;
-  std::vector<PhaseSeconds> phases_;
+  std::vector<PhaseTime> phases_;
   Memory arena_, inputs_;
+};
+
+// A recurrent state in a program, and the value that it becomes.
+struct CarriedState {
+  Tensor *now, *next;
+  void carry() { std::memcpy(now->data, next->data, now->bytes()); }
+  void clear() { std::memset(now->data, 0, now->bytes()); }
 };
 
 }  // namespace phonograd

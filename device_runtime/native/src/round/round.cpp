@@ -26,6 +26,7 @@ Manifest manifest_of(const RoundSettings& settings) {
 RunningEngine started(const RoundSettings& settings, uint64_t seed, const OutputSample& sample) {
   EngineOptions options = settings.engine;
   options.seed = seed;
+  options.full_batch = settings.steps == 1;
   return start_engine(settings.folder, settings.weights, options, settings.cores ? *settings.cores : all_cores(),
                       sample);
 }
@@ -45,7 +46,6 @@ Round::Round(const RoundSettings& settings)
       identity_(!settings.weights_sha256.empty() ? settings.weights_sha256
                 : needs_identity(settings)       ? base_sha256(engine())
                                                  : "") {
-  if (settings.steps == 1) running_.engine->start_full_batch();
   if (folder_ == nullptr) return;
   if (settings.restart) folder_->discard();
   state_.emplace(*folder_, *running_.engine, running_.options, identity_, text_.stream, learning_rate_, draw_);
