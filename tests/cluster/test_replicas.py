@@ -14,7 +14,6 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.refusals import DuplicatePhoneError, RoundClosingError
 from phonograd.server_agg.rounds import closing
-from phonograd.server_agg.rounds.completion import end_if_complete
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadata
@@ -221,7 +220,7 @@ def test_a_server_that_lost_the_lock_records_nothing(
     monkeypatch.setattr(closing, "record_model", too_late)
     send_without_closing(first, workshop.update(1))
     with pytest.raises(StorageError, match="round 1: another server ended it"):
-        end_if_complete(first._round, first._slow)
+        closing.end_if_complete(first._round, first._slow)
     follow([first, second], 2)
     assert len(rounds(first.ledger)) == 2
 
