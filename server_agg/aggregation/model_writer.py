@@ -20,16 +20,15 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 from phonograd.server_agg.aggregation.fold import apply_delta
 from phonograd.server_agg.aggregation.optimizers import (
+    OPTIMIZERS,
     Moments,
     ServerOptimizer,
-    optimizer_of,
-    state_matches,
     state_metadata,
     state_specs,
 )
 from phonograd.server_agg.aggregation.parallel import prefetch
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, HandsOnMetadata
+from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +60,10 @@ def write_model(
     """
     if not updates and not settings.private:
         raise ValueError("a round without updates does not change the model; there is nothing to write")
-    of_model = {**metadata, **frozen_metadata(frozen_in(base), base.specs)}
-    if isinstance(aggregation, HandsOnMetadata):
-        of_model |= aggregation.metadata()
-    optimizer = optimizer_of(settings)
+    of_model = {**metadata, **frozen_metadata(frozen_in(base), base.specs), **aggregation.metadata()}
+    optimizer = OPTIMIZERS[settings.server_optimizer](settings)
     with _state(old_optimizer_state, settings) as old:
-        moments = Moments(settings, base, optimizer.initial_moments, old)
+        moments = Moments(optimizer, base, old)
         tiles = prefetch(_model_tiles(optimizer, moments, base, aggregation.deltas(updates)))
         if not optimizer.initial_moments:
             return write_tensor_file(model_path, base.specs.values(), (tile for tile, _ in tiles), of_model), None
@@ -86,11 +83,10 @@ def _state(path: Path | None, settings: StrategySettings) -> Iterator[TensorFile
         yield None
         return
     with TensorFile(path) as state:
-        same = state_matches(settings, state)
-        if not same:
-            before, now = state.metadata.get("optimizer"), settings.server_optimizer
+        before, now = state.metadata.get("optimizer"), settings.server_optimizer
+        if before != now:
             log.warning("the server optimizer changed from %s to %s, and starts without the earlier state", before, now)
-        yield state if same else None
+        yield state if before == now else None
 
 
 def _model_tiles(

@@ -1,4 +1,4 @@
-"""The strategy protocol: pure objects that measure updates, add them, and return the averaged delta tile by tile.
+"""What a strategy is: pure objects that measure updates, add them, and return the averaged delta tile by tile.
 
 In a round: `begin` when it opens; `weight` and `measure` for each update, then `add` once it is accepted; `deltas` at
 the close. After a restart: `begin` again, and `add` for each stored update, in any order, with its stored measures. The
@@ -8,12 +8,12 @@ result is the same to the bit.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.norms import Norm, max_abs_delta, norms_of
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.tile_source import TileSource
+from phonograd.server_agg.aggregation.tile_source import TileSource, check_float32
 from phonograd.server_agg.refusals import InvalidUpdateError
 
 Measures = Mapping[str, float]
@@ -24,6 +24,8 @@ NORM = "norm."
 MAX_STACKED_UPDATES = 256
 # Weights are 64-bit integers in the fold and in the ledger.
 UNLIMITED = 1 << 62
+# Of a private strategy, a weight of 1 is this many integer steps of 2**-20.
+WEIGHT_STEPS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,28 @@ class ClientUpdate:
     open: Callable[[], AbstractContextManager[TileSource]]
 
 
-class Aggregation(Protocol):
-    """The aggregation of one round's updates into an averaged delta. Not thread-safe."""
+class Aggregation:
+    """The aggregation of one round's updates into an averaged delta. Not thread-safe.
+
+    Here it only checks them; for a strategy that trains its next model (`server_agg.transfer`), that is all. `base`
+    must stay open while it is used. Raises WeightsError unless `base` is F32.
+    """
+
+    reads_at_close = True  # whether `deltas` opens the updates
+
+    def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
+        check_float32(base)
+        self.settings = settings
+        self.base = base
+        self.base_sha256 = base_sha256
+        self.context = context
 
     def measure(self, update: TileSource) -> dict[str, float]:
         """Measure the update in one pass. Returns finite numbers, which the ledger stores as JSON.
 
         Raises WeightsError for values that are not finite or too far from the base.
         """
-        ...
+        return {REACH: max_abs_delta(update, self.base)}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Add an update. Raises WeightsError, with nothing changed, for sums that would overflow.
@@ -66,7 +81,6 @@ class Aggregation(Protocol):
         If reading fails half way (OSError, StorageError), all later calls raise StorageError: begin again and add the
         stored updates.
         """
-        ...
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The averaged delta: new float64 tiles in the base's file order and `tile_ranges`.
@@ -74,48 +88,45 @@ class Aggregation(Protocol):
         `updates` are those that were added, in any order. Exactly 0.0 where nothing changed, and everywhere without
         updates. A private strategy always adds noise, which hides whether a phone took part.
         """
-        ...
-
-
-@runtime_checkable
-class HandsOnMetadata(Protocol):
-    """An aggregation that tells the next round something, in the metadata of the model that it starts from."""
+        del updates
+        raise TypeError(f"strategy {self.settings.strategy} has no averaged delta; its model is trained")
 
     def metadata(self) -> dict[str, str]:
-        """Asked for once all updates are added."""
-        ...
+        """What it tells the next round, in the metadata of the model; asked for once all updates are added."""
+        return {}
 
 
-class Strategy(Protocol):
+@dataclass(frozen=True)
+class Strategy:
     """A way to aggregate rounds of `min_updates` to `max_updates` updates."""
+
+    settings: StrategySettings
+    aggregation: type[Aggregation]
+    min_updates: int
+    max_updates: int
 
     @property
     def name(self) -> str:
         """The strategy's name in the settings."""
-        ...
-
-    @property
-    def min_updates(self) -> int:
-        """Updates a round needs."""
-        ...
-
-    @property
-    def max_updates(self) -> int:
-        """Updates a round may have."""
-        ...
+        return self.settings.strategy
 
     def weight(self, info: UpdateInfo) -> int:
-        """The update's weight, at least 1. Raises what `check_claims` raises."""
-        ...
+        """The update's weight, as of `update_weight`."""
+        return update_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> Aggregation:
-        """Begin a round. `base` must stay open while the aggregation is used. Raises WeightsError unless it is F32."""
-        ...
+        """Begin a round. Raises WeightsError unless `base` is F32, ValueError for a context that does not suffice."""
+        return self.aggregation(self.settings, base, base_sha256, context)
 
 
 def sorted_by_hash(updates: Sequence[ClientUpdate]) -> list[ClientUpdate]:
     """Updates sorted by hash, so that results do not depend on their arrival."""
     return sorted(updates, key=lambda update: update.sha256)
+
+
+def measured_norms(update: TileSource, base: TensorFile, norm: Norm = "2") -> dict[str, float]:
+    """The norm of each tensor's delta, as measures named `norm.TENSOR`. Raises WeightsError."""
+    return {NORM + name: value for name, value in norms_of(update, base, norm).items()}
 
 
 def norms_in(measures: Measures) -> dict[str, float]:
@@ -124,16 +135,11 @@ def norms_in(measures: Measures) -> dict[str, float]:
 
 
 def update_weight(settings: StrategySettings, info: UpdateInfo) -> int:
-    """Tokens (McMahan et al.: each token counts the same) or 1 (each phone does).
+    """Tokens (McMahan et al.: each token counts the same) or 1 (each phone does); at least 1.
 
-    Raises what `check_claims` raises.
+    Of a private strategy paper M's w_k = min(tokens / w-hat, 1), or 1 without a cap, in steps of 2**-20, rounded down.
+    Raises InvalidUpdateError for more than max_tokens, and for an epoch where single steps are averaged.
     """
-    check_claims(settings, info)
-    return info.tokens if settings.weighting == "tokens" else 1
-
-
-def check_claims(settings: StrategySettings, info: UpdateInfo) -> None:
-    """Raise InvalidUpdateError for more than max_tokens, and for an epoch where single steps are averaged."""
     if info.tokens > settings.max_tokens:
         raise InvalidUpdateError(
             f"the update claims {info.tokens} tokens, the limit is {settings.max_tokens}; "
@@ -144,3 +150,7 @@ def check_claims(settings: StrategySettings, info: UpdateInfo) -> None:
             f"the update is of a step for each window, {settings.strategy} averages single steps; "
             "train again with `steps` 1"
         )
+    if settings.private:
+        cap = settings.token_cap
+        return WEIGHT_STEPS if cap is None else max(1, min(WEIGHT_STEPS, info.tokens * WEIGHT_STEPS // cap))
+    return info.tokens if settings.weighting == "tokens" else 1

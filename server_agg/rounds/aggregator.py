@@ -1,19 +1,29 @@
-"""The open round's base model, strategy, and aggregation of its accepted updates."""
+"""The open round's base model and strategy, its accepted updates in the state folder, and their aggregation."""
 
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
+    ClientUpdate,
+    Measures,
     RoundContext,
     Strategy,
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.rounds.stored_update import StoredUpdate
+from phonograd.server_agg.aggregation.tile_source import CachedTiles, TileSource, rebased
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Round
+from phonograd.server_agg.storage.tables import Round, Update
 
 
 class RoundAggregator:
@@ -31,7 +41,8 @@ class RoundAggregator:
         self._folder = folder
         self._ledger = ledger
         self._aggregation: Aggregation | None = None
-        self._measuring: Aggregation | None = None
+        self._taken: Aggregation | None = None  # with an update that is not recorded yet
+        self._measuring: Aggregation | None = None  # without updates, if other servers have some
 
     def close(self) -> None:
         """Close the base model."""
@@ -55,26 +66,38 @@ class RoundAggregator:
             self._aggregation = aggregation
         return self._aggregation
 
-    @property
-    def measuring(self) -> Aggregation:
-        """An aggregation to measure updates with, which has none of them."""
-        if self._measuring is None:
+    def take(self, update: UpdateFile, its_base: Path | None, weight: int) -> Measures:
+        """Measure an update and aggregate it, which counts from `keep` on. its_base: the model of a late update.
+
+        If other servers may close the round, it is only measured: the one that does aggregates what is stored. Raises
+        WeightsError or UpdateError for an update that does not fit, with nothing changed.
+        """
+        self._taken, shared = None, self._ledger.shared
+        if shared and self._measuring is None:
             self._measuring = self._begun()
-        return self._measuring
+        aggregation = self._measuring or self.aggregation
+        with rebased(update, its_base) as tiles:
+            source = CachedTiles(tiles)
+            measures = aggregation.measure(source)
+            if not shared:
+                self._aggregation = None
+                aggregation.add(source, weight, measures)
+                self._taken = aggregation
+        return measures
+
+    def keep(self) -> None:
+        """What `take` aggregated last is recorded. Without this, all is aggregated again from the stored updates."""
+        self._aggregation, self._taken = self._taken, None
 
     def _begun(self) -> Aggregation:
         row, key = self.row, self._folder.noise_keys.get_or_create(self.row.number)
         return self.strategy.begin(self.base, row.base_sha256, RoundContext(row.number, key, row.population))
 
     def invalidate(self) -> None:
-        """Drop the aggregation: without a later `keep` it is rebuilt from the stored updates."""
+        """Drop the aggregation: it is rebuilt from the stored updates."""
         self._aggregation = None
 
-    def keep(self, aggregation: Aggregation) -> None:
-        """Use `aggregation`, which holds exactly the accepted updates."""
-        self._aggregation = aggregation
-
-    def stored(self) -> list[StoredUpdate]:
+    def stored(self) -> list["StoredUpdate"]:
         """The accepted updates."""
         with self._ledger.reading() as session:
             rows = queries.accepted_updates(session, self.row.number)
@@ -85,3 +108,47 @@ def closes_at(row: Round, rules: RoundRules) -> float | None:
     """The deadline of a round in seconds since 1970, or None."""
     seconds = rules.deadline_seconds
     return None if seconds is None else row.opened_at + seconds
+
+
+def late_base(folder: StateFolder, origin: str | None) -> Path | None:
+    """Where the model is that a late update was made from; None for an update of the open round."""
+    return None if origin is None else folder.fetched(folder.model(origin))
+
+
+class StoredUpdate:
+    """The accepted update of `row`."""
+
+    def __init__(self, row: Update, folder: StateFolder):
+        self._row = row
+        self._folder = folder
+        self._path = folder.update(str(row.sha256))
+
+    @property
+    def client_update(self) -> ClientUpdate:
+        """The update as the aggregation sees it."""
+        return ClientUpdate(str(self._row.sha256), self._row.weight or 1, self._measures, self.open)
+
+    @property
+    def _measures(self) -> Mapping[str, float]:
+        measures: Mapping[str, float] = json.loads(self._row.measures or "{}")
+        return measures
+
+    def add_to(self, aggregation: Aggregation) -> None:
+        """Aggregate it again, after a restart. Raises StorageError if the file has changed."""
+        try:
+            if (found := sha256_of_file(self._fetched())) != self._row.sha256:
+                raise StorageError(f"{self._path}: changed, its SHA-256 is {found}; restore the state folder")
+            with self.open() as source:
+                aggregation.add(source, self._row.weight or 1, self._measures)
+        except (OSError, WeightsError, UpdateError) as error:
+            raise StorageError(f"{self._path}: cannot read an accepted update: {error}; restore the file") from error
+
+    def _fetched(self) -> Path:
+        return self._folder.fetched(self._path, self._folder.stored_update(self._row.id))
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[TileSource]:
+        """The update's tiles."""
+        its_base = late_base(self._folder, self._row.base_sha256)
+        with UpdateFile(self._fetched()) as update, rebased(update, its_base) as source:
+            yield source

@@ -1,59 +1,152 @@
-"""Closing a round: write its model, then record the result and open the next round in one transaction."""
+"""Closing the open round once it is complete: its model is made, then one transaction ends it and opens the next one.
+
+A model that takes minutes (strategy `transfer`) is made by a thread, while the round is `closing`. A thread and not a
+process: a killed server's work dies with it, so that two never write the same work files. The native engine, which
+does nearly all of the work, does not hold the interpreter's lock.
+
+A round whose model cannot be made fails, and the next one opens on the same base model. Its updates are kept for
+inspection until `discard` deletes them.
+"""
 
 import contextlib
+import logging
 import math
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.errors import PhonogradError, StoppedError, StorageError
+from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
-from phonograd.server_agg.rounds import opening, privacy, publication
-from phonograd.server_agg.rounds.aggregator import RoundAggregator
-from phonograd.server_agg.rounds.stored_update import StoredUpdate
+from phonograd.server_agg.aggregation.strategies import ClientUpdate
+from phonograd.server_agg.refusals import UnknownRoundError, one_line
+from phonograd.server_agg.rounds import log_events, opening, privacy, sweeping
+from phonograd.server_agg.rounds.current_round import LiveRound
+from phonograd.server_agg.rounds.publication import PublishedDraft, published
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Ending, Model, Round
+from phonograd.server_agg.transfer.settings import TransferSettings
+
+log = logging.getLogger(__name__)
 
 
-def close_round(
-    aggregator: RoundAggregator, ending: Ending, folder: StateFolder, ledger: Ledger, settings: ServerSettings
-) -> None:
-    """Write the model and end the round. A round without updates keeps its model, unless its strategy is private.
+def end_if_complete(current: LiveRound, slow: "SlowClosing") -> None:
+    """End the open round if it has all its updates or its deadline has passed, and open the next one.
+
+    If its model takes minutes, the round is closing until `slow` has made it. Raises StorageError if the disk fails
+    (the accepted updates stay as they are) or if the server is stopping.
+    """
+    current.check_running()
+    current.load_if_needed()
+    current.follow()
+    closing_now, ending = current.open_round.closing is not None, ending_of(current)
+    if not closing_now and ending is None:
+        return
+    if current.ledger.shared:
+        _end_shared(current)
+    elif closing_now:
+        slow.resume()
+    elif current.aggregator.settings.slow:
+        slow.begin()
+    else:
+        close_round(current)
+
+
+def _end_shared(current: LiveRound) -> None:
+    """End a round that other servers may end too: under the closing lock, after they take no more updates for it.
+
+    A server that is killed meanwhile loses the lock, and the next one folds the same updates to the same bits.
+    """
+    with current.ledger.closing_lock() as mine:
+        if not mine:
+            return
+        current.follow()  # another server may have ended it
+        if current.open_round.closing is None:
+            if ending_of(current) is None:
+                return
+            with current.ledger.writing() as session:
+                row = opening.expect_open_round(current.ledger, session)
+                if row.number != current.aggregator.row.number:
+                    return  # rolled back
+                row.closing_at = row.closing_at or current.ledger.clock()
+            current.follow()
+        current.aggregator.invalidate()
+        close_round(current)
+
+
+def ending_of(current: LiveRound) -> Ending | None:
+    """Why the open round should end now; None if it should not."""
+    aggregator, accepted = current.aggregator, current.open_round.accepted
+    over = aggregator.closes_at is not None and current.ledger.clock() >= aggregator.closes_at
+    if aggregator.settings.private:
+        # Neither earlier nor later, whoever came: when a model appears must not depend on the phones. The next round
+        # samples others.
+        return "deadline" if over and current.open_round.halted is None else None
+    if accepted >= aggregator.rules.clients_per_round:
+        return "full"
+    enough = accepted >= max(aggregator.rules.min_clients, aggregator.strategy.min_updates)
+    return "deadline" if over and enough else None
+
+
+def close_round(current: LiveRound) -> None:
+    """Make the model and end the round. A round without updates keeps its model, unless its strategy is private.
 
     A private round publishes a noisy model even without updates, so that nobody can tell whether a phone took part.
 
-    Writing the model again gives the same bits, so a crash in between does no harm. Raises StorageError, or any error
-    of the aggregation; the round then stays open.
+    Making the model again gives the same bits, so a crash in between does no harm. Raises StorageError for a disk
+    error; the round then stays open.
     """
-    updates = aggregator.stored()
-    model = _new_model(aggregator, updates, folder, ledger) if updates or aggregator.settings.private else None
-    record_model(aggregator.row, ending, model, ledger, settings)
+
+    def model() -> Model | None:
+        aggregator = current.aggregator
+        updates = [update.client_update for update in aggregator.stored()]
+        return _new_model(current, updates) if updates or aggregator.settings.private else None
+
+    _end(current, model)
 
 
-def record_model(round_: Round, ending: Ending, model: Model | None, ledger: Ledger, settings: ServerSettings) -> None:
+def _end(current: LiveRound, make: Callable[[], Model | None]) -> None:
+    """End the round with the model that `make` puts in place, or as failed if it cannot."""
+    row, rules = current.aggregator.row, current.aggregator.rules
+    full = not current.aggregator.settings.private and current.open_round.accepted >= rules.clients_per_round
+    ending: Ending = "full" if full else "deadline"
+    try:
+        record_model(current, ending, make())
+    except Exception as error:
+        _fail_or_retry(current, error)
+        return
+    current.load_after_end()
+    log_events.round_closed(row.number, ending, current.open_round.base_sha256)
+
+
+def record_model(current: LiveRound, ending: Ending, model: Model | None) -> None:
     """End the round with `model`, whose file is in place, and open the next one. None: its base model."""
-    result = round_.base_sha256 if model is None else model.sha256
-    with end_round(round_, ending, ledger) as (session, row):
+    with _ended_round(current, ending) as (session, row):
         if model is not None and session.get(Model, model.sha256) is None:
             session.add(model)
             session.flush()  # the rounds refer to it
-        row.result_sha256 = result
+        row.result_sha256 = row.base_sha256 if model is None else model.sha256
         session.flush()
-        opening.add_round(session, ledger.clock(), row.number + 1, result, settings)
+        opening.add_round(session, current.ledger.clock(), row.number + 1, row.result_sha256, current.settings)
 
 
 @contextlib.contextmanager
-def end_round(round_: Round, ending: Ending, ledger: Ledger) -> Iterator[tuple[Session, Round]]:
-    """The transaction that ends a round, with its row; also records the privacy spent."""
+def _ended_round(current: LiveRound, ending: Ending) -> Iterator[tuple[Session, Round]]:
+    """The transaction that ends the round, with its row; also records the privacy spent."""
+    ledger, number = current.ledger, current.aggregator.row.number
     with ledger.reading() as session:  # accounting takes a while: do it without the write lock
-        spent = privacy.privacy_spent_including(session, round_)
+        spent = privacy.privacy_spent_including(session, current.aggregator.row)
     with ledger.writing() as session:
-        row = session.get_one(Round, round_.number)
+        row = session.get_one(Round, number)
         if row.closed_at is not None:  # by a server that took over when this one lost its connection
-            raise StorageError(f"round {round_.number}: another server ended it")
+            raise StorageError(f"round {number}: another server ended it")
         row.closed_at, row.ending = ledger.clock(), ending
         if spent is not None:
             row.epsilon, row.epsilon_rdp = _finite(spent.epsilon), _finite(spent.epsilon_rdp)
@@ -64,31 +157,224 @@ def _finite(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-def _new_model(
-    aggregator: RoundAggregator, updates: Sequence[StoredUpdate], folder: StateFolder, ledger: Ledger
-) -> Model:
+def _new_model(current: LiveRound, updates: Sequence[ClientUpdate]) -> Model:
+    aggregator, folder, ledger = current.aggregator, current.folder, current.ledger
     row, draft, state_draft = aggregator.row, folder.new_draft(), folder.new_draft()
+    with ledger.reading() as session:
+        optimizer = session.get_one(Model, row.base_sha256).optimizer_sha256
     try:
         written, state = write_model(
             aggregator.settings,
             aggregator.aggregation,
-            [update.client_update for update in updates],
+            updates,
             aggregator.base,
-            _optimizer_state(row.base_sha256, folder, ledger),
+            None if optimizer is None else folder.checked(folder.optimizer(optimizer)),
             draft,
             state_draft,
             model_metadata(row.number, row.base_sha256),
         )
-        with publication.published(row, aggregator.base.path, draft, written, folder, ledger) as published:
+        with published(row, aggregator.base.path, draft, written, folder, ledger) as made:
             if state is not None:
                 folder.move_into_place(state_draft, folder.optimizer(state.sha256))
-            return published.move_into_place(folder, ledger.clock(), None if state is None else state.sha256)
+            return made.move_into_place(folder, ledger.clock(), None if state is None else state.sha256)
     finally:
         draft.unlink(missing_ok=True)
         state_draft.unlink(missing_ok=True)
 
 
-def _optimizer_state(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Path | None:
-    with ledger.reading() as session:
-        sha256 = session.get_one(Model, base_sha256).optimizer_sha256
-    return None if sha256 is None else folder.checked(folder.optimizer(sha256))
+def _fail_or_retry(current: LiveRound, error: Exception) -> None:
+    """End the round as failed and open the next one on the same model.
+
+    Raises StorageError for an error that may go away: a full disk, too many open files; but not a missing file. A
+    private round's epsilon counts as spent: the failure itself reveals something about its updates.
+    """
+    if isinstance(error, StorageError):
+        raise error
+    cause = error.__cause__ or error
+    if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+        raise StorageError(str(error)) from error
+    reason = one_line(str(error) if isinstance(error, PhonogradError) else f"{type(error).__name__}: {error}")
+    with _ended_round(current, "failed") as (session, row):
+        row.reason = reason
+        for update in queries.accepted_updates(session, row.number):
+            update.state, update.reason = "kept", f"round {row.number} failed"
+        session.flush()
+        opening.add_round(session, current.ledger.clock(), row.number + 1, row.base_sha256, current.settings)
+    log_events.round_failed(row.number, reason, error)
+    current.load_after_end()
+
+
+def discard(number: int, folder: StateFolder, ledger: Ledger) -> int:
+    """Delete the updates kept from failed round `number`. Returns how many.
+
+    Raises UnknownRoundError if the round did not fail, StorageError.
+    """
+    with ledger.writing() as session:
+        round_ = session.get(Round, number)
+        if round_ is None or round_.ending != "failed":
+            raise UnknownRoundError(f"round {number}: expected a failed round; see the report")
+        kept = queries.kept_updates(session, number)
+        for update in kept:
+            update.state = "discarded"
+        session.flush()
+        needed = queries.needed_update_hashes(session)
+    folder.delete_updates_except(needed)
+    sweeping.delete_updates(folder, kept)
+    return len(kept)
+
+
+def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | None, number: int) -> None:
+    """End the open round without a result and open the next one on the model of round `number`.
+
+    settings: of the next round; None: those of the round that was open.
+    Raises UnknownRoundError for a round that does not exist or whose model file was deleted.
+    """
+    with ledger.writing() as session:
+        now, rounds = ledger.clock(), queries.all_rounds(session)
+        results = {0: rounds[0].base_sha256} | {round_.number: round_.result_sha256 for round_ in rounds}
+        sha256 = results.get(number)
+        if sha256 is None:
+            raise UnknownRoundError(
+                f"round {number}: expected a closed round with a model, or 0 for the exported model; see the report"
+            )
+        if not folder.has(folder.model(sha256)):
+            raise UnknownRoundError(f"round {number}: its model file {sha256[:12]}… was deleted; see `models_kept`")
+        open_ = opening.expect_open_round(ledger, session)
+        discarded = queries.accepted_updates(session, open_.number)
+        for update in discarded:
+            update.state, update.reason = "discarded", f"rolled back to round {number}"
+        for round_ in rounds:
+            if round_.number > number and round_.rolled_back_at is None:
+                round_.rolled_back_at = now
+        open_.closed_at, open_.ending = now, "rollback"
+        session.flush()
+        if settings is None:
+            opening.add_round_like(session, now, sha256, open_)
+        else:
+            opening.add_round(session, now, open_.number + 1, sha256, settings)
+    sweeping.delete_updates(folder, discarded)
+
+
+@dataclass(frozen=True)
+class SlowJob:
+    """What a round's model is made from. work: a folder of its own, kept until the round has ended; metadata: of the
+    model's file.
+    """
+
+    round: Round
+    transfer: TransferSettings
+    base: Path
+    updates: Sequence[ClientUpdate]
+    work: Path
+    metadata: Mapping[str, str]
+
+
+class ModelMaker(Protocol):
+    """Makes the models of rounds of a slow strategy."""
+
+    def require(self, settings: TransferSettings) -> None:
+        """Check, at the server's start, that rounds with these settings can be closed. Raises PhonogradError."""
+        ...
+
+    def make(
+        self, job: SlowJob, out: Path, progress: Callable[[int, int], None], stop: Callable[[], int]
+    ) -> WrittenFile:
+        """Write a round's model to `out`: minutes of work, without the coordinator's lock.
+
+        The same job gives the same bytes, also if it goes on from the work files that an earlier call left. progress
+        hears (parts done, parts in all).
+
+        Raises StoppedError soon after `stop()` is not 0, StorageError for a disk error, which may go away.
+        """
+        ...
+
+
+class SlowClosing:
+    """Closes one round at a time. lock: the coordinator's; callers of `begin` and `resume` hold it."""
+
+    def __init__(self, current: LiveRound, lock: threading.Lock, maker: ModelMaker):
+        self._current = current
+        self._lock = lock
+        self._maker = maker
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """From here on the open round is closing; its work begins. Raises StorageError."""
+        current = self._current
+        number = current.aggregator.row.number
+        with current.ledger.writing() as session:
+            session.get_one(Round, number).closing_at = current.ledger.clock()
+        current.load()
+        log_events.round_closing(number, current.open_round.accepted)
+        self.resume()
+
+    def resume(self) -> None:
+        """Work on the round that is closing, unless a thread does, or has not stopped yet."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        current = self._current
+        row = current.aggregator.row
+        updates = [update.client_update for update in current.aggregator.stored()]
+        base, work = current.aggregator.base.path, current.folder.closing(row.number)
+        transfer = opening.transfer_settings_of(row)
+        job = SlowJob(row, transfer, base, updates, work, model_metadata(row.number, row.base_sha256))
+        current.progress.begin()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(job, self._stop), name="closing")
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop the work soon: its round was rolled back."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Stop the work and wait until it has stopped; without the lock, which the work may need to end."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, job: SlowJob, stop: threading.Event) -> None:
+        current, number = self._current, job.round.number
+        draft = current.folder.new_draft()
+        try:
+            with contextlib.ExitStack() as resources:
+                made: PublishedDraft | Exception
+                try:
+                    job.work.mkdir(exist_ok=True)
+                    written = self._maker.make(job, draft, _logged(number, current.progress.report), stop.is_set)
+                    drafts = published(job.round, job.base, draft, written, current.folder, current.ledger)
+                    made = resources.enter_context(drafts)
+                except StoppedError:
+                    return
+                except Exception as error:
+                    made = error
+
+                def model() -> Model:
+                    if isinstance(made, Exception):
+                        raise made
+                    return made.move_into_place(current.folder, current.ledger.clock())
+
+                with self._lock:
+                    if not current.closed and current.aggregator.row.number == number:  # else it was rolled back
+                        _end(current, model)
+        except StorageError as error:
+            log_events.round_not_closed(number, error)  # the next tick tries again
+        except Exception:  # a bug must not end in silence
+            log.exception("round %d: closing it failed; retrying", number)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _logged(number: int, report: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """`report`, and a line in the log for each tenth of the work."""
+    tenths = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal tenths
+        report(done, total)
+        if total > 0 and (now := 10 * done // total) > tenths:
+            tenths = now
+            log_events.closing_progress(number, done / total)
+
+    return progress

@@ -13,21 +13,11 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.server_agg.refusals import RefusalError, RoundClosingError
-from phonograd.server_agg.rounds import (
-    admission,
-    failed_rounds,
-    log_events,
-    rollback,
-    startup,
-    upload_creation,
-)
-from phonograd.server_agg.rounds.completion import end_if_complete
+from phonograd.server_agg.rounds import admission, closing, ingestion, log_events, startup
+from phonograd.server_agg.rounds.closing import ModelMaker, SlowClosing, end_if_complete
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
-from phonograd.server_agg.rounds.ingestion import UpdateIngester
 from phonograd.server_agg.rounds.publication import KeptLink, links_between
-from phonograd.server_agg.rounds.recovery import ingest_abandoned, recover
 from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
-from phonograd.server_agg.rounds.slow_closing import ModelMaker, SlowClosing
 from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, UploadStore
 from phonograd.server_agg.settings.security import SecuritySettings
@@ -68,11 +58,10 @@ class Coordinator:
         self._round = LiveRound(self.folder, self.ledger, settings)
         slow_models = slow_models or Students(artifacts)
         self._slow = SlowClosing(self._round, self._lock, slow_models)
-        self._ingester = UpdateIngester(self._round, self.uploads)
         try:
             startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
             self._round.load()
-            recover(self._round, self.uploads, self.ingest, self._end_or_try_again, self._lock)
+            self._recover()
         except BaseException:
             self._close(keep=False)
             raise
@@ -88,6 +77,34 @@ class Coordinator:
         with self._lock:
             self.ledger.close()
             self.folder.close(keep)
+
+    def _recover(self) -> None:
+        """Ingest complete uploads and aggregate stored updates again, in any order: the next model is the same to the
+        bit.
+        """
+        for upload in self.uploads.recover():
+            self._ingest_unattended(upload)
+        with self._lock:
+            self._round.load_if_needed()
+            if self.current.accepted and not self.ledger.shared:
+                _ = self._round.aggregator.aggregation  # finds damaged stored updates now
+            self._end_or_try_again()
+
+    def _ingest_unattended(self, upload: UploadRecord) -> None:
+        """Ingest an upload that was complete before a restart; the phone can ask for its outcome."""
+        sha256 = self.uploads.bytes.sha256(upload.id)
+        if upload.sha256 not in (None, sha256):
+            log_events.upload_changed(upload)
+            self.uploads.bytes.cut(upload.id, 0)
+            return
+        try:
+            self.ingest(upload.id, sha256, 0)
+        except RoundClosingError:
+            return  # its phone comes again
+        except StorageError as error:  # a full disk: phones can fetch the model meanwhile
+            log_events.update_not_ingested(upload, error)
+        except UpdateError as error:
+            log_events.update_refused(upload, error)
 
     @property
     def security(self) -> SecuritySettings:
@@ -138,7 +155,7 @@ class Coordinator:
         StorageError.
         """
         try:
-            return upload_creation.upload_for(self._round, self.uploads, metadata)
+            return ingestion.upload_for(self._round, self.uploads, metadata)
         except RefusalError as error:
             self.uploads.record_refusal(metadata, self.current.round, error)
             raise
@@ -154,7 +171,7 @@ class Coordinator:
         self.uploads.bytes.bring(identifier)
         with self._lock:
             end_if_complete(self._round, self._slow)  # a round that is due, whose closing failed, accepts nothing more
-            if self._ingester.ingest(identifier, sha256, nbytes):
+            if ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes):
                 self._end_or_try_again()
             receipt = self.receipt(identifier)
             self.uploads.bytes.delete(identifier)
@@ -172,7 +189,8 @@ class Coordinator:
         for upload in self.uploads.expire():
             log_events.upload_expired(upload)
         if self.ledger.shared:
-            ingest_abandoned(self.uploads, self.ingest)
+            for upload in self.uploads.abandoned():
+                self._ingest_unattended(upload)
         with self._lock:
             if not self._round.closed:
                 self._round.sample_if_waiting()
@@ -201,7 +219,7 @@ class Coordinator:
                     f"round {self.current.round}: another server is closing it; roll back again when it is closed",
                     SHARED_CLOSING_SECONDS,
                 )
-            rollback.roll_back(self.folder, self.ledger, self.settings, number)
+            closing.roll_back(self.folder, self.ledger, self.settings, number)
             self._slow.cancel()
             self._round.load_after_end()
             log_events.rolled_back(number, self.current.round, self.current.base_sha256)
@@ -211,4 +229,4 @@ class Coordinator:
         """Delete the updates kept from failed round `number`. Returns how many. Raises UnknownRoundError."""
         with self._lock:
             self._round.check_running()
-            return failed_rounds.discard(number, self.folder, self.ledger)
+            return closing.discard(number, self.folder, self.ledger)

@@ -9,7 +9,7 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.server_agg.rounds.slow_closing import SlowJob
+from phonograd.server_agg.rounds.closing import SlowJob
 from phonograd.server_agg.transfer import TransferSettings, transfer
 from phonograd.server_agg.transfer.text import drawn_text, require_window
 

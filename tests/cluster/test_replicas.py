@@ -220,7 +220,7 @@ def test_a_server_that_lost_the_lock_records_nothing(
     monkeypatch.setattr(closing, "record_model", too_late)
     send_without_closing(first, workshop.update(1))
     with pytest.raises(StorageError, match="round 1: another server ended it"):
-        first._end_if_complete()
+        closing.end_if_complete(first._round, first._slow)
     follow([first, second], 2)
     assert len(rounds(first.ledger)) == 2
 

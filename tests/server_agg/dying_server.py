@@ -27,7 +27,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.http.receiving import Receiving
-from phonograd.server_agg.rounds import closing, completion
+from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.server import serve
@@ -80,14 +80,14 @@ def dies_at(number: int) -> None:
 
 def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], number: int) -> None:
     same_noise()
-    completion.ending_of = ending_when_all_came
+    closing.ending_of = ending_when_all_came
     dies_at(number)
     settings = settings_with(port=port, **changes)
     coordinator = Coordinator(artifacts, state, settings, slow_models=unhindered())
     serve(coordinator, settings)
 
 
-ending_of = completion.ending_of
+ending_of = closing.ending_of
 
 
 def ending_when_all_came(current: LiveRound) -> Ending | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
-from phonograd.server_agg.rounds.slow_closing import SlowJob
+from phonograd.server_agg.rounds.closing import SlowJob
 from phonograd.server_agg.transfer import TransferSettings
 from tests.support.waiting import PATIENCE_SECONDS
 

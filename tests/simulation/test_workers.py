@@ -15,7 +15,6 @@ from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradErro
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.server_agg.aggregation.strategies import strategy_of
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging
-from phonograd.server_agg.aggregation.strategies.robust import RobustStrategy
 from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.workers import Workers, start_workers
@@ -30,7 +29,7 @@ def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
 def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     median = phonograd.StrategySettings(strategy="median")
     # So that it matters which come first.
-    of_two = dataclasses.replace(cast(RobustStrategy, strategy_of(median)), max_updates=2)
+    of_two = dataclasses.replace(strategy_of(median), max_updates=2)
     monkeypatch.setattr("phonograd.simulation.server.strategy_of", lambda settings: of_two)
     unreliable = dataclasses.replace(SETTINGS, strategy=median, late_phones=0.3, late="next", duplicates=0.5)
     expected = comparable(run(tmp_path / "in order", unreliable))

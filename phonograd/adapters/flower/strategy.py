@@ -20,7 +20,6 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_a
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategies import strategy_of
-from phonograd.server_agg.aggregation.strategies.averaging import FedAvg
 from phonograd.simulation.server import Arrival, ModelFiles, close_round
 
 LOGGER = getLogger("flwr")
@@ -91,8 +90,7 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold each reply when it comes, and write the model. No model without enough sound updates."""
-        keep = not isinstance(strategy_of(self._settings), FedAvg)
-        received = _Received(replies, self._folder, keep)
+        received = _Received(replies, self._folder, strategy_of(self._settings).aggregation.reads_at_close)
         files = self._files(server_round)
         with received:
             closed = close_round(

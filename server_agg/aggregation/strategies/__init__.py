@@ -1,27 +1,34 @@
 """How a round's updates become the next model: settings, strategies, server optimizers, model writer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from phonograd.server_agg.aggregation.model_writer import write_model
-from phonograd.server_agg.aggregation.privacy.strategy import PrivateAveraging
+from phonograd.server_agg.aggregation.privacy.strategy import PrivateMean
 from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, STRATEGIES, WEIGHTINGS, StrategySettings
-from phonograd.server_agg.aggregation.strategies.attention import FedAtt
-from phonograd.server_agg.aggregation.strategies.averaging import FedAvg, NormBound
-from phonograd.server_agg.aggregation.strategies.robust import median, multi_krum, trimmed_mean
-from phonograd.server_agg.aggregation.strategies.teachers import Teachers
-from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, Measures, RoundContext, Strategy
+from phonograd.server_agg.aggregation.strategies.attention import Attention
+from phonograd.server_agg.aggregation.strategies.averaging import Averaging, BoundedAveraging
+from phonograd.server_agg.aggregation.strategies.robust import Median, MultiKrum, Stacked, TrimmedMean
+from phonograd.server_agg.aggregation.strategy import (
+    MAX_STACKED_UPDATES,
+    UNLIMITED,
+    Aggregation,
+    ClientUpdate,
+    Measures,
+    RoundContext,
+    Strategy,
+)
 
-_MAKERS: Mapping[str, Callable[[StrategySettings], Strategy]] = {
-    "fedavg": FedAvg,
-    "fedsgd": FedAvg,
-    "fedatt": FedAtt,
-    "median": median,
-    "trimmed-mean": trimmed_mean,
-    "multi-krum": multi_krum,
-    "norm-bound": NormBound,
-    "dp-fedavg": PrivateAveraging,
-    "dp-fedsgd": PrivateAveraging,
-    "transfer": Teachers,
+_AGGREGATIONS: Mapping[str, type[Aggregation]] = {
+    "fedavg": Averaging,
+    "fedsgd": Averaging,
+    "fedatt": Attention,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "multi-krum": MultiKrum,
+    "norm-bound": BoundedAveraging,
+    "dp-fedavg": PrivateMean,
+    "dp-fedsgd": PrivateMean,
+    "transfer": Aggregation,
 }
 
 __all__ = [
@@ -41,4 +48,7 @@ __all__ = [
 
 def strategy_of(settings: StrategySettings) -> Strategy:
     """The strategy named in the settings."""
-    return _MAKERS[settings.strategy](settings)
+    aggregation = _AGGREGATIONS[settings.strategy]
+    least = 2 * settings.krum_byzantine + 3 if aggregation is MultiKrum else 1
+    most = MAX_STACKED_UPDATES if issubclass(aggregation, Stacked) else UNLIMITED
+    return Strategy(settings, aggregation, least, most)
