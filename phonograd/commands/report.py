@@ -68,8 +68,8 @@ def report(
     that sent some of an update, accepted or not.
     """
     from phonograd.api import administration
-    from phonograd.server_agg.report.as_csv import phones_csv, report_csv
     from phonograd.server_agg.report.costs import MB, check_uploads
+    from phonograd.server_agg.report.text import phones_csv, report_csv
 
     added = {"--project": project, "--price-per-gb": price_per_gb, "--compare": other}
     _refuse_beside("--csv", as_csv, added)

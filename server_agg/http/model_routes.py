@@ -13,8 +13,7 @@ from phonograd.device_runtime.client.protocol import LINKS_TYPE, METRIC
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.http.downloads import LinkFiles, ModelFile, check_range, matches, sha256_of_links
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
-from phonograd.server_agg.http.records import RecordResponse, record_in
-from phonograd.server_agg.http.requests import note_phone
+from phonograd.server_agg.http.requests import RecordResponse, note_phone, record_in
 from phonograd.server_agg.http.round_routes import WHO
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.tus import SHA256

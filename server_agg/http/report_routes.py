@@ -9,11 +9,11 @@ from starlette.responses import PlainTextResponse, Response
 from phonograd.device_runtime.base.documents import Count, Record, written
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.http.operations import Answer, Natural, Parameter, operation
-from phonograd.server_agg.http.records import RecordResponse
+from phonograd.server_agg.http.requests import RecordResponse
 from phonograd.server_agg.http.thread_pools import ThreadPools
-from phonograd.server_agg.report.as_csv import report_csv
 from phonograd.server_agg.report.document import phones_of, report_of
 from phonograd.server_agg.report.records import PhoneCost, Report
+from phonograd.server_agg.report.text import report_csv
 from phonograd.server_agg.rounds.coordinator import Coordinator
 
 CSV = "text/csv; charset=utf-8"

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from phonograd.device_runtime.base.documents import Count, Record, about
 from phonograd.device_runtime.client.protocol import PHONE_HEADER
 from phonograd.server_agg.http.operations import RETRY_AFTER, Answer, Parameter, operation
-from phonograd.server_agg.http.records import RecordResponse
-from phonograd.server_agg.http.requests import in_query, note_phone, whole_number
+from phonograd.server_agg.http.requests import RecordResponse, in_query, note_phone, whole_number
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import OpenRound

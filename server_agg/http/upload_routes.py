@@ -24,8 +24,7 @@ from phonograd.server_agg.http.operations import (
     operation,
 )
 from phonograd.server_agg.http.receiving import Receiving
-from phonograd.server_agg.http.records import RecordResponse
-from phonograd.server_agg.http.requests import checked_name, phone_of
+from phonograd.server_agg.http.requests import RecordResponse, checked_name, phone_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.refusals import RequestError

@@ -16,12 +16,14 @@ from typing import Any
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from phonograd.server_agg.http.connections import HeadDeadlineProtocol
 from phonograd.server_agg.http.tcp import TcpCounter, counted_socket
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import TrafficKind
 
+# From connecting, or from the answer before it, to the end of a request's headers.
+HEAD_SECONDS = 20.0
 MAX_HEAD_BYTES = 1 << 16  # of a request; the guard has a limit of its own below it
 
 
@@ -172,11 +174,16 @@ class ConnectionBytes:
         self._owed = [owed for owed in self._owed if self.sent < owed.begin + owed.headers + owed.body]
 
 
-class CountingProtocol(HeadDeadlineProtocol):
+class CountingProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol; each request finds its connection's ConnectionBytes in its scope's state.
 
-    A connection ends when nobody reads from it for `idle_seconds` although something is to be sent.
+    A connection ends when nobody reads from it for `idle_seconds` although something is to be sent, or when its next
+    request is not there within HEAD_SECONDS. Bytes that trickle in do not help: neither a head without end (Slowloris),
+    nor the body of a request that is refused already, whose sender has this long to read why. A request that is being
+    served takes the time it takes.
     """
+
+    _deadline: asyncio.TimerHandle | None = None
 
     def __init__(self, idle_seconds: float, **settings: Any):
         super().__init__(**settings)
@@ -185,10 +192,11 @@ class CountingProtocol(HeadDeadlineProtocol):
         self.conn = self._http
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to count."""
+        """Begin to count, and expect a request."""
         self.counted = ConnectionBytes(self._http, transport, self._idle_seconds)
         self.app_state = {**self.app_state, "connection": self.counted}
         super().connection_made(transport)
+        self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep what came last: uvicorn forgets it, and the phone would have to send it again."""
@@ -196,7 +204,28 @@ class CountingProtocol(HeadDeadlineProtocol):
             body, more = bytes(self.cycle.body), self.cycle.more_body
             self.counted.rest = {"type": "http.request", "body": body, "more_body": more}
         self.counted.close()
+        self._stop_expecting()
         super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Go on with what came, and see whether a request is among it."""
+        super().handle_events()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_expecting()
+
+    def on_response_complete(self) -> None:
+        """Expect the next request."""
+        self._expect_request()
+        super().on_response_complete()
+
+    def _expect_request(self) -> None:
+        self._stop_expecting()
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _stop_expecting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class WireCounter:

@@ -4,26 +4,27 @@ In this order: sizes, who is asking, how often, whether a browser was talked int
 is answered with a problem document without its body being read, and goes to the audit log.
 """
 
+import ipaddress
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
-from phonograd.server_agg.http.operations import Access
+from phonograd.server_agg.http.operations import Access, Operation
 from phonograd.server_agg.http.problems import ProblemResponse, problem_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
-from phonograd.server_agg.security.browsers import cross_site, not_local
-from phonograd.server_agg.security.credentials import offered_token
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry, Principal, Rejected
-from phonograd.server_agg.security.roles import Roles
+from phonograd.server_agg.security.tokens import offered_token
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
 
@@ -35,6 +36,29 @@ REASONS: Mapping[str, str] = {
     "expired": "the token has expired",
     "revoked": "the token was revoked",
 }
+
+
+# What proxies add, in lower case. One that only passes bytes on adds nothing: administrators show who they are anyway.
+FORWARDING = ("forwarded", "via", "x-real-ip", "x-client-ip", "cf-connecting-ip", "true-client-ip")
+FORWARDING_PREFIX = "x-forwarded-"
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_STRICTNESS: Mapping[Access, int] = {"open": 0, "phone": 1, "admin": 2}
+
+
+class Roles:
+    """Who may use the paths of `operations`: all methods of a path need what the strictest of them needs.
+
+    A path without an operation is for administrators, so that none is open by mistake.
+    """
+
+    def __init__(self, operations: Iterable[Operation]):
+        declared = {(one.path, one.access) for one in operations}
+        self._patterns = [(compile_path(path)[0], access) for path, access in declared]
+
+    def access_of(self, path: str) -> Access:
+        """Who may use `path`, decoded as the router sees it: the strictest of all declared paths that match it."""
+        fitting = [access for pattern, access in self._patterns if pattern.match(path)]
+        return max(fitting, key=lambda access: _STRICTNESS[access], default="admin")
 
 
 @dataclass(frozen=True)
@@ -156,11 +180,11 @@ class Guard:
             raise _too_many(f"at most {rate} expected, found more", wait)
 
     def _check_origin(self, request: Request) -> None:
-        if cross_site(request):
+        if _cross_site(request):
             raise RefusedError(
                 403, "a page of another site sent this through a browser; only this server's own pages may"
             )
-        if self._local and (found := not_local(request)):
+        if self._local and (found := _not_local(request)):
             raise RefusedError(
                 403, f"{found}; a server that is reached from elsewhere must ask for tokens: set `auth` to tokens"
             )
@@ -222,3 +246,45 @@ def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -
             "printed at its start, or make a token: phonograd tokens add NAME --role admin --state DIR"
         )
     return RefusedError(401, detail, {"WWW-Authenticate": challenge})
+
+
+def _cross_site(request: Request) -> bool:
+    """Whether a browser sends this, which changes something, from another site's page (CSRF)."""
+    origin = request.headers.get("Origin")
+    if origin is None or request.method in SAFE_METHODS:
+        return False
+    return _host_of(origin) != request.headers.get("Host", "").lower()
+
+
+def _not_local(request: Request) -> str | None:
+    """How a request to a server on loopback shows that no program of this machine sent it; None: it does not.
+
+    A proxy says that it forwards; a page whose name was made to mean this machine (DNS rebinding) has it as Host.
+    An address as Host can't be such a page's: an emulated phone reaches its host's loopback as 10.0.2.2.
+    """
+    for name in request.headers:
+        if name in FORWARDING or name.startswith(FORWARDING_PREFIX):
+            return f"{name}: a request of this machine expected, found one that a proxy forwards"
+    host = request.headers.get("Host", "localhost")
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        name = ""
+    if name != "localhost" and not _is_address(name):
+        return f"Host: localhost or an address expected, found {host[:80]!r}"
+    return None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

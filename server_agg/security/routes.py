@@ -10,8 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from phonograd.device_runtime.base.documents import Count, Record, about
 from phonograd.device_runtime.client.protocol import PHONE_NAME
 from phonograd.server_agg.http.operations import Answer, Body, Header, Parameter, operation, pattern_of
-from phonograd.server_agg.http.records import RecordResponse, record_in
-from phonograd.server_agg.http.requests import in_query, whole_number
+from phonograd.server_agg.http.requests import RecordResponse, in_query, record_in, whole_number
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.security.owner import LINK_KEY, LINK_PATH, Owner
