@@ -11,16 +11,15 @@ from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
 from phonograd.server_agg.dashboard import charts, formats
 from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 from phonograd.server_agg.report.document import (
-    BYTES,
     GIB,
     MIB,
     PAPER_GIB_PER_ROUND,
     PAPER_MIB_PER_PHONE,
+    TRAFFIC,
     sum_of_known,
 )
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
-from phonograd.server_agg.storage.tables import TCP_COUNTERS
 
 # Limits of charts and lists; the tables have all rounds.
 MAX_CHART_ROUNDS = 300
@@ -205,8 +204,7 @@ def metrics_of(report: Report) -> list[str]:
 
 def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     """The column totals of a round's phones."""
-    totals = {name: sum(phone[name] for phone in phones) for name in (*BYTES, "requests", "setups")}
-    return totals | {name: sum_of_known([phone[name] for phone in phones]) for name in TCP_COUNTERS}
+    return {name: sum_of_known([phone[name] for phone in phones]) for name in TRAFFIC}
 
 
 def _whole_models(report: Report) -> int:

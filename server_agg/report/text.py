@@ -2,11 +2,11 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
-from phonograd.server_agg.report.records import PhoneCost, RoundReport
+from phonograd.server_agg.report.records import Figures, PhoneCost, RoundReport, TrafficFigures
 
 NOTHING_SPENT = "nothing in this round"  # no update is in its model, or it has none
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
@@ -162,12 +162,12 @@ def report_csv(report: Mapping[str, Any]) -> str:
 
     Codecs are `name:updates:bytes`, links sent `name:requests:bytes`, by space.
     """
-    return _csv(RoundReport.__struct_fields__, map(_flat, report["rounds"]))
+    return _csv(RoundReport, map(_flat, report["rounds"]))
 
 
 def phones_csv(phones: Iterable[Mapping[str, Any]]) -> str:
     """A line a phone."""
-    return _csv(PhoneCost.__struct_fields__, phones)
+    return _csv(PhoneCost, phones)
 
 
 def _flat(entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -177,8 +177,10 @@ def _flat(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**entry, "codecs": " ".join(codecs), "sent_links": " ".join(links), "quality": " ".join(quality)}
 
 
-def _csv(columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> str:
+def _csv(kind: type[TrafficFigures], lines: Iterable[Mapping[str, Any]]) -> str:
     out = io.StringIO()
+    figures = {*Figures.__struct_fields__}
+    columns = sorted(kind.__struct_fields__, key=figures.__contains__)  # first what the line is about
     writer = csv.DictWriter(out, fieldnames=columns)
     writer.writeheader()
     writer.writerows(lines)

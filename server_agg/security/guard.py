@@ -8,8 +8,7 @@ import ipaddress
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from http import HTTPStatus
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -19,9 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
 from phonograd.server_agg.http.operations import Access, Operation
-from phonograd.server_agg.http.problems import ProblemResponse, problem_of
+from phonograd.server_agg.http.problems import problem_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
+from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry, Principal, Rejected
 from phonograd.server_agg.security.tokens import offered_token
@@ -75,15 +75,6 @@ class Visitor:
         return self.principal.name if self.principal else f"address:{address_key(self.address)}"
 
 
-@dataclass(eq=False)
-class RefusedError(Exception):
-    """A request is refused: the status, why, and the answer's headers."""
-
-    status: int
-    detail: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
 class Guard:
     """ASGI middleware in front of `app`, for a server that listens on `host`.
 
@@ -133,7 +124,7 @@ class Guard:
             self._check_origin(request)
             self._check_access(request, visitor, access)
             self._enter(visitor)
-        except RefusedError as refusal:
+        except RequestError as refusal:
             await self._refuse(request, visitor, refusal, send)
             return
         except StorageError as error:
@@ -149,12 +140,12 @@ class Guard:
         query = request.scope["query_string"]
         target = len(request.scope.get("raw_path") or b"") + (1 + len(query) if query else 0)
         if target > self._settings.max_target_bytes:
-            raise RefusedError(
+            raise RequestError(
                 414, f"a URL of at most {self._settings.max_target_bytes} bytes expected, found {target}"
             )
         head = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
         if head > self._settings.max_header_bytes:
-            raise RefusedError(
+            raise RequestError(
                 431, f"headers of at most {self._settings.max_header_bytes} bytes expected, found {head}"
             )
 
@@ -181,11 +172,11 @@ class Guard:
 
     def _check_origin(self, request: Request) -> None:
         if _cross_site(request):
-            raise RefusedError(
+            raise RequestError(
                 403, "a page of another site sent this through a browser; only this server's own pages may"
             )
         if self._local and (found := _not_local(request)):
-            raise RefusedError(
+            raise RequestError(
                 403, f"{found}; a server that is reached from elsewhere must ask for tokens: set `auth` to tokens"
             )
 
@@ -195,12 +186,12 @@ class Guard:
         if visitor.principal is None:
             raise _unauthorized(visitor.rejected, access, "text/html" in request.headers.get("Accept", ""))
         if access == "admin" and visitor.principal.role != "admin":
-            raise RefusedError(403, f"an administrator's token expected, found that of phone {visitor.principal.name}")
+            raise RequestError(403, f"an administrator's token expected, found that of phone {visitor.principal.name}")
         if self._local:
             return  # here tokens name administrators alone; phones say what they are called
         named = request.headers.getlist(PHONE_HEADER)
         if any(name != visitor.principal.name for name in named):
-            raise RefusedError(
+            raise RequestError(
                 403, f"{PHONE_HEADER}: {visitor.principal.name}, whose token this is, expected; found another"
             )
 
@@ -217,22 +208,21 @@ class Guard:
         """All are limited but programs of this machine, on a server that asks nobody for a token."""
         return self._tokens or not is_loopback(visitor.address)
 
-    async def _refuse(self, request: Request, visitor: Visitor, refusal: RefusedError, send: Send) -> None:
-        detail = f"{refusal.status}: {refusal.detail}"
+    async def _refuse(self, request: Request, visitor: Visitor, refusal: RequestError, send: Send) -> None:
+        detail = f"{refusal.status}: {refusal}"
         if visitor.rejected is not None and visitor.rejected.phone is not None:
             detail += f" (phone {visitor.rejected.phone})"
         await self._pools.writing.run(
             self._audit.record_refusal, visitor.actor, request.method, request.scope["path"], detail
         )
-        problem = ProblemResponse(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)
-        await problem(request.scope, request.receive, send)
+        await problem_of(refusal)(request.scope, request.receive, send)
 
 
-def _too_many(detail: str, wait: float) -> RefusedError:
-    return RefusedError(429, detail, {"Retry-After": str(max(1, math.ceil(wait)))})
+def _too_many(detail: str, wait: float) -> RequestError:
+    return RequestError(429, detail, {"Retry-After": str(max(1, math.ceil(wait)))})
 
 
-def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -> RefusedError:
+def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -> RequestError:
     found = REASONS[rejected.reason] if rejected else "none came"
     challenge = 'Bearer realm="phonograd"'
     if rejected is not None:
@@ -245,7 +235,7 @@ def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -
             f"an administrator's token expected in Authorization: Bearer, {found}; open the link that the server "
             "printed at its start, or make a token: phonograd tokens add NAME --role admin --state DIR"
         )
-    return RefusedError(401, detail, {"WWW-Authenticate": challenge})
+    return RequestError(401, detail, {"WWW-Authenticate": challenge})
 
 
 def _cross_site(request: Request) -> bool:
