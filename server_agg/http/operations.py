@@ -1,6 +1,6 @@
 """The operations of the HTTP API: each is declared once, by a decorator on the method that handles it.
 
-The routes, who may use each path (security/roles.py) and /openapi.json are made from the declarations.
+The routes, who may use each path (security/guard.py) and /openapi.json are made from the declarations.
 """
 
 import inspect
