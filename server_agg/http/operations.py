@@ -24,7 +24,7 @@ Octets = Annotated[str, Meta(extra_json_schema={"contentMediaType": OCTETS})]
 Natural = Annotated[int, Meta(ge=0)]  # of any size
 WholeNumber = Annotated[int, Meta(ge=0, le=999_999_999)]
 
-H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
+H = TypeVar("H", bound=Callable[..., Response | Awaitable[Response]])
 _DECLARED = "operation"
 
 
@@ -101,6 +101,8 @@ def operation(
     body: Body | None = None,
 ) -> Callable[[H], H]:
     """Declare that the decorated method handles an operation, whose summary is the first line of its docstring.
+
+    A method that waits for nothing but the ledger and the disk is a plain one: starlette runs it in a thread.
 
     endpoint: such as `GET /v1/round`. refuses: the statuses of its refusals; takes: its parameters.
     """

@@ -34,15 +34,13 @@ class ReportRoutes:
         self._pools = pools
 
     @operation("GET /v1/report", "admin", {200: Answer("The report.", Report)})
-    async def report(self, request: Request) -> Response:
+    async def report(self, _: Request) -> Response:
         """What each round cost, in bytes by kind and direction."""
-        del request
         return RecordResponse(await self._report())
 
     @operation("GET /v1/report.csv", "admin", {200: Answer("A line a round.", str, (CSV,))})
-    async def report_csv(self, request: Request) -> Response:
+    async def report_csv(self, _: Request) -> Response:
         """The report as CSV: a line for each round."""
-        del request
         return PlainTextResponse(report_csv(written(await self._report())), media_type="text/csv")
 
     @operation(

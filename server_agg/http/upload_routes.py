@@ -41,9 +41,8 @@ class UploadRoutes:
         self._sessions = UploadSessions(coordinator, settings.idle_seconds, pools)
 
     @operation("OPTIONS /v1/uploads", "phone", {204: tus.CAPABILITIES})
-    async def tus_capabilities(self, request: Request) -> Response:
+    async def tus_capabilities(self, _: Request) -> Response:
         """tus 1.0: what this server knows."""
-        del request
         return Response(status_code=204, headers=tus.capabilities(self._limit()))
 
     @operation("OPTIONS /v1/uploads/{id}", "phone", {204: tus.CAPABILITIES}, takes=(tus.ID,))
