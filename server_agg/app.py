@@ -8,10 +8,8 @@ from starlette.middleware import Middleware
 from starlette.types import Scope
 
 from phonograd.server_agg.dashboard.pages import Dashboard
-from phonograd.server_agg.http.health import HealthRoute
-from phonograd.server_agg.http.metrics import MetricsRoute
 from phonograd.server_agg.http.model_routes import ModelRoutes
-from phonograd.server_agg.http.observing import RequestObserver
+from phonograd.server_agg.http.monitoring import HealthRoute, MetricsRoute, RequestObserver
 from phonograd.server_agg.http.operations import operations_of, routes_of
 from phonograd.server_agg.http.problems import HANDLERS
 from phonograd.server_agg.http.report_routes import ReportRoutes
@@ -21,10 +19,9 @@ from phonograd.server_agg.http.upload_routes import UploadRoutes
 from phonograd.server_agg.http.wire import RequestWire, WireCounter
 from phonograd.server_agg.openapi.document import OpenApiRoute
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.security.guard import Guard
+from phonograd.server_agg.security.guard import Guard, Roles
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.security.roles import Roles
 from phonograd.server_agg.security.routes import AdminRoutes
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditLog

@@ -1,6 +1,7 @@
 """The reasons for refusing an update or a request, each with its HTTP status and title."""
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UpdateError
@@ -79,18 +80,17 @@ class InvalidUpdateError(RefusalError):
 class RequestError(PhonogradError):
     """A request refused before or while its body is read. `status`: the HTTP status; `headers`: of the response."""
 
-    def __init__(self, status: int, message: str):
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
         super().__init__(message)
         self.status = status
-        self.headers: dict[str, str] = {}
+        self.headers = dict(headers or {})
 
 
 class RoundClosingError(RequestError):
     """The round is closing: the server computes its model, and accepts updates again after `retry_seconds`."""
 
     def __init__(self, message: str, retry_seconds: float):
-        super().__init__(503, message)
-        self.headers = {"Retry-After": str(math.ceil(retry_seconds))}
+        super().__init__(503, message, {"Retry-After": str(math.ceil(retry_seconds))})
 
 
 class UploadInterruptedError(PhonogradError):

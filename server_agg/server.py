@@ -16,7 +16,7 @@ from phonograd.device_runtime.client.owner_file import owner_file_written
 from phonograd.server_agg.aggregation.privacy.budget import idle_cost_warning
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.http.tcp import CountedListener
-from phonograd.server_agg.http.wire import CountingProtocol
+from phonograd.server_agg.http.wire import MAX_HEAD_BYTES, CountingProtocol
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
@@ -78,6 +78,7 @@ class AggregationServer:
             create_app(coordinator, settings, owner),
             loop="asyncio",
             http=functools.partial(CountingProtocol, settings.idle_seconds),  # type: ignore[arg-type]
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ws="none",
             lifespan="off",
             log_config=None,

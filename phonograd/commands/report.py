@@ -1,6 +1,5 @@
 """`phonograd report`, `models`, `rollback` and `discard`: what a server has done, and undoing it."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +67,14 @@ def report(
     that sent some of an update, accepted or not.
     """
     from phonograd.api import administration
-    from phonograd.server_agg.report.as_csv import phones_csv, report_csv
-    from phonograd.server_agg.report.costs import MB, check_uploads
+    from phonograd.server_agg.report.calculations import MB, check_uploads
+    from phonograd.server_agg.report.text import phones_csv, report_csv
 
-    added = {"--project": project, "--price-per-gb": price_per_gb, "--compare": other}
-    _refuse_beside("--csv", as_csv, added)
-    _refuse_beside("--round", number is not None, added | {"--max-upload-mb": max_upload_mb})
-    if as_csv and console.as_json:
-        raise click.UsageError("--csv: expected without --json; run `phonograd report` once for each")
+    alone = "expected without {}; run `phonograd report` once for each"
+    if as_csv:
+        refuse(alone.format("--csv"), "project", "price_per_gb", "other", "as_json")
+    if number is not None:
+        refuse(alone.format("--round"), "project", "price_per_gb", "other", "max_upload_mb")
     if number is not None:
         phones = administration.round_report(place, number)
         if as_csv:
@@ -92,12 +91,6 @@ def report(
         check_uploads(report, max_upload_mb * MB)
 
 
-def _refuse_beside(option: str, given: bool, others: Mapping[str, object]) -> None:
-    beside = [name for name, value in others.items() if value is not None]
-    if given and beside:
-        raise click.UsageError(f"{option}: expected without {beside[0]}; run `phonograd report` once for each")
-
-
 def _show(
     console: Console,
     report: dict[str, Any],
@@ -106,8 +99,7 @@ def _show(
     other: str | None,
 ) -> None:
     """Print the report, with what the options add."""
-    from phonograd.server_agg.report.comparison import compared
-    from phonograd.server_agg.report.costs import priced
+    from phonograd.server_agg.report.calculations import compared, priced
     from phonograd.server_agg.report.document import projection
     from phonograd.server_agg.report.text import (
         byte_rows,
@@ -145,7 +137,7 @@ def _other_report(other: str) -> dict[str, Any]:
     from phonograd.api import administration
     from phonograd.api.rounds import connect
     from phonograd.device_runtime.base.files import storage_errors
-    from phonograd.server_agg.report.comparison import checked_report, saved_report
+    from phonograd.server_agg.report.calculations import checked_report
 
     if "://" in other:
         return checked_report(administration.report(connect(other, owner=True)), other)
@@ -153,7 +145,7 @@ def _other_report(other: str) -> dict[str, Any]:
     if not path.is_file():
         return administration.report(path)
     with storage_errors(path):
-        return saved_report(path.read_bytes(), other)
+        return checked_report(path.read_bytes(), other)
 
 
 @click.command()

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from phonograd.server_agg.dashboard import formats
 from phonograd.server_agg.report.text import UNITS, unit_power
@@ -67,8 +68,7 @@ TIMES = AxisFormat(formats.seconds, _time_unit)
 NUMBERS = AxisFormat(formats.number, _no_unit)
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """One value per round, or None; `css`: the class of its colour."""
 
     label: str
@@ -76,16 +76,14 @@ class Series:
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """A reference value with its label."""
 
     value: float
     label: str
 
 
-@dataclass(frozen=True)
-class Rect:
+class Rect(NamedTuple):
     """A rectangle; `css`: the class of its colour."""
 
     x: float
@@ -95,34 +93,30 @@ class Rect:
     css: str = ""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """The column of one round: `hit`, the area for the pointer; `tip`, its tooltip; `parts`, the parts of its bar."""
 
     hit: Rect
     tip: str
-    parts: tuple[Rect, ...] = ()
+    parts: Sequence[Rect] = ()
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """A tick of an axis."""
 
     at: float
     label: str
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A line through points "x,y x,y ...", with `dots` if there are few."""
 
     points: str
-    dots: tuple[tuple[float, float], ...]
+    dots: Sequence[tuple[float, float]]
     css: str
 
 
-@dataclass(frozen=True)
-class ReferenceLine:
+class ReferenceLine(NamedTuple):
     """A reference line; `broken`: above an axis break, not to scale."""
 
     y: float
@@ -136,12 +130,12 @@ class Chart:
 
     title: str
     description: str
-    columns: tuple[Column, ...]
-    curves: tuple[Curve, ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    columns: Sequence[Column]
+    curves: Sequence[Curve]
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
     reference: ReferenceLine | None
-    legend: tuple[tuple[str, str], ...]
+    legend: Sequence[tuple[str, str]]
     width: float = WIDTH
     height: float = HEIGHT
     left: float = LEFT
@@ -157,34 +151,21 @@ def stacked_bars(
     reference: Reference | None = None,
 ) -> Chart:
     """One stacked bar per round; the axis starts at 0."""
-    text = axis_format.text
     totals = [sum(one.values[place] or 0.0 for one in series) for place in range(len(rounds))]
-    axis = _Axis.of(0.0, max(totals, default=0.0), reference, axis_format)
-    slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
-    width = slot if slot < GAPLESS_BAR_WIDTH else min(MAX_BAR_WIDTH, slot * 0.8)
+    frame = _Frame(rounds, axis_format, 0.0, max(totals, default=0.0), reference)
+    width = frame.slot if frame.slot < GAPLESS_BAR_WIDTH else min(MAX_BAR_WIDTH, frame.slot * 0.8)
     columns = []
-    for place, number_ in enumerate(rounds):
-        parts, below = [], 0.0
+    for place in range(len(rounds)):
+        parts, said, below = [], [], 0.0
         for one in series:
-            value = one.values[place] or 0.0
-            if value > 0:
-                low, high = axis.y(below), axis.y(below + value)
-                parts.append(_rect(LEFT + slot * (place + 0.5) - width / 2, high, width, low - high, one.css))
-            below += value
-        said = ", ".join(f"{one.label} {text(one.values[place] or 0.0)}" for one in series if one.values[place])
-        columns.append(_column(place, slot, f"Round {number_}: {said or text(0.0)}", tuple(parts)))
-    used = [one for one in series if any(one.values)] or list(series[:1])
-    description = _description(rounds, [total for total in totals if total], text)
-    return Chart(
-        title=title,
-        description=description,
-        columns=tuple(columns),
-        curves=(),
-        x_ticks=_round_ticks(rounds, slot),
-        y_ticks=axis.labelled(axis_format),
-        reference=axis.reference_line(reference, max(totals, default=0.0)),
-        legend=tuple((one.label, one.css) for one in used),
-    )
+            if value := one.values[place] or 0.0:
+                low, high = frame.y(below), frame.y(below + value)
+                parts.append(_rect(frame.x(place) - width / 2, high, width, low - high, one.css))
+                said.append(f"{one.label} {axis_format.text(value)}")
+                below += value
+        columns.append(frame.column(place, said or [axis_format.text(0.0)], parts))
+    used = [one for one in series if any(one.values)] or series[:1]
+    return frame.chart(title, used, columns, values=[total for total in totals if total])
 
 
 def lines(
@@ -197,35 +178,24 @@ def lines(
     reference: Reference | None = None,
 ) -> Chart:
     """One line per series, through the rounds with a value. With a reference, the axis always starts at 0."""
-    text = axis_format.text
     values = [value for one in series for value in one.values if value is not None]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    axis = _Axis.of(0.0 if from_zero or reference else low, high, reference, axis_format)
-    slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
+    low = 0.0 if from_zero or reference else min(values, default=0.0)
+    frame = _Frame(rounds, axis_format, low, max(values, default=0.0), reference)
     curves = []
     for one in series:
         points = [
-            (_shown(LEFT + slot * (place + 0.5)), _shown(axis.y(value)))
+            (_shown(frame.x(place)), _shown(frame.y(value)))
             for place, value in enumerate(one.values)
             if value is not None
         ]
-        dots = tuple(points) if len(points) <= MAX_DOTS else tuple(points[-1:])
+        dots = points if len(points) <= MAX_DOTS else points[-1:]
         curves.append(Curve(" ".join(f"{x},{y}" for x, y in points), dots, one.css))
     columns = []
-    for place, number_ in enumerate(rounds):
-        said = [f"{one.label} {text(value)}" for one in series if (value := one.values[place]) is not None]
+    for place in range(len(rounds)):
+        said = [f"{one.label} {axis_format.text(value)}" for one in series if (value := one.values[place]) is not None]
         if said:
-            columns.append(_column(place, slot, f"Round {number_}: {', '.join(said)}"))
-    return Chart(
-        title=title,
-        description=_description(rounds, values, text),
-        columns=tuple(columns),
-        curves=tuple(curves),
-        x_ticks=_round_ticks(rounds, slot),
-        y_ticks=axis.labelled(axis_format),
-        reference=axis.reference_line(reference, high),
-        legend=tuple((one.label, one.css) for one in series),
-    )
+            columns.append(frame.column(place, said))
+    return frame.chart(title, series, columns, curves, values)
 
 
 def decimal_step(span: float) -> float:
@@ -236,68 +206,92 @@ def decimal_step(span: float) -> float:
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * TICKS >= span * (1 - 1e-9))
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """The vertical axis, from `low` at the bottom to `high` at `top`."""
+class _Frame:
+    """What surrounds the data: rounds from left to right, values from `low` to `highest` upwards, a reference.
 
-    low: float
-    high: float
-    top: float
-    ticks: tuple[float, ...]
+    A reference far above the data is drawn above an axis break.
+    """
 
-    @classmethod
-    def of(cls, low: float, high: float, reference: Reference | None, axis_format: AxisFormat) -> "_Axis":
-        to_scale = reference is not None and high > 0 and reference.value <= TO_SCALE * high
-        if reference is not None and to_scale:
-            high = max(high, reference.value)
+    def __init__(
+        self,
+        rounds: Sequence[int],
+        axis_format: AxisFormat,
+        low: float,
+        highest: float,
+        reference: Reference | None,
+    ):
+        self.slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
+        self._rounds, self._format, self._reference, self._highest = rounds, axis_format, reference, highest
+        high, self._top = highest, TOP
+        if reference is not None and highest > 0 and reference.value <= TO_SCALE * highest:
+            high = max(highest, reference.value)
+        elif reference is not None:
+            self._top += AXIS_BREAK
         if not high > low:
             low, high = (low, low + 1.0) if low == 0 else (low - abs(low) * 0.1, high + abs(high) * 0.1)
         step = axis_format.step(high - low)
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        ticks = tuple(place * step for place in range(first, last + 1))
-        broken = reference is not None and not to_scale
-        return cls(ticks[0], ticks[-1], TOP + (AXIS_BREAK if broken else 0.0), ticks)
+        self._ticks = [place * step for place in range(first, last + 1)]
+
+    def x(self, place: int) -> float:
+        """The x coordinate of the middle of a round."""
+        return LEFT + self.slot * (place + 0.5)
 
     def y(self, value: float) -> float:
         """The y coordinate of a value."""
-        share = (value - self.low) / (self.high - self.low)
-        return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - self.top)
+        share = (value - self._ticks[0]) / (self._ticks[-1] - self._ticks[0])
+        return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - self._top)
 
-    def labelled(self, axis_format: AxisFormat) -> tuple[Tick, ...]:
-        """The ticks with their labels."""
-        labels = axis_format.ticks(self.ticks)
-        return tuple(Tick(_shown(self.y(value)), label) for value, label in zip(self.ticks, labels, strict=True))
+    def column(self, place: int, said: Sequence[str], parts: Sequence[Rect] = ()) -> Column:
+        """The column of a round."""
+        hit = _rect(LEFT + self.slot * place, TOP, self.slot, HEIGHT - BOTTOM - TOP)
+        return Column(hit, f"Round {self._rounds[place]}: {', '.join(said)}", parts)
 
-    def reference_line(self, reference: Reference | None, highest: float) -> ReferenceLine | None:
-        """The reference line: to scale if it fits, else above an axis break."""
+    def chart(
+        self,
+        title: str,
+        series: Sequence[Series],
+        columns: Sequence[Column],
+        curves: Sequence[Curve] = (),
+        values: Sequence[float] = (),
+    ) -> Chart:
+        """The chart; `values`: those that its description is about."""
+        labels = self._format.ticks(self._ticks)
+        return Chart(
+            title=title,
+            description=self._description(values),
+            columns=columns,
+            curves=curves,
+            x_ticks=[Tick(_shown(self.x(place)), str(self._rounds[place])) for place in self._labelled()],
+            y_ticks=[Tick(_shown(self.y(at)), label) for at, label in zip(self._ticks, labels, strict=True)],
+            reference=self._reference_line(),
+            legend=[(one.label, one.css) for one in series],
+        )
+
+    def _labelled(self) -> Sequence[int]:
+        """The places of at most LABELS + 1 rounds, at multiples of a round number."""
+        rounds = self._rounds
+        if len(rounds) <= LABELS:
+            return range(len(rounds))
+        step = max(1, math.ceil(decimal_step((rounds[-1] - rounds[0] + 1) * TICKS / LABELS)))
+        chosen = [place for place, number in enumerate(rounds) if number % step == 0]
+        return chosen or range(len(rounds))[-LABELS:]
+
+    def _reference_line(self) -> ReferenceLine | None:
+        reference = self._reference
         if reference is None:
             return None
-        if reference.value <= self.high:
+        if reference.value <= self._ticks[-1]:
             return ReferenceLine(_shown(self.y(reference.value)), reference.label, broken=False)
-        more = f", {formats.ratio(reference.value / highest)} the highest value" if highest > 0 else ""
+        more = f", {formats.ratio(reference.value / self._highest)} the highest value" if self._highest > 0 else ""
         return ReferenceLine(TOP - 8.0, reference.label + more, broken=True)
 
-
-def _round_ticks(rounds: Sequence[int], slot: float) -> tuple[Tick, ...]:
-    """Labels for at most LABELS + 1 rounds, at multiples of a round number."""
-    if not rounds:
-        return ()
-    step = max(1, math.ceil(decimal_step((rounds[-1] - rounds[0] + 1) * TICKS / LABELS)))
-    chosen = [place for place, number_ in enumerate(rounds) if number_ % step == 0]
-    if not chosen or len(rounds) <= LABELS:
-        chosen = list(range(len(rounds)))[-LABELS:]
-    return tuple(Tick(_shown(LEFT + slot * (place + 0.5)), str(rounds[place])) for place in chosen)
-
-
-def _column(place: int, slot: float, tip: str, parts: tuple[Rect, ...] = ()) -> Column:
-    return Column(_rect(LEFT + slot * place, TOP, slot, HEIGHT - BOTTOM - TOP), tip, parts)
-
-
-def _description(rounds: Sequence[int], values: Sequence[float], text: Callable[[float], str]) -> str:
-    if not rounds or not values:
-        return "No values yet."
-    span = f"Rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"Round {rounds[0]}"
-    return f"{span}: {text(min(values))} to {text(max(values))}, last {text(values[-1])}."
+    def _description(self, values: Sequence[float]) -> str:
+        rounds, text = self._rounds, self._format.text
+        if not rounds or not values:
+            return "No values yet."
+        span = f"Rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"Round {rounds[0]}"
+        return f"{span}: {text(min(values))} to {text(max(values))}, last {text(values[-1])}."
 
 
 def _rect(x: float, y: float, width: float, height: float, css: str = "") -> Rect:

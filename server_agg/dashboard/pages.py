@@ -8,7 +8,6 @@ from typing import Any
 
 import jinja2
 from markupsafe import Markup
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -63,55 +62,12 @@ class Dashboard:
         self._static = {path.name: path.read_bytes() for path in (HERE / "static").iterdir()}
 
     @operation("GET /", "admin", {200: SHOWN}, refuses=(400,), takes=(PHONES, ROUNDS))
-    async def overview(self, request: Request) -> Response:
+    def overview(self, request: Request) -> Response:
         """The dashboard.
 
         The open round, totals, charts, the newest rounds, the projection.
         """
         phones, rounds = whole_number(request, PHONES), whole_number(request, ROUNDS)
-        return await run_in_threadpool(self._overview, phones, rounds)
-
-    @operation("GET /dashboard/live", "admin", {200: SHOWN})
-    async def live(self, request: Request) -> Response:
-        """The open round, as a fragment of HTML."""
-        del request
-        return await run_in_threadpool(lambda: self._page("live.html", live=self._live()))
-
-    @operation("GET /dashboard/rounds", "admin", {200: SHOWN}, refuses=(400,), takes=(PAGE,))
-    async def rounds_page(self, request: Request) -> Response:
-        """All rounds, page by page."""
-        return await run_in_threadpool(self._rounds, whole_number(request, PAGE))
-
-    @operation("GET /dashboard/rounds/{number}", "admin", {200: SHOWN}, refuses=(400, 404), takes=(NUMBER, PAGE))
-    async def round_page(self, request: Request) -> Response:
-        """A round and its phones."""
-        number = request.path_params["number"]
-        if not (number.isascii() and number.isdigit() and len(number) <= 9):
-            raise RequestError(404, f"round {number[:40]!r} is not here; see /dashboard/rounds")
-        return await run_in_threadpool(self._round, int(number), whole_number(request, PAGE))
-
-    @operation("GET /dashboard/models", "admin", {200: SHOWN}, refuses=(400,), takes=(PAGE,))
-    async def models_page(self, request: Request) -> Response:
-        """All models."""
-        return await run_in_threadpool(self._models, whole_number(request, PAGE))
-
-    @operation("GET /static/{name}", "open", {200: STATIC, 304: UNCHANGED}, refuses=(404,), takes=(NAME, IF_NONE_MATCH))
-    async def static(self, request: Request) -> Response:
-        """A static file.
-
-        Browsers cache and revalidate it.
-        """
-        name = request.path_params["name"]
-        content = self._static.get(name)
-        if content is None:
-            raise RequestError(404, f"no file {name[:80]!r}")
-        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        headers = {"ETag": etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
-        if matches(request.headers.get("If-None-Match"), etag):
-            return Response(status_code=304, headers=headers)
-        return Response(content, media_type=mimetypes.guess_type(name)[0], headers=headers)
-
-    def _overview(self, phones: int, rounds: int) -> Response:
         report = written(report_of(self._coordinator.ledger))
         return self._page(
             "overview.html",
@@ -129,17 +85,27 @@ class Dashboard:
             projected=projection(report, phones, rounds),
         )
 
-    def _rounds(self, number: int) -> Response:
+    @operation("GET /dashboard/live", "admin", {200: SHOWN})
+    def live(self, _: Request) -> Response:
+        """The open round, as a fragment of HTML."""
+        return self._page("live.html", live=self._live())
+
+    @operation("GET /dashboard/rounds", "admin", {200: SHOWN}, refuses=(400,), takes=(PAGE,))
+    def rounds_page(self, request: Request) -> Response:
+        """All rounds, page by page."""
         report = written(report_of(self._coordinator.ledger))
-        page = Page.of(report["rounds"][::-1], number, ROUNDS_PER_PAGE)
+        page = Page.of(report["rounds"][::-1], whole_number(request, PAGE), ROUNDS_PER_PAGE)
         return self._page("rounds.html", page=page, metrics=views.metrics_of(report))
 
-    def _round(self, number: int, page: int) -> Response:
+    @operation("GET /dashboard/rounds/{number}", "admin", {200: SHOWN}, refuses=(400, 404), takes=(NUMBER, PAGE))
+    def round_page(self, request: Request) -> Response:
+        """A round and its phones."""
+        number, page = request.path_params["number"], whole_number(request, PAGE)
         report = written(report_of(self._coordinator.ledger))
-        entry = next((entry for entry in report["rounds"] if entry["round"] == number), None)
+        entry = next((entry for entry in report["rounds"] if str(entry["round"]) == number.lstrip("0")), None)
         if entry is None:
-            raise RequestError(404, f"round {number} is not here; see /dashboard/rounds")
-        phones = [written(phone) for phone in phones_of(self._coordinator.ledger, number)]
+            raise RequestError(404, f"round {number[:40]!r} is not here; see /dashboard/rounds")
+        phones = [written(phone) for phone in phones_of(self._coordinator.ledger, entry["round"])]
         return self._page(
             "round.html",
             entry=entry,
@@ -148,11 +114,29 @@ class Dashboard:
             totals=views.phone_totals(phones),
         )
 
-    def _models(self, number: int) -> Response:
+    @operation("GET /dashboard/models", "admin", {200: SHOWN}, refuses=(400,), takes=(PAGE,))
+    def models_page(self, request: Request) -> Response:
+        """All models."""
         current = self._coordinator.current.base_sha256
         lineage = lineage_of(self._coordinator.ledger, self._coordinator.folder.kept_models)
         models = views.lineage_rows([written(model) for model in lineage], current)
-        return self._page("models.html", page=Page.of(models, number, MODELS_PER_PAGE))
+        return self._page("models.html", page=Page.of(models, whole_number(request, PAGE), MODELS_PER_PAGE))
+
+    @operation("GET /static/{name}", "open", {200: STATIC, 304: UNCHANGED}, refuses=(404,), takes=(NAME, IF_NONE_MATCH))
+    async def static(self, request: Request) -> Response:
+        """A static file.
+
+        Browsers cache and revalidate it.
+        """
+        name = request.path_params["name"]
+        content = self._static.get(name)
+        if content is None:
+            raise RequestError(404, f"no file {name[:80]!r}")
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers = {"ETag": etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+        if matches(request.headers.get("If-None-Match"), etag):
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=mimetypes.guess_type(name)[0], headers=headers)
 
     def _live(self) -> LiveRound:
         coordinator = self._coordinator

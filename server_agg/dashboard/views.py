@@ -5,22 +5,21 @@ Reports and their rounds are the documents of phonograd.server_agg.report.docume
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
 from phonograd.server_agg.dashboard import charts, formats
 from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 from phonograd.server_agg.report.document import (
-    BYTES,
     GIB,
     MIB,
     PAPER_GIB_PER_ROUND,
     PAPER_MIB_PER_PHONE,
+    TRAFFIC,
     sum_of_known,
 )
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
-from phonograd.server_agg.storage.tables import TCP_COUNTERS
 
 # Limits of charts and lists; the tables have all rounds.
 MAX_CHART_ROUNDS = 300
@@ -72,26 +71,12 @@ class LiveRound:
         return cls(round_, unfinished[:MAX_UPLOADS_SHOWN], len(unfinished), closes_in)
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """A figure with its name and a note."""
 
     name: str
     figure: str
     remark: str
-
-
-@dataclass(frozen=True)
-class CodecRow:
-    """The accepted updates of a codec. model_ratio, ratio: how many times smaller than whole models, than paper P's."""
-
-    codec: str
-    css: str
-    updates: int
-    bytes: int
-    mean: float
-    model_ratio: float
-    ratio: float
 
 
 def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
@@ -167,20 +152,21 @@ def overview_charts(report: Report) -> list[Chart]:
     return drawn
 
 
-def codec_rows(report: Report) -> list[CodecRow]:
-    """The accepted updates of all rounds by codec."""
+def codec_rows(report: Report) -> list[dict[str, Any]]:
+    """The accepted updates of all rounds by codec.
+
+    model_ratio, ratio: how many times fewer bytes they have than whole models, than paper P's updates.
+    """
     rows = []
     for place, codec in enumerate(_codecs(report["rounds"])):
-        parts = [entry["codecs"][codec] for entry in report["rounds"] if codec in entry["codecs"]]
-        updates, nbytes = sum(part["updates"] for part in parts), sum(part["bytes"] for part in parts)
-        mean = nbytes / updates
-        whole = sum(
-            entry["base_bytes"] * entry["codecs"][codec]["updates"]
-            for entry in report["rounds"]
-            if codec in entry["codecs"]
-        )
-        ratio = PAPER_MIB_PER_PHONE * MIB / mean
-        rows.append(CodecRow(codec, _colour(place), updates, nbytes, mean, whole / nbytes, ratio))
+        entries = [
+            (entry["base_bytes"], entry["codecs"][codec]) for entry in report["rounds"] if codec in entry["codecs"]
+        ]
+        updates, nbytes = (sum(part[name] for _, part in entries) for name in ("updates", "bytes"))
+        whole = sum(base_bytes * part["updates"] for base_bytes, part in entries)
+        figures = {"updates": updates, "bytes": nbytes, "mean": nbytes / updates, "model_ratio": whole / nbytes}
+        ratio = PAPER_MIB_PER_PHONE * MIB * updates / nbytes
+        rows.append({"codec": codec, "css": _colour(place), **figures, "ratio": ratio})
     return rows
 
 
@@ -205,8 +191,7 @@ def metrics_of(report: Report) -> list[str]:
 
 def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     """The column totals of a round's phones."""
-    totals = {name: sum(phone[name] for phone in phones) for name in (*BYTES, "requests", "setups")}
-    return totals | {name: sum_of_known([phone[name] for phone in phones]) for name in TCP_COUNTERS}
+    return {name: sum_of_known([phone[name] for phone in phones]) for name in TRAFFIC}
 
 
 def _whole_models(report: Report) -> int:

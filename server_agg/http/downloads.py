@@ -107,9 +107,8 @@ def check_range(request: Request, size: int, etag: str) -> re.Match[str] | None:
     good = match is not None and not (match["end"] and int(match["end"]) < int(match["start"]))
     if good and match is not None and request.headers.get("If-Range", etag) == etag:
         if (int(match["start"]) >= size) if match["start"] else (int(match["last"]) == 0):
-            error = RequestError(416, f"Range: a part of the {size} bytes expected, found {text[:80]}")
-            error.headers["Content-Range"] = f"bytes */{size}"
-            raise error
+            message = f"Range: a part of the {size} bytes expected, found {text[:80]}"
+            raise RequestError(416, message, {"Content-Range": f"bytes */{size}"})
         return match
     request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
     return None

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from msgspec import Meta
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,8 +12,7 @@ from phonograd.device_runtime.client.protocol import LINKS_TYPE, METRIC
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.http.downloads import LinkFiles, ModelFile, check_range, matches, sha256_of_links
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
-from phonograd.server_agg.http.records import RecordResponse, record_in
-from phonograd.server_agg.http.requests import note_phone
+from phonograd.server_agg.http.requests import RecordResponse, note_phone, record_in
 from phonograd.server_agg.http.round_routes import WHO
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.tus import SHA256
@@ -78,27 +76,26 @@ class ModelRoutes:
         self._pools = pools
 
     @operation("GET /v1/model", "phone", SENT, refuses=(416,), takes=ASKED)
-    async def current_model(self, request: Request) -> Response:
+    def current_model(self, request: Request) -> Response:
         """The open round's model."""
-        await run_in_threadpool(self._coordinator.refresh)
-        return await self._send(request, self._coordinator.current.base_sha256)
+        self._coordinator.refresh()
+        return self._send(request, self._coordinator.current.base_sha256)
 
     @operation("GET /v1/models", "admin", {200: Answer("Oldest first.", Models)})
-    async def models(self, request: Request) -> Response:
+    def models(self, _: Request) -> Response:
         """All models that the server keeps or has kept."""
-        del request
-        models = await run_in_threadpool(lineage_of, self._coordinator.ledger, self._coordinator.folder.kept_models)
+        models = lineage_of(self._coordinator.ledger, self._coordinator.folder.kept_models)
         return RecordResponse(Models(tuple(models)))
 
     @operation("GET /v1/models/{sha256}", "phone", SENT_AS_LINKS, refuses=(404, 416), takes=(HASH, BASE, *ASKED))
-    async def model(self, request: Request) -> Response:
+    def model(self, request: Request) -> Response:
         """A model, or the links to it from another one, where these are smaller and kept; the type says which."""
         sha256 = request.path_params["sha256"]
-        if not SHA256.match(sha256) or not await run_in_threadpool(self._kept, sha256):
+        if not SHA256.match(sha256) or not self._kept(sha256):
             raise RequestError(404, f"model {sha256[:80]} is not here, or no longer; the current one is at /v1/model")
         base = request.query_params.get("base")
-        links = None if base is None else await run_in_threadpool(self._links, request, base, sha256)
-        return await self._send(request, sha256) if links is None else links
+        links = None if base is None else self._links(request, base, sha256)
+        return self._send(request, sha256) if links is None else links
 
     def _links(self, request: Request, base: str, sha256: str) -> Response | None:
         """The links from one model to another; None if some are not kept."""
@@ -143,12 +140,12 @@ class ModelRoutes:
     def _kept(self, sha256: str) -> bool:
         return self._coordinator.folder.has(self._coordinator.folder.model(sha256))
 
-    async def _send(self, request: Request, sha256: str) -> Response:
+    def _send(self, request: Request, sha256: str) -> Response:
         note_phone(request, "model")
         etag = f'"{sha256}"'
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers={"ETag": etag})
         folder = self._coordinator.folder
-        path = await run_in_threadpool(folder.fetched, folder.model(sha256))
+        path = folder.fetched(folder.model(sha256))
         check_range(request, path.stat().st_size, etag)
         return ModelFile(path, etag)

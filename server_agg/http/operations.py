@@ -1,6 +1,6 @@
 """The operations of the HTTP API: each is declared once, by a decorator on the method that handles it.
 
-The routes, who may use each path (security/roles.py) and /openapi.json are made from the declarations.
+The routes, who may use each path (security/guard.py) and /openapi.json are made from the declarations.
 """
 
 import inspect
@@ -24,7 +24,7 @@ Octets = Annotated[str, Meta(extra_json_schema={"contentMediaType": OCTETS})]
 Natural = Annotated[int, Meta(ge=0)]  # of any size
 WholeNumber = Annotated[int, Meta(ge=0, le=999_999_999)]
 
-H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
+H = TypeVar("H", bound=Callable[..., Response | Awaitable[Response]])
 _DECLARED = "operation"
 
 
@@ -101,6 +101,8 @@ def operation(
     body: Body | None = None,
 ) -> Callable[[H], H]:
     """Declare that the decorated method handles an operation, whose summary is the first line of its docstring.
+
+    A method that waits for nothing but the ledger and the disk is a plain one: starlette runs it in a thread.
 
     endpoint: such as `GET /v1/round`. refuses: the statuses of its refusals; takes: its parameters.
     """

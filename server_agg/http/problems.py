@@ -15,7 +15,7 @@ from starlette.types import ExceptionHandler
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.device_runtime.client.protocol import TUS_VERSION
 from phonograd.server_agg.http import tus
-from phonograd.server_agg.http.records import RecordResponse
+from phonograd.server_agg.http.requests import RecordResponse
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.refusals import RefusalError, RequestError, RetryLaterError, UploadInterruptedError, one_line

@@ -41,8 +41,8 @@ class Receiving:
         self._idle_seconds = idle_seconds
         self._pool = pool
         self._interrupted = asyncio.Event()
-        self._gathered, self._storing = bytearray(), _nothing()
-        self._coming = True  # else what has come is being written, which cannot be given up
+        self._gathered = bytearray()
+        self._storing: asyncio.Future[None] | None = None
 
     def interrupt(self) -> None:
         """Make `into` end with a RequestError (409), what has arrived written."""
@@ -61,58 +61,52 @@ class Receiving:
         """
         with storage_errors(path), contextlib.closing(await self._pool.run(opened)) as sink:
             self._sink = sink
-            await self._watched(asyncio.ensure_future(self._receive(sink, limit)), limit)
-
-    async def _watched(self, receiving: "asyncio.Future[None]", limit: int) -> None:
-        """Wait for `receiving`; give it up when interrupted, or when nothing came for the idle time."""
-        interrupted, refusal = asyncio.ensure_future(self._interrupted.wait()), None
-        try:
-            while self._coming and not receiving.done() and refusal is None:
-                so_far = self.nbytes
-                await asyncio.wait(
-                    (receiving, interrupted), timeout=self._idle_seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-                if interrupted.done() or self.nbytes == so_far:
-                    refusal = self._refusal(limit)
-        finally:
-            interrupted.cancel()
-            given_up = self._coming and receiving.cancel()
-            await asyncio.wait((receiving,))  # what it had gathered is written then
-        if not given_up or not receiving.cancelled():
-            receiving.result()
-        if given_up and refusal is not None:
-            raise refusal
+            try:
+                await self._receive(sink, limit)
+            except ClientDisconnect as error:
+                raise UploadInterruptedError(
+                    f"the connection broke off after {self.nbytes} of {limit} bytes"
+                ) from error
+            finally:  # what is still being written can be neither given up nor interrupted
+                await self._stored()
+                await self._pool.run(self._store, sink, self._gathered)
 
     async def _receive(self, sink: Sink, limit: int) -> None:
-        writing = asyncio.ensure_future(self._write_every_second(sink))
+        now, chunks = asyncio.get_running_loop().time, self._request.stream()
+        coming = asyncio.ensure_future(anext(chunks, None))
+        interrupted = asyncio.ensure_future(self._interrupted.wait())
+        idle_at, write_at = now() + self._idle_seconds, now() + WRITE_SECONDS
         try:
-            async for chunk in self._request.stream():
-                if self.nbytes + len(chunk) > limit:
-                    raise RequestError(413, f"a body of at most {limit} bytes expected, more are coming")
-                self.nbytes += len(chunk)
-                self._gathered += chunk
-                if len(self._gathered) >= WRITE_BYTES:
-                    while not self._storing.done():
-                        await asyncio.shield(self._storing)  # a thread that writes can't be cancelled
-                    self._storing.result()
-                    self._begin_write(sink)
-        except ClientDisconnect as error:
-            raise UploadInterruptedError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
+            while True:
+                until = min(idle_at, write_at) if self._gathered else idle_at
+                await asyncio.wait((coming, interrupted), timeout=until - now(), return_when=asyncio.FIRST_COMPLETED)
+                if coming.done():
+                    chunk = coming.result()
+                    if chunk is None:
+                        return
+                    if self.nbytes + len(chunk) > limit:
+                        raise RequestError(413, f"a body of at most {limit} bytes expected, more are coming")
+                    self.nbytes += len(chunk)
+                    self._gathered += chunk
+                    coming, idle_at = asyncio.ensure_future(anext(chunks, None)), now() + self._idle_seconds
+                if interrupted.done():
+                    raise RequestError(409, "another request goes on with this upload; ask for its offset")
+                if now() >= idle_at:
+                    raise RequestError(
+                        408, f"nothing came for {self._idle_seconds:g} s, {self.nbytes} of {limit} bytes in"
+                    )
+                if len(self._gathered) >= WRITE_BYTES or now() >= write_at:
+                    await self._stored()
+                    gathered, self._gathered = self._gathered, bytearray()
+                    self._storing = asyncio.ensure_future(self._pool.run(self._store, sink, gathered))
+                    write_at = now() + WRITE_SECONDS
         finally:
-            self._coming = False
-            writing.cancel()
-            await self._storing
-            await self._pool.run(self._store, sink, self._gathered)
+            coming.cancel()
+            interrupted.cancel()
 
-    async def _write_every_second(self, sink: Sink) -> None:
-        while True:
-            await asyncio.sleep(WRITE_SECONDS)
-            if self._gathered and self._storing.done() and self._storing.exception() is None:
-                self._begin_write(sink)
-
-    def _begin_write(self, sink: Sink) -> None:
-        gathered, self._gathered = self._gathered, bytearray()
-        self._storing = asyncio.ensure_future(self._pool.run(self._store, sink, gathered))
+    async def _stored(self) -> None:
+        if self._storing is not None:
+            await asyncio.shield(self._storing)  # a thread that writes can't be cancelled
 
     def _store(self, sink: Sink, data: bytearray) -> None:
         view = memoryview(data)
@@ -120,14 +114,3 @@ class Receiving:
             digest.update(view)  # type: ignore[arg-type]  # any buffer will do
         while view:
             view = view[sink.write(view) :]
-
-    def _refusal(self, limit: int) -> RequestError:
-        if self._interrupted.is_set():
-            return RequestError(409, "another request goes on with this upload; ask for its offset")
-        return RequestError(408, f"nothing came for {self._idle_seconds:g} s, {self.nbytes} of {limit} bytes in")
-
-
-def _nothing() -> "asyncio.Future[None]":
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    done.set_result(None)
-    return done

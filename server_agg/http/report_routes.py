@@ -9,11 +9,11 @@ from starlette.responses import PlainTextResponse, Response
 from phonograd.device_runtime.base.documents import Count, Record, written
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.http.operations import Answer, Natural, Parameter, operation
-from phonograd.server_agg.http.records import RecordResponse
+from phonograd.server_agg.http.requests import RecordResponse
 from phonograd.server_agg.http.thread_pools import ThreadPools
-from phonograd.server_agg.report.as_csv import report_csv
 from phonograd.server_agg.report.document import phones_of, report_of
 from phonograd.server_agg.report.records import PhoneCost, Report
+from phonograd.server_agg.report.text import report_csv
 from phonograd.server_agg.rounds.coordinator import Coordinator
 
 CSV = "text/csv; charset=utf-8"
@@ -34,15 +34,13 @@ class ReportRoutes:
         self._pools = pools
 
     @operation("GET /v1/report", "admin", {200: Answer("The report.", Report)})
-    async def report(self, request: Request) -> Response:
+    async def report(self, _: Request) -> Response:
         """What each round cost, in bytes by kind and direction."""
-        del request
         return RecordResponse(await self._report())
 
     @operation("GET /v1/report.csv", "admin", {200: Answer("A line a round.", str, (CSV,))})
-    async def report_csv(self, request: Request) -> Response:
+    async def report_csv(self, _: Request) -> Response:
         """The report as CSV: a line for each round."""
-        del request
         return PlainTextResponse(report_csv(written(await self._report())), media_type="text/csv")
 
     @operation(

@@ -1,12 +1,21 @@
-"""What a request says: which phone it is of, the numbers in its URL."""
+"""What a request says, and records as bodies of requests and answers."""
 
+from typing import Any, TypeVar
+
+import msgspec
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 
+from phonograd.device_runtime.base.documents import FieldError, parse, read
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE
 from phonograd.server_agg.http.operations import Parameter, WholeNumber
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.storage.tables import TrafficKind
+
+MAX_BODY_BYTES = 4096
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def phone_of(request: Request) -> str | None:
@@ -45,3 +54,27 @@ def whole_number(request: Request, parameter: Parameter) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise RequestError(400, f"?{parameter.name}= a whole number of at most 9 digits expected, found {text[:40]!r}")
     return int(text)
+
+
+class RecordResponse(JSONResponse):
+    """An answer whose body is a record as JSON."""
+
+    def render(self, content: Any) -> bytes:
+        """The body. Raises ValueError for a number that JSON does not have."""
+        return super().render(msgspec.to_builtins(content))
+
+
+async def record_in(request: Request, kind: type[S]) -> S:
+    """The body as `kind`; no body stands for an object without fields.
+
+    Raises RequestError: 413 for more than MAX_BODY_BYTES, 400 for what is no JSON or does not fit, naming the field.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise RequestError(413, f"a body of at most {MAX_BODY_BYTES} bytes expected, found more")
+    try:
+        return read(kind, parse(bytes(body) or b"{}"))
+    except FieldError as error:
+        raise RequestError(400, f"the body: {error}; see {kind.__name__} in /openapi.json") from error

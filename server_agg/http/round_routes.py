@@ -4,15 +4,13 @@ import math
 from typing import Annotated, Any
 
 from msgspec import UNSET, UnsetType, structs
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from phonograd.device_runtime.base.documents import Count, Record, about
 from phonograd.device_runtime.client.protocol import PHONE_HEADER
 from phonograd.server_agg.http.operations import RETRY_AFTER, Answer, Parameter, operation
-from phonograd.server_agg.http.records import RecordResponse
-from phonograd.server_agg.http.requests import in_query, note_phone, whole_number
+from phonograd.server_agg.http.requests import RecordResponse, in_query, note_phone, whole_number
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import OpenRound
@@ -54,14 +52,14 @@ class RoundRoutes:
         {200: Answer("With the phone's place, if the phone names itself.", RoundForPhone, headers=(RETRY_AFTER,))},
         takes=(WHO,),
     )
-    async def round(self, request: Request) -> Response:
+    def round(self, request: Request) -> Response:
         """The open round.
 
         For a phone that names itself, whether it has a place in it; Retry-After says when to ask again if it has none,
         or while the round is closing. How many took part in a private one is for administrators alone.
         """
         phone = note_phone(request, "round")
-        await run_in_threadpool(self._coordinator.refresh)
+        self._coordinator.refresh()
         current = self._coordinator.current
         principal = request.scope["state"].get("principal")
         told: dict[str, Any] = {"model_url": f"/v1/models/{current.base_sha256}"}
@@ -69,7 +67,7 @@ class RoundRoutes:
             told["accepted"] = None
         waits = current.closing is not None
         if phone:
-            refused = await run_in_threadpool(self._coordinator.participation, phone)
+            refused = self._coordinator.participation(phone)
             told |= {"participate": refused is None, "reason": refused}
             waits = waits or refused is not None
         wait = {"Retry-After": str(math.ceil(self._coordinator.retry_seconds))} if waits else {}

@@ -80,9 +80,8 @@ def check_version(headers: Headers) -> None:
     """Raise RequestError (412) unless the request speaks our version."""
     found = headers.get("Tus-Resumable", "")
     if found != TUS_VERSION:
-        error = RequestError(412, f"Tus-Resumable: {TUS_VERSION} expected, found {found[:20]!r}")
-        error.headers["Tus-Version"] = TUS_VERSION
-        raise error
+        message = f"Tus-Resumable: {TUS_VERSION} expected, found {found[:20]!r}"
+        raise RequestError(412, message, {"Tus-Version": TUS_VERSION})
 
 
 def count_in(headers: Headers, name: str) -> int:

@@ -1,27 +1,30 @@
-"""Bytes on the wire: counted where they pass, at the connection, and told apart into headers and bodies per request.
+"""Bytes on the wire: counted at the connection and at the application's edge, headers and bodies of each request apart.
 
-What a phone sends is counted as HTTP is read from its connection, so pipelined requests have their own bytes. Of an
+What a phone sends is read a second time, for its boundaries alone, so pipelined requests have their own bytes. Of an
 answer counts what the socket took of it; what its buffer sent no further when a connection broke is counted all the
 same. Under TLS these are the bytes inside it, and of an answer that was cut off at most what the socket took, TLS
 included; `tcp` has those outside. A body that goes on after its answer, which nobody reads, counts to its own request.
-What is no HTTP request, or was not read when its connection ended, counts to none; `tcp` has it.
+What is no HTTP request, or was not served when its connection ended, counts to none; `tcp` has it.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from phonograd.server_agg.http.connections import HeadDeadlineProtocol
 from phonograd.server_agg.http.tcp import TcpCounter, counted_socket
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import TrafficKind
 
+# From connecting, or from the answer before it, to the end of a request's headers.
+HEAD_SECONDS = 20.0
 MAX_HEAD_BYTES = 1 << 16  # of a request; the guard has a limit of its own below it
 
 
@@ -43,110 +46,131 @@ class RequestWire:
 
 @dataclass
 class RequestBytes:
-    """Bytes of one request so far. begin: where its answer begins in what its connection sends; headers, body: of the
-    answer, as handed to the transport.
+    """Bytes of one request so far: received, and of its answer, which is [begin, end) of what its connection sends.
 
-    on_more: hears when bytes come that `WireCounter` has not booked.
+    unread: what is here of its body and the application has not asked for; None once its answer is complete.
+    on_more: hears when bytes may have come that `WireCounter` has not booked.
     """
 
-    begin: int = 0
-    up_headers: int = 0
+    up_headers: int
     up_body: int = 0
-    headers: int = 0
-    body: int = 0
+    unread: bytearray | None = field(default_factory=bytearray)
+    more_body: bool = True
+    begin: int = 0
+    end: int = 0
+    down_body: int = 0
     on_more: Callable[[], None] | None = None
 
     def wire(self, sent: int) -> WireBytes:
         """What went over the wire, if the connection has sent `sent` bytes. Header bytes go before body bytes."""
-        down = min(max(0, sent - self.begin), self.headers + self.body)
-        headers = min(down, self.headers)
+        down = max(0, min(sent, self.end) - self.begin)
+        headers = min(down, self.end - self.begin - self.down_body)
         return WireBytes(self.up_headers, self.up_body, headers, down - headers)
 
 
-class _CountedHttp(h11.Connection):
-    """HTTP/1.1 of one connection: which bytes are of which request, the last one's are `request`'s."""
+class RequestReader:
+    """Finds where the requests that a connection receives begin and end, one after the other."""
 
     def __init__(self) -> None:
-        super().__init__(h11.SERVER, MAX_HEAD_BYTES)
-        self.request = RequestBytes()
-        self.handed = 0
-        self._unread = 0  # received, and not yet known of which request
+        self._http = h11.Connection(h11.SERVER, MAX_HEAD_BYTES)
+        self._request: RequestBytes | None = None
+        self._served = False
+        self._uncounted = 0  # received, and not yet known of which request
 
-    def receive_data(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Count what was received."""
-        self._unread += len(data)
-        super().receive_data(data)
+        self._uncounted += len(data)
+        self._http.receive_data(data)
+        self._read()
 
-    def next_event(self) -> Any:
-        """Count what was read."""
-        try:
-            event = super().next_event()
-        except h11.RemoteProtocolError:  # all that follows is no HTTP
-            self.request, self._unread = RequestBytes(begin=self.handed), 0
-            raise
-        if isinstance(event, h11.Data):  # with the end of what has come of the body
-            return event
-        unread = len(self.trailing_data[0])
+    def next_request(self) -> RequestBytes:
+        """The request after the last one that was asked for; its headers are here."""
+        if self._served:
+            self._http.send(h11.Response(status_code=400, headers=[]))  # which nobody gets, so that the next is read
+            self._http.send(h11.EndOfMessage())
+            self._http.start_next_cycle()
+            self._read()
+        self._served = True
+        assert self._request is not None
+        return self._request
+
+    def _read(self) -> None:
+        with contextlib.suppress(h11.RemoteProtocolError):  # all that follows is no HTTP
+            while (event := self._http.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+                if not isinstance(event, h11.Data):  # is counted with the end of what has come of the body
+                    self._count(event)
+                elif self._request is not None and self._request.unread is not None:
+                    self._request.unread += event.data
+            self._count(event)
+
+    def _count(self, event: Any) -> None:
+        rest = len(self._http.trailing_data[0])
+        read, self._uncounted = self._uncounted - rest, rest
         if isinstance(event, h11.Request):
-            self.request = RequestBytes(begin=self.handed, up_headers=self._unread - unread)
-        elif self._unread != unread:
-            self.request.up_body += self._unread - unread
-            if self.request.on_more is not None:
-                self.request.on_more()
-        self._unread = unread
-        return event
-
-    def send(self, event: Any) -> Any:
-        """Count what goes to the transport."""
-        output = super().send(event)
-        if output:
-            body = len(event.data) if isinstance(event, h11.Data) else 0
-            self.request.body += body
-            self.request.headers += len(output) - body
-            self.handed += len(output)
-        return output
+            self._request = RequestBytes(read)
+        elif self._request is not None and read:
+            self._request.up_body += read
+            if self._request.on_more is not None:
+                self._request.on_more()
+        if isinstance(event, h11.EndOfMessage) and self._request is not None:
+            self._request.more_body = False
 
 
-class ConnectionBytes:
-    """What a connection has sent so far, and who is waiting for it to send more.
+class Connection:
+    """The transport that uvicorn writes to, over the one of asyncio: what it received and sent so far.
 
-    request: the one whose bytes come now. rest: the bytes of a body that were here when the connection broke, and that
-    the application had not asked for yet; an ASGI message. tcp: counts what its socket carries.
+    It ends when nobody reads from it for `idle_seconds` although something is to be sent, or when its next request is
+    not there within HEAD_SECONDS. Bytes that trickle in do not help: neither a head without end (Slowloris), nor the
+    body of a request that is refused already, whose sender has this long to read why. A request that is being served
+    takes the time it takes.
     """
 
-    def __init__(self, http: _CountedHttp, transport: asyncio.Transport, idle_seconds: float):
-        self.rest: Message | None = None
-        self._socket = counted_socket(transport)
-        self.tcp = TcpCounter(self._socket)
-        self._http = http
+    def __init__(self, transport: asyncio.Transport, idle_seconds: float):
+        self.reader = RequestReader()
+        self.handed = 0  # to the transport
+        self.lost = False
         self._transport = transport
         self._idle_seconds = idle_seconds
+        self._socket = counted_socket(transport)
+        self.tcp = TcpCounter(self._socket)
         self._before = 0 if self._socket is None else self._socket.sent  # TLS's handshake
-        self._owed: list[RequestBytes] = []
         self._moved = asyncio.Event()
-        self._lost = False
+        self._request: RequestBytes | None = None  # the last that was served
+        self._deadline: asyncio.TimerHandle | None = None
         if self._socket is not None:
-            self._socket.on_sent = self._progress
+            self._socket.on_sent = self._moved.set
+        self.expect_request()
 
-    @property
-    def request(self) -> RequestBytes:
-        """The last request that was read."""
-        return self._http.request
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write, and count."""
+        self.handed += len(data)
+        self._transport.write(data)
 
     @property
     def sent(self) -> int:
         """Bytes that the socket took; those handed to the transport where nothing counts them."""
-        return self._http.handed if self._socket is None else min(self._socket.sent - self._before, self._http.handed)
+        return self.handed if self._socket is None else min(self._socket.sent - self._before, self.handed)
 
-    def owe(self, request: RequestBytes) -> None:
-        """Tell the request when more of its answer is sent."""
-        if not self._lost and self.sent < request.begin + request.headers + request.body:
-            self._owed.append(request)
+    def next_request(self) -> RequestBytes:
+        """The next request, whose answer begins."""
+        self._stop_expecting()
+        self._settle()
+        self._request = request = self.reader.next_request()
+        request.begin = request.end = self.handed
+        return request
+
+    def expect_request(self) -> None:
+        """Give the next request its time to come."""
+        self._stop_expecting()
+        self._deadline = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._transport.close)
 
     async def drained(self) -> None:
         """Wait until all is sent, or the connection is lost. Nobody reads for the idle time: the connection ends."""
-        until = self._http.handed
-        while not self._lost and (sent := self.sent) < until:
+        until = self.handed
+        while not self.lost and (sent := self.sent) < until:
             self._moved.clear()
             try:
                 await asyncio.wait_for(self._moved.wait(), self._idle_seconds)
@@ -155,47 +179,50 @@ class ConnectionBytes:
                     self._transport.abort()
                     return
 
-    def close(self) -> None:
+    def lose(self) -> None:
         """The connection is lost."""
-        self._lost = True
-        self._progress()
-        self._owed.clear()
+        self.lost = True
+        self._stop_expecting()
+        self._moved.set()
+        self._settle()
         if self._socket is not None:
             self._socket.on_sent = None
         self.tcp.close()
 
-    def _progress(self) -> None:
-        self._moved.set()
-        for request in self._owed:
-            if request.on_more is not None:
-                request.on_more()
-        self._owed = [owed for owed in self._owed if self.sent < owed.begin + owed.headers + owed.body]
+    def _settle(self) -> None:
+        request = self._request
+        if request is not None and request.on_more is not None:
+            if request.unread is not None:  # a bug: it was answered further out, or not to its end
+                request.end = self.handed
+            request.on_more()
+
+    def _stop_expecting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
-class CountingProtocol(HeadDeadlineProtocol):
-    """uvicorn's HTTP/1.1 protocol; each request finds its connection's ConnectionBytes in its scope's state.
+class CountingProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 protocol; each request finds its Connection in its scope's state."""
 
-    A connection ends when nobody reads from it for `idle_seconds` although something is to be sent.
-    """
-
-    def __init__(self, idle_seconds: float, **settings: Any):
-        super().__init__(**settings)
+    def __init__(self, idle_seconds: float, app_state: dict[str, Any], **settings: Any):
         self._idle_seconds = idle_seconds
-        self._http = _CountedHttp()
-        self.conn = self._http
+        self._state = {**app_state}
+        super().__init__(app_state=self._state, **settings)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to count."""
-        self.counted = ConnectionBytes(self._http, transport, self._idle_seconds)
-        self.app_state = {**self.app_state, "connection": self.counted}
-        super().connection_made(transport)
+        """Begin to count, and expect a request."""
+        self._counted = self._state["connection"] = Connection(transport, self._idle_seconds)
+        super().connection_made(cast(asyncio.Transport, self._counted))
+
+    def data_received(self, data: bytes) -> None:
+        """Count what came, then read it."""
+        self._counted.reader.receive(data)
+        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Keep what came last: uvicorn forgets it, and the phone would have to send it again."""
-        if self.cycle is not None and not self.cycle.response_complete and self.cycle.body:
-            body, more = bytes(self.cycle.body), self.cycle.more_body
-            self.counted.rest = {"type": "http.request", "body": body, "more_body": more}
-        self.counted.close()
+        """Count what came last."""
+        self._counted.lose()
         super().connection_lost(exc)
 
 
@@ -211,35 +238,40 @@ class WireCounter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         state, began = scope["state"], time.perf_counter()
         wire = state["wire"] = RequestWire()
-        connection: ConnectionBytes = state["connection"]
-        request, ended = connection.request, False
+        connection: Connection = state["connection"]
+        request = connection.next_request()
         connection.tcp.begin(
             lambda up, down: self._on_request(scope, wire, WireBytes(up_tcp=up, down_tcp=down, requests=0))
         )
 
         async def receiving() -> Message:
             message = await receive()
-            if message["type"] == "http.disconnect" and connection.rest is not None:
-                message, connection.rest = connection.rest, None
+            if message["type"] == "http.request" and request.unread is not None:
+                del request.unread[: len(message["body"])]
+            elif connection.lost and request.unread:  # uvicorn forgets it, and the phone would have to send it again
+                message = {"type": "http.request", "body": bytes(request.unread), "more_body": request.more_body}
+                request.unread.clear()
             return message
 
         async def counting(message: Message) -> None:
-            nonlocal ended
             if message["type"] == "http.response.start":
                 wire.status = message["status"]
             else:
                 await connection.drained()
             if message["type"] == "http.response.start" or message.get("body"):
                 connection.tcp.answer()
+            before = connection.handed
             await send(message)
+            # What was written of it: nothing for HEAD, or once the phone has gone.
+            request.down_body += min(len(message.get("body", b"")), connection.handed - before)
+            request.end = connection.handed
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                connection.tcp.end()  # now: the application may go on for a while, and the next request be here by then
-                ended = True
+                # Now: the application may go on for a while, and the next request be here by then.
+                request.unread = None
+                connection.tcp.end()
+                connection.expect_request()
 
         try:
             await self._app(scope, receiving, counting)
@@ -249,11 +281,11 @@ class WireCounter:
             raise
         finally:
             wire.seconds = time.perf_counter() - began
-            if not ended:
+            if request.unread is not None:
                 connection.tcp.end()
             self._book(scope, wire, connection, request)
 
-    def _book(self, scope: Scope, wire: RequestWire, connection: ConnectionBytes, request: RequestBytes) -> None:
+    def _book(self, scope: Scope, wire: RequestWire, connection: Connection, request: RequestBytes) -> None:
         """Book the bytes up to now, and those that come from now on when they come."""
         of_tcp = 0 if connection.tcp.known else None
         booked = request.wire(connection.sent)
@@ -266,7 +298,6 @@ class WireCounter:
                 self._on_request(scope, wire, new)
 
         request.on_more = more
-        connection.owe(request)
         self._on_request(scope, wire, dataclasses.replace(booked, up_tcp=of_tcp, down_tcp=of_tcp))
 
 

@@ -108,9 +108,8 @@ class OpenApiRoute:
         self._document = openapi_document(operations, asked)
 
     @operation("GET /openapi.json", "open", {200: Answer("OpenAPI 3.1.", dict[str, Any])})
-    async def openapi(self, request: Request) -> Response:
+    async def openapi(self, _: Request) -> Response:
         """The OpenAPI document that describes this server."""
-        del request
         return JSONResponse(self._document)
 
 

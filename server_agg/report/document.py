@@ -14,6 +14,7 @@ from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.records import (
     REPORT_VERSION,
     CodecBytes,
+    Figures,
     ModelEntry,
     Paper,
     PhoneCost,
@@ -21,6 +22,7 @@ from phonograd.server_agg.report.records import (
     RoundReport,
     SentLinks,
     Totals,
+    TrafficFigures,
 )
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.storage import ServerStorage, storage_at
@@ -45,21 +47,19 @@ WASTE = {
 
 PERCENTILE_NAMES = {50: "p50", 90: "p90", 100: "max"}
 
-COUNTS = ("accepted", "late_folded", "repeated", "rejected", "late", "unfinished", "requests", "setups")
-BYTES = (
-    "useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes", "up_body_bytes",
-    "up_header_bytes", "down_body_bytes", "down_header_bytes", "model_bytes", "sent_link_bytes",
-)  # fmt: skip
+TRAFFIC = TrafficFigures.__struct_fields__
+BYTES = tuple(name for name in TRAFFIC if name.endswith("_bytes") and name not in TCP_COUNTERS)
 
 
 def report_of(ledger: Ledger) -> Report:
     """The report of all rounds. Raises StorageError."""
     with ledger.reading() as session:
         rounds = list(_round_reports(session))
-    totals: dict[str, int] = {name: sum(getattr(round_, name) for round_ in rounds) for name in (*COUNTS, *BYTES)}
-    of_tcp: dict[str, Any] = {name: sum_of_known([getattr(round_, name) for round_ in rounds]) for name in TCP_COUNTERS}
-    totals["rounds_closed"] = sum(round_.closed_at is not None for round_ in rounds)
-    return Report(REPORT_VERSION, Paper(PAPER_MIB_PER_PHONE, PAPER_GIB_PER_ROUND), rounds, Totals(**totals, **of_tcp))
+    sums_: dict[str, Any] = {
+        name: sum_of_known([getattr(round_, name) for round_ in rounds]) for name in Figures.__struct_fields__
+    }
+    totals = Totals(**sums_, rounds_closed=sum(round_.closed_at is not None for round_ in rounds))
+    return Report(REPORT_VERSION, Paper(PAPER_MIB_PER_PHONE, PAPER_GIB_PER_ROUND), rounds, totals)
 
 
 def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
@@ -72,10 +72,7 @@ def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
         if number > newest:
             raise UnknownRoundError(f"round {number}: not here; round {newest} is the newest")
         phones: dict[str, dict[str, Any]] = defaultdict(
-            lambda: (
-                {"state": None, "codec": None, "reason": None}
-                | dict.fromkeys((*BYTES, *TCP_COUNTERS, "requests", "setups"), 0)
-            )
+            lambda: {"state": None, "codec": None, "reason": None} | dict.fromkeys(TRAFFIC, 0)
         )
         for update in session.scalars(select(Update).where(Update.round == number).order_by(Update.created_at)):
             entry = phones[update.phone]
@@ -247,7 +244,7 @@ def _round_report(
     quality: Mapping[str, dict[str, float]],
 ) -> RoundReport:
     """made: the round's model, None if there is none yet or it is the base."""
-    counted: dict[str, Any] = dict.fromkeys((*COUNTS, *BYTES, *TCP_COUNTERS), 0)
+    counted: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
     for group in groups:
         name = group.state if group.state in ("accepted", "repeated", "rejected", "late") else "unfinished"
         counted["rejected" if group.state in ("discarded", "kept") else name] += group.updates

@@ -24,7 +24,38 @@ class SentLinks(Record, frozen=True):
     bytes: Count
 
 
-class RoundReport(Record, frozen=True, kw_only=True):
+class TrafficFigures(Record, frozen=True, kw_only=True):
+    """Bytes by what became of them and by kind, and requests. See RoundReport."""
+
+    useful_bytes: Count
+    retried_bytes: Count
+    rejected_bytes: Count
+    late_bytes: Count
+    unfinished_bytes: Count
+    up_body_bytes: Count
+    up_header_bytes: Count
+    down_body_bytes: Count
+    down_header_bytes: Count
+    model_bytes: Count
+    sent_link_bytes: Count
+    requests: Count
+    setups: Count
+    up_tcp_bytes: Count | None
+    down_tcp_bytes: Count | None
+
+
+class Figures(TrafficFigures, frozen=True, kw_only=True):
+    """The traffic of a round or of all rounds, and updates by outcome. See RoundReport."""
+
+    accepted: Count
+    late_folded: Count
+    repeated: Count
+    rejected: Count
+    late: Count
+    unfinished: Count
+
+
+class RoundReport(Figures, frozen=True, kw_only=True):
     """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
 
     closing_at: since when it is or was `closing`, if its model takes minutes. reason: why it failed, if it did.
@@ -64,27 +95,6 @@ class RoundReport(Record, frozen=True, kw_only=True):
     ending: str | None
     reason: str | None
     rolled_back: bool
-    accepted: Count
-    late_folded: Count
-    repeated: Count
-    rejected: Count
-    late: Count
-    unfinished: Count
-    useful_bytes: Count
-    retried_bytes: Count
-    rejected_bytes: Count
-    late_bytes: Count
-    unfinished_bytes: Count
-    up_body_bytes: Count
-    up_header_bytes: Count
-    down_body_bytes: Count
-    down_header_bytes: Count
-    model_bytes: Count
-    sent_link_bytes: Count
-    requests: Count
-    setups: Count
-    up_tcp_bytes: Count | None
-    down_tcp_bytes: Count | None
     phone_up_p50_bytes: Count | None
     phone_up_p90_bytes: Count | None
     phone_up_max_bytes: Count | None
@@ -107,30 +117,9 @@ class RoundReport(Record, frozen=True, kw_only=True):
     quality: dict[str, float]
 
 
-class Totals(Record, frozen=True, kw_only=True):
+class Totals(Figures, frozen=True, kw_only=True):
     """Sums over all rounds, of the figures that RoundReport has under these names."""
 
-    accepted: Count
-    late_folded: Count
-    repeated: Count
-    rejected: Count
-    late: Count
-    unfinished: Count
-    requests: Count
-    setups: Count
-    useful_bytes: Count
-    retried_bytes: Count
-    rejected_bytes: Count
-    late_bytes: Count
-    unfinished_bytes: Count
-    up_body_bytes: Count
-    up_header_bytes: Count
-    down_body_bytes: Count
-    down_header_bytes: Count
-    model_bytes: Count
-    sent_link_bytes: Count
-    up_tcp_bytes: Count | None
-    down_tcp_bytes: Count | None
     rounds_closed: Count
 
 
@@ -150,28 +139,13 @@ class Report(Record, frozen=True):
     totals: Totals
 
 
-class PhoneCost(Record, frozen=True, kw_only=True):
+class PhoneCost(TrafficFigures, frozen=True, kw_only=True):
     """What a phone cost in one round; bytes by kind as in RoundReport."""
 
     phone: Annotated[str | None, about("null: requests that named no phone.")]
     state: Annotated[str | None, about("What became of its update.")]
     codec: str | None
     reason: str | None
-    useful_bytes: Count
-    retried_bytes: Count
-    rejected_bytes: Count
-    late_bytes: Count
-    unfinished_bytes: Count
-    up_body_bytes: Count
-    up_header_bytes: Count
-    down_body_bytes: Count
-    down_header_bytes: Count
-    model_bytes: Count
-    sent_link_bytes: Count
-    up_tcp_bytes: Count | None
-    down_tcp_bytes: Count | None
-    requests: Count
-    setups: Count
 
 
 class ModelEntry(Record, frozen=True):

@@ -1,9 +1,12 @@
-"""The report as text: table rows, sizes in MB. The document itself has exact bytes."""
+"""The report as text, of table rows with sizes in MB, and as CSV (RFC 4180). The document itself has exact bytes."""
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
+from phonograd.server_agg.report.records import Figures, PhoneCost, RoundReport, TrafficFigures
 
 NOTHING_SPENT = "nothing in this round"  # no update is in its model, or it has none
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
@@ -152,3 +155,33 @@ def _size(nbytes: float | None) -> str:
 
 def _ratio(value: float | None) -> str:
     return "" if value is None else three_digits(value)
+
+
+def report_csv(report: Mapping[str, Any]) -> str:
+    """A line a round.
+
+    Codecs are `name:updates:bytes`, links sent `name:requests:bytes`, by space.
+    """
+    return _csv(RoundReport, map(_flat, report["rounds"]))
+
+
+def phones_csv(phones: Iterable[Mapping[str, Any]]) -> str:
+    """A line a phone."""
+    return _csv(PhoneCost, phones)
+
+
+def _flat(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    codecs = (f"{name}:{part['updates']}:{part['bytes']}" for name, part in entry["codecs"].items())
+    links = (f"{name}:{part['requests']}:{part['bytes']}" for name, part in entry["sent_links"].items())
+    quality = (f"{metric}:{value}" for metric, value in entry["quality"].items())
+    return {**entry, "codecs": " ".join(codecs), "sent_links": " ".join(links), "quality": " ".join(quality)}
+
+
+def _csv(kind: type[TrafficFigures], lines: Iterable[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    figures = {*Figures.__struct_fields__}
+    columns = sorted(kind.__struct_fields__, key=figures.__contains__)  # first what the line is about
+    writer = csv.DictWriter(out, fieldnames=columns)
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()

@@ -4,26 +4,27 @@ In this order: sizes, who is asking, how often, whether a browser was talked int
 is answered with a problem document without its body being read, and goes to the audit log.
 """
 
+import ipaddress
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from http import HTTPStatus
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
-from phonograd.server_agg.http.operations import Access
-from phonograd.server_agg.http.problems import ProblemResponse, problem_of
+from phonograd.server_agg.http.operations import Access, Operation
+from phonograd.server_agg.http.problems import problem_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
-from phonograd.server_agg.security.browsers import cross_site, not_local
-from phonograd.server_agg.security.credentials import offered_token
+from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry, Principal, Rejected
-from phonograd.server_agg.security.roles import Roles
+from phonograd.server_agg.security.tokens import offered_token
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
 
@@ -35,6 +36,29 @@ REASONS: Mapping[str, str] = {
     "expired": "the token has expired",
     "revoked": "the token was revoked",
 }
+
+
+# What proxies add, in lower case. One that only passes bytes on adds nothing: administrators show who they are anyway.
+FORWARDING = ("forwarded", "via", "x-real-ip", "x-client-ip", "cf-connecting-ip", "true-client-ip")
+FORWARDING_PREFIX = "x-forwarded-"
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_STRICTNESS: Mapping[Access, int] = {"open": 0, "phone": 1, "admin": 2}
+
+
+class Roles:
+    """Who may use the paths of `operations`: all methods of a path need what the strictest of them needs.
+
+    A path without an operation is for administrators, so that none is open by mistake.
+    """
+
+    def __init__(self, operations: Iterable[Operation]):
+        declared = {(one.path, one.access) for one in operations}
+        self._patterns = [(compile_path(path)[0], access) for path, access in declared]
+
+    def access_of(self, path: str) -> Access:
+        """Who may use `path`, decoded as the router sees it: the strictest of all declared paths that match it."""
+        fitting = [access for pattern, access in self._patterns if pattern.match(path)]
+        return max(fitting, key=lambda access: _STRICTNESS[access], default="admin")
 
 
 @dataclass(frozen=True)
@@ -49,15 +73,6 @@ class Visitor:
     def actor(self) -> str:
         """The name the audit log gives them, and what their requests are counted under."""
         return self.principal.name if self.principal else f"address:{address_key(self.address)}"
-
-
-@dataclass(eq=False)
-class RefusedError(Exception):
-    """A request is refused: the status, why, and the answer's headers."""
-
-    status: int
-    detail: str
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Guard:
@@ -109,7 +124,7 @@ class Guard:
             self._check_origin(request)
             self._check_access(request, visitor, access)
             self._enter(visitor)
-        except RefusedError as refusal:
+        except RequestError as refusal:
             await self._refuse(request, visitor, refusal, send)
             return
         except StorageError as error:
@@ -125,12 +140,12 @@ class Guard:
         query = request.scope["query_string"]
         target = len(request.scope.get("raw_path") or b"") + (1 + len(query) if query else 0)
         if target > self._settings.max_target_bytes:
-            raise RefusedError(
+            raise RequestError(
                 414, f"a URL of at most {self._settings.max_target_bytes} bytes expected, found {target}"
             )
         head = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
         if head > self._settings.max_header_bytes:
-            raise RefusedError(
+            raise RequestError(
                 431, f"headers of at most {self._settings.max_header_bytes} bytes expected, found {head}"
             )
 
@@ -156,12 +171,12 @@ class Guard:
             raise _too_many(f"at most {rate} expected, found more", wait)
 
     def _check_origin(self, request: Request) -> None:
-        if cross_site(request):
-            raise RefusedError(
+        if _cross_site(request):
+            raise RequestError(
                 403, "a page of another site sent this through a browser; only this server's own pages may"
             )
-        if self._local and (found := not_local(request)):
-            raise RefusedError(
+        if self._local and (found := _not_local(request)):
+            raise RequestError(
                 403, f"{found}; a server that is reached from elsewhere must ask for tokens: set `auth` to tokens"
             )
 
@@ -171,12 +186,12 @@ class Guard:
         if visitor.principal is None:
             raise _unauthorized(visitor.rejected, access, "text/html" in request.headers.get("Accept", ""))
         if access == "admin" and visitor.principal.role != "admin":
-            raise RefusedError(403, f"an administrator's token expected, found that of phone {visitor.principal.name}")
+            raise RequestError(403, f"an administrator's token expected, found that of phone {visitor.principal.name}")
         if self._local:
             return  # here tokens name administrators alone; phones say what they are called
         named = request.headers.getlist(PHONE_HEADER)
         if any(name != visitor.principal.name for name in named):
-            raise RefusedError(
+            raise RequestError(
                 403, f"{PHONE_HEADER}: {visitor.principal.name}, whose token this is, expected; found another"
             )
 
@@ -193,22 +208,21 @@ class Guard:
         """All are limited but programs of this machine, on a server that asks nobody for a token."""
         return self._tokens or not is_loopback(visitor.address)
 
-    async def _refuse(self, request: Request, visitor: Visitor, refusal: RefusedError, send: Send) -> None:
-        detail = f"{refusal.status}: {refusal.detail}"
+    async def _refuse(self, request: Request, visitor: Visitor, refusal: RequestError, send: Send) -> None:
+        detail = f"{refusal.status}: {refusal}"
         if visitor.rejected is not None and visitor.rejected.phone is not None:
             detail += f" (phone {visitor.rejected.phone})"
         await self._pools.writing.run(
             self._audit.record_refusal, visitor.actor, request.method, request.scope["path"], detail
         )
-        problem = ProblemResponse(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)
-        await problem(request.scope, request.receive, send)
+        await problem_of(refusal)(request.scope, request.receive, send)
 
 
-def _too_many(detail: str, wait: float) -> RefusedError:
-    return RefusedError(429, detail, {"Retry-After": str(max(1, math.ceil(wait)))})
+def _too_many(detail: str, wait: float) -> RequestError:
+    return RequestError(429, detail, {"Retry-After": str(max(1, math.ceil(wait)))})
 
 
-def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -> RefusedError:
+def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -> RequestError:
     found = REASONS[rejected.reason] if rejected else "none came"
     challenge = 'Bearer realm="phonograd"'
     if rejected is not None:
@@ -221,4 +235,46 @@ def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -
             f"an administrator's token expected in Authorization: Bearer, {found}; open the link that the server "
             "printed at its start, or make a token: phonograd tokens add NAME --role admin --state DIR"
         )
-    return RefusedError(401, detail, {"WWW-Authenticate": challenge})
+    return RequestError(401, detail, {"WWW-Authenticate": challenge})
+
+
+def _cross_site(request: Request) -> bool:
+    """Whether a browser sends this, which changes something, from another site's page (CSRF)."""
+    origin = request.headers.get("Origin")
+    if origin is None or request.method in SAFE_METHODS:
+        return False
+    return _host_of(origin) != request.headers.get("Host", "").lower()
+
+
+def _not_local(request: Request) -> str | None:
+    """How a request to a server on loopback shows that no program of this machine sent it; None: it does not.
+
+    A proxy says that it forwards; a page whose name was made to mean this machine (DNS rebinding) has it as Host.
+    An address as Host can't be such a page's: an emulated phone reaches its host's loopback as 10.0.2.2.
+    """
+    for name in request.headers:
+        if name in FORWARDING or name.startswith(FORWARDING_PREFIX):
+            return f"{name}: a request of this machine expected, found one that a proxy forwards"
+    host = request.headers.get("Host", "localhost")
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        name = ""
+    if name != "localhost" and not _is_address(name):
+        return f"Host: localhost or an address expected, found {host[:80]!r}"
+    return None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

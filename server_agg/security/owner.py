@@ -12,9 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from phonograd.device_runtime.client.owner_file import operator_name
-from phonograd.server_agg.security.credentials import offered_token
 from phonograd.server_agg.security.registry import Principal
-from phonograd.server_agg.security.tokens import NewToken
+from phonograd.server_agg.security.tokens import NewToken, offered_token
 
 LINK_PATH = "/admin"
 LINK_KEY = "key"

@@ -3,15 +3,13 @@
 from typing import Annotated
 
 from msgspec import Meta
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from phonograd.device_runtime.base.documents import Count, Record, about
 from phonograd.device_runtime.client.protocol import PHONE_NAME
 from phonograd.server_agg.http.operations import Answer, Body, Header, Parameter, operation, pattern_of
-from phonograd.server_agg.http.records import RecordResponse, record_in
-from phonograd.server_agg.http.requests import in_query, whole_number
+from phonograd.server_agg.http.requests import RecordResponse, in_query, record_in, whole_number
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.security.owner import LINK_KEY, LINK_PATH, Owner
@@ -106,10 +104,10 @@ class AdminRoutes:
         return response
 
     @operation("GET /v1/phones", "admin", {200: Answer("By name.", Phones)}, refuses=(403,))
-    async def phones(self, request: Request) -> Response:
+    def phones(self, request: Request) -> Response:
         """All phones and administrators."""
         _administrator(request)
-        return RecordResponse(Phones(await run_in_threadpool(self._registry.phones)))
+        return RecordResponse(Phones(self._registry.phones()))
 
     @operation("POST /v1/phones", "admin", {201: ISSUED}, refuses=(400, 403, 409, 413), body=Body(NewPhone))
     async def enrol_phone(self, request: Request) -> Response:
@@ -151,12 +149,12 @@ class AdminRoutes:
     @operation(
         "GET /v1/audit", "admin", {200: Answer("The entries.", AuditEntries)}, refuses=(400,), takes=(LIMIT, BEFORE)
     )
-    async def audit(self, request: Request) -> Response:
+    def audit(self, request: Request) -> Response:
         """What administrators did and what was refused, newest first."""
         _administrator(request)
         limit = whole_number(request, LIMIT)
         before = whole_number(request, BEFORE) if BEFORE.name in request.query_params else None
-        entries = await run_in_threadpool(self._audit.entries, min(limit or 1, MAX_ENTRIES), before)
+        entries = self._audit.entries(min(limit or 1, MAX_ENTRIES), before)
         return RecordResponse(AuditEntries(tuple(entries)))
 
 

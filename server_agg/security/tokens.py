@@ -1,10 +1,14 @@
-"""Tokens: made, hashed, compared in constant time; and how long they last, as people write it: 90d, 12h, never."""
+"""Tokens: made, hashed, compared in constant time, found in a request; and how long they last: 90d, 12h, never."""
 
+import base64
+import binascii
 import hashlib
 import hmac
 import re
 import secrets
 from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers
 
 from phonograd.device_runtime.client.protocol import TOKEN
 
@@ -19,6 +23,7 @@ LIFETIME_RULE = "a number and s, m, h or d (90d), 10 years at most, or never"
 LIFETIME = re.compile(r"([0-9]{1,9})([smhd])\Z")
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MAX_SECONDS = 3650 * 86400
+MAX_HEADER_CHARACTERS = 512
 
 
 @dataclass(frozen=True)
@@ -63,3 +68,28 @@ def lifetime_seconds(text: str) -> float | None:
     if not 0 <= seconds <= MAX_SECONDS:
         raise ValueError(f"{LIFETIME_RULE} expected, found {text[:40]!r}")
     return float(seconds)
+
+
+def offered_token(headers: Headers) -> str | None:
+    """The token a request shows; None if it shows none, "" if it is malformed.
+
+    `Bearer TOKEN` (RFC 6750), or `Basic`, as browsers ask people for it: any user name, the token as password.
+    """
+    values = headers.getlist("Authorization")
+    if not values:
+        return None
+    if len(values) > 1 or len(values[0]) > MAX_HEADER_CHARACTERS:
+        return ""
+    scheme, _, text = values[0].partition(" ")
+    if scheme.lower() == "bearer":
+        return text.strip()
+    if scheme.lower() == "basic":
+        return _password(text.strip())
+    return ""
+
+
+def _password(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode("ascii").partition(":")[2]
+    except (binascii.Error, ValueError):
+        return ""

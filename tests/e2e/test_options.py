@@ -13,7 +13,7 @@ from tests.support.command_line import Run, Workplace
     ("line", "option"),
     [
         ("train {art} --user {user} --codec rot-q1", "--codec"),
-        ("report --state {new} --csv --json", "--csv"),
+        ("report --state {new} --csv --json", "--json"),
         ("models --state {new} --out other", "--out"),
         ("simulate {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
         ("privacy empirical {art} --users {user} --user-share 0.5", "--user-share"),

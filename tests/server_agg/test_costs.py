@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from phonograd.device_runtime.update.links import LinkCodec
-from phonograd.server_agg.report.as_csv import report_csv
 from phonograd.server_agg.report.document import read_phones, read_report
+from phonograd.server_agg.report.text import report_csv
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
 from phonograd.server_agg.storage.tables import LINK_KINDS
 from tests.server_agg.test_ledger import a_ledger

@@ -17,8 +17,8 @@ import pytest
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError
 from phonograd.device_runtime.client.server_client import Connection, upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.server_agg.http import upload_routes
 from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.http.upload_sessions import UploadSessions
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes
@@ -122,17 +122,17 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
 ) -> None:
     """Before the first receives anything there is nothing to interrupt: it must give way all the same."""
     came, hashed = [], FileBytes.hashed
-    alone = upload_routes.UploadRoutes._exclusively
+    alone = UploadSessions.exclusively
 
-    def counted(routes: upload_routes.UploadRoutes, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
+    def counted(sessions: UploadSessions, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
         came.append(identifier)
-        return alone(routes, identifier)
+        return alone(sessions, identifier)
 
     def prepared(uploads: FileBytes, identifier: str) -> object:
         until(lambda: len(came) == 2, "the second request")
         return hashed(uploads, identifier)
 
-    monkeypatch.setattr(upload_routes.UploadRoutes, "_exclusively", counted)
+    monkeypatch.setattr(UploadSessions, "exclusively", counted)
     monkeypatch.setattr(FileBytes, "hashed", prepared)
     with start_server(idle_seconds=1e6) as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))

@@ -12,7 +12,7 @@ import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import upload_update
-from phonograd.server_agg.http import upload_routes
+from phonograd.server_agg.http import upload_sessions
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking
@@ -125,15 +125,15 @@ def test_an_update_that_counts_in_a_later_round_takes_its_bytes_along(workshop: 
 def test_memory_of_uploads_is_bounded(
     server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload_routes, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(upload_sessions, "MAX_REMEMBERED", 3)
     tables: list[dict[str, Any]] = []
-    remember = upload_routes.UploadRoutes._forget
+    remember = upload_sessions.UploadSessions._forget
 
     def spying(self: Any) -> None:
         remember(self)
         tables.append(self._sessions)
 
-    monkeypatch.setattr(upload_routes.UploadRoutes, "_forget", spying)
+    monkeypatch.setattr(upload_sessions.UploadSessions, "_forget", spying)
     phones = [phone_with(http, f"phone{number}", workshop.update(number)) for number in range(8)]
     for offset in (0, 1000):
         for phone in phones:

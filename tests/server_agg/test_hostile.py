@@ -27,8 +27,8 @@ from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.app import OPERATIONS
 from phonograd.server_agg.report.document import BYTES
+from phonograd.server_agg.security.guard import Roles
 from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.security.roles import Roles
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.faults import adds_up
 from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec, sound_updates

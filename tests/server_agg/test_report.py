@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from phonograd.device_runtime.client.server_client import current_round, download_model, upload_update
-from phonograd.server_agg.report.costs import priced
+from phonograd.server_agg.report.calculations import priced
 from phonograd.server_agg.report.document import (
     GIB,
     MIB,

@@ -25,10 +25,9 @@ from phonograd.server_agg.http.requests import phone_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.security.guard import Guard
+from phonograd.server_agg.security.guard import Guard, Roles
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.security.roles import Roles
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditEntry, AuditLog

@@ -23,7 +23,7 @@ from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnrea
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client as client
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.server_agg.http import connections
+from phonograd.server_agg.http import wire
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.security.tls import TlsError, tls_files
@@ -391,7 +391,7 @@ def test_connections_without_a_request_are_closed(
     guarded: Guarded, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silent from the start, a head without end, a refused body without end; not an upload that takes its time."""
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(wire, "HEAD_SECONDS", 0.3)
     refused = b"POST /v1/uploads HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
     for opening, answered in ((b"", False), (b"GET /v1/round HTTP/1.1\r\nHost: x\r\n", False), (refused, True)):
         with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:

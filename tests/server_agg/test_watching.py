@@ -19,7 +19,7 @@ from phonograd import __version__
 from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import report_quality
-from phonograd.server_agg.http.observing import BUCKETS
+from phonograd.server_agg.http.monitoring import BUCKETS
 from phonograd.server_agg.log_format import JsonFormatter, configure, event
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata

@@ -1,30 +1,129 @@
-"""/metrics for Prometheus: read from the ledger at every scrape, so a restart loses nothing.
+"""What watches a server: /healthz, /metrics for Prometheus, and a log line and a place in a histogram for each request.
 
-Only the seconds of requests, and what is said of the process, are of this process's life; Prometheus knows how to add
-those up.
+Metrics are read from the ledger at every scrape, so a restart loses nothing. Only the seconds of requests, and what is
+said of the process, are of this process's life; Prometheus knows how to add those up.
 """
 
+import logging
 import math
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from phonograd import __version__
+from phonograd.device_runtime.base.documents import Record
+from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.http.operations import Answer, operation
+from phonograd.server_agg.http.problems import ProblemResponse
+from phonograd.server_agg.http.requests import RecordResponse
+from phonograd.server_agg.http.wire import RequestWire
+from phonograd.server_agg.log_format import event
 from phonograd.server_agg.report.document import outcome_bytes, sent_in_vain
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries, sums
+from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.quality import all_quality
 
+log = logging.getLogger(__name__)
+
+# Seconds. The long ones are uploads over slow networks.
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+METHODS = ("GET", "HEAD", "POST", "PATCH", "DELETE", "OPTIONS")
+# Asked for every second or so by programs: these would be most of the log.
+POLLED = ("/healthz", "/metrics", "/dashboard/live")
+UNMATCHED = "unmatched"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class RequestObserver:
+    """Logs requests, and counts them in a histogram of `registry`; thread-safe."""
+
+    def __init__(self, registry: CollectorRegistry):
+        # Few values of each label, none of them a stranger's text. `status` "": no answer.
+        self._seconds = Histogram(
+            "phonograd_http_request_seconds",
+            "Duration of requests in seconds.",
+            ("method", "route", "status"),
+            buckets=BUCKETS,
+            registry=registry,
+        )
+
+    def observe(self, scope: Scope, wire: RequestWire, cost: WireBytes) -> None:
+        """Record a finished request."""
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        route, status = route_of(scope), str(wire.status or "")
+        self._seconds.labels(method, route, status).observe(wire.seconds)
+        up, down = cost.up_headers + cost.up_body, cost.down_headers + cost.down_body
+        log.log(
+            logging.DEBUG if route in POLLED else logging.INFO,
+            "%s %s %s: %d bytes up, %d down, %.3f s%s",
+            method, route, status or "broke off", up, down, wire.seconds,
+            f", {wire.phone}" if wire.phone else "",
+            extra=event(
+                "request", method=method, route=route, status=wire.status, bytes_up=up, bytes_down=down,
+                seconds=round(wire.seconds, 6), phone=wire.phone or None, round=wire.round,
+            ),
+        )  # fmt: skip
+
+
+def route_of(scope: Scope) -> str:
+    """The path as its route writes it: a request refused before it reached one has it too."""
+    for route in scope["app"].routes:
+        if isinstance(route, Route) and route.matches(scope)[0] != Match.NONE:
+            return route.path
+    return UNMATCHED
+
+
+class Health(Record, frozen=True):
+    """The server can work."""
+
+    status: Literal["ok"]
+
+
+class HealthRoute:
+    """The handler over an open coordinator."""
+
+    def __init__(self, coordinator: Coordinator):
+        self._coordinator = coordinator
+
+    @operation("GET /healthz", "open", {200: Answer("It can.", Health)}, refuses=(503,))
+    def health(self, _: Request) -> Response:
+        """Whether the server can work.
+
+        The ledger is read, nothing is written.
+        """
+        wrong = self._wrong()
+        headers = {"Cache-Control": "no-store"}
+        if wrong is None:
+            return RecordResponse(Health("ok"), headers=headers)
+        return ProblemResponse(503, "Not healthy", wrong, headers)
+
+    def _wrong(self) -> str | None:
+        """What is wrong, in words that tell a stranger nothing of the machine; None if nothing is."""
+        coordinator = self._coordinator
+        try:
+            with coordinator.ledger.reading() as session:
+                if queries.open_round(session) is None:
+                    return "no round is open; the server's log says why"
+        except StorageError:
+            return "the ledger does not answer; see the server's log"
+        if coordinator.overdue:
+            return "the round is due and cannot be closed; the server tries again, and its log says why"
+        try:
+            coordinator.folder.check_space(coordinator.current.model_bytes)
+        except StorageError:
+            return "the disk has no room for another model; free space"
+        return None
 
 
 class MetricsRoute:
@@ -39,11 +138,9 @@ class MetricsRoute:
         free.set_function(lambda: shutil.disk_usage(coordinator.folder.root).free)
 
     @operation("GET /metrics", "admin", {200: Answer("Text exposition 0.0.4.", str, (CONTENT_TYPE,))})
-    async def metrics(self, request: Request) -> Response:
+    def metrics(self, _: Request) -> Response:
         """All metrics, in Prometheus's text format."""
-        del request
-        text = await run_in_threadpool(generate_latest, self._registry)
-        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+        return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE})
 
 
 class _FromLedger(Collector):
