@@ -1,25 +1,30 @@
-"""Starts the contestants' processes of `bench epoch` and gives them turns; they are stopped between their turns."""
+"""Starts the contestants of a benchmark, each in a process of its own, and gives them turns."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeVar
 
 from phonograd.bench.measuring import MALLOC_SETTINGS
-from phonograd.bench.worker import Job
+from phonograd.bench.worker import AggregationJob, Job, SimulatorJob
 from phonograd.device_runtime.base.errors import PhonogradError
 
-ROOT = Path(__file__).parents[2]
+Answers = dict[str, Any]
+Item = TypeVar("Item")
+Say = Callable[[str], object]
 
-NO_PYTHONS: Mapping[str, str] = MappingProxyType({})
+ROOT = Path(__file__).parents[2]
+NONE: Mapping[str, str] = MappingProxyType({})
 OURS = "phonograd.bench.peers.backend"
 TORCH = "phonograd.bench.peers.pytorch"
 OWN_PYTHON = ("executorch", "jax", "litert")  # peers that no extra installs: each runs in an environment of its own
@@ -37,7 +42,8 @@ class BenchError(PhonogradError):
 class Entry:
     """A contestant: its name in the table, the peer's module, its variant, and the Python interpreter that runs it.
 
-    output_sample: see Job; kind: the name of the artifacts folder that it trains, None is the first.
+    output_sample: see Job; kind: the name of the artifacts folder that it trains, None is the first; settings: see
+    SimulatorJob; hint: how to get what it may lack.
     """
 
     name: str
@@ -46,6 +52,8 @@ class Entry:
     python: str = sys.executable
     output_sample: int | None = None
     kind: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    hint: str = ""
 
     @property
     def reduced(self) -> bool:
@@ -69,7 +77,7 @@ def selected_entries(
     backends: Sequence[str],
     variants: Sequence[str] = (),
     precisions: Sequence[str] = ("fp32",),
-    pythons: Mapping[str, str] = NO_PYTHONS,
+    pythons: Mapping[str, str] = NONE,
 ) -> list[Entry]:
     """The contestants in the order of `backends`: torch once for each variant, native once for each precision.
 
@@ -105,48 +113,40 @@ def of_kind(entries: Sequence[Entry], kind: str) -> list[Entry]:
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """The environment of every contestant: MALLOC_SETTINGS, and every runtime on `threads` threads."""
+    """What every contestant that takes steps has in its environment: MALLOC_SETTINGS, and `threads` threads."""
     counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    fixed = {**MALLOC_SETTINGS, **dict.fromkeys(counts, str(threads)), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    # The peer may run in another Python, which finds this project by its path.
-    return {**os.environ, **fixed, "PYTHONPATH": str(ROOT)}
+    return {**MALLOC_SETTINGS, **dict.fromkeys(counts, str(threads)), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 class Worker:
-    """A contestant's process. It is stopped (SIGSTOP) between its turns, so that its waiting threads can't spin.
+    """A contestant's process, with the environment of this one and `variables`. The end of the block kills it.
 
-    Raises BenchError if the process fails. left_out: why the contestant can't run here, or None.
+    Raises BenchError if the process fails.
     """
 
-    def __init__(self, entry: Entry, job: Job):
+    def __init__(self, entry: Entry, job: Job | AggregationJob | SimulatorJob, variables: Mapping[str, str] = NONE):
         self.entry = entry
+        self.loaded: Mapping[str, Any] = {}
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
+        line = ["-c", "import phonograd.bench.worker as w; w.main()", type(job).__name__]
         try:
             self._process = subprocess.Popen(
-                [
-                    entry.python,
-                    "-c",
-                    "import phonograd.bench.worker as w; w.main()",
-                    json.dumps(dataclasses.asdict(job)),
-                ],
+                [entry.python, *line, json.dumps(dataclasses.asdict(job))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 text=True,
-                env=worker_environment(job.threads),
+                # The peer may run in another Python, which finds this project by its path.
+                env={**os.environ, **variables, "PYTHONPATH": str(ROOT)},
             )
         except OSError as error:
             self._log.close()
             raise BenchError(f"bench: {entry.name}: {entry.python} cannot be run ({error.strerror})") from error
-        self.left_out: str | None = None
-        self.loaded: Mapping[str, Any] = {}
 
     def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout, self._log):
             if pipe is not None:
@@ -158,35 +158,77 @@ class Worker:
         """The process id."""
         return self._process.pid
 
-    def wait_until_loaded(self) -> None:
-        """Wait for the worker's first answer, and set `loaded` or `left_out` from it."""
-        self.loaded = self._answer()
-        self.left_out = self.loaded.get("left_out")
-        if "failed" in self.loaded:
-            raise BenchError(f"bench: {self.entry.name} cannot load the artifacts: {self.loaded['failed']}")
-        if self.left_out is None:
+    def left_out(self) -> str | None:
+        """Wait until the contestant has loaded and stop it; returns why it can't run here, if it can't."""
+        self.loaded = self.answer()
+        reason: str | None = self.loaded.get("left_out")
+        if reason is None:
             self._process.send_signal(signal.SIGSTOP)
+        return reason
 
     def turn(self, window: int) -> Turn:
-        """Run one step on a window while all other workers are stopped."""
+        """Run one step on a window while all other workers are stopped (SIGSTOP), so that no waiting thread spins."""
         assert self._process.stdin is not None
         self._process.send_signal(signal.SIGCONT)
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the process died; the missing answer reports that
             self._process.stdin.write(f"{window}\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the process died; the missing answer reports that
-        turn = Turn(**self._answer())
+        turn = Turn(**self.answer())
         self._process.send_signal(signal.SIGSTOP)
         return turn
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
+        """The next answer."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            code = self._process.wait()
-            self._log.seek(0)
-            last = (self._log.read().strip().splitlines() or ["no output"])[-1]
-            raise BenchError(f"bench: {self.entry.name} exited with code {code}: {last}")
+            self._fail()
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def end(self) -> None:
+        """End stdin, and wait until the process has ended by itself."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.send_signal(signal.SIGCONT)
+        if self._process.wait() != 0:
+            self._fail()
+
+    def _fail(self) -> NoReturn:
+        code = self._process.wait()
+        self._log.seek(0)
+        last = (self._log.read().strip().splitlines() or ["no output"])[-1]
+        raise BenchError(f"bench: {self.entry.name} exited with code {code}: {last}")
+
+
+def turned(items: Sequence[Item], number: int) -> tuple[Item, ...]:
+    """The items of a round in their order: each round begins with another."""
+    first = number % len(items)
+    return (*items[first:], *items[:first])
+
+
+def run_in_turn(
+    entries: Sequence[Entry], rounds: int, run: Callable[[Entry], Answers], left_out: dict[str, str], say: Say
+) -> dict[str, list[Answers]]:
+    """The answers of `run` for each entry, in a fresh process each time, by its name.
+
+    Who says that it can't run here goes to `left_out` with its reason, and does not run again.
+    """
+    runs: dict[str, list[Answers]] = {entry.name: [] for entry in entries}
+    for number in range(rounds):
+        for entry in turned(entries, number):
+            if entry.name in left_out:
+                continue
+            say(f"round {number + 1} of {rounds}: {entry.name}")
+            answers = run(entry)
+            if "left_out" in answers:
+                left_out[entry.name] = "; ".join(filter(None, (answers["left_out"], entry.hint)))
+            else:
+                runs[entry.name].append(answers)
+    return runs
+
+
+def ratio_of(own: Sequence[Answers], first: Sequence[Answers], *keys: str) -> float:
+    """Median over rounds of the sum under `keys`, divided by the first contestant's in the same round."""
+    pairs = zip(own, first, strict=True)
+    return float(statistics.median(sum(a[key] for key in keys) / sum(b[key] for key in keys) for a, b in pairs))

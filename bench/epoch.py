@@ -4,20 +4,20 @@ import contextlib
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from phonograd.bench.contestants import BenchError, Entry, Turn, Worker
-from phonograd.bench.environment import Environment, this_environment
+from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Turn, Worker, turned, worker_environment
 from phonograd.bench.flops import ceiling_flop, ceiling_shape, phase_flop, step_flop
+from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, text, versioned
+from phonograd.bench.results import Document, result_of
 from phonograd.bench.worker import Job
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.formats.manifest import MANIFEST, WEIGHTS, Manifest, TrainingConfig, open_artifacts
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.manifest import MANIFEST, WEIGHTS, Manifest, open_artifacts
 
 SCHEMA_VERSION = 2
 CEILINGS = tuple(
@@ -27,8 +27,6 @@ CEILINGS = tuple(
     for variant in ("openblas", "torch", "native", "torch bf16", "native bf16")
 )
 PAPER_EPOCH_STEPS = 20  # about 20 KB of text: 4,000 tokens in windows of 200
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -43,100 +41,17 @@ class EpochBenchConfig:
     tolerance: float = 5e-3
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What contestants train: one artifacts folder."""
-
-    manifest_sha256: str
-    weights_sha256: str
-    model: LanguageModelConfig
-    training: TrainingConfig
-    step_gflop: float
-    weight_bytes: int
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """A library's rate of the output layer's product in turns of its own. about: as the library describes itself."""
-
-    name: str
-    reduced: bool
-    gflops: float
-    about: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A phase of the native engine's step: median seconds, its GFLOP, and their rate as a fraction of the ceiling's.
-
-    No fraction: a phase without products, or no ceiling.
-    """
-
-    name: str
-    seconds: float
-    gflop: float
-    fraction_of_ceiling: float | None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One contestant's figures.
-
-    kind: the name of what it trains; output_words: words that the softmax runs over, fewer than the vocabulary with an
-    output sample; gflop: of a step; gflops: per median second; fraction_of_ceiling: median over rounds of that rate
-    divided by the ceiling's in the same round, the fastest of `ceilings` in the contestant's precision; ratio,
-    ratio_least: seconds divided by the first contestant's in the same round, median and minimum over rounds;
-    own_rss_bytes: peak memory minus the interpreter's before loading; last_loss: of the last step, as the manifest
-    defines it, over the output words; phases: of backend native.
-    """
-
-    name: str
-    kind: str
-    output_words: int
-    step_seconds: tuple[float, ...]
-    median_seconds: float
-    p10_seconds: float
-    p90_seconds: float
-    epoch_seconds: float
-    tokens_per_second: float
-    gflop: float
-    gflops: float
-    fraction_of_ceiling: float | None
-    ratio: float
-    ratio_least: float
-    peak_rss_bytes: int
-    own_rss_bytes: int
-    load_seconds: float
-    last_loss: float
-    phases: tuple[Phase, ...]
-    about: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class EpochBench:
-    """The whole benchmark. kinds: by name; disagreements: a line for each float32 contestant with another last loss."""
-
-    kind: str
-    schema_version: int
-    environment: Environment
-    threads: int
-    kinds: Mapping[str, Kind]
-    ceiling_shape: tuple[int, int, int]
-    ceilings: tuple[Ceiling, ...]
-    warm_up: int
-    contestants: tuple[Measured, ...]
-    left_out: Mapping[str, str]
-    disagreements: tuple[str, ...]
-
-
 def bench_epoch(
     folders: Mapping[str, Path], entries: Sequence[Entry], config: EpochBenchConfig, say: Say = str
-) -> EpochBench:
+) -> dict[str, Any]:
     """Load all contestants, then run one step of each in every round.
 
     folders: artifacts by the names of kinds, all of the same vocabulary, minibatch and steps; the ceiling is the first
-    one's. Raises BenchError if a contestant fails, none can run here or the folders do not go together, and what
-    opening the artifacts raises.
+    one's. The result has `kinds` by name, what contestants train; `ceilings`, each library's rate of the output layer's
+    product in turns of its own; and a line in `disagreements` for each float32 contestant with another last loss.
+
+    Raises BenchError if a contestant fails, none can run here or the folders do not go together, and what opening the
+    artifacts raises.
     """
     manifests = {name: open_artifacts(folder).manifest for name, folder in folders.items()}
     first = next(iter(manifests))
@@ -151,52 +66,45 @@ def bench_epoch(
             folder = folders[entry.kind or first].resolve()
             windows = str(place / "windows.npy")
             job = Job(entry.peer, str(folder), windows, config.threads, entry.variant, entry.output_sample)
-            worker = stack.enter_context(Worker(entry, job))
-            worker.wait_until_loaded()
-            if worker.left_out is None:
-                workers.append(worker)
+            worker = stack.enter_context(Worker(entry, job, worker_environment(config.threads)))
+            if reason := worker.left_out():
+                left_out[entry.name] = reason
             else:
-                left_out[entry.name] = worker.left_out
+                workers.append(worker)
         if all(worker.entry in CEILINGS for worker in workers):
             raise BenchError(f"bench: no contestant can run here: {'; '.join(left_out.values()) or 'none was given'}")
         turns = _take_turns(workers, config, say)
-    rates = {
-        worker.entry: _ceiling_rates(manifests[first], turns[worker.entry.name])
-        for worker in workers
-        if worker.entry in CEILINGS
-    }
+    ceilings = [worker for worker in workers if worker.entry in CEILINGS]
     contestants = [worker for worker in workers if worker.entry not in CEILINGS]
+    rates = {worker.entry: _ceiling_rates(manifests[first], turns[worker.entry.name]) for worker in ceilings}
     reference = turns[contestants[0].entry.name]
-    measured = tuple(
+    measured = [
         _measured(
             worker, turns[worker.entry.name], reference, _fastest(rates, worker.entry.reduced), kind, manifests[kind]
         )
         for worker in contestants
         for kind in [worker.entry.kind or first]
-    )
-    return EpochBench(
-        kind="epoch",
-        schema_version=SCHEMA_VERSION,
-        environment=this_environment(),
+    ]
+    exact = [one for one in measured if not manifests[one["kind"]].training.dropout]
+    return result_of(
+        "epoch",
+        SCHEMA_VERSION,
         threads=config.threads,
         kinds={name: _kind(folder, manifests[name]) for name, folder in folders.items()},
         ceiling_shape=ceiling_shape(manifests[first]),
-        ceilings=tuple(
-            Ceiling(
-                worker.entry.variant,
-                worker.entry.reduced,
-                statistics.median(rates[worker.entry]),
-                worker.loaded["about"],
-            )
-            for worker in workers
-            if worker.entry in CEILINGS
-        ),
+        ceilings=[
+            {
+                "name": worker.entry.variant,
+                "reduced": worker.entry.reduced,
+                "gflops": statistics.median(rates[worker.entry]),
+                "about": worker.loaded["about"],
+            }
+            for worker in ceilings
+        ],
         warm_up=config.warm_up,
         contestants=measured,
         left_out=left_out,
-        disagreements=_disagreements(
-            [one for one in measured if not manifests[one.kind].training.dropout], entries, config.tolerance
-        ),
+        disagreements=_disagreements(exact, entries, config.tolerance),
     )
 
 
@@ -204,15 +112,15 @@ def _shape(manifest: Manifest) -> tuple[int, int, int]:
     return manifest.model.vocabulary, manifest.training.minibatch, manifest.training.bptt
 
 
-def _kind(folder: Path, manifest: Manifest) -> Kind:
-    return Kind(
-        manifest_sha256=sha256_of_file(folder / MANIFEST),
-        weights_sha256=manifest.files[WEIGHTS].sha256,
-        model=manifest.model,
-        training=manifest.training,
-        step_gflop=step_flop(manifest.model, manifest.training) / 1e9,
-        weight_bytes=4 * manifest.model.parameters,
-    )
+def _kind(folder: Path, manifest: Manifest) -> Answers:
+    return {
+        "manifest_sha256": sha256_of_file(folder / MANIFEST),
+        "weights_sha256": manifest.files[WEIGHTS].sha256,
+        "model": manifest.model,
+        "training": manifest.training,
+        "step_gflop": step_flop(manifest.model, manifest.training) / 1e9,
+        "weight_bytes": 4 * manifest.model.parameters,
+    }
 
 
 def _ceiling_rates(manifest: Manifest, turns: Sequence[Turn]) -> list[float]:
@@ -225,13 +133,13 @@ def _fastest(rates: Mapping[Entry, Sequence[float]], reduced: bool) -> Sequence[
     return max((found for entry, found in rates.items() if entry.reduced == reduced), key=statistics.median, default=())
 
 
-def _disagreements(measured: Sequence[Measured], entries: Sequence[Entry], tolerance: float) -> tuple[str, ...]:
+def _disagreements(measured: Sequence[Answers], entries: Sequence[Entry], tolerance: float) -> tuple[str, ...]:
     """Of contestants in float32, those of the same kind and output words among themselves."""
     reduced = {entry.name for entry in entries if entry.reduced}
     losses: dict[tuple[str, int], dict[str, float]] = {}
     for one in measured:
-        if one.name not in reduced:
-            losses.setdefault((one.kind, one.output_words), {})[one.name] = one.last_loss
+        if one["name"] not in reduced:
+            losses.setdefault((one["kind"], one["output_words"]), {})[one["name"]] = one["last_loss"]
     return tuple(line for group in losses.values() for line in disagreements(group, tolerance))
 
 
@@ -245,12 +153,12 @@ def _windows(manifest: Manifest, config: EpochBenchConfig) -> Any:
 
 
 def _take_turns(workers: Sequence[Worker], config: EpochBenchConfig, say: Say) -> dict[str, list[Turn]]:
-    """All turns after warming up, by contestant. Each round begins with another contestant."""
+    """All turns after warming up, by contestant."""
     turns: dict[str, list[Turn]] = {worker.entry.name: [] for worker in workers}
-    for window in range(config.warm_up + config.steps):
-        say(f"round {window + 1} of {config.warm_up + config.steps}")
-        first = window % len(workers)
-        for worker in (*workers[first:], *workers[:first]):
+    rounds = config.warm_up + config.steps
+    for window in range(rounds):
+        say(f"round {window + 1} of {rounds}")
+        for worker in turned(workers, window):
             turn = worker.turn(window)
             if window >= config.warm_up:
                 turns[worker.entry.name].append(turn)
@@ -264,57 +172,69 @@ def _measured(
     ceiling: Sequence[float],
     kind: str,
     manifest: Manifest,
-) -> Measured:
+) -> Answers:
+    """One contestant's figures.
+
+    kind: the name of what it trains; output_words: words that the softmax runs over, fewer than the vocabulary with an
+    output sample; gflop: of a step; gflops: per median second; fraction_of_ceiling: median over rounds of that rate
+    divided by the ceiling's in the same round, the fastest of `ceilings` in the contestant's precision; ratio,
+    ratio_least: seconds divided by the first contestant's in the same round, median and minimum over rounds;
+    own_rss_bytes: peak memory minus the interpreter's before loading; last_loss: of the last step, as the manifest
+    defines it, over the output words; phases: of backend native.
+    """
     seconds = [turn.seconds for turn in turns]
     median = statistics.median(seconds)
-    layer = worker.loaded["about"].get("output_layer")
+    about, peak, loss = worker.loaded["about"], turns[-1].peak_rss_bytes, turns[-1].loss
+    layer = about.get("output_layer")
     output_words = layer["words"] if layer else manifest.model.vocabulary
     gflop = step_flop(manifest.model, manifest.training, output_words) / 1e9
     ratios = [own / other.seconds for own, other in zip(seconds, first, strict=True)]
     p10, p90 = np.percentile(seconds, (10, 90))
-    loss = turns[-1].loss
     if loss is None:
         raise BenchError(f"bench: {worker.entry.name} returned no loss, expected a number")
-    return Measured(
-        name=worker.entry.name,
-        kind=kind,
-        output_words=output_words,
-        step_seconds=tuple(seconds),
-        median_seconds=median,
-        p10_seconds=float(p10),
-        p90_seconds=float(p90),
-        epoch_seconds=median * PAPER_EPOCH_STEPS,
-        tokens_per_second=manifest.training.minibatch * manifest.training.bptt / median,
-        gflop=gflop,
-        gflops=gflop / median,
-        fraction_of_ceiling=_fraction(gflop, seconds, ceiling),
-        ratio=statistics.median(ratios),
-        ratio_least=min(ratios),
-        peak_rss_bytes=turns[-1].peak_rss_bytes,
-        own_rss_bytes=turns[-1].peak_rss_bytes - worker.loaded["baseline_rss_bytes"],
-        load_seconds=worker.loaded["load_seconds"],
-        last_loss=loss,
-        phases=_phases(turns, ceiling, output_words, worker.loaded["about"].get("factored", ()), manifest),
-        about=worker.loaded["about"],
-    )
+    return {
+        "name": worker.entry.name,
+        "kind": kind,
+        "output_words": output_words,
+        "step_seconds": seconds,
+        "median_seconds": median,
+        "p10_seconds": float(p10),
+        "p90_seconds": float(p90),
+        "epoch_seconds": median * PAPER_EPOCH_STEPS,
+        "tokens_per_second": manifest.training.minibatch * manifest.training.bptt / median,
+        "gflop": gflop,
+        "gflops": gflop / median,
+        "fraction_of_ceiling": _fraction(gflop, seconds, ceiling),
+        "ratio": statistics.median(ratios),
+        "ratio_least": min(ratios),
+        "peak_rss_bytes": peak,
+        "own_rss_bytes": peak - worker.loaded["baseline_rss_bytes"],
+        "load_seconds": worker.loaded["load_seconds"],
+        "last_loss": loss,
+        "phases": _phases(turns, ceiling, output_words, about.get("factored", ()), manifest),
+        "about": about,
+    }
 
 
 def _phases(
     turns: Sequence[Turn], ceiling: Sequence[float], output_words: int, factored: Sequence[str], manifest: Manifest
-) -> tuple[Phase, ...]:
-    """Empty for a contestant that does not time its phases. Raises BenchError if products are in a phase it lacks."""
+) -> list[Answers]:
+    """Of each phase: median seconds, its GFLOP, and their rate as a fraction of the ceiling's, None without either.
+
+    Empty for a contestant that does not time its phases. Raises BenchError if products are in a phase it lacks.
+    """
     names = list(turns[-1].phases)
     if not names:
-        return ()
+        return []
     flop = phase_flop(manifest.model, manifest.training, output_words, names, factored)
     if missing := flop.keys() - names:
         raise BenchError(f"bench: phases {', '.join(sorted(missing))} expected, found {', '.join(names)}")
-    taken = {name: [turn.phases[name] for turn in turns] for name in names}
-    return tuple(
-        Phase(name, statistics.median(seconds), gflop, _fraction(gflop, seconds, ceiling))
-        for name, seconds in taken.items()
-        for gflop in [flop.get(name, 0) / 1e9]
-    )
+    found = []
+    for name in names:
+        seconds, gflop = [turn.phases[name] for turn in turns], flop.get(name, 0) / 1e9
+        figures = {"seconds": statistics.median(seconds), "gflop": gflop}
+        found.append({"name": name, **figures, "fraction_of_ceiling": _fraction(gflop, seconds, ceiling)})
+    return found
 
 
 def _fraction(gflop: float, seconds: Sequence[float], ceiling: Sequence[float]) -> float | None:
@@ -334,3 +254,70 @@ def disagreements(losses: Mapping[str, float], tolerance: float) -> tuple[str, .
         for name, loss in others
         if not abs(loss - expected) <= tolerance * abs(expected)
     )
+
+
+def section(document: Document) -> Iterator[str | Table]:
+    """See phonograd.bench.results."""
+    contestants, (kind, *others) = document["contestants"], document["kinds"]
+    training, first = document["kinds"][kind]["training"], contestants[0]
+    clip = "no clipping" if training["clip_norm"] is None else f"clip norm {training['clip_norm']:g}"
+    yield f"A step: {model_name(document['kinds'][kind]['model'])}"
+    yield (
+        f"A step of {training['bptt']} x {training['minibatch']} tokens, {clip}; "
+        f"{len(first['step_seconds'])} rounds after {document['warm_up']} warm-up rounds. In each "
+        "round every contestant runs one step, in its own process, which is stopped while others run. Time is relative "
+        "to the first contestant's in the same round: median and minimum over rounds. The ceiling is the fastest of "
+        "the products below in the same precision and round."
+        + (f" The models are {kind}, except those named {', '.join(others)}." if others else "")
+    )
+
+    def name(one: Row) -> str:
+        kernels, words = one["about"].get("kernels"), one["output_words"]
+        fewer = words < document["kinds"][one["kind"]]["model"]["vocabulary"]
+        more = [*([f"{kernels} kernels"] if kernels else []), *([f"{words:,} words"] if fewer else [])]
+        return versioned(one["name"], one["about"].get("versions", {}), *more)
+
+    columns = {
+        "contestant": Column(name),
+        f"time / {first['name']}": figure("ratio", ".2f"),
+        "minimum": figure("ratio_least", ".2f"),
+        "seconds a step": figure("median_seconds", ".3f"),
+        "p10 - p90": Column(lambda one: f"{one['p10_seconds']:.3f} - {one['p90_seconds']:.3f}", ">"),
+        "tokens/s": figure("tokens_per_second", ".0f"),
+        "GFLOP": figure("gflop", ".3g"),
+        "GFLOP/s": figure("gflops", ".0f"),
+        "of ceiling": figure("fraction_of_ceiling", ".0%"),
+        "peak memory, MB": figure("peak_rss_bytes", ".0f", MB),
+        "/ weights": Column(lambda one: one["peak_rss_bytes"] / document["kinds"][one["kind"]]["weight_bytes"], ".1f"),
+        "without interpreter": figure("own_rss_bytes", ".0f", MB),
+    }
+    yield Table("A training step", columns, contestants)
+    yield f"The ceilings: {'x'.join(map(str, document['ceiling_shape']))}, the output layer's product."
+    columns = {
+        "library": Column(lambda one: versioned(one["name"].split()[0], one["about"]["versions"])),
+        "precision": Column(lambda one: "bf16" if one["reduced"] else "fp32"),
+        "GFLOP/s": figure("gflops", ".0f"),
+    }
+    yield Table("The output layer's product", columns, document["ceilings"])
+    if phased := [one for one in contestants if one["phases"]]:
+        yield (
+            "The phases of a step: milliseconds (medians over rounds), and for phases with products their GFLOP and "
+            "share of the ceiling. The update computes the products of gradients that are kept as two factors."
+        )
+        phases = dict.fromkeys(phase["name"] for one in phased for phase in one["phases"])
+        columns = {"contestant": text("name"), **{phase: _phase_column(phase) for phase in phases}}
+        columns["the step"] = Column(lambda one: _phase({**one, "seconds": one["median_seconds"]}), ">")
+        yield Table("Phases of a step", columns, phased)
+
+
+def _phase_column(name: str) -> Column:
+    return Column(lambda one: next((_phase(phase) for phase in one["phases"] if phase["name"] == name), None), ">")
+
+
+def _phase(phase: Row) -> str:
+    parts = [f"{phase['seconds'] * 1e3:.3g} ms"]
+    if phase["gflop"]:
+        parts.append(f"{phase['gflop']:.3g} GFLOP")
+    if phase["fraction_of_ceiling"] is not None:
+        parts.append(f"{phase['fraction_of_ceiling']:.0%}")
+    return ", ".join(parts)

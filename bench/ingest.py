@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from phonograd.bench.contestants import BenchError
-from phonograd.bench.environment import Environment, this_environment, version_of
+from phonograd.bench.contestants import Answers, BenchError, Say, turned
+from phonograd.bench.environment import version_of
+from phonograd.bench.markdown import MB, Column, Table, figure, text
 from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
 from phonograd.bench.passes import Passes, measure_passes
+from phonograd.bench.results import Document, result_of
 from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
 from phonograd.bench.uploads.bodies import Body, BodyMaker
 from phonograd.bench.uploads.health_probe import probe_health
@@ -41,8 +44,6 @@ MOST_HEALTH_SECONDS = 0.3
 # Its updates have 0.65 MB, so that their number takes the time.
 CROWD_MODEL = LanguageModelConfig("lstm", vocabulary=2200, embedding=32, hidden=32, layers=2)
 
-Say = Callable[[str], object]
-
 
 @dataclass(frozen=True)
 class IngestBenchConfig:
@@ -59,109 +60,27 @@ class IngestBenchConfig:
     pause: float = 1.0
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """MB/s (10^6 bytes) from the first byte sent to the last answer: of each round, and the median.
+def bench_ingest(config: IngestBenchConfig, say: Say = str) -> dict[str, Any]:
+    """Run all measurements in a temporary folder. Raises BenchError, ArtifactsError, StorageError.
 
-    ratio: median of the rate divided by the bare handler's in the same round.
+    The result has pass_seconds and copy_seconds, medians of phonograd.bench.passes.Passes.
     """
-
-    way: str
-    at_once: int
-    mb_per_second: float
-    ratio: float
-    each: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Memory:
-    """A fresh server whose round is closed by `phones` uploads that begin at once.
-
-    idle_rss_bytes: its peak before them; limit_bytes: the most it may use; closing_seconds: from the last byte sent
-    until the new model is served; seconds: from the first byte sent until then.
-    """
-
-    phones: int
-    idle_rss_bytes: int
-    peak_rss_bytes: int
-    limit_bytes: int
-    seconds: float
-    closing_seconds: float
-    mb_per_second: float
-
-
-@dataclass(frozen=True)
-class TimeToModel:
-    """The time from a round's last byte until its model is served. The round's other update was accepted before.
-
-    pause: how long the phone waits before its last 64 KiB; 0: no wait. passes: seconds divided by those of a pass over
-    the model's memory in the same round; copies: divided by those of a synced copy of its file; both medians.
-    """
-
-    pause: float
-    seconds: float
-    passes: float
-    copies: float
-    each: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class HealthUnderLoad:
-    """A fresh server whose round is closed by `phones` uploads of CROWD_MODEL that begin at once.
-
-    seconds: from the first byte sent to the last answer. slowest_health_seconds, median_health_seconds: of `asked`
-    requests of /healthz meanwhile, one after the other, each over its own connection.
-    """
-
-    phones: int
-    update_bytes: int
-    seconds: float
-    asked: int
-    slowest_health_seconds: float
-    median_health_seconds: float
-
-
-@dataclass(frozen=True)
-class IngestBench:
-    """The whole benchmark. pass_seconds, copy_seconds: medians of phonograd.bench.passes.Passes."""
-
-    kind: str
-    schema_version: int
-    environment: Environment
-    versions: Mapping[str, str]
-    preset: str
-    model_bytes: int
-    update_bytes: int
-    rounds: int
-    throughput: tuple[Throughput, ...]
-    memory: tuple[Memory, ...]
-    last_byte: tuple[TimeToModel, ...]
-    crowds: tuple[HealthUnderLoad, ...]
-    pass_seconds: float
-    copy_seconds: float
-
-
-def bench_ingest(config: IngestBenchConfig, say: Say = str) -> IngestBench:
-    """Run all measurements in a temporary folder. Raises BenchError, ArtifactsError, StorageError."""
     with tempfile.TemporaryDirectory() as place:
         bench = _Ingest(Path(place), config, say)
-        throughput = tuple(bench.throughput())
+        throughput = list(bench.throughput())
         last_byte, passes = bench.last_bytes()
-        memory = tuple(bench.memory(phones) for phones in config.phones)
-        crowds = tuple(bench.crowds())
-        return IngestBench(
-            kind="ingest",
-            schema_version=SCHEMA_VERSION,
-            environment=this_environment(),
+        return result_of(
+            "ingest",
+            SCHEMA_VERSION,
             versions=version_of("phonograd", "uvicorn", "starlette", "h11", "httptools", "uvloop"),
             preset=config.preset,
             model_bytes=bench.model_bytes,
             update_bytes=bench.maker.body(0, 1, "0" * 64).nbytes,
             rounds=config.rounds,
             throughput=throughput,
-            memory=memory,
+            memory=[bench.memory(phones) for phones in config.phones],
             last_byte=last_byte,
-            crowds=crowds,
+            crowds=list(bench.crowds()),
             pass_seconds=statistics.median(one.add_seconds for one in passes),
             copy_seconds=statistics.median(one.copy_seconds for one in passes),
         )
@@ -195,8 +114,12 @@ class _Ingest:
         numbers = [next(self._phones) for _ in range(count)]
         return [(f"phone-{n}", self.maker.body(n, round_, base_sha256 or self.base_sha256)) for n in numbers]
 
-    def throughput(self) -> Iterator[Throughput]:
-        """Every way to receive, with one upload and with several at once, in turn."""
+    def throughput(self) -> Iterator[Answers]:
+        """Every way to receive, with one upload and with several at once, in turn.
+
+        MB/s (10^6 bytes) from the first byte sent to the last answer: of each round, and the median. ratio: median of
+        the rate divided by the bare handler's in the same round.
+        """
         ways = [*itertools.product((BARE, BARE_SYNC, COPY, RECEIVED, ACCEPTED), (1, self.config.at_once)), (CLIENT, 1)]
         rates: dict[tuple[str, int], list[float]] = {way: [] for way in ways}
         with ExitStack() as stack:
@@ -210,8 +133,7 @@ class _Ingest:
             server = stack.enter_context(phonograd_serve(self.artifacts, place / "state", UNREACHED_CLIENTS))
             for number in range(self.config.rounds):
                 self.say(f"throughput, round {number + 1} of {self.config.rounds}")
-                first = number % len(ways)
-                for way in (*ways[first:], *ways[:first]):
+                for way in turned(ways, number):
                     os.sync()  # writes left by earlier runs must not count here
                     rates[way].append(self._rate(*way, receivers.get(way[0], server)))
                     for folder in ("bare", "synced", "copied"):
@@ -220,7 +142,8 @@ class _Ingest:
         for (name, at_once), own in rates.items():
             bare = rates[BARE, at_once]
             ratio = statistics.median(a / b for a, b in zip(own, bare, strict=True))
-            yield Throughput(name, at_once, statistics.median(own), ratio, tuple(own))
+            rate = statistics.median(own)
+            yield {"way": name, "at_once": at_once, "mb_per_second": rate, "ratio": ratio, "each": own}
 
     def _rate(self, way: str, at_once: int, receiver: Receiver) -> float:
         uploads = self.bodies(at_once)
@@ -228,7 +151,7 @@ class _Ingest:
         if way == CLIENT:
             began = time.perf_counter()
             upload_update(f"http://{HOST}:{receiver.port}", self.update, uploads[0][0])
-            return total / 1e6 / (time.perf_counter() - began)
+            return total / MB / (time.perf_counter() - began)
         make: Mapping[str, Callable[[str, Body], Upload]] = {
             BARE: lambda name, body: put_file(body, name),
             BARE_SYNC: lambda name, body: put_file(body, name),
@@ -237,10 +160,15 @@ class _Ingest:
             ACCEPTED: lambda name, body: post_update(body, name),
         }
         sent = send_at_once(receiver.port, [make[way](name, body) for name, body in uploads])
-        return total / 1e6 / (max(one.answered for one in sent) - min(one.began for one in sent))
+        return total / MB / (max(one.answered for one in sent) - min(one.began for one in sent))
 
-    def last_bytes(self) -> tuple[tuple[TimeToModel, ...], list[Passes]]:
-        """Rounds of two phones, one after the other; the second one's last byte closes the round."""
+    def last_bytes(self) -> tuple[list[Answers], list[Passes]]:
+        """Rounds of two phones, one after the other; the second one's last byte closes the round.
+
+        The time from that until its model is served. pause: how long the phone waits before its last 64 KiB; passes:
+        seconds divided by those of a pass over the model's memory in the same round; copies: divided by those of a
+        synced copy of its file; both medians.
+        """
         pauses = (0.0, self.config.pause)
         seconds: dict[float, list[float]] = {pause: [] for pause in pauses}
         passes: list[Passes] = []
@@ -260,19 +188,23 @@ class _Ingest:
                     seconds[pause].append(served - sent[0].last_byte)
                     round_ += 1
         _remove(place)
-        return tuple(
-            TimeToModel(
-                pause,
-                statistics.median(own),
-                statistics.median(a / b.add_seconds for a, b in zip(own, passes, strict=True)),
-                statistics.median(a / b.copy_seconds for a, b in zip(own, passes, strict=True)),
-                tuple(own),
-            )
+        return [
+            {
+                "pause": pause,
+                "seconds": statistics.median(own),
+                "passes": statistics.median(a / b.add_seconds for a, b in zip(own, passes, strict=True)),
+                "copies": statistics.median(a / b.copy_seconds for a, b in zip(own, passes, strict=True)),
+                "each": own,
+            }
             for pause, own in seconds.items()
-        ), passes
+        ], passes
 
-    def memory(self, phones: int) -> Memory:
-        """`phones` uploads at once to a fresh server."""
+    def memory(self, phones: int) -> Answers:
+        """`phones` uploads that begin at once close the round of a fresh server.
+
+        idle_rss_bytes: its peak before them; limit_bytes: the most it may use; closing_seconds: from the last byte sent
+        until the new model is served; seconds: from the first byte sent until then.
+        """
         self.say(f"{phones} phones upload at once")
         place = self.folder / f"memory-{phones}"
         place.mkdir()
@@ -285,18 +217,22 @@ class _Ingest:
             peak = peak_rss_bytes(server.pid)
         _remove(place)
         began, last_byte = min(one.began for one in sent), max(one.last_byte for one in sent)
-        return Memory(
-            phones=phones,
-            idle_rss_bytes=idle,
-            peak_rss_bytes=peak,
-            limit_bytes=round(MEMORY_MODELS * self.model_bytes) + MEMORY_BYTES,
-            seconds=served - began,
-            closing_seconds=served - last_byte,
-            mb_per_second=sum(body.nbytes for _, body in uploads) / 1e6 / (served - began),
-        )
+        return {
+            "phones": phones,
+            "idle_rss_bytes": idle,
+            "peak_rss_bytes": peak,
+            "limit_bytes": round(MEMORY_MODELS * self.model_bytes) + MEMORY_BYTES,
+            "seconds": served - began,
+            "closing_seconds": served - last_byte,
+            "mb_per_second": sum(body.nbytes for _, body in uploads) / MB / (served - began),
+        }
 
-    def crowds(self) -> Iterator[HealthUnderLoad]:
-        """Small updates of many phones at once to a fresh server each time, with health requests meanwhile."""
+    def crowds(self) -> Iterator[Answers]:
+        """Small updates of many phones, which begin at once, close the round of a fresh server each time.
+
+        seconds: from the first byte sent to the last answer. slowest_health_seconds, median_health_seconds: of `asked`
+        requests of /healthz meanwhile, one after the other, each over its own connection.
+        """
         artifacts, update = self.folder / "crowd-artifacts", self.folder / "crowd-update"
         in_fresh_process(_make_material, artifacts, update, CROWD_MODEL)
         maker = BodyMaker(update)
@@ -310,14 +246,14 @@ class _Ingest:
                 os.sync()
                 sent = send_at_once(server.port, parcels)
             _remove(place)
-            yield HealthUnderLoad(
-                phones=phones,
-                update_bytes=bodies[0].nbytes,
-                seconds=max(one.answered for one in sent) - min(one.began for one in sent),
-                asked=len(probed.seconds),
-                slowest_health_seconds=max(probed.seconds),
-                median_health_seconds=statistics.median(probed.seconds),
-            )
+            yield {
+                "phones": phones,
+                "update_bytes": bodies[0].nbytes,
+                "seconds": max(one.answered for one in sent) - min(one.began for one in sent),
+                "asked": len(probed.seconds),
+                "slowest_health_seconds": max(probed.seconds),
+                "median_health_seconds": statistics.median(probed.seconds),
+            }
 
 
 def _make_material(artifacts: Path, update: Path, model: LanguageModelConfig) -> None:
@@ -349,56 +285,60 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def ingest_tables(result: IngestBench) -> list[tuple[str, list[dict[str, object]]]]:
-    """Titled tables for people, with what the server is held to."""
-    throughput: list[dict[str, object]] = [
-        {
-            "way": one.way,
-            "at once": one.at_once,
-            "MB/s": one.mb_per_second,
-            "of the bare handler's": f"{one.ratio:.0%}",
-            "wanted": f"{LEAST_RATIO:.0%}" if one.way in (RECEIVED, ACCEPTED) else None,
+def section(document: Document) -> Iterator[str | Table]:
+    """See phonograd.bench.results."""
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    megabytes = f"{document['update_bytes'] / MB:.1f} MB"
+    yield f"Uploads: {document['preset']}, {megabytes} each"
+    yield (
+        f"{versions}. MB/s of a real server over loopback, from the first byte sent to the last answer, "
+        f"{document['rounds']} rounds in turn. Received: written to disk and hashed, then refused; accepted: also "
+        "synced, folded and in the ledger. The bare handler, a starlette handler under uvicorn, only writes the "
+        "body to a file."
+    )
+    columns = {
+        "way": text("way"),
+        "at once": figure("at_once", "d"),
+        "MB/s": figure("mb_per_second", ".0f"),
+        "/ bare handler": figure("ratio", ".0%"),
+    }
+    yield Table(
+        f"Uploads of {megabytes}: received, accepted at least {LEAST_RATIO:.0%}", columns, document["throughput"]
+    )
+    yield "Peak memory of a fresh server while many phones upload at once and close the round."
+    columns = {
+        "phones": figure("phones", "d"),
+        "peak memory, MB": figure("peak_rss_bytes", ".0f", MB),
+        "limit": figure("limit_bytes", ".0f", MB),
+        "idle, MB": figure("idle_rss_bytes", ".0f", MB),
+        "MB/s": figure("mb_per_second", ".0f"),
+        "last byte to model, s": figure("closing_seconds", ".2f"),
+    }
+    yield Table("Memory of the server", columns, document["memory"])
+    taken = [f"{document[name]:.3f} s" for name in ("pass_seconds", "copy_seconds")]
+    yield (
+        "The time from the last byte of a round's last upload to the first byte of the new model; the other "
+        f"updates were folded before. A pass is c = a + b over the weights, with c in new memory: {taken[0]}. A copy "
+        f"reads the model's file, writes another and syncs it: {taken[1]}."
+    )
+    columns = {
+        "sent": Column(lambda one: f"last 64 KiB {one['pause']:g} s later" if one["pause"] else "without a pause"),
+        "seconds": figure("seconds", ".2f"),
+        "passes": figure("passes", ".1f"),
+        "copies": figure("copies", ".1f"),
+    }
+    title = f"From a round's last byte to its model: at most {MOST_PASSES:g} passes of {taken[0]}; a copy: {taken[1]}"
+    yield Table(title, columns, document["last_byte"])
+    if crowds := document.get("crowds"):  # older results have none
+        yield (
+            "Small updates of many phones at once: the time from the first byte sent to the last answer, and the "
+            "time of /healthz requests meanwhile."
+        )
+        columns = {
+            "phones": figure("phones", "d"),
+            "MB each": figure("update_bytes", ".2f", MB),
+            "seconds": figure("seconds", ".2f"),
+            "slowest /healthz, s": figure("slowest_health_seconds", ".3f"),
+            "median, s": figure("median_health_seconds", ".3f"),
         }
-        for one in result.throughput
-    ]
-    memory: list[dict[str, object]] = [
-        {
-            "phones at once": one.phones,
-            "idle MB": one.idle_rss_bytes / 1e6,
-            "peak MB": one.peak_rss_bytes / 1e6,
-            "at most": one.limit_bytes / 1e6,
-            "seconds": one.seconds,
-            "MB/s": one.mb_per_second,
-            "last byte to model, s": one.closing_seconds,
-        }
-        for one in result.memory
-    ]
-    last_byte: list[dict[str, object]] = [
-        {
-            "sent": f"last 64 KiB {one.pause:g} s later" if one.pause else "at loopback's speed",
-            "seconds": one.seconds,
-            "passes": one.passes,
-            "at most": MOST_PASSES,
-            "copies": one.copies,
-        }
-        for one in result.last_byte
-    ]
-    crowds: list[dict[str, object]] = [
-        {
-            "phones at once": one.phones,
-            "update MB": one.update_bytes / 1e6,
-            "seconds": one.seconds,
-            "slowest /healthz, s": one.slowest_health_seconds,
-            "at most": MOST_HEALTH_SECONDS,
-            "median, s": one.median_health_seconds,
-        }
-        for one in result.crowds
-    ]
-    last_byte.append({"sent": "one pass: c = a + b over the weights, c in new memory", "seconds": result.pass_seconds})
-    last_byte.append({"sent": "the model's file copied and synced", "seconds": result.copy_seconds})
-    return [
-        (f"Uploads of {result.update_bytes / 1e6:.1f} MB", throughput),
-        ("Memory of the server", memory),
-        ("From a round's last byte to its model", last_byte),
-        ("While a crowd uploads", crowds),
-    ]
+        yield Table(f"While a crowd uploads: /healthz at most {MOST_HEALTH_SECONDS:g} s", columns, crowds)

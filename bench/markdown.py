@@ -1,9 +1,63 @@
-"""What the sections of the page of results share: tables, and lines about machines and contestants."""
+"""A benchmark's tables, which its command prints and the page of results has in Markdown."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-MB = 1e6
+MB, MS = 1e6, 1e-3
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column shows of a row, and how `format` writes it; text without a form is to the left."""
+
+    value: Callable[[Row], Any]
+    form: str = ""
+
+    def cell(self, row: Row) -> str:
+        """As the page has it; a dash for what is not there."""
+        value = self.value(row)
+        return "-" if value is None else format(value, self.form)
+
+    def printed(self, row: Row) -> object:
+        """For a terminal, which has its own form for numbers, except for shares."""
+        value = self.value(row)
+        return value if isinstance(value, int | float) and "%" not in self.form else self.cell(row)
+
+
+def text(key: str) -> Column:
+    """A name, which is a field of the row."""
+    return Column(lambda row: row[key])
+
+
+def figure(key: str, form: str, unit: float = 1) -> Column:
+    """A field, in `unit`; older results may lack it."""
+
+    def value(row: Row) -> Any:
+        number = row.get(key)
+        return number if number is None or unit == 1 else number / unit
+
+    return Column(value, form)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a document by headings. title: for a terminal."""
+
+    title: str
+    columns: Mapping[str, Column]
+    rows: Iterable[Row]
+
+    def markdown(self) -> str:
+        """The table on a page."""
+        sides = {heading: "r" if column.form else "l" for heading, column in self.columns.items()}
+        return "\n".join(table(sides, [[one.cell(row) for one in self.columns.values()] for row in self.rows]))
+
+    def printed(self) -> tuple[str, list[dict[str, object]]]:
+        """Title and rows, as a console prints them."""
+        return self.title, [{name: one.printed(row) for name, one in self.columns.items()} for row in self.rows]
 
 
 def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -14,31 +68,12 @@ def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> Iterator
         yield f"| {' | '.join(row)} |"
 
 
-def environment_line(document: Mapping[str, Any]) -> str:
-    """The environment line of a section."""
-    found = document["environment"]
-    return (
-        f"{found['cpu']} ({', '.join(found['features'])}), {found['cores']} cores, {found['system']}, "
-        f"Python {found['python']}" + (f"; {document['threads']} threads." if "threads" in document else ".")
-    )
-
-
 def versioned(name: str, versions: Mapping[str, str], *more: str) -> str:
     """A contestant's name with its packages' versions and what else identifies it."""
     own = [*(f"{package} {version}" for package, version in versions.items() if package != "numpy"), *more]
     return f"{name} ({', '.join(own)})" if own else name
 
 
-def or_dash(value: float | None, form: str) -> str:
-    """A figure, or a dash for one that is not there."""
-    return "-" if value is None else form.format(value)
-
-
-def remarks(document: Mapping[str, Any]) -> Iterator[str]:
-    """Lines after a table of contestants: who was left out and why, and whose results disagree."""
-    if document["left_out"]:
-        yield ""
-    for name, reason in document["left_out"].items():
-        yield f"Left out: {name} ({reason})."
-    for line in document["disagreements"]:
-        yield f"They disagree: {line}."
+def model_name(model: Row) -> str:
+    """A model in a heading."""
+    return f"{model['cell'].upper()} {model['layers']}x{model['hidden']}, {model['vocabulary']:,} words"

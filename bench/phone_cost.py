@@ -5,7 +5,7 @@ of its hottest inner loop, and the seconds of an epoch that would follow.
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from phonograd.bench.contestants import BenchError
+from phonograd.bench.contestants import BenchError, Say
 from phonograd.bench.flops import step_flop
+from phonograd.bench.markdown import Table, figure, text
 from phonograd.bench.phone.instructions import Counter, instruction_counter
 from phonograd.bench.phone.loops import Loop, LoopCost, hottest_loop, loop_cost
+from phonograd.bench.results import Document
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, TrainingConfig, open_artifacts
@@ -41,8 +43,6 @@ BEST = "max"  # qemu's processor with all it can play: bf16 on aarch64, AVX2 on 
 # Popov et al., section 3: an epoch over about 20 KB of text on "a quad-core 2.31 GHz" phone.
 PAPER_CORES, PAPER_GHZ, PAPER_EPOCH_SECONDS, PAPER_STEPS = 4, 2.31, 140.0, 20
 SAMPLED = 10  # an output sample draws a tenth of the vocabulary: of the paper's as many as an epoch's words and 2,000
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -254,3 +254,47 @@ def regressions(found: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
 
 def _name(model: LanguageModelConfig) -> str:
     return f"{model.cell.upper()} {model.layers}x{model.hidden}, {model.vocabulary:,} words"
+
+
+def section(document: Document) -> Iterator[str | Table]:
+    """See phonograd.bench.results."""
+    phone = document["phone"]
+    yield "The phone binary, without a phone"
+    yield (
+        f"`phonograd-phone` for aarch64 has {document['binary_bytes']:,} bytes, the host's library "
+        f"{document['library_bytes']:,}. Instructions per trained token of the former, and on x86_64 of its build for "
+        f"the host, by qemu {document['qemu']}: one thread, without loading. qemu's x86_64 has AVX2 and no AVX-512."
+    )
+    columns = {
+        **{name: text(name) for name in ("model", "machine", "cpu", "precision")},
+        "output words": figure("output_words", ","),
+        "instructions a token": figure("instructions_per_token", ",.0f"),
+        "FLOP an instruction": figure("flop_per_instruction", ".2f"),
+    }
+    yield Table("Instructions", columns, document["counts"])
+    yield "The innermost loop with most multiply-adds, in fp32 and in bf16, by llvm-mca."
+    columns = {
+        "core": text("cpu"),
+        "function": text("function"),
+        "fmla, bfmmla": figure("fmla", "d"),
+        "instructions": figure("instructions", "d"),
+        "cycles": figure("cycles", ".1f"),
+        "FLOP a cycle": figure("flop_per_cycle", ".2f"),
+    }
+    yield Table("Inner loops", columns, document["loops"])
+    yield (
+        "An epoch of the paper's model if all arithmetic ran as in that loop, or, in the last two columns, if every "
+        "instruction counted above took as long as that loop's: **projections, not measurements**, for "
+        f"{phone['cores']} cores at {phone['ghz']} GHz, all always busy, memory never waited for. Popov et al. "
+        f"measured {phone['measured_epoch_seconds']:.0f} s on such a phone."
+    )
+    columns = {
+        "core": text("cpu"),
+        "precision": text("precision"),
+        "output words": figure("output_words", ","),
+        "cycles a token": figure("cycles_per_token", ",.0f"),
+        "epoch, s": figure("epoch_seconds", ".1f"),
+        "cycles of all instructions": figure("all_cycles_per_token", ",.0f"),
+        "epoch of them, s": figure("all_epoch_seconds", ".1f"),
+    }
+    yield Table("Projected epochs", columns, document["projections"])

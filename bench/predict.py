@@ -7,18 +7,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from phonograd.bench.environment import Environment, this_environment
-from phonograd.bench.markdown import MB, or_dash
+from phonograd.bench.contestants import Answers, Say
+from phonograd.bench.markdown import MB, MS, Table, figure, model_name, text
 from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
+from phonograd.bench.results import Document, result_of
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.predictor import SUGGESTIONS, Predictor, write_prediction_weights
 from phonograd.device_runtime.formats.manifest import PREDICTION, VOCABULARY, WEIGHTS, Artifacts, open_artifacts
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import Evaluation, Scorer, evaluate
 from phonograd.device_runtime.text.messages import read_messages, tokenize
@@ -28,8 +29,6 @@ SCHEMA_VERSION = 1
 OPENINGS = 5  # of each, in a process of its own; the median counts
 WARM_UP = 3  # words before those that are timed
 MODEL = "Model.predict"
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -42,46 +41,6 @@ class PredictBenchConfig:
     words: int = 100
     context: int = 15
     threads: int = 2
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One way to predict.
-
-    word_seconds: with the word before it, to three suggestions among all words; ratio: the first way's median by this
-    one's; letter_seconds: after that, to three suggestions with the word's first one or two letters. open_seconds:
-    median. own_rss_bytes: peak memory of a process that opened it and predicted, less what it had before. kss and
-    perplexities: None without a text.
-    """
-
-    name: str
-    weight_bytes: int
-    word_seconds: tuple[float, ...]
-    median_seconds: float
-    p90_seconds: float
-    ratio: float
-    letter_seconds: float
-    open_seconds: float
-    own_rss_bytes: int
-    kss: float | None
-    perplexity: float | None
-    perplexity_with_unknown: float | None
-
-
-@dataclass(frozen=True)
-class PredictBench:
-    """The whole benchmark. tokens: of the text."""
-
-    kind: str
-    schema_version: int
-    environment: Environment
-    threads: int
-    weights_sha256: str
-    model: LanguageModelConfig
-    context: int
-    text: str | None
-    tokens: int
-    ways: tuple[Prediction, ...]
 
 
 class WholeContext:
@@ -131,8 +90,14 @@ class PredictorScorer:
         return np.stack(rows)
 
 
-def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> PredictBench:
-    """Time each way on the same words in turn. Raises what opening the folder and the text raise."""
+def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> dict[str, Any]:
+    """Time each way on the same words in turn. Raises what opening the folder and the text raise.
+
+    The result has `tokens` of the text, and of each of the `ways` to predict: word_seconds: with the word before it, to
+    three suggestions among all words; ratio: the first way's median by this one's; letter_seconds: after that, to three
+    suggestions with the word's first one or two letters; open_seconds: median; own_rss_bytes: peak memory of a process
+    that opened it and predicted, less what it had before; kss and perplexities: None without a text.
+    """
     artifacts = open_artifacts(folder)
     with tempfile.TemporaryDirectory() as place:
         say("quantizing")
@@ -140,37 +105,37 @@ def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> Predict
         write_prediction_weights(artifacts.path(WEIGHTS), int8)
         files = {MODEL: artifacts.path(WEIGHTS), "predictor, float32": artifacts.path(WEIGHTS), "predictor, int8": int8}
         times, letters, quality = _measured(artifacts, files, config, say)
-        ways = []
+        ways: list[Answers] = []
         for name, path in files.items():
             say(f"opening {name}")
             seconds, memory = in_fresh_process(_opening, folder, name, path, config.threads)
+            found = quality.get(name)
             ways.append(
-                Prediction(
-                    name=name,
-                    weight_bytes=path.stat().st_size,
-                    word_seconds=tuple(times[name]),
-                    median_seconds=statistics.median(times[name]),
-                    p90_seconds=float(np.quantile(times[name], 0.9)),
-                    ratio=statistics.median(times[MODEL]) / statistics.median(times[name]),
-                    letter_seconds=statistics.median(letters[name]),
-                    open_seconds=seconds,
-                    own_rss_bytes=memory,
-                    kss=quality[name].kss if quality else None,
-                    perplexity=quality[name].perplexity if quality else None,
-                    perplexity_with_unknown=quality[name].perplexity_with_unknown if quality else None,
-                )
+                {
+                    "name": name,
+                    "weight_bytes": path.stat().st_size,
+                    "word_seconds": times[name],
+                    "median_seconds": statistics.median(times[name]),
+                    "p90_seconds": float(np.quantile(times[name], 0.9)),
+                    "ratio": statistics.median(times[MODEL]) / statistics.median(times[name]),
+                    "letter_seconds": statistics.median(letters[name]),
+                    "open_seconds": seconds,
+                    "own_rss_bytes": memory,
+                    "kss": found and found.kss,
+                    "perplexity": found and found.perplexity,
+                    "perplexity_with_unknown": found and found.perplexity_with_unknown,
+                }
             )
-    return PredictBench(
-        kind="predict",
-        schema_version=SCHEMA_VERSION,
-        environment=this_environment(),
+    return result_of(
+        "predict",
+        SCHEMA_VERSION,
         threads=config.threads,
         weights_sha256=artifacts.weights_sha256,
         model=artifacts.manifest.model,
         context=config.context,
         text=None if config.text is None else config.text.name,
         tokens=quality[MODEL].tokens if quality else 0,
-        ways=tuple(ways),
+        ways=ways,
     )
 
 
@@ -272,19 +237,32 @@ def _opening(folder: Path, name: str, weights: Path, threads: int) -> tuple[floa
     return statistics.median(seconds), peak_rss_bytes() - before
 
 
-def predict_rows(result: PredictBench) -> Iterator[dict[str, object]]:
-    """The table that the command prints."""
-    for one in result.ways:
-        yield {
-            "way": one.name,
-            "ms a word": one.median_seconds * 1e3,
-            "p90": one.p90_seconds * 1e3,
-            "times faster": one.ratio,
-            "ms a letter": one.letter_seconds * 1e3,
-            "ms to open": one.open_seconds * 1e3,
-            "own MB": one.own_rss_bytes / MB,
-            "weights MB": one.weight_bytes / MB,
-            "KSS": or_dash(one.kss, "{:.2%}"),
-            "perplexity": or_dash(one.perplexity, "{:.2f}"),
-            "with unknown words": or_dash(one.perplexity_with_unknown, "{:.2f}"),
-        }
+def section(document: Document) -> Iterator[str | Table]:
+    """See phonograd.bench.results."""
+    ways = document["ways"]
+    quality = (
+        f"Keystroke savings and perplexity on {document['tokens']:,} tokens of {document['text']}, read as one text."
+        if document["text"]
+        else "Without a text, words are random."
+    )
+    yield f"A prediction: {model_name(document['model'])}"
+    yield (
+        f"From a word to three suggestions for the next one, median of {len(ways[0]['word_seconds'])} words; the ways "
+        f"take turns. Model.predict reads the last {document['context']} words each time, a predictor only the new "
+        "one. A letter: three suggestions for the first one or two letters of that word. Own memory: peak, mapped "
+        f"weights included, without the interpreter. {quality}"
+    )
+    columns = {
+        "way": text("name"),
+        "ms a word": figure("median_seconds", ".2f", MS),
+        "p90": figure("p90_seconds", ".2f", MS),
+        "times faster": figure("ratio", ".1f"),
+        "ms a letter": figure("letter_seconds", ".3f", MS),
+        "ms to open": figure("open_seconds", ".0f", MS),
+        "own memory, MB": figure("own_rss_bytes", ".0f", MB),
+        "weights, MB": figure("weight_bytes", ".0f", MB),
+        "KSS": figure("kss", ".2%"),
+        "perplexity": figure("perplexity", ".2f"),
+        "with unknown words": figure("perplexity_with_unknown", ".2f"),
+    }
+    yield Table("From a word to three suggestions for the next", columns, ways)

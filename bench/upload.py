@@ -3,14 +3,16 @@
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from phonograd.bench.environment import Environment, this_environment
-from phonograd.bench.markdown import MB
+from phonograd.bench.contestants import Answers, Say
+from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, text
+from phonograd.bench.results import Document, result_of
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
@@ -21,7 +23,6 @@ from phonograd.device_runtime.formats.manifest import (
     Artifacts,
     open_artifacts,
 )
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
     TensorFile,
@@ -38,8 +39,6 @@ from phonograd.server_agg.aggregation.fold import Fold
 
 SCHEMA_VERSION = 1
 MOVED_EMBEDDINGS, STEP = 20, 1e-3  # of random deltas: one embedding row in that many, and their standard deviation
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -58,54 +57,16 @@ class UploadBenchConfig:
 
 
 @dataclass(frozen=True)
-class CodecCost:
-    """One codec's round.
-
-    bytes: of an update, mean over phones; ratio: the model's weights by that; encode_seconds: with writing the file,
-    decode_seconds: with checking it as a server does, both median over phones; perplexities: of the averaged model, by
-    text, without unknown words and with them; change: those without less the first codec's, relative.
-    """
-
-    codec: str
-    bytes: float
-    ratio: float
-    encode_seconds: float
-    decode_seconds: float
-    perplexities: Mapping[str, float]
-    perplexities_with_unknown: Mapping[str, float]
-    change: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class UploadBench:
-    """The whole benchmark. before: perplexities of the base model."""
-
-    kind: str
-    schema_version: int
-    environment: Environment
-    threads: int
-    manifest_sha256: str
-    weights_sha256: str
-    model: LanguageModelConfig
-    weight_bytes: int
-    phones: int
-    trained: bool
-    before: Mapping[str, float]
-    before_with_unknown: Mapping[str, float]
-    codecs: tuple[CodecCost, ...]
-
-
-@dataclass(frozen=True)
 class _Phone:
     weights: Path
     tokens: int
     seed: int
 
 
-def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> UploadBench:
+def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> dict[str, Any]:
     """Train the phones once, then encode, decode, average and evaluate with each codec, with one phone in memory.
 
-    Raises what training, codecs and evaluation raise.
+    The result has perplexities of the base model, `before`. Raises what training, codecs and evaluation raise.
     """
     artifacts = open_artifacts(folder)
     base = artifacts.path(WEIGHTS)
@@ -113,15 +74,14 @@ def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> Upl
         phones = list(_phones(artifacts, config, Path(place), say))
         models = _Models(artifacts, config)
         before = models.evaluations(base, artifacts.weights_sha256)
-        costs: list[CodecCost] = []
+        costs: list[Answers] = []
         for codec in config.codecs:
             say(f"{codec}: {len(phones)} phones")
-            first = costs[0].perplexities if costs else None
+            first = costs[0]["perplexities"] if costs else None
             costs.append(_cost(artifacts, codec, phones, Path(place), models, first))
-    return UploadBench(
-        kind="upload",
-        schema_version=SCHEMA_VERSION,
-        environment=this_environment(),
+    return result_of(
+        "upload",
+        SCHEMA_VERSION,
         threads=config.threads,
         manifest_sha256=sha256_of_file(folder / MANIFEST),
         weights_sha256=artifacts.weights_sha256,
@@ -131,7 +91,7 @@ def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> Upl
         trained=bool(config.users),
         before=_without_unknown(before),
         before_with_unknown=_with_unknown(before),
-        codecs=tuple(costs),
+        codecs=costs,
     )
 
 
@@ -172,7 +132,13 @@ def _cost(
     place: Path,
     models: "_Models",
     first: Mapping[str, float] | None,
-) -> CodecCost:
+) -> Answers:
+    """One codec's round.
+
+    bytes: of an update, mean over phones; ratio: the model's weights by that; encode_seconds: with writing the file,
+    decode_seconds: with checking it as a server does, both median over phones; perplexities: of the averaged model, by
+    text, without unknown words and with them; change: those without less the first codec's, relative.
+    """
     sizes, encoding, decoding = [], [], []
     path, sha256 = place / "update", artifacts.weights_sha256
     with TensorFile(artifacts.path(WEIGHTS)) as base:
@@ -192,16 +158,16 @@ def _cost(
     found = models.evaluations(place / "average", average.sha256)
     perplexities = _without_unknown(found)
     mean = statistics.mean(sizes)
-    return CodecCost(
-        codec=codec,
-        bytes=mean,
-        ratio=4 * artifacts.manifest.model.parameters / mean,
-        encode_seconds=statistics.median(encoding),
-        decode_seconds=statistics.median(decoding),
-        perplexities=perplexities,
-        perplexities_with_unknown=_with_unknown(found),
-        change={text: value / (first or perplexities)[text] - 1 for text, value in perplexities.items()},
-    )
+    return {
+        "codec": codec,
+        "bytes": mean,
+        "ratio": 4 * artifacts.manifest.model.parameters / mean,
+        "encode_seconds": statistics.median(encoding),
+        "decode_seconds": statistics.median(decoding),
+        "perplexities": perplexities,
+        "perplexities_with_unknown": _with_unknown(found),
+        "change": {text: value / (first or perplexities)[text] - 1 for text, value in perplexities.items()},
+    }
 
 
 def _without_unknown(found: Mapping[str, Evaluation]) -> dict[str, float]:
@@ -250,19 +216,37 @@ def _named(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:
         yield path.stem if found[path.stem] == 1 else f"{path.stem} {found[path.stem]}", path
 
 
-def upload_rows(result: UploadBench) -> Iterator[dict[str, object]]:
-    """The table that the command prints."""
-    for one in result.codecs:
-        yield {
-            "codec": one.codec,
-            "MB": f"{one.bytes / MB:.3f}",
-            "ratio": f"{one.ratio:.1f}",
-            "encode s": one.encode_seconds,
-            "decode s": one.decode_seconds,
-            **{text: f"{value:.2f} ({one.change[text]:+.2%})" for text, value in one.perplexities.items()},
-            **{f"{text}, with <unk>": f"{value:.2f}" for text, value in one.perplexities_with_unknown.items()},
-        }
-    if result.before:
-        before = {text: f"{value:.2f}" for text, value in result.before.items()}
-        before |= {f"{text}, with <unk>": f"{value:.2f}" for text, value in result.before_with_unknown.items()}
-        yield {"codec": "before the round", **before}
+def section(document: Document) -> Iterator[str | Table]:
+    """See phonograd.bench.results."""
+    deltas = "each trained on its own text" if document["trained"] else "with random deltas"
+    yield f"An upload: {model_name(document['model'])}"
+    yield (
+        f"{document['phones']} phones, {deltas}: the mean size of an update, how many times smaller it is than the "
+        f"{document['weight_bytes'] / MB:.1f} MB of weights, median seconds to encode and write it and to decode "
+        "and check it, and the perplexity of the averaged model with its change from the first codec's."
+    )
+    with_unknown = document.get("before_with_unknown", {})  # older results have none
+
+    def perplexity(test: str) -> Column:
+        def shown(one: Row) -> str:
+            change = f" ({one['change'][test]:+.2%})" if "change" in one else ""
+            return f"{one['perplexities'][test]:.2f}{change}"
+
+        return Column(shown, ">")
+
+    columns = {
+        "codec": text("codec"),
+        "MB": figure("bytes", ".3f", MB),
+        "times smaller": figure("ratio", ".1f"),
+        "encode, s": figure("encode_seconds", ".2f"),
+        "decode, s": figure("decode_seconds", ".2f"),
+        **{test: perplexity(test) for test in document["before"]},
+    }
+    for test in with_unknown:
+        columns[f"{test}, with `<unk>`"] = Column(
+            lambda one, test=test: one["perplexities_with_unknown"][test],  # type: ignore[misc]
+            ".2f",
+        )
+    perplexities = {"perplexities": document["before"], "perplexities_with_unknown": with_unknown}
+    before = {"codec": "before the round", **perplexities}
+    yield Table(f"An update of each of {document['phones']} phones", columns, [*document["codecs"], before])

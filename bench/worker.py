@@ -1,8 +1,6 @@
-"""One contestant of `bench epoch` in a process of its own: it loads once, then trains one step for each line on stdin.
+"""A contestant in a process of its own. stdout: its answers, each a line of JSON, and nothing else.
 
-stdin: the number of a window on each line; the process exits at its end. stdout: JSON lines, first the result of
-loading or why it failed, then seconds, loss and peak memory of each step. Only NumPy and the peer's own packages are
-needed, so that a peer can run in another Python environment.
+Only NumPy and the peer's own packages are needed, so that a peer can run in another Python environment.
 """
 
 import ctypes
@@ -12,34 +10,23 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from phonograd.bench.measuring import peak_rss_bytes
+from phonograd.device_runtime.formats.tensor_file import save_tensors
 
 Ids = npt.NDArray[np.int64]
 PR_SET_PDEATHSIG = 1
 MISSING = 10  # exit code of UnsupportedError: a package or a processor feature is missing
 
-
-@dataclass(frozen=True)
-class Job:
-    """What a peer (a module) is told.
-
-    windows: a .npy of int64 [rounds, 2, T, B], tokens and targets; output_sample: None is the full softmax, else it is
-    over the windows' words and about so many others.
-    """
-
-    peer: str
-    artifacts: str
-    windows: str
-    threads: int
-    variant: str = ""
-    output_sample: int | None = None
+# Writes an answer of these fields.
+Answer = Callable[..., None]
 
 
 class UnavailableError(Exception):
@@ -68,36 +55,136 @@ class Phased(Protocol):
         ...
 
 
-def serve(job: Job, commands: IO[str], answers: IO[str]) -> None:
-    """Load the job's peer and step until `commands` ends."""
+@dataclass(frozen=True)
+class Job:
+    """Training steps, one for each line on stdin, the number of a window; the process ends with it.
 
-    def answer(**fields: object) -> None:
-        print(json.dumps(fields), file=answers, flush=True)
+    peer: a module; windows: a .npy of int64 [rounds, 2, T, B], tokens and targets; output_sample: None is the full
+    softmax, else it is over the windows' words and about so many others; weights: where the tensors are written at the
+    end, by the contestant's `weights()`.
+    """
 
-    baseline = peak_rss_bytes()
-    windows = np.load(job.windows)
-    began = time.perf_counter()
-    try:
-        contestant: Contestant = importlib.import_module(job.peer).load(job)
-    except Exception as error:
-        not_here = isinstance(error, ImportError | UnavailableError) or getattr(error, "exit_code", None) == MISSING
-        answer(**{"left_out" if not_here else "failed": f"{error}" or type(error).__name__})
-        return
-    answer(baseline_rss_bytes=baseline, load_seconds=time.perf_counter() - began, about=dict(contestant.about))
-    for line in commands:
-        tokens, targets = windows[int(line)]
+    peer: str
+    artifacts: str
+    windows: str
+    threads: int
+    variant: str = ""
+    output_sample: int | None = None
+    weights: str | None = None
+
+    def run(self, answer: Answer) -> None:
+        """Answers what loading took, then seconds, loss and peak memory of each step."""
+        baseline = peak_rss_bytes()
+        windows = np.load(self.windows)
         began = time.perf_counter()
-        loss = contestant.step(tokens, targets)
-        seconds = time.perf_counter() - began
-        phases = dict(contestant.phases()) if isinstance(contestant, Phased) else {}
-        answer(seconds=seconds, loss=loss, phases=phases, peak_rss_bytes=peak_rss_bytes())
+        contestant: Contestant = importlib.import_module(self.peer).load(self)
+        answer(baseline_rss_bytes=baseline, load_seconds=time.perf_counter() - began, about=dict(contestant.about))
+        for line in sys.stdin:
+            tokens, targets = windows[int(line)]
+            began = time.perf_counter()
+            loss = contestant.step(tokens, targets)
+            seconds = time.perf_counter() - began
+            phases = dict(contestant.phases()) if isinstance(contestant, Phased) else {}
+            answer(seconds=seconds, loss=loss, phases=phases, peak_rss_bytes=peak_rss_bytes())
+        if self.weights is not None:
+            save_tensors(Path(self.weights), contestant.weights())  # type: ignore[attr-defined]  # those of parity
+
+
+class Aggregator(Protocol):
+    """Returned by `load(job)` of a peer's module; holds the updates in memory if the peer needs them there."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of the packages in use."""
+        ...
+
+    def aggregate(self) -> Callable[[Path], object]:
+        """Average all updates. Returns a function that writes the average as a tensor file, outside the measurement."""
+        ...
+
+
+@dataclass(frozen=True)
+class AggregationJob:
+    """Averaging updates from files, once. updates: path and weight of each; average: the path of the result."""
+
+    peer: str
+    base: str
+    updates: Sequence[tuple[str, int]]
+    average: str
+
+    def run(self, answer: Answer) -> None:
+        """Answers time and memory of loading and averaging."""
+        peer = importlib.import_module(self.peer)
+        baseline = peak_rss_bytes()
+        began = time.perf_counter()
+        aggregator: Aggregator = peer.load(self)
+        loaded = time.perf_counter()
+        write = aggregator.aggregate()
+        done, peak = time.perf_counter(), peak_rss_bytes()
+        write(Path(self.average))
+        answer(
+            load_seconds=loaded - began,
+            aggregate_seconds=done - loaded,
+            peak_rss_bytes=peak,
+            own_rss_bytes=peak - baseline,
+            versions=dict(aggregator.versions),
+        )
+
+
+# Called when the first round begins, and after each round.
+Tell = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class SimulatorJob:
+    """A simulation by `run(job, tell)` of a peer's module.
+
+    users: a JSONL file; rehearsal: a text; streams: the ids of each phone in the first round, arrays by place in an
+    .npz; out: a folder for its files; learning_rate: of all phones; settings: of SimulationSettings, for phonograd's
+    own.
+    """
+
+    peer: str
+    artifacts: str
+    users: str
+    rehearsal: str
+    streams: str
+    out: str
+    phones: int
+    rounds: int
+    workers: int
+    learning_rate: float
+    settings: Mapping[str, Any]
+
+    def run(self, answer: Answer) -> None:
+        """Answers with no field when the first round begins and after each, then losses and versions.
+
+        The losses are of each round, nats a token in a phone's last step, the mean.
+        """
+        losses, versions = importlib.import_module(self.peer).run(self, answer)
+        answer(losses=losses, versions=dict(versions))
+
+
+JOBS = {job.__name__: job for job in (Job, AggregationJob, SimulatorJob)}
 
 
 def main() -> None:
-    """Entry point: the job as JSON in the first argument."""
+    """Entry point: the name of the job's class and the job as JSON.
+
+    Who can't run here says so in place of its last answer, and any other error ends the process.
+    """
     # A worker is stopped between its turns. If its parent is killed, nothing would wake it, so it dies with the parent.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries may print to stdout, which is only for the answers
     sys.stdout = sys.stderr  # keeps the order of their lines: the last one is a failure's message
-    serve(Job(**json.loads(sys.argv[1])), sys.stdin, answers)
+
+    def answer(**fields: object) -> None:
+        print(json.dumps(fields), file=answers, flush=True)
+
+    try:
+        JOBS[sys.argv[1]](**json.loads(sys.argv[2])).run(answer)
+    except Exception as error:
+        if not isinstance(error, ImportError | UnavailableError) and getattr(error, "exit_code", None) != MISSING:
+            raise
+        answer(left_out=f"{error}" or type(error).__name__)

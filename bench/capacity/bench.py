@@ -2,11 +2,11 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from phonograd.bench.capacity.plan import Plan, plan_for
+from phonograd.bench.capacity.plan import GB, plan_for
 from phonograd.bench.capacity.rates import (
     Rate,
     measure_commits,
@@ -16,10 +16,12 @@ from phonograd.bench.capacity.rates import (
     measure_update,
 )
 from phonograd.bench.capacity.rounds_of_phones import UNLIMITED, PhonesRun, run_phones
-from phonograd.bench.capacity.settings import CapacityConfig, Demand
-from phonograd.bench.contestants import BenchError
-from phonograd.bench.environment import Environment, this_environment, version_of
+from phonograd.bench.capacity.settings import CapacityConfig
+from phonograd.bench.contestants import BenchError, Say
+from phonograd.bench.environment import version_of
+from phonograd.bench.markdown import MB, MS, Column, Row, Table, figure, text
 from phonograd.bench.measuring import in_fresh_process
+from phonograd.bench.results import Document, result_of
 from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
 from phonograd.bench.uploads.bodies import BodyMaker
 from phonograd.bench.uploads.receivers import phonograd_serve
@@ -33,27 +35,12 @@ CODEC, WHOLE = "top-rows", "full-f32"
 DIFFERENT_UPDATES = 8  # so that a round moves more rows than a link brings
 RUNS, WHOLE_RUNS, COMMITS, UPDATES, READINGS = 50, 5, 500, 100_000, 3
 
-Say = Callable[[str], object]
 
+def bench_capacity(config: CapacityConfig, say: Say = str) -> dict[str, Any]:
+    """Measure all in a temporary folder. Raises BenchError, ArtifactsError, StorageError.
 
-@dataclass(frozen=True)
-class CapacityBench:
-    """The whole benchmark. runs: of the small model, then of the service's, on which the plans are."""
-
-    kind: str
-    schema_version: int
-    environment: Environment
-    versions: Mapping[str, str]
-    preset: str
-    codec: str
-    rates: tuple[Rate, ...]
-    runs: tuple[PhonesRun, ...]
-    demand: Demand
-    plans: tuple[Plan, ...]
-
-
-def bench_capacity(config: CapacityConfig, say: Say = str) -> CapacityBench:
-    """Measure all in a temporary folder. Raises BenchError, ArtifactsError, StorageError."""
+    The result has `runs` of the small model, then of the service's, on which the plans are.
+    """
     if min(config.phones, config.small_phones) < config.rounds:
         raise BenchError(
             f"bench: at least {config.rounds} phones expected, one for each round, "
@@ -67,17 +54,16 @@ def bench_capacity(config: CapacityConfig, say: Say = str) -> CapacityBench:
             _run(folder, preset, phones, config, say)
             for preset, phones in ((config.small, config.small_phones), (config.preset, config.phones))
         )
-    return CapacityBench(
-        kind="capacity",
-        schema_version=SCHEMA_VERSION,
-        environment=this_environment(),
+    return result_of(
+        "capacity",
+        SCHEMA_VERSION,
         versions=version_of("phonograd", "uvicorn", "starlette", "h11", "SQLAlchemy"),
         preset=config.preset,
         codec=CODEC,
         rates=rates,
         runs=runs,
         demand=config.demand,
-        plans=tuple(plan_for(phones, runs[-1], config.demand) for phones in config.phones_a_day),
+        plans=[plan_for(phones, runs[-1], config.demand) for phones in config.phones_a_day],
     )
 
 
@@ -130,3 +116,85 @@ def _make(artifacts: Path, updates: Sequence[Path], model: LanguageModelConfig) 
     write_synthetic_artifacts(artifacts, model, random_weights(model, 0))
     for seed, path in enumerate(updates):
         write_synthetic_updates(artifacts / WEIGHTS, {CODEC: path}, seed, TOKENS)
+
+
+def section(document: Document) -> Iterator[str | Table]:
+    """See phonograd.bench.results."""
+    demand, prices, last = document["demand"], document["demand"]["prices"], document["runs"][-1]
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    yield f"Capacity: {document['preset']}, updates by {document['codec']}"
+    yield (
+        f"{versions}. What a server's work costs in time of one core, alone; of the ledger's, which wait for the "
+        "disk, the time itself. Checking and folding are of one update of the service's model, each with decoding it; "
+        "a server decodes it once. /metrics reads each update that the ledger ever had, as reports do."
+    )
+    columns = {
+        "work": text("name"),
+        "unit": text("unit"),
+        "ms each": figure("seconds", ".3g", MS),
+        "a second": Column(lambda one: 1 / one["seconds"], ",.0f"),
+    }
+    yield Table("One core's work (commits: the disk's)", columns, document["rates"])
+    yield (
+        "Phones that take part in rounds of a real server, over loopback and from the same cores, each with its own "
+        f"connection, {last['at_once']} at a time: GET the round, GET the link from its model to the round's (none in "
+        "round 1), POST the update. The server checks and folds each, and publishes by top-rows."
+    )
+
+    def per_phone(key: str, form: str, unit: float = 1) -> Column:
+        return Column(lambda run: run[key] / run["phones"] / unit, form)
+
+    columns = {
+        "model": text("model"),
+        "phones": figure("phones", ","),
+        "rounds": figure("rounds", "d"),
+        "update, MB": figure("update_bytes", ".3f", MB),
+        "link, MB": figure("link_bytes", ".3f", MB),
+        "phones/s": Column(lambda run: run["phones"] / run["seconds"], ".1f"),
+        "CPU ms a phone": per_phone("cpu_seconds", ".1f", MS),
+        "ledger, bytes a phone": per_phone("ledger_bytes", ",.0f"),
+        "memory idle, MB": figure("idle_rss_bytes", ".0f", MB),
+        "after each round": Column(lambda run: ", ".join(f"{n / MB:.0f}" for n in run["round_rss_bytes"]), ">"),
+        "peak": figure("peak_rss_bytes", ".0f", MB),
+    }
+    yield Table("Phones through one server", columns, document["runs"])
+    yield "Milliseconds of their requests. The last update of a round waits for the next model."
+    columns = {
+        "model": text("model"),
+        "request": text("kind"),
+        "number": figure("count", ","),
+        **{name: figure(name, ".0f", MS) for name in ("median", "p99", "slowest")},
+    }
+    requests = [{"model": run["model"], **one} for run in document["runs"] for one in run["requests"]]
+    yield Table("Milliseconds of their requests", columns, requests)
+    yield (
+        f"What a service of {last['model']} needs. Each phone takes part once a day, in one of "
+        f"the day's rounds ({demand['rounds_a_day']}); the busiest hour has {demand['peak']:g} times the mean rate; a "
+        f"server is planned for {demand['load']:.0%} of the {last['phones'] / last['seconds']:.0f} phones/s and "
+        f"{last['cpu_seconds'] / last['phones'] * 1e3:.0f} ms of CPU time a phone that were measured above. A service "
+        "is a server with a ledger and a model of its own, for a region or a language: it takes updates one at a time. "
+        f"Memory is the peak above, of each. Disk: the ledger's rows of {demand['ledger_days']} days, and "
+        f"{demand['models_kept'] + 1} models of each. Object store: these models, and the updates of a round. Bytes "
+        "down: the link above for each round since the last, or the model if that is smaller. Prices, as examples: "
+        f"${prices['core']:g} a core and ${prices['memory']:g} a GB of memory an hour, ${prices['disk']:g} a GB of "
+        f"disk and ${prices['store']:g} a GB of store a month, ${prices['sent']:g} a GB sent, ${prices['puts']:g} a "
+        "million objects written. Databases, load balancers and people are not in it."
+    )
+
+    def peak(plan: Row) -> str:
+        rate = plan["peak_phones_per_second"]
+        return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+    columns = {
+        "phones a day": figure("phones", ","),
+        "phones/s at the peak": Column(peak, ">"),
+        "services": figure("services", ","),
+        "cores": figure("cores", ",.0f"),
+        "memory, GB": figure("memory_bytes", ",.1f", GB),
+        "disk, GB": figure("disk_bytes", ",.1f", GB),
+        "object store, GB": figure("store_bytes", ",.1f", GB),
+        "Gbit/s up": figure("gigabits_up", ".3g"),
+        "Gbit/s down": figure("gigabits_down", ".3g"),
+        "$ a month": figure("dollars_a_month", ",.0f"),
+    }
+    yield Table(f"A service of {document['preset']}", columns, document["plans"])

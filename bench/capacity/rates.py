@@ -42,11 +42,6 @@ class Rate:
     seconds: float
     runs: int
 
-    @property
-    def per_second(self) -> float:
-        """Units a second."""
-        return 1 / self.seconds
-
 
 def measure_update(artifacts: Path, update: Path, runs: int) -> tuple[Rate, Rate]:
     """Checking an update and measuring it, and adding it to a round: CPU time, of all threads."""

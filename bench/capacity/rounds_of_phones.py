@@ -4,7 +4,7 @@ import http.client
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from phonograd.bench.contestants import BenchError
+from phonograd.bench.contestants import BenchError, Say
 from phonograd.bench.measuring import peak_rss_bytes, rss_bytes
 from phonograd.bench.process_tree import cpu_seconds
 from phonograd.bench.uploads.bodies import Body, BodyMaker
@@ -26,8 +26,6 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS
 ROUND, DOWNLOAD, UPLOAD, CLOSING = "GET round", "GET model or link", "POST update", "POST update, the round's last"
 # All phones of this benchmark have the same address, whose rate is not what is measured.
 UNLIMITED = ("--requests-per-second", "1e9", "--burst", "1000000000")
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)

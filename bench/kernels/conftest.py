@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from phonograd.bench.environment import this_environment
 from phonograd.bench.kernels.native import Ceiling, Kernel, NativeKernels
-from phonograd.bench.results import save_result
+from phonograd.bench.results import result_of, save_result
 from phonograd.device_runtime.base.errors import PhonogradError
 
 ROUNDS = 20
@@ -108,11 +107,5 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Save the rows of a successful run."""
     path, rows = session.config.getoption("--save"), session.config.stash[ROWS]
     if path is not None and rows and exitstatus == 0:
-        document = {
-            "kind": "kernels",
-            "schema_version": 1,
-            "environment": vars(this_environment()),
-            "threads": int(os.environ[THREADS]),
-            "kernels": rows,
-        }
+        document = result_of("kernels", 1, threads=int(os.environ[THREADS]), kernels=rows)
         save_result(path, document, "make bench-kernels")

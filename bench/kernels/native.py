@@ -3,11 +3,14 @@
 import ctypes
 import statistics
 import time
+from collections.abc import Iterator
 from ctypes import c_char_p, c_double, c_int, c_int32, c_int64
 from dataclasses import dataclass
 
 import numpy as np
 
+from phonograd.bench.markdown import MS, Table, figure, text
+from phonograd.bench.results import Document
 from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.engine.c_abi import find_library, load_library
 
@@ -92,3 +95,16 @@ class Ceiling:
             rates.append(2 * self._a.size * self._b.shape[1] / (time.perf_counter() - began) / 1e9)
         time.sleep(SPINNING)
         return statistics.median(rates)
+
+
+def section(document: Document) -> Iterator[str | Table]:
+    """See phonograd.bench.results."""
+    yield "Kernels"
+    columns = {
+        **{name: text(name) for name in ("kernel", "set", "shape")},
+        "ms": figure("median_seconds", ".3g", MS),
+        "rate": figure("rate", ".3g"),
+        "unit": text("unit"),
+        "of sgemm": figure("fraction_of_sgemm", ".0%"),
+    }
+    yield Table("Kernels", columns, document["kernels"])

@@ -14,8 +14,8 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
-from phonograd.bench.aggregator import AggregationJob
 from phonograd.bench.environment import version_of
+from phonograd.bench.worker import AggregationJob
 from phonograd.device_runtime.formats.tensor_file import CHECKSUM, load_tensors, save_tensors
 
 WEIGHT = "num-examples"  # FedAvg's default weighted_by_key
@@ -43,5 +43,5 @@ def _reply(phone: int, path: str, weight: int) -> Any:
 
 
 def load(job: AggregationJob) -> FlowerAggregator:
-    """See phonograd.bench.aggregator."""
+    """See phonograd.bench.worker."""
     return FlowerAggregator(job)

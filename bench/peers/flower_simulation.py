@@ -23,7 +23,7 @@ from flwr.simulation import run_simulation
 from torch import nn
 
 from phonograd.bench.environment import version_of
-from phonograd.bench.simulator import BEGAN, ENDED, Simulated, SimulatorJob, Tell
+from phonograd.bench.worker import SimulatorJob, Tell
 from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Manifest, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import load_tensors
@@ -33,8 +33,8 @@ from phonograd.export.torch_model import LanguageModel
 WEIGHT = "num-examples"  # FedAvg's default weighted_by_key
 
 
-def run(job: SimulatorJob, tell: Tell) -> Simulated:
-    """See phonograd.bench.simulator. Each client is one process with one thread, `workers` at a time."""
+def run(job: SimulatorJob, tell: Tell) -> tuple[list[float], Mapping[str, str]]:
+    """See SimulatorJob. Each client is one process with one thread, `workers` at a time."""
     artifacts = open_artifacts(job.artifacts, verify=False)
     manifest, streams = artifacts.manifest, job.streams
     losses: list[float] = []
@@ -56,7 +56,7 @@ def run(job: SimulatorJob, tell: Tell) -> Simulated:
             grid=grid,
             initial_arrays=ArrayRecord(model.state_dict()),
             num_rounds=job.rounds,
-            evaluate_fn=lambda number, _arrays: tell(ENDED if number else BEGAN),
+            evaluate_fn=lambda _number, _arrays: tell(),
         )
 
     client = ClientApp()
@@ -76,7 +76,7 @@ def run(job: SimulatorJob, tell: Tell) -> Simulated:
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
     }
     run_simulation(server, client, job.phones, backend_config=dict(backend))
-    return Simulated(tuple(losses), version_of("flwr", "ray", "torch"))
+    return losses, version_of("flwr", "ray", "torch")
 
 
 def train_epoch(model: LanguageModel, manifest: Manifest, stream: Any, learning_rate: float) -> float:

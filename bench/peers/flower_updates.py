@@ -16,8 +16,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from phonograd.adapters.flower import UpdateStrategy
 from phonograd.adapters.flower.files import ARRAYS, STYPE, UPDATE
-from phonograd.bench.aggregator import AggregationJob
 from phonograd.bench.environment import version_of
+from phonograd.bench.worker import AggregationJob
 from phonograd.device_runtime.formats.tensor_file import TensorFile, encode_header
 
 
@@ -64,5 +64,5 @@ def _as_sent_by(phone: int, path: Path) -> bytes:
 
 
 def load(job: AggregationJob) -> StrategyAggregator:
-    """See phonograd.bench.aggregator."""
+    """See phonograd.bench.worker."""
     return StrategyAggregator(job)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from phonograd.bench.aggregator import AggregationJob
 from phonograd.bench.environment import version_of
+from phonograd.bench.worker import AggregationJob
 from phonograd.device_runtime.formats.tensor_file import TensorFile, write_tensor_file
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.fold import Fold
@@ -31,5 +31,5 @@ class FoldAggregator:
 
 
 def load(job: AggregationJob) -> FoldAggregator:
-    """See phonograd.bench.aggregator."""
+    """See phonograd.bench.worker."""
     return FoldAggregator(job)

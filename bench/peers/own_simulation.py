@@ -1,9 +1,10 @@
 """phonograd's own simulation: the native engine or PyTorch, and the server's aggregation."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from phonograd.bench.environment import version_of
-from phonograd.bench.simulator import BEGAN, ENDED, Simulated, SimulatorJob, Tell
+from phonograd.bench.worker import SimulatorJob, Tell
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.simulation.settings import SimulationSettings
@@ -11,8 +12,8 @@ from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.users import read_users
 
 
-def run(job: SimulatorJob, tell: Tell) -> Simulated:
-    """See phonograd.bench.simulator."""
+def run(job: SimulatorJob, tell: Tell) -> tuple[list[float], Mapping[str, str]]:
+    """See SimulatorJob."""
     settings = SimulationSettings(
         rounds=job.rounds,
         clients_per_round=job.phones,
@@ -27,10 +28,10 @@ def run(job: SimulatorJob, tell: Tell) -> Simulated:
         nonlocal calls
         calls += 1  # one for each phone, and one when the next model is written
         if calls % (job.phones + 1) == 0:
-            tell(ENDED)
+            tell()
 
     with Simulation(open_artifacts(job.artifacts), texts, settings, Path(job.out), job.workers) as simulation:
-        tell(BEGAN)
+        tell()
         record = simulation.run(progress)
-    losses = tuple(ended.loss_last for ended in record.rounds if ended.loss_last is not None)
-    return Simulated(losses, version_of("phonograd", *(["torch"] if settings.backend == "torch" else [])))
+    losses = [ended.loss_last for ended in record.rounds if ended.loss_last is not None]
+    return losses, version_of("phonograd", *(["torch"] if settings.backend == "torch" else []))

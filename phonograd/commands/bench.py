@@ -3,18 +3,17 @@
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from phonograd.bench.aggregate import AggregateBenchConfig, aggregate_rows, bench_aggregate
+from phonograd.bench.aggregate import AggregateBenchConfig, bench_aggregate
 from phonograd.bench.contestants import BenchError, selected_entries
-from phonograd.bench.ingest import IngestBenchConfig, bench_ingest, ingest_tables
+from phonograd.bench.ingest import IngestBenchConfig, bench_ingest
 from phonograd.bench.parity import ParityConfig, bench_parity
-from phonograd.bench.predict import PredictBenchConfig, bench_predict, predict_rows
-from phonograd.bench.upload import UploadBenchConfig, bench_upload, upload_rows
+from phonograd.bench.predict import PredictBenchConfig, bench_predict
+from phonograd.bench.upload import UploadBenchConfig, bench_upload
 from phonograd.commands.bench_capacity import capacity
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
@@ -35,9 +34,6 @@ from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import IN_GROUPS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.update.codecs import CODECS
-
-if TYPE_CHECKING:
-    from phonograd.bench.parity import Parity
 
 PARITY = Options(ParityConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT))
 AGGREGATE = Options(
@@ -117,23 +113,9 @@ def parity(
     ]
     with artifacts_or_random(console, artifacts) as folder:
         result = bench_parity(folder, entries, config, console.say)
-    title = f"Relative errors after {config.steps} steps of {result.minibatch * result.bptt} tokens"
-    finish(console, result, save, (title, _parity_rows(result)))
-    if result.differences:
-        raise BenchError(f"bench: the runtimes do not compute the same: {'; '.join(result.differences)}")
-
-
-def _parity_rows(result: "Parity") -> Iterator[dict[str, object]]:
-    for one in result.tensors:
-        yield {"tensor": one.tensor, "moved": f"{one.moved:.1e}", **_shown(one.errors)}
-    yield {"tensor": "losses, the worst step", "moved": "", **_shown(result.loss_errors)}
-    yield {"tensor": f"held to {result.tolerance:g}", **dict.fromkeys(result.held, "yes")}
-    for name, reason in result.left_out.items():
-        yield {"tensor": f"{name}: left out, {reason}"}
-
-
-def _shown(errors: Mapping[str, float]) -> dict[str, object]:
-    return {pair: f"{error:.1e}" for pair, error in errors.items()}
+    finish(console, result, save)
+    if result["differences"]:
+        raise BenchError(f"bench: the runtimes do not compute the same: {'; '.join(result['differences'])}")
 
 
 @bench.command()
@@ -145,11 +127,10 @@ def aggregate(console: Console, save: Path | None, **options: Any) -> None:
 
     The runs take turns, each in its own process. The exit code is 16 if the averages differ.
     """
-    config = AGGREGATE.take(options)
-    result = bench_aggregate(config, console.say)
-    finish(console, result, save, (f"The average of updates to {config.preset}", aggregate_rows(result)))
-    if result.disagreements:
-        raise BenchError(f"bench: the averages differ: {'; '.join(result.disagreements)}")
+    result = bench_aggregate(AGGREGATE.take(options), console.say)
+    finish(console, result, save)
+    if result["disagreements"]:
+        raise BenchError(f"bench: the averages differ: {'; '.join(result['disagreements'])}")
 
 
 @bench.command()
@@ -163,8 +144,7 @@ def ingest(console: Console, save: Path | None, **options: Any) -> None:
 
     At full size it takes a few minutes, and 10 GB of disk until it ends.
     """
-    result = bench_ingest(INGEST.take(options), console.say)
-    finish(console, result, save, *ingest_tables(result))
+    finish(console, bench_ingest(INGEST.take(options), console.say), save)
 
 
 @bench.command()
@@ -187,8 +167,7 @@ def upload(console: Console, artifacts: Path | None, save: Path | None, **option
         refuse("expected without --user, of which each is a phone's text", "phones")
         build_on_first_use(console)
     with artifacts_or_random(console, artifacts) as folder:
-        result = bench_upload(folder, config, console.say)
-    finish(console, result, save, (f"An update of each of {result.phones} phones", upload_rows(result)))
+        finish(console, bench_upload(folder, config, console.say), save)
 
 
 @bench.command()
@@ -201,8 +180,7 @@ def predict(console: Console, artifacts: Path | None, save: Path | None, **optio
     config = PREDICT.take(options)
     build_on_first_use(console)
     with artifacts_or_random(console, artifacts) as folder:
-        result = bench_predict(folder, config, console.say)
-    finish(console, result, save, ("From a word to three suggestions for the next", predict_rows(result)))
+        finish(console, bench_predict(folder, config, console.say), save)
 
 
 @bench.command("phone-cost")
@@ -228,11 +206,7 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
         folders = [random_artifacts(Path(place) / f"{number}", model) for number, model in enumerate(models)]
         document = bench_phone(folders, paper, cpus, console.say)
     kept = None if against is None else json.loads(against.read_text("utf-8"))
-    counts, loops, projections = (
-        [{key: value for key, value in one.items() if key != "function"} for one in document[part]]
-        for part in ("counts", "loops", "projections")
-    )
-    finish(console, document, save, ("Instructions", counts), ("Inner loops", loops), ("Projected epochs", projections))
+    finish(console, document, save)
     over = [] if kept is None else regressions(rounded(document), kept)
     if over:
         raise BenchError(f"bench: {'; '.join(over)}")

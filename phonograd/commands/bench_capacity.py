@@ -78,8 +78,6 @@ def capacity(console: Console, given: tuple[str, ...], save: Path | None, **opti
     slowest one, and memory after each round. Some minutes, and a few GB of disk until it ends.
     """
     from phonograd.bench.capacity.bench import bench_capacity
-    from phonograd.bench.capacity.tables import capacity_tables
 
     demand = DEMAND.take(options, prices=_prices(given))
-    result = bench_capacity(CAPACITY.take(options, demand=demand), console.say)
-    finish(console, result, save, *capacity_tables(result))
+    finish(console, bench_capacity(CAPACITY.take(options, demand=demand), console.say), save)

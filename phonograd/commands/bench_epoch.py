@@ -1,7 +1,7 @@
 """`phonograd bench epoch`: training steps of several runtimes and kinds of models."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from phonograd.bench.contestants import (
     sampled,
     selected_entries,
 )
-from phonograd.bench.epoch import EpochBench, EpochBenchConfig, bench_epoch
+from phonograd.bench.epoch import EpochBenchConfig, bench_epoch
 from phonograd.bench.kinds import KINDS
 from phonograd.commands.bench_options import (
     Names,
@@ -32,7 +32,6 @@ from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
 
 CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT))
-MB = 1e6
 
 
 def _interpreters(_context: click.Context, _parameter: click.Parameter, values: Names) -> dict[str, str]:
@@ -107,49 +106,6 @@ def epoch(
         else:
             folders = {kind: stack.enter_context(artifacts_or_random(console, None, kind)) for kind in kinds}
         result = bench_epoch(folders, entries, config, console.say)
-    finish(console, result, save, (_title(result), _rows(result)), ("Phases of a step", _phase_rows(result)))
-    if result.disagreements:
-        raise BenchError(f"bench: the contestants do not compute the same: {'; '.join(result.disagreements)}")
-
-
-def _title(result: EpochBench) -> str:
-    tokens = result.ceiling_shape[0]
-    return f"One step of {tokens} tokens, {result.threads} threads, {result.environment.cpu}"
-
-
-def _rows(result: EpochBench) -> Iterator[dict[str, object]]:
-    for one in result.contestants:
-        yield {
-            "contestant": one.name,
-            "words": one.output_words,
-            "ratio": one.ratio,
-            "least": one.ratio_least,
-            "seconds": one.median_seconds,
-            "p10": one.p10_seconds,
-            "p90": one.p90_seconds,
-            "GFLOP/s": one.gflops,
-            "of ceiling": _percent(one.fraction_of_ceiling),
-            "peak MB": round(one.peak_rss_bytes / MB),
-            "own MB": round(one.own_rss_bytes / MB),
-            "last loss": one.last_loss,
-        }
-    for ceiling in result.ceilings:
-        yield {"contestant": f"product: {ceiling.name}", "GFLOP/s": ceiling.gflops}
-    for name, reason in result.left_out.items():
-        yield {"contestant": f"{name}: left out, {reason}"}
-
-
-def _phase_rows(result: EpochBench) -> Iterator[dict[str, object]]:
-    for one in result.contestants:
-        for phase in one.phases:
-            yield {
-                "contestant": one.name,
-                "phase": phase.name,
-                "seconds": phase.seconds,
-                "GFLOP": phase.gflop,
-                "of ceiling": _percent(phase.fraction_of_ceiling),
-            }
-
-
-def _percent(fraction: float | None) -> str:
-    return "" if fraction is None else f"{fraction:.0%}"
+    finish(console, result, save)
+    if result["disagreements"]:
+        raise BenchError(f"bench: the contestants do not compute the same: {'; '.join(result['disagreements'])}")

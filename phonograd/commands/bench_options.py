@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from phonograd.bench.kinds import KINDS, kind_named
 from phonograd.commands.options import Decorator, opt
@@ -78,16 +77,13 @@ artifacts_option = click.option(
 save_option = click.option("--save", type=OUTPUT, help="Save the rounded result here, for `bench results`.")
 
 
-def finish(
-    console: Console, result: object, save: Path | None, *tables: tuple[str, Iterable[Mapping[str, object]]]
-) -> None:
+def finish(console: Console, result: Mapping[str, Any], save: Path | None) -> None:
     """Save a benchmark's result where that is asked for, and print it."""
-    from phonograd.bench.results import save_result
+    from phonograd.bench.results import save_result, tables
 
-    document = msgspec.to_builtins(result)
     if save is not None:
-        save_result(save, document, repeated())
-    console.result(document, *((title, [*rows]) for title, rows in tables))
+        save_result(save, result, repeated())
+    console.result(result, *tables(result))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from phonograd.bench.contestants import BenchError
-from phonograd.bench.simulate import SimulateBenchConfig, bench_simulate, simulate_rows
+from phonograd.bench.simulate import SimulateBenchConfig, bench_simulate
 from phonograd.commands.bench_options import artifacts_option, artifacts_or_random, finish, save_option
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, Options, opt
@@ -41,6 +41,6 @@ def simulate(console: Console, artifacts: Path | None, save: Path | None, **opti
     build_on_first_use(console)
     with artifacts_or_random(console, artifacts) as folder:
         result = bench_simulate(folder, config, console.say)
-    finish(console, result, save, (f"A simulated round of {config.phones} phones", simulate_rows(result)))
-    if result.disagreements:
-        raise BenchError(f"bench: the contestants do not train the same: {'; '.join(result.disagreements)}")
+    finish(console, result, save)
+    if result["disagreements"]:
+        raise BenchError(f"bench: the contestants do not train the same: {'; '.join(result['disagreements'])}")

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from phonograd.bench.simulator import BEGAN, ENDED, Simulated
+from phonograd.device_runtime.base.errors import UnsupportedError
 
 
 def run(job, tell):
@@ -14,8 +14,10 @@ def run(job, tell):
     assert sorted(streams) == [str(place) for place in range(job.phones)]
     if os.environ["FAKE_SIMULATOR"] == "fails":
         sys.exit("fell over")
-    tell(BEGAN)
+    tell()
+    if os.environ["FAKE_SIMULATOR"] == "no such CPU":
+        raise UnsupportedError("precision bf16: this CPU has no bf16")
     for _ in range(job.rounds):
         sum(range(300_000))  # some CPU time
-        tell(ENDED)
-    return Simulated((float(os.environ["FAKE_SIMULATOR"]),) * job.rounds, {"fake": "1"})
+        tell()
+    return [float(os.environ["FAKE_SIMULATOR"])] * job.rounds, {"fake": "1"}

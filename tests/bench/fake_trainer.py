@@ -17,7 +17,7 @@ class FakeTrainer:
         self._first = load_tensors(Path(job.artifacts) / WEIGHTS)
 
     def step(self, tokens, targets):
-        return self._scale * float((tokens * targets).sum())
+        return float(self._scale) * float((tokens * targets).sum())
 
     def weights(self):
         return {name: self._scale * (array + self._added) for name, array in self._first.items()}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.bench.capacity.bench import CapacityBench, bench_capacity
+from phonograd.bench.capacity.bench import bench_capacity
 from phonograd.bench.capacity.plan import plan_for
 from phonograd.bench.capacity.rounds_of_phones import CLOSING, DOWNLOAD, ROUND, UPLOAD, PhonesRun, run_phones
 from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
 from phonograd.bench.contestants import BenchError
-from phonograd.bench.results import render
+from phonograd.bench.results import Document, render, result_of
 from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
 from phonograd.cli import phonograd
 from phonograd.console import run
@@ -80,29 +80,32 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def result(place: Path) -> CapacityBench:
+def result(place: Path) -> Document:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(tempfile, "tempdir", str(place))
         return bench_capacity(SHORT)
 
 
 @pytest.mark.long
-def test_all_that_is_promised_is_measured(result: CapacityBench, place: Path) -> None:
+def test_all_that_is_promised_is_measured(result: Document, place: Path) -> None:
     names = ["receiving", "checking", "folding", "ledger commits", "/metrics", "sending models"]
-    assert [rate.name for rate in result.rates] == names
-    assert all(rate.seconds >= 0 and rate.runs > 0 for rate in result.rates)
-    assert [(one.phones, one.rounds, len(one.round_rss_bytes)) for one in result.runs] == [(6, 2, 2), (4, 2, 2)]
-    for one in result.runs:
-        counts = {request.kind: request.count for request in one.requests}
-        per_round = one.phones // 2
-        assert counts == {ROUND: one.phones, DOWNLOAD: per_round, UPLOAD: one.phones - 2, CLOSING: 2}
-        assert all(0 < request.median <= request.p99 <= request.slowest for request in one.requests)
-        assert one.update_bytes > 0
-        assert 0 < one.link_bytes < one.model_bytes
-        assert 0 < max(one.round_rss_bytes) <= one.peak_rss_bytes
-    assert [plan.phones for plan in result.plans] == [10_000, 1_000_000, 100_000_000]
+    assert [rate["name"] for rate in result["rates"]] == names
+    assert all(rate["seconds"] >= 0 and rate["runs"] > 0 for rate in result["rates"])
+    assert [(one["phones"], one["rounds"], len(one["round_rss_bytes"])) for one in result["runs"]] == [
+        (6, 2, 2),
+        (4, 2, 2),
+    ]
+    for one in result["runs"]:
+        counts = {request["kind"]: request["count"] for request in one["requests"]}
+        per_round = one["phones"] // 2
+        assert counts == {ROUND: one["phones"], DOWNLOAD: per_round, UPLOAD: one["phones"] - 2, CLOSING: 2}
+        assert all(0 < request["median"] <= request["p99"] <= request["slowest"] for request in one["requests"])
+        assert one["update_bytes"] > 0
+        assert 0 < one["link_bytes"] < one["model_bytes"]
+        assert 0 < max(one["round_rss_bytes"]) <= one["peak_rss_bytes"]
+    assert [plan["phones"] for plan in result["plans"]] == [10_000, 1_000_000, 100_000_000]
     assert list(place.iterdir()) == []
-    page = render({"capacity.json": {**json.loads(json.dumps(dataclasses.asdict(result))), "command": "c"}})
+    page = render({"capacity.json": {**result, "command": "c"}})
     assert "## Capacity: tiny, updates by top-rows" in page
     assert "| 100,000,000 |" in page
 
@@ -127,10 +130,10 @@ def test_what_cannot_be_measured_is_said_at_once(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def a_result() -> CapacityBench:
+def a_result() -> Document:
     plans = (plan_for(10, MEASURED, Demand()),)
-    environment = {"cpu": "c", "features": (), "cores": 1, "system": "s", "python": "3"}
-    return CapacityBench("capacity", 1, environment, {}, "tiny", "top-rows", (), (MEASURED,), Demand(), plans)  # type: ignore[arg-type]
+    about = {"versions": {}, "preset": "tiny", "codec": "top-rows", "rates": ()}
+    return result_of("capacity", 1, **about, runs=(MEASURED,), demand=Demand(), plans=plans)
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ import os
 import statistics
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -18,9 +17,9 @@ from phonograd.bench.contestants import (
     selected_entries,
     worker_environment,
 )
-from phonograd.bench.epoch import EpochBench, EpochBenchConfig, _fastest, _fraction, bench_epoch, disagreements
+from phonograd.bench.epoch import EpochBenchConfig, _fastest, _fraction, bench_epoch, disagreements
 from phonograd.bench.kinds import KINDS, kind_named
-from phonograd.bench.results import SECTIONS
+from phonograd.bench.results import Document, render
 from phonograd.bench.worker import Job
 from phonograd.cli import phonograd
 from phonograd.console import run
@@ -40,27 +39,27 @@ def fake(variant: str = "", name: str = "") -> Entry:
 
 def test_backends_and_torch_are_measured_on_the_same_windows(artifacts: Path) -> None:
     result = bench_epoch({"untied": artifacts}, selected_entries(["ort", "torch"], ["eager", "sparse"]), SHORT)
-    assert [one.name for one in result.contestants] == ["ort", "torch eager", "torch sparse"]
+    assert [one["name"] for one in result["contestants"]] == ["ort", "torch eager", "torch sparse"]
     # The same arithmetic, so the same loss after three updates, clipping, carried states and all.
-    assert result.disagreements == ()
-    losses = [one.last_loss for one in result.contestants]
+    assert not result["disagreements"]
+    losses = [one["last_loss"] for one in result["contestants"]]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
-    gflop = result.kinds["untied"].step_gflop
-    assert gflop == pytest.approx(6 * 200 * (result.kinds["untied"].model.parameters - 100 * 16) / 1e9)
-    for one in result.contestants:
-        assert len(one.step_seconds) == 3
-        assert one.median_seconds == sorted(one.step_seconds)[1]
-        assert one.epoch_seconds == pytest.approx(20 * one.median_seconds)
-        assert one.gflops == pytest.approx(gflop / one.median_seconds)
-        assert 0 < one.own_rss_bytes < one.peak_rss_bytes
-    first, second = result.contestants[:2]
-    ratios = [own / other for own, other in zip(second.step_seconds, first.step_seconds, strict=True)]
-    assert (second.ratio, second.ratio_least) == (statistics.median(ratios), min(ratios))
-    assert (first.ratio, first.ratio_least) == (1, 1)
+    gflop = result["kinds"]["untied"]["step_gflop"]
+    assert gflop == pytest.approx(6 * 200 * (preset_named("tiny").model.parameters - 100 * 16) / 1e9)
+    for one in result["contestants"]:
+        assert len(one["step_seconds"]) == 3
+        assert one["median_seconds"] == sorted(one["step_seconds"])[1]
+        assert one["epoch_seconds"] == pytest.approx(20 * one["median_seconds"])
+        assert one["gflops"] == pytest.approx(gflop / one["median_seconds"])
+        assert 0 < one["own_rss_bytes"] < one["peak_rss_bytes"]
+    first, second = result["contestants"][:2]
+    ratios = [own / other for own, other in zip(second["step_seconds"], first["step_seconds"], strict=True)]
+    assert (second["ratio"], second["ratio_least"]) == (statistics.median(ratios), min(ratios))
+    assert (first["ratio"], first["ratio_least"]) == (1, 1)
 
 
 @pytest.fixture(scope="module")
-def of_all_kinds() -> EpochBench:
+def of_all_kinds() -> Document:
     """Every kind of a small model by native, full and sampled; the first also by torch and ort."""
     models = {name: kind_named(name, LanguageModelConfig("lstm", 2000, 16, 16, 2)) for name in KINDS}
     entries = selected_entries(["native", "torch", "ort"], ["eager", "sparse"])
@@ -69,44 +68,44 @@ def of_all_kinds() -> EpochBench:
     return bench_epoch({name: exported(*kind).folder for name, kind in models.items()}, entries, SHORT)
 
 
-def test_contestants_are_measured_with_an_output_sample_too(of_all_kinds: EpochBench) -> None:
-    found = {one.name: one for one in of_all_kinds.contestants}
+def test_contestants_are_measured_with_an_output_sample_too(of_all_kinds: Document) -> None:
+    found = {one["name"]: one for one in of_all_kinds["contestants"]}
     full, first = found["native"], found["native sampled"]
-    assert first.output_words < full.output_words == 2000
+    assert first["output_words"] < full["output_words"] == 2000
     for name in ("ort", "torch eager", "torch sparse"):
-        assert found[f"{name} sampled"].output_words == first.output_words
-        assert found[f"{name} sampled"].last_loss == pytest.approx(first.last_loss, rel=1e-5)
+        assert found[f"{name} sampled"]["output_words"] == first["output_words"]
+        assert found[f"{name} sampled"]["last_loss"] == pytest.approx(first["last_loss"], rel=1e-5)
     # The losses agree among those with the same words, and not with the others.
-    assert of_all_kinds.disagreements == ()
-    assert first.last_loss != pytest.approx(full.last_loss, rel=1e-3)
-    saved = (2000 - first.output_words) * (16 + 1)  # the output layer's rows left out
-    assert first.gflop == pytest.approx(full.gflop - 6 * 200 * saved / 1e9)
-    page = "\n".join(SECTIONS["epoch"](msgspec.to_builtins(of_all_kinds)))
-    assert f"{first.output_words} words" in page
+    assert not of_all_kinds["disagreements"]
+    assert first["last_loss"] != pytest.approx(full["last_loss"], rel=1e-3)
+    saved = (2000 - first["output_words"]) * (16 + 1)  # the output layer's rows left out
+    assert first["gflop"] == pytest.approx(full["gflop"] - 6 * 200 * saved / 1e9)
+    page = render({"epoch.json": {**of_all_kinds, "command": "c"}})
+    assert f"{first['output_words']} words" in page
 
 
-def test_native_runs_every_kind_of_model(of_all_kinds: EpochBench) -> None:
-    kinds = {one.name: one.kind for one in of_all_kinds.contestants if one.kind != "untied"}
+def test_native_runs_every_kind_of_model(of_all_kinds: Document) -> None:
+    kinds = {one["name"]: one["kind"] for one in of_all_kinds["contestants"] if one["kind"] != "untied"}
     assert kinds == {f"{name} native{how}": name for name in KINDS[1:] for how in ("", " sampled")}
-    assert list(of_all_kinds.kinds) == list(KINDS)
-    gflop = {name: kind.step_gflop for name, kind in of_all_kinds.kinds.items()}
+    assert list(of_all_kinds["kinds"]) == list(KINDS)
+    gflop = {name: kind["step_gflop"] for name, kind in of_all_kinds["kinds"].items()}
     assert gflop["lwf"] == pytest.approx(gflop["untied"] * 4 / 3)
     assert gflop["gru"] < gflop["untied"] == gflop["tied"]
 
 
-def test_phases_hold_all_arithmetic_of_the_step(of_all_kinds: EpochBench) -> None:
-    native = [one for one in of_all_kinds.contestants if "native" in one.name]
+def test_phases_hold_all_arithmetic_of_the_step(of_all_kinds: Document) -> None:
+    native = [one for one in of_all_kinds["contestants"] if "native" in one["name"]]
     assert len(native) == 2 * len(KINDS)
     for one in native:
-        assert sum(phase.gflop for phase in one.phases) == pytest.approx(one.gflop)
-        assert all(phase.seconds <= max(one.step_seconds) for phase in one.phases)
+        assert sum(phase["gflop"] for phase in one["phases"]) == pytest.approx(one["gflop"])
+        assert all(phase["seconds"] <= max(one["step_seconds"]) for phase in one["phases"])
         assert {"embedding", "recurrent forward", "recurrent backward", "update"} <= {
-            phase.name for phase in one.phases
+            phase["name"] for phase in one["phases"]
         }
-        for phase in one.phases:
-            assert (phase.fraction_of_ceiling is None) == (phase.gflop == 0)
-    assert not any(one.phases for one in of_all_kinds.contestants if one not in native)
-    page = "\n".join(SECTIONS["epoch"](msgspec.to_builtins(of_all_kinds)))
+        for phase in one["phases"]:
+            assert (phase["fraction_of_ceiling"] is None) == (phase["gflop"] == 0)
+    assert not any(one["phases"] for one in of_all_kinds["contestants"] if one not in native)
+    page = render({"epoch.json": {**of_all_kinds, "command": "c"}})
     assert "| contestant | other | embedding | recurrent forward |" in page
 
 
@@ -115,7 +114,7 @@ def test_a_phase_with_products_must_be_one_of_the_engines(artifacts: Path) -> No
         bench_epoch({"untied": artifacts}, [fake("phased")], SHORT)
 
 
-def test_the_ceiling_is_the_fastest_product_in_the_same_precision(of_all_kinds: EpochBench) -> None:
+def test_the_ceiling_is_the_fastest_product_in_the_same_precision(of_all_kinds: Document) -> None:
     fast, slow = Entry("a", "p"), Entry("b", "p")
     reduced = Entry("c bf16", "p", "bf16")
     rates = {slow: [9.0, 1.0, 1.0], fast: [2.0, 2.0, 2.0], reduced: [5.0, 5.0, 5.0]}
@@ -125,9 +124,9 @@ def test_the_ceiling_is_the_fastest_product_in_the_same_precision(of_all_kinds: 
     assert _fraction(10.0, [1.0, 2.0, 4.0], [20.0, 20.0, 20.0]) == 0.25
     assert _fraction(0.0, [1.0], [20.0]) is None
     assert _fraction(1.0, [1.0], ()) is None
-    assert {one.name for one in of_all_kinds.ceilings} >= {"openblas", "torch", "native"}
-    assert all(one.gflops > 0 for one in of_all_kinds.ceilings)
-    assert of_all_kinds.ceiling_shape == (200, 16, 2000)
+    assert {one["name"] for one in of_all_kinds["ceilings"]} >= {"openblas", "torch", "native"}
+    assert all(one["gflops"] > 0 for one in of_all_kinds["ceilings"])
+    assert tuple(of_all_kinds["ceiling_shape"]) == (200, 16, 2000)
 
 
 def test_folders_that_do_not_go_together_are_refused(artifacts: Path) -> None:
@@ -143,15 +142,16 @@ def test_a_peer_with_its_own_python_computes_the_same(peer: str) -> None:
         pytest.skip(f"the environment variable PEERS has no {peer}=PYTHON")
     clipped = exported(preset_named("tiny").model, TrainingConfig(clip_norm=0.5)).folder
     result = bench_epoch({"untied": clipped}, selected_entries(["native", peer], pythons=given), SHORT)
-    native, other = result.contestants
-    assert other.last_loss == pytest.approx(native.last_loss, rel=1e-5)
+    native, other = result["contestants"]
+    assert other["last_loss"] == pytest.approx(native["last_loss"], rel=1e-5)
 
 
 def test_who_cannot_run_here_is_named_and_left_out(artifacts: Path) -> None:
     absent = [fake("absent"), Entry("gone", "phonograd.bench.peers.no_such_module")]
     result = bench_epoch({"untied": artifacts}, [fake(), *absent], SHORT)
-    assert [one.name for one in result.contestants] == ["fake "]
-    assert result.left_out == {
+    assert [one["name"] for one in result["contestants"]] == ["fake "]
+    left_out = {name: why for name, why in result["left_out"].items() if "product" not in name}  # by this CPU
+    assert left_out == {
         "fake absent": "no such chip",
         "gone": "No module named 'phonograd.bench.peers.no_such_module'",
     }
@@ -160,7 +160,7 @@ def test_who_cannot_run_here_is_named_and_left_out(artifacts: Path) -> None:
 
 
 def test_a_contestant_that_fails_is_named(artifacts: Path) -> None:
-    with pytest.raises(BenchError, match="fake broken cannot load the artifacts: cannot read it"):
+    with pytest.raises(BenchError, match="fake broken exited with code 1: ValueError: cannot read it"):
         bench_epoch({"untied": artifacts}, [fake(), fake("broken")], SHORT)
     with pytest.raises(BenchError, match="fake -1 exited with code 1: fell over"):
         bench_epoch({"untied": artifacts}, [fake("-1")], SHORT)
@@ -172,8 +172,8 @@ def test_a_contestant_that_fails_is_named(artifacts: Path) -> None:
 
 def test_losses_that_differ_are_told(artifacts: Path) -> None:
     result = bench_epoch({"untied": artifacts}, [fake(), fake("1.0005"), fake("1.01"), fake("2", "like bf16")], SHORT)
-    assert len(result.disagreements) == 2
-    assert "fake 1.01" in result.disagreements[0]
+    assert len(result["disagreements"]) == 2
+    assert "fake 1.01" in result["disagreements"][0]
     assert disagreements({}, 1e-3) == ()
     assert len(disagreements({"a": 1.0, "b": float("nan")}, 1e-3)) == 1
     # Reduced precision is not held to float32's loss.
@@ -184,7 +184,7 @@ def test_losses_that_differ_are_told(artifacts: Path) -> None:
 def test_a_worker_stands_still_between_its_turns(tmp_path: Path) -> None:
     np.save(tmp_path / "w.npy", np.ones((2, 2, 3, 4), np.int64))
     with Worker(fake("0.5"), Job("tests.bench.fake_peer", "", str(tmp_path / "w.npy"), 1, "0.5")) as worker:
-        worker.wait_until_loaded()
+        assert worker.left_out() is None
         assert worker.loaded["about"]["versions"] == {"fake": "1"}
         for window in range(2):
             _, status = os.waitpid(worker.pid, os.WUNTRACED)
