@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StorageError
+from phonograd.pages import shown
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
@@ -99,19 +100,6 @@ def print_table(title: str, rows: Rows) -> None:
         table.add_row(*(Text(shown(row.get(key))) for key in keys))  # as it is: names may look like rich's markup
     # Off a terminal the width is unknown: never cut a row that a script or a log may read.
     Screen(width=None if sys.stdout.isatty() else 200).print(table)
-
-
-def shown(value: object) -> str:
-    """A value as a table shows it: numbers grouped in thousands, floats to 4 significant digits or 2 decimals."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) >= 10 or value == 0 else f"{value:.4g}"
-    return str(value)
 
 
 def figures(document: Mapping[str, object], title: str = "figure") -> Rows:

@@ -74,7 +74,7 @@ def chosen_seed(seed: int | None, phone: str | None, base_sha256: Callable[[], s
     Raises UsageError where both are given, or for a name that no phone can have.
     """
     if seed is not None and phone is not None:
-        raise UsageError("seed and phone exclude each other; give one")
+        raise UsageError("`seed` and `phone` exclude each other; give one")
     if phone is not None and not PHONE_NAME.match(phone):
         raise UsageError(f"phone name: expected {PHONE_NAME_RULE}, found {phone[:80]!r}")
     if seed is not None:

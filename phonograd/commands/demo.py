@@ -2,30 +2,34 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
-from phonograd.commands.options import COUNT
-from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
+from phonograd.commands.options import COUNT, Options, opt, own_options
+from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.demo.run import DemoConfig, demo_table, run_demo
 
-DEFAULTS = DemoConfig()
+SIZES = Options(
+    DemoConfig,
+    preset="The model's shape.",
+    vocabulary=opt(kind=click.IntRange(3)),
+    **dict.fromkeys(("pretrain_steps", "phones", "phones_at_once", "threads_per_phone"), opt(kind=COUNT)),
+)
 
 
 @click.command()
-@click.option("--out", type=OUT_FOLDER, default=Path("demo-out"), help="Folder to work in; must be empty or new.")
-@click.option("--report", type=OUTPUT, default=Path("demo-report.html"), help="Where to write the HTML report.")
-@click.option("--corpus", type=INPUT, help="A folder from `phonograd corpus fetch`, in place of fetching.")
-@click.option("--preset", default=DEFAULTS.preset, help="The model's shape.")
-@click.option("--vocabulary", type=click.IntRange(3), default=DEFAULTS.vocabulary)
-@click.option("--pretrain-steps", type=COUNT, default=DEFAULTS.pretrain_steps)
-@click.option("--phones", type=COUNT, default=DEFAULTS.phones)
-@click.option("--phones-at-once", type=COUNT, default=DEFAULTS.phones_at_once)
-@click.option("--threads-per-phone", type=COUNT, default=DEFAULTS.threads_per_phone)
+@own_options
+@SIZES
 @output_options
-def demo(console: Console, out: Path, report: Path, corpus: Path | None, **sizes: Any) -> None:
+def demo(
+    console: Console,
+    out: Annotated[Path, opt("Folder to work in; must be empty or new.", OUT_FOLDER)] = Path("demo-out"),
+    report: Annotated[Path, opt("Where to write the HTML report.", OUTPUT)] = Path("demo-report.html"),
+    corpus: Annotated[Path | None, "A folder from `phonograd corpus fetch`, in place of fetching."] = None,
+    **sizes: Any,
+) -> None:
     """Run one federated round at full size on real text, compared with the paper (some minutes on 2 cores)."""
     from phonograd.demo.corpus import Corpus
     from phonograd.demo.report import write_report
@@ -36,7 +40,7 @@ def demo(console: Console, out: Path, report: Path, corpus: Path | None, **sizes
         raise StorageError(f"{out}: not empty; remove it or choose another --out")
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    config = DemoConfig(**sizes)
+    config = SIZES.take(sizes)
     document = run_demo(out, config, Corpus(corpus) if corpus else None, console.say)
     write_report(report, document)
     console.result({**dataclasses.asdict(config), **document}, ("One round", demo_table(document)))

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
@@ -11,8 +11,7 @@ from phonograd.api.model import open_model
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT
-from phonograd.commands.paths import INPUT
+from phonograd.commands.options import COUNT, arg, opt, own_options
 from phonograd.commands.shared_options import BACKEND, WEIGHTS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.client.server_client import Connection, report_quality
@@ -31,23 +30,18 @@ QUALITY = {
 
 
 @click.command("eval")
-@click.argument("artifacts", type=INPUT)
-@click.option("--text", "texts", type=INPUT, required=True, multiple=True, help="Text to evaluate on; may be repeated.")
-@click.option("--weights", type=INPUT, help=WEIGHTS)
-@click.option("--kss", is_flag=True, help="Also measure keystroke savings.")
-@click.option("--backend", type=click.Choice(BACKENDS), default=DEFAULT_BACKEND, help=BACKEND)
-@click.option("--threads", type=COUNT, default=BackendOptions.threads, help="CPU threads.")
+@own_options
 @connection_options(required=False, owner=True)
 @output_options
 def evaluate(
     console: Console,
-    artifacts: Path,
-    texts: tuple[Path, ...],
-    weights: Path | None,
-    kss: bool,
-    backend: str,
-    threads: int,
     connection: Connection | None,
+    artifacts: Annotated[Path, arg()],
+    texts: Annotated[tuple[Path, ...], opt("Text to evaluate on; may be repeated.", name="--text")],
+    weights: Annotated[Path | None, WEIGHTS] = None,
+    kss: Annotated[bool, "Also measure keystroke savings."] = False,
+    backend: Annotated[str, opt(BACKEND, click.Choice(BACKENDS))] = DEFAULT_BACKEND,
+    threads: Annotated[int, opt("CPU threads.", COUNT)] = BackendOptions.threads,
 ) -> None:
     """Measure perplexity, top-1 accuracy and keystroke savings of a model on texts.
 

@@ -4,14 +4,28 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import click
 
+from phonograd.api.exporting import export_artifacts
+from phonograd.api.inspecting import inspect as inspect_artifacts
 from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.model_options import SHAPE, DeclaredShape
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, FROM_0, POSITIVE, SHARE, FiniteRange, Options, opt, refuse
+from phonograd.commands.options import (
+    CLIP_NORM,
+    COUNT,
+    FROM_0,
+    POSITIVE,
+    SHARE,
+    FiniteRange,
+    Options,
+    arg,
+    opt,
+    own_options,
+    refuse,
+)
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.base.errors import UnsupportedError
@@ -21,6 +35,9 @@ from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.rehearsal import unknown_share
+from phonograd.export.inspection import how_to_get_onnx
+from phonograd.export.torch_layout import seeded_weights
+from phonograd.export.vocabulary_import import load_vocabulary
 
 TRAINING = Options(
     TrainingConfig,
@@ -30,90 +47,74 @@ TRAINING = Options(
         "Learning rate 0.75 and clip norm 5 are meant for sum_over_time.", click.Choice(get_args(LossReduction))
     ),
     learning_rate=opt(kind=POSITIVE, name="--lr"),
-    clip_norm=opt("0: no clipping.", FiniteRange(0)),
+    clip_norm=CLIP_NORM,
     dropout=opt(kind=FiniteRange(0, 1, max_open=True)),
     minibatch=opt(kind=COUNT),
     bptt=opt("Time steps a window.", COUNT),
 )
-Renames = tuple[tuple[str, str], ...]
 
 
-def _renames(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Renames:
+def _renames(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     for value in values:
         if not value.partition("=")[0] or "=" not in value:
             raise click.BadParameter(f"OLD=NEW expected, found {value!r}", context, option)
-    return tuple((value.partition("=")[0], value.partition("=")[2]) for value in values)
+    return {old: new for old, _, new in (value.partition("=") for value in values)}
+
+
+EXPORT = Options(
+    export_artifacts,
+    model=opt(
+        "Your own model: a PyTorch state dict (.pt or safetensors). The shape is inferred from its tensors.",
+        INPUT,
+        required=False,
+    ),
+    vocabulary=opt(
+        "vocab.txt; the model has as many words. Counts are read from beside it, VOCAB.counts, or follow Zipf's law.",
+        INPUT,
+        name="--vocab",
+    ),
+    renames=opt(
+        "Rename a tensor of the file, or all below OLD: lm_head=decoder, model.rnns=rnn, net= (removes net.). May be "
+        "repeated.",
+        str,
+        name="--rename",
+        metavar="OLD=NEW",
+        multiple=True,
+        callback=_renames,
+    ),
+    trained_with=opt(
+        "The vocabulary that the file was trained with, if not --vocab; rows are reordered to match.",
+        INPUT,
+        name="--weights-vocab",
+    ),
+    freeze=opt(
+        "Exclude a tensor, or all below a name such as lstm.0, from training and updates. May be repeated.",
+        str,
+        metavar="NAME",
+        multiple=True,
+    ),
+    predict="Also write prediction weights: a quarter of the size, for a keyboard's suggestions.",
+    distill="Also write the distillation graph, for servers: phonograd serve --strategy transfer.",
+    check=opt(
+        "A text, one message a line: print its perplexity by the model in PyTorch and by the artifacts; write none if "
+        "these differ. Compare with what your own code measures.",
+        INPUT,
+    ),
+    overwrite="Replace an existing folder.",
+    out=opt("The artifacts folder to write.", OUT_FOLDER),
+)
 
 
 @click.command()
-@click.option(
-    "--model",
-    type=INPUT,
-    help="Your own model: a PyTorch state dict (.pt or safetensors). The shape is inferred from its tensors.",
-)
 @SHAPE
-@click.option(
-    "--vocab",
-    type=INPUT,
-    required=True,
-    help="vocab.txt; the model has as many words. Counts are read from beside it, VOCAB.counts, or follow Zipf's law.",
-)
-@click.option("--weights", type=INPUT, help="Trained weights for the declared shape; the same file types as --model.")
-@click.option("--seed", type=FROM_0, help="Random weights for the declared shape, from this seed.")
-@click.option(
-    "--rename",
-    "renames",
-    metavar="OLD=NEW",
-    multiple=True,
-    callback=_renames,
-    help="Rename a tensor of the file, or all below OLD: lm_head=decoder, model.rnns=rnn, net= "
-    "(removes net.). May be repeated.",
-)
-@click.option(
-    "--weights-vocab",
-    type=INPUT,
-    help="The vocabulary that the file was trained with, if not --vocab; rows are reordered to match.",
-)
+@own_options
+@EXPORT
 @TRAINING
-@click.option(
-    "--freeze",
-    metavar="NAME",
-    multiple=True,
-    help="Exclude a tensor, or all below a name such as lstm.0, from training and updates. May be repeated.",
-)
-@click.option(
-    "--predict",
-    type=click.Choice(["int8"]),
-    help="Also write prediction weights: a quarter of the size, for a keyboard's suggestions.",
-)
-@click.option(
-    "--distill",
-    is_flag=True,
-    help="Also write the distillation graph, for servers: phonograd serve --strategy transfer.",
-)
-@click.option(
-    "--check",
-    type=INPUT,
-    help="A text, one message a line: print its perplexity by the model in PyTorch and by the artifacts; write none if "
-    "these differ. Compare with what your own code measures.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace an existing folder.")
-@click.option("--out", type=OUT_FOLDER, required=True, help="The artifacts folder to write.")
 @output_options
 def export(
     console: Console,
-    model: Path | None,
-    vocab: Path,
-    weights: Path | None,
-    weights_vocab: Path | None,
-    seed: int | None,
-    renames: Renames,
-    freeze: tuple[str, ...],
-    predict: Literal["int8"] | None,
-    distill: bool,
-    check: Path | None,
-    overwrite: bool,
-    out: Path,
+    weights: Annotated[Path | None, "Trained weights for the declared shape; the same file types as --model."] = None,
+    seed: Annotated[int | None, opt("Random weights for the declared shape, from this seed.", FROM_0)] = None,
     **options: Any,
 ) -> None:
     """Write the artifacts folder that phones train from.
@@ -122,23 +123,18 @@ def export(
     --layers and --hidden, and give the weights by --weights FILE or --seed N. Tensors have the names of PyTorch's
     word_language_model example (encoder, rnn, decoder) or phonograd's; rename others with --rename.
     """
-    from phonograd.api.exporting import export_artifacts
-    from phonograd.api.inspecting import inspect as inspect_artifacts
-    from phonograd.export.torch_layout import seeded_weights
-    from phonograd.export.vocabulary_import import load_vocabulary
-
     shape = SHAPE.take(options)
-    _check_choice(model, shape, weights, seed)
+    _check_choice(options["model"], shape, weights, seed)
     if options["loss"] != "lwf":
         refuse("belongs to --loss lwf; for rehearsal it is an option of phonograd train", "user_share")
-    options["clip_norm"] = options["clip_norm"] or None
-    settings = TRAINING.take(options)
-    source: Path | Mapping[str, Array] | None = model or weights
-    if source is None and (weights_vocab or renames):
+    settings, given = TRAINING.take(options), EXPORT.values(options)
+    source: Path | Mapping[str, Array] | None = given.pop("model") or weights
+    if source is None and (given["trained_with"] or given["renames"]):
         raise click.UsageError(
             "--weights-vocab and --rename need --model or --weights, whose rows and tensors they name"
         )
-    config = shape.config(len(load_vocabulary(vocab))) if shape.given else None
+    vocabulary, check = load_vocabulary(given["vocabulary"]), given["check"]
+    config = shape.config(len(vocabulary)) if shape.given else None
     if source is None:
         assert config is not None
         source = seeded_weights(config, seed or 0)
@@ -148,22 +144,14 @@ def export(
         evaluated.update(pytorch=dataclasses.asdict(ours), exported=dataclasses.asdict(exported))
 
     if check is not None:
-        warn_of_unknown(console, check, unknown_share(load_vocabulary(vocab).encode(read_messages(check))))
+        warn_of_unknown(console, check, unknown_share(vocabulary.encode(read_messages(check))))
         with contextlib.suppress(UnsupportedError):  # ONNX Runtime takes its place
             build_on_first_use(console)
     written = export_artifacts(
         source,
-        vocab,
-        out,
+        **given,
         training=settings,
         shape=config,
-        renames=dict(renames),
-        trained_with=weights_vocab,
-        freeze=freeze,
-        predict=predict,
-        distill=distill,
-        overwrite=overwrite,
-        check=check,
         on_check=on_check,
         progress=lambda stage: console.say(f"export: {stage}"),
     )
@@ -187,14 +175,14 @@ def _check_choice(model: Path | None, shape: DeclaredShape, weights: Path | None
 
 
 @click.command()
-@click.argument("artifacts", type=INPUT)
-@click.option("--plan", is_flag=True, help="Show the native engine's plan instead: its steps in order, and its memory.")
+@own_options
 @output_options
-def inspect(console: Console, artifacts: Path, plan: bool) -> None:
+def inspect(
+    console: Console,
+    artifacts: Annotated[Path, arg()],
+    plan: Annotated[bool, "Show the native engine's plan instead: its steps in order, and its memory."] = False,
+) -> None:
     """Show an artifacts folder's contents, after checking every hash."""
-    from phonograd.api.inspecting import inspect as inspect_artifacts
-    from phonograd.export.inspection import how_to_get_onnx
-
     folder = open_artifacts(artifacts)
     if plan:
         text = _plan(console, folder)
@@ -202,13 +190,8 @@ def inspect(console: Console, artifacts: Path, plan: bool) -> None:
         return
     document = inspect_artifacts(folder)
     tensors = [
-        {
-            "tensor": tensor["name"],
-            "shape": list(tensor["shape"]),
-            "dtype": tensor["dtype"],
-            "sha256": tensor["sha256"][:12],
-        }
-        for tensor in document["tensors"]
+        {"tensor": one["name"], "shape": [*one["shape"]], "dtype": one["dtype"], "sha256": one["sha256"][:12]}
+        for one in document["tensors"]
     ]
     graphs = document["operators"]
     if graphs is None:
@@ -228,11 +211,8 @@ def _plan(console: Console, folder: Artifacts) -> str:
     from phonograd.device_runtime.engine.native import NativeBackend
 
     build_on_first_use(console)
-    engine = NativeBackend.load(folder, None, BackendOptions())
-    try:
+    with contextlib.closing(NativeBackend.load(folder, None, BackendOptions())) as engine:
         return engine.plan()
-    finally:
-        engine.close()
 
 
 def _summary(document: dict[str, Any]) -> list[tuple[str, Rows]]:

@@ -18,13 +18,13 @@ DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Langua
 class DeclaredShape:
     """What was given of a preset and of sizes; None: not given. Raises UsageError for both."""
 
-    preset: str | None
-    cell: Cell | None
-    layers: int | None
-    hidden: int | None
-    embedding: int | None
-    tied: bool | None
-    output_bias: bool | None
+    preset: str | None = None
+    cell: Cell | None = None
+    layers: int | None = None
+    hidden: int | None = None
+    embedding: int | None = None
+    tied: bool | None = None
+    output_bias: bool | None = None
 
     def __post_init__(self) -> None:
         if self.preset is not None and (given := self._sizes()):
@@ -67,12 +67,10 @@ SHAPE = Options(
         "Tied: the output layer uses the embedding's weights, with a projection if their sizes differ.  "
         f"[default: {'tied' if DEFAULTS['tied'] else 'untied'}]",
         name="--tied/--untied",
-        default=None,
     ),
     output_bias=opt(
         f"Whether the output layer has a bias.  [default: {'yes' if DEFAULTS['output_bias'] else 'no'}]",
         name="--output-bias/--no-output-bias",
-        default=None,
     ),
 )
 

@@ -4,9 +4,11 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import click
 
+from phonograd.commands.options import opt, own_options
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Progress, figures, output_options
 
@@ -33,15 +35,21 @@ def build_on_first_use(console: Console) -> None:
 
 
 @click.command("build-phone")
-@click.option("--out", type=OUTPUT, default=Path("phonograd-phone"), help="Where to write the binary.")
-@click.option(
-    "--library",
-    type=OUTPUT,
-    help="Also build the C ABI's shared library for arm64 Linux (glibc 2.17 or later; not Android), and write it here.",
-)
-@click.option("--force", is_flag=True, help="Compile it even if the wheel or the cache has it.")
+@own_options
 @output_options
-def build_phone(console: Console, out: Path, library: Path | None, force: bool) -> None:
+def build_phone(
+    console: Console,
+    out: Annotated[Path, opt("Where to write the binary.", OUTPUT)] = Path("phonograd-phone"),
+    library: Annotated[
+        Path | None,
+        opt(
+            "Also build the C ABI's shared library for arm64 Linux (glibc 2.17 or later; not Android), and write it "
+            "here.",
+            OUTPUT,
+        ),
+    ] = None,
+    force: Annotated[bool, "Compile it even if the wheel or the cache has it."] = False,
+) -> None:
     """Write the checked static binary for arm64 Android phones; a wheel includes it, a source checkout builds it."""
     from phonograd.device_runtime.base.files import require_writable
     from phonograd.device_runtime.native_build import build_arm64_library, check_arm64_library, deliver_phone_binary

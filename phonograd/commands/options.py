@@ -4,12 +4,13 @@ Every command of `phonograd` shows its options' defaults; one that is None has i
 """
 
 import contextlib
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import NoneType
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
@@ -69,6 +70,14 @@ def opt(text: str | None = None, kind: Any = None, name: str | None = None, **mo
     return {"help": text, "name": name} | ({} if kind is None else {"type": kind}) | more
 
 
+CLIP_NORM = opt("0: no clipping.", FiniteRange(0), callback=lambda _context, _parameter, norm: norm or None)
+
+
+def arg(**more: Any) -> Mapping[str, Any]:
+    """An argument in place of an option."""
+    return {"argument": True, **more}
+
+
 class Options(Generic[Settings]):
     """Options that make settings: it decorates a command with them, and `take` makes the settings of their values."""
 
@@ -81,15 +90,7 @@ class Options(Generic[Settings]):
     def group(self, title: str, **declared: str | Mapping[str, Any]) -> "Options[Settings]":
         """Add options that the help of a Grouped command lists under this title."""
         fields = inspect.signature(self._kind).parameters
-        for name, told in declared.items():
-            one = opt(told) if isinstance(told, str) else told
-            self._options[name] = click.option(
-                one["name"] or f"--{name.replace('_', '-')}",
-                name,
-                cls=InGroup,
-                group=title,
-                **_of_field(fields[name]) | {key: value for key, value in one.items() if key != "name"},
-            )
+        self._options |= {name: _declared(fields[name], one, title) for name, one in declared.items()}
         return self
 
     def __call__(self, command: Command) -> Command:
@@ -112,17 +113,49 @@ class Options(Generic[Settings]):
         return iter(self._options)
 
 
-def _of_field(field: inspect.Parameter) -> dict[str, Any]:
-    """What a field says of its option: type and default."""
-    default = None if field.default is field.empty else field.default
-    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not NoneType]
-    if get_origin(field.annotation) is Literal:
-        return {"type": click.Choice(kinds), "default": default}
-    if get_origin(field.annotation) is tuple:
-        return {"type": kinds[0], "multiple": True, "default": default}
-    if kinds == [bool]:
-        return {"is_flag": True, "default": default}
-    return {"type": {Path: INPUT, float: FiniteNumber()}.get(kinds[0], kinds[0]), "default": default}
+def own_options(command: Command) -> Command:
+    """Options of the command's own parameters: `name: Annotated[TYPE, HELP] = DEFAULT`; `opt` or `arg` say more."""
+    own = [one for one in inspect.signature(command).parameters.values() if get_origin(one.annotation) is Annotated]
+    told = [get_args(one.annotation) for one in own]  # the type, and what was said of it
+    return decorated(
+        command, *(_declared(one.replace(annotation=kind), said) for one, (kind, said) in zip(own, told, strict=True))
+    )
+
+
+def taking(name: str, make: Callable[[dict[str, Any]], Any], *decorators: Decorator) -> Callable[[Command], Command]:
+    """Options whose values `make` takes out of the command's and makes into its parameter `name`."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)  # with the parameters declared so far
+        def wrapped(**options: Any) -> None:
+            command(**{name: make(options)}, **options)
+
+        return decorated(wrapped, *decorators)
+
+    return decorate
+
+
+def _declared(field: inspect.Parameter, told: str | Mapping[str, Any], group: str = "Options") -> Decorator:
+    """What declares a field's option, or its argument."""
+    default = {"required": True} if field.default is field.empty else {"default": field.default}
+    given = opt(told) if isinstance(told, str) else told
+    more = {**({} if "default" in given else default), **_type_of(field.annotation), **given}
+    if more.pop("argument", False):
+        return click.argument(field.name, **{"nargs": -1, **more} if more.pop("multiple", False) else more)
+    option = more.pop("name") or f"--{field.name.replace('_', '-')}"
+    return click.option(option, field.name, cls=InGroup, group=group, **more)
+
+
+def _type_of(annotation: Any) -> dict[str, Any]:
+    if get_origin(annotation) in (Union, UnionType):  # such as one with None
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) is Literal:
+        return {"type": click.Choice(get_args(annotation))}
+    if annotation is bool:
+        return {"is_flag": True}
+    many = {"multiple": True} if get_origin(annotation) is tuple else {}
+    kind = get_args(annotation)[0] if many else annotation
+    return {"type": {Path: INPUT, float: FiniteNumber()}.get(kind, kind), **many}
 
 
 def decorated(command: Command, *decorators: Decorator) -> Command:

@@ -16,7 +16,7 @@ from phonograd.commands.native import building
 from phonograd.commands.options import COUNT, POSITIVE, SHARE, FiniteRange, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.phone_round_tables import WORK, tables_of
-from phonograd.commands.shared_options import PACE, codec_option
+from phonograd.commands.shared_options import CODEC, PACE
 from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
@@ -49,6 +49,7 @@ TRAINING = Options(
     max_unknown=opt(
         f"Largest share of a text's words that the vocabulary may lack, for an update.  [default: {MAX_UNKNOWN}]", SHARE
     ),
+    codec=CODEC,
     **PACE,
 )
 ROUND = Options(
@@ -80,7 +81,6 @@ ROUND = Options(
     "--name", "names", multiple=True, metavar="SERIAL=NAME", help="A phone's name at the server; may be repeated."
 )
 @TRAINING
-@codec_option
 @ROUND
 @model_cache_option
 @click.option(
@@ -122,7 +122,7 @@ def phone_round(
 
     if options["texts"] is not None:
         refuse("expected without --texts, which has the phones' texts", "text_on_phone")
-    settings = ROUND.take(options, training=TRAINING.take(options, codec=options.pop("codec")))
+    settings = ROUND.take(options, training=TRAINING.take(options))
     aggregation = ServerAccess(connection, read_tokens(token_file) if token_file else None)
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())

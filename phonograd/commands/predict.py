@@ -2,12 +2,12 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT
-from phonograd.commands.paths import INPUT
+from phonograd.commands.options import COUNT, arg, opt, own_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.predictor import SUGGESTIONS
@@ -15,28 +15,20 @@ from phonograd.device_runtime.formats.manifest import open_artifacts
 
 
 @click.command()
-@click.argument("artifacts", type=INPUT)
-@click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
-@click.option(
-    "--prefix", default="", help="The first letters of the word, as far as they are typed.", show_default=False
-)
-@click.option("--top", type=COUNT, default=SUGGESTIONS, metavar="K", help="Words to show.")
-@click.option(
-    "--weights",
-    type=INPUT,
-    help="A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction "
-    "weights, else its weights]",
-)
-@click.option("--threads", type=COUNT, default=BackendOptions.threads)
+@own_options
 @output_options
 def predict(
     console: Console,
-    artifacts: Path,
-    texts: tuple[str, ...],
-    prefix: str,
-    top: int,
-    weights: Path | None,
-    threads: int,
+    artifacts: Annotated[Path, arg()],
+    texts: Annotated[tuple[str, ...], arg(metavar="TEXT...")],
+    prefix: Annotated[str, opt("The first letters of the word, as far as they are typed.", show_default=False)] = "",
+    top: Annotated[int, opt("Words to show.", COUNT, metavar="K")] = SUGGESTIONS,
+    weights: Annotated[
+        Path | None,
+        "A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction "
+        "weights, else its weights]",
+    ] = None,
+    threads: Annotated[int, opt(kind=COUNT)] = BackendOptions.threads,
 ) -> None:
     """Show the most probable next words after each TEXT, by a keyboard's predictor; "" is the start of a text.
 

@@ -1,17 +1,18 @@
 """`phonograd pretrain`: a general model to send to phones."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import click
 
+from phonograd.api.pretraining import pretrain as pretrain_model
 from phonograd.commands.fitting import warn_of_misfit
 from phonograd.commands.model_options import SHAPE
-from phonograd.commands.options import COUNT, FROM_0, POSITIVE, FiniteRange, Options, opt
+from phonograd.commands.options import CLIP_NORM, COUNT, FROM_0, POSITIVE, FiniteRange, Options, opt
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, figures, output_options
 from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress
+from phonograd.export.vocabulary_import import load_vocabulary
 
 CONFIG = Options(
     PretrainConfig,
@@ -22,7 +23,7 @@ CONFIG = Options(
     learning_rate=opt(kind=POSITIVE, name="--lr"),
     decay=opt(kind=FiniteRange(1)),
     decay_after=opt("Epochs.", FROM_0),
-    clip_norm=opt("0: no clipping.", FiniteRange(0)),
+    clip_norm=CLIP_NORM,
     dropout=opt(kind=FiniteRange(0, 1, max_open=True)),
     seed=opt(kind=FROM_0),
     device=opt(),
@@ -30,36 +31,30 @@ CONFIG = Options(
 )
 
 
+MODEL = Options(
+    pretrain_model,
+    vocabulary=opt("vocab.txt; the model has as many words.", INPUT, name="--vocab"),
+    texts=opt("General text; may be repeated.", INPUT, name="--text", multiple=True),
+    validation=opt("Validation text.  [default: the last 5 % of the messages]", INPUT, name="--valid"),
+    state=opt("Folder to save the run's state in; the same command resumes from it.", OUT_FOLDER),
+    out=opt("Where to write the best weights (safetensors, torch layout).", OUTPUT),
+)
+
+
 @click.command()
 @SHAPE
-@click.option("--vocab", type=INPUT, required=True, help="vocab.txt; the model has as many words.")
-@click.option("--text", "texts", type=INPUT, required=True, multiple=True, help="General text; may be repeated.")
-@click.option("--valid", type=INPUT, help="Validation text.  [default: the last 5 % of the messages]")
+@MODEL
 @CONFIG
-@click.option("--state", type=OUT_FOLDER, help="Folder to save the run's state in; the same command resumes from it.")
-@click.option("--out", type=OUTPUT, required=True, help="Where to write the best weights (safetensors, torch layout).")
 @output_options
-def pretrain(
-    console: Console,
-    vocab: Path,
-    texts: tuple[Path, ...],
-    valid: Path | None,
-    state: Path | None,
-    out: Path,
-    **options: Any,
-) -> None:
+def pretrain(console: Console, **options: Any) -> None:
     """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does).
 
     Give its shape by --preset, or by --cell, --layers and --hidden.
     """
-    from phonograd.api.pretraining import pretrain as pretrain_model
-    from phonograd.export.vocabulary_import import load_vocabulary
-
     shape = SHAPE.take(options)
     shape.require()
-    options["clip_norm"] = options["clip_norm"] or None
     config = CONFIG.take(options)
-    vocabulary = load_vocabulary(vocab)
+    vocabulary = load_vocabulary(options.pop("vocabulary"))
     warn_of_misfit(console, vocabulary)
     model = shape.config(len(vocabulary))
     with console.progress("pre-training") as show:
@@ -76,8 +71,6 @@ def pretrain(
                     total = min(total, config.max_steps)
                 show(done, total, f"{seen.loss:.3f} nats/token")
 
-        result = pretrain_model(
-            model, vocabulary, texts, out, config=config, validation=valid, state=state, progress=report
-        )
+        result = pretrain_model(model, vocabulary, **options, config=config, progress=report)
     document = dataclasses.asdict(result)
     console.result(document, ("Pre-training", figures(document)))

@@ -2,15 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import click
 
+from phonograd.api.privacy import empirical_privacy
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, FiniteRange, Options, opt, refuse
-from phonograd.commands.paths import INPUT
+from phonograd.commands.options import COUNT, FiniteRange, Options, arg, opt, own_options
 from phonograd.commands.privacy_attacks import canaries, membership
-from phonograd.commands.shared_options import page_option, rehearsal_option, users_option, workers_option
+from phonograd.commands.shared_options import PAGE, REHEARSAL, USERS, WORKERS, refuse_share_alone
 from phonograd.console import Console, figures, output_options
 from phonograd.simulation.empirical.pairs import PrivacySettings
 from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
@@ -31,13 +31,18 @@ SIMULATION = Options(
     precision="As in phonograd train.",
     seed="Of all that is drawn at random.",
 )
+TEXTS = Options(empirical_privacy, users=USERS, rehearsal=REHEARSAL, workers=WORKERS)
 
 
 @click.group(invoke_without_command=True)
-@click.option("--reproduce-table", type=click.Choice(["8"]), help="Compute paper P's Table 8 from its Table 7.")
+@own_options
 @output_options
 @click.pass_context
-def privacy(context: click.Context, console: Console, reproduce_table: str | None) -> None:
+def privacy(
+    context: click.Context,
+    console: Console,
+    reproduce_table: Annotated[Literal["8"] | None, "Compute paper P's Table 8 from its Table 7."] = None,
+) -> None:
     """Compute epsilon without a server, and measure what a model gives away."""
     if context.invoked_subcommand is not None:
         if reproduce_table is not None:
@@ -56,13 +61,16 @@ privacy.add_command(membership)
 
 
 @privacy.command()
-@click.option("--population", type=COUNT, required=True, help="Enrolled phones, N.")
-@click.option("--per-round", type=COUNT, required=True, help="Phones expected in a round, K: q = K / N.")
-@click.option("--noise", type=FiniteRange(0), required=True, help="Noise multiplier, z.")
-@click.option("--rounds", type=COUNT, required=True)
-@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), required=True)
+@own_options
 @output_options
-def epsilon(console: Console, population: int, per_round: int, noise: float, rounds: int, delta: float) -> None:
+def epsilon(
+    console: Console,
+    population: Annotated[int, opt("Enrolled phones, N.", COUNT)],
+    per_round: Annotated[int, opt("Phones expected in a round, K: q = K / N.", COUNT)],
+    noise: Annotated[float, opt("Noise multiplier, z.", FiniteRange(0))],
+    rounds: Annotated[int, opt(kind=COUNT)],
+    delta: Annotated[float, opt(kind=FiniteRange(0, 1, min_open=True, max_open=True))],
+) -> None:
     """The epsilon that rounds of dp-fedavg or dp-fedsgd spend (paper M), by privacy loss distributions and by RDP."""
     from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 
@@ -78,28 +86,29 @@ def epsilon(console: Console, population: int, per_round: int, noise: float, rou
 
 
 @privacy.command()
-@click.argument("artifacts", type=INPUT)
-@users_option
-@rehearsal_option
+@own_options
+@TEXTS
 @PAIRS
 @SIMULATION
-@workers_option
-@page_option
 @output_options
-def empirical(console: Console, page: Path | None, **options: Any) -> None:
+def empirical(
+    console: Console,
+    artifacts: Annotated[Path, arg()],
+    page: Annotated[Path | None, PAGE] = None,
+    **options: Any,
+) -> None:
     """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.
 
     For each pair of adjacent user sets one round is simulated with each, texts are drawn from the first model, and the
     tail of their likelihood ratio is fitted. Lilliefors' test says whether the fit holds.
     """
-    from phonograd.api.privacy import empirical_privacy
-
-    if options["rehearsal"] is None:
-        refuse("expected with --rehearsal, the general text to mix in", "user_share")
+    refuse_share_alone(options)
     settings = PAIRS.take(options, simulation=SIMULATION.take(options))
     build_on_first_use(console)
     with console.progress("pairs") as show:
-        found = empirical_privacy(settings=settings, progress=lambda done, total: show(done, total, ""), **options)
+        found = empirical_privacy(
+            artifacts, **options, settings=settings, progress=lambda done, total: show(done, total, "")
+        )
     rows = [
         {
             "user": pair.user,

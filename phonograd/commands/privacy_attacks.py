@@ -4,13 +4,15 @@ from typing import Any
 
 import click
 
+from phonograd.api.privacy import simulate_attacks
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, Command, Grouped, Options, decorated, opt, refuse
+from phonograd.commands.options import COUNT, Command, Grouped, Options, decorated, opt
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import strategy_from, strategy_options
-from phonograd.commands.shared_options import codec_option, rehearsal_option, users_option, workers_option
+from phonograd.commands.shared_options import CODEC, REHEARSAL, USERS, WORKERS, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.documents import written
 from phonograd.simulation.attacks.canaries import CanarySettings
 from phonograd.simulation.attacks.records import AttackRecord
 from phonograd.simulation.attacks.run import AttackSettings
@@ -28,6 +30,7 @@ SIMULATION = Options(
     output_sample="As in phonograd train.",
     precision="As in phonograd train.",
     seed="Of all that is drawn at random.",
+    codec=CODEC,
 )
 
 
@@ -53,21 +56,22 @@ SECRETS = Options(
 )
 
 
+MEMBERS = Options(
+    AttackSettings, membership_users=opt("The most users to test on each side.", COUNT, name="--test-members")
+)
+TEXTS = Options(
+    simulate_attacks,
+    users=USERS,
+    out=opt("The simulation's folder; the same command resumes from it.", OUT_FOLDER),
+    rehearsal=REHEARSAL,
+    workers=WORKERS,
+)
+
+
 def simulation_options(command: Command) -> Command:
     """What both attacks need to simulate rounds."""
     return decorated(
-        command,
-        click.argument("artifacts", type=INPUT),
-        users_option,
-        click.option(
-            "--out", type=OUT_FOLDER, required=True, help="The simulation's folder; the same command resumes from it."
-        ),
-        rehearsal_option,
-        SIMULATION,
-        codec_option,
-        strategy_options,
-        workers_option,
-        output_options,
+        command, click.argument("artifacts", type=INPUT), TEXTS, SIMULATION, strategy_options, output_options
     )
 
 
@@ -99,16 +103,14 @@ def canaries(console: Console, **options: Any) -> None:
 
 @click.command(cls=Grouped)
 @simulation_options
-@click.option(
-    "--test-members", type=COUNT, default=AttackSettings.membership_users, help="The most users to test on each side."
-)
-def membership(console: Console, test_members: int, **options: Any) -> None:
+@MEMBERS
+def membership(console: Console, **options: Any) -> None:
     """Simulate rounds, and tell from the model who took part.
 
     A user's score is how much likelier the last model makes its text than the first model. AUC is the chance that it is
     higher for one who took part than for one who did not; 0.5 is guessing. Intervals are 95 %, by bootstrap over users.
     """
-    record, document = _attacked(console, AttackSettings(None, test_members), options)
+    record, document = _attacked(console, MEMBERS.take(options, canaries=None), options)
     found = record.membership
     assert found is not None
     rows = [
@@ -119,13 +121,9 @@ def membership(console: Console, test_members: int, **options: Any) -> None:
 
 
 def _attacked(console: Console, settings: AttackSettings, options: dict[str, Any]) -> tuple[AttackRecord, Any]:
-    from phonograd.api.privacy import simulate_attacks
-    from phonograd.device_runtime.base.documents import written
-
-    if options["rehearsal"] is None:
-        refuse("expected with --rehearsal, the general text to mix in", "user_share")
-    more = {"codec": options.pop("codec"), "test_users": 0, "evaluate_every": options["rounds"]}
-    simulation = SIMULATION.take(options, strategy=strategy_from(options), **more)
+    refuse_share_alone(options)
+    strategy, rounds = strategy_from(options), options["rounds"]
+    simulation = SIMULATION.take(options, strategy=strategy, test_users=0, evaluate_every=rounds)
     build_on_first_use(console)
     with console.progress("rounds") as show, stop_signals() as stop:
         record = simulate_attacks(simulation=simulation, settings=settings, progress=show, stop=stop, **options)

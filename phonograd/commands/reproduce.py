@@ -4,102 +4,75 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, refuse_all_but
+from phonograd.commands.options import COUNT, arg, opt, own_options, refuse_all_but
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
+from phonograd.commands.shared_options import REHEARSAL, USERS
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.files import require_writable
 
 
 @click.command()
-@click.argument("name", required=False)
-@click.option("--list", "listed", is_flag=True, help="List the experiments and the inputs that each needs.")
-@click.option(
-    "--page", type=OUTPUT, help="Make the page of all results with its pictures, in a checkout docs/results.md."
-)
-@click.option("--small", is_flag=True, help="In seconds, on small texts and a small model made on the spot.")
-@click.option("--artifacts", type=INPUT, help="The general model's artifacts folder.")
-@click.option("--users", type=INPUT, help="As in phonograd simulate.")
-@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
-@click.option("--general-test", type=INPUT, help="General text to evaluate on.")
-@click.option("--input", "inputs", multiple=True, metavar="NAME=PATH", help="Another input; may be repeated.")
-@click.option("--texts", default="", help="Which texts these are, in words, for the page.", show_default=False)
-@click.option("--work", type=OUT_FOLDER, help="Folder of finished parts; the same command resumes from it.")
-@click.option(
-    "--out", type=OUTPUT, help="The result.  [default: phonograd/papers/results/NAME.json for a full run in a checkout]"
-)
-@click.option("--workers", type=COUNT, default=1, help="Processes or threads to use.")
+@own_options
 @output_options
 def reproduce(
     console: Console,
-    name: str | None,
-    listed: bool,
-    page: Path | None,
-    small: bool,
-    inputs: tuple[str, ...],
-    texts: str,
-    work: Path | None,
-    out: Path | None,
-    workers: int,
-    **named: Path | None,
+    name: Annotated[str | None, arg(required=False)] = None,
+    listed: Annotated[bool, opt("List the experiments and the inputs that each needs.", name="--list")] = False,
+    page: Annotated[
+        Path | None,
+        opt("Make the page of all results with its pictures, in a checkout docs/results.md.", OUTPUT),
+    ] = None,
+    small: Annotated[bool, "In seconds, on small texts and a small model made on the spot."] = False,
+    artifacts: Annotated[Path | None, "The general model's artifacts folder."] = None,
+    users: Annotated[Path | None, USERS] = None,
+    rehearsal: Annotated[Path | None, REHEARSAL] = None,
+    general_test: Annotated[Path | None, "General text to evaluate on."] = None,
+    inputs: Annotated[
+        tuple[str, ...], opt("Another input; may be repeated.", name="--input", metavar="NAME=PATH")
+    ] = (),
+    texts: Annotated[str, opt("Which texts these are, in words, for the page.", show_default=False)] = "",
+    work: Annotated[Path | None, opt("Folder of finished parts; the same command resumes from it.", OUT_FOLDER)] = None,
+    out: Annotated[
+        Path | None,
+        opt("The result.  [default: phonograd/papers/results/NAME.json for a full run in a checkout]", OUTPUT),
+    ] = None,
+    workers: Annotated[int, opt("Processes or threads to use.", COUNT)] = 1,
 ) -> None:
     """Measure a table or figure of the papers again: experiment NAME.
 
     A full run takes its texts and model by the options; --list says which. The result has figures only, a value for
     each seed. A small run fails (exit code 27) if its figures do not show what the experiment claims.
     """
-    from phonograd.device_runtime.base.errors import UsageError
-    from phonograd.papers.result import results_folder
-
-    if sum([name is not None, listed, page is not None]) != 1:
-        raise click.UsageError("give a NAME, --list or --page")
-    if name is None:
-        refuse_all_but("expected with an experiment's NAME", "listed", "page")
-    if listed:
-        rows = _experiments()
-        console.result(rows, ("Experiments", rows))
-        return
-    if page is not None:
-        folder = results_folder()
-        if folder is None:
-            raise UsageError("--page: the results are in a source checkout; none found")
-        from phonograd.papers.pictures import write_page
-
-        write_page(page, folder)
-        console.say(f"wrote {page}")
-        return
-    assert name is not None
-    given = {key.replace("_", "-"): path for key, path in named.items() if path is not None} | dict(map(_named, inputs))
-    if small and given:
-        raise click.UsageError(f"--small makes its own inputs; leave out --{next(iter(given))}")
-    _run(console, name, small, given, texts, work, out, workers)
-
-
-def _run(
-    console: Console,
-    name: str,
-    small: bool,
-    given: dict[str, Path],
-    texts: str,
-    work: Path | None,
-    out: Path | None,
-    workers: int,
-) -> None:
-    from phonograd.device_runtime.base.documents import written
-    from phonograd.device_runtime.base.files import require_writable
     from phonograd.papers.claims import checked, require_all
     from phonograd.papers.experiment import load
     from phonograd.papers.page import rows_of
     from phonograd.papers.result import require_not_full, results_folder, write_result
     from phonograd.papers.run import require_inputs, run
 
+    if sum([name is not None, listed, page is not None]) != 1:
+        raise click.UsageError("give a NAME, --list or --page")
+    folder = results_folder()
+    if name is None:
+        refuse_all_but("expected with an experiment's NAME", "listed", "page")
+        if page is not None:
+            _write_page(console, page, folder)
+        else:
+            console.result(rows := _experiments(), ("Experiments", rows))
+        return
+    named = {"artifacts": artifacts, "users": users, "rehearsal": rehearsal, "general-test": general_test}
+    given = {key: path for key, path in named.items() if path is not None} | dict(map(_named, inputs))
+    if small and given:
+        raise click.UsageError(f"--small makes its own inputs; leave out --{next(iter(given))}")
     experiment = load(name)
     if not small:
         require_inputs(name, experiment, given)
-    folder = results_folder()
     if out is None and folder is not None and not small:
         out = folder / f"{name}.json"
     if out is not None:
@@ -116,12 +89,19 @@ def _run(
         write_result(out, result)
         console.say(f"wrote {out}")
     shown = [{"claim": one.says(len(result.seeds)), "holds": one.holds} for one in claims]
-    tables = _in_groups(rows_of(experiment, result))
-    console.result(
-        {**written(result), "claims": shown}, *((experiment.title, rows) for rows in tables), ("Claims", shown)
-    )
+    tables = ((experiment.title, rows) for rows in _in_groups(rows_of(experiment, result)))
+    console.result({**written(result), "claims": shown}, *tables, ("Claims", shown))
     if small:
         require_all(name, claims)
+
+
+def _write_page(console: Console, page: Path, results: Path | None) -> None:
+    if results is None:
+        raise UsageError("--page: the results are in a source checkout; none found")
+    from phonograd.papers.pictures import write_page
+
+    write_page(page, results)
+    console.say(f"wrote {page}")
 
 
 def _in_groups(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -1,9 +1,11 @@
 """Options that several commands have."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
-from phonograd.api.engines import ENGINES
-from phonograd.commands.options import COUNT, Command, decorated
+from phonograd.commands.options import COUNT, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC, GROUPS
@@ -20,49 +22,30 @@ PACE = {
     "duty": "Share of the time that steps take; below 1, rests keep phones cooler.",
     "nice": "Lower the priority to this nice value, at most 19.",
 }
-codec_option = click.option(
-    "--codec",
-    type=click.Choice(list(CODECS)),
-    metavar="NAME",
-    default=DEFAULT_CODEC,
-    help=f"The update's encoding. {IN_GROUPS}",
-)
-engine_option = click.option(
-    "--engine",
-    type=click.Choice(ENGINES),
-    default=ENGINES[0],
-    help="What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').",
-)
-rehearsal_option = click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
-users_option = click.option("--users", type=INPUT, required=True, help="As in phonograd simulate.")
-workers_option = click.option("--workers", type=COUNT, help="Processes that train.  [default: one a core]")
-page_option = click.option("--page", type=OUTPUT, help="Write an HTML page with plots here.")
+CODEC = opt(f"The update's encoding. {IN_GROUPS}", click.Choice(list(CODECS)), metavar="NAME", default=DEFAULT_CODEC)
+WORKERS = opt("Processes that train.  [default: one a core]", COUNT)
+ENGINE = opt("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
+REHEARSAL = opt("General text to draw rehearsal messages from.", INPUT)
+USERS = opt("As in phonograd simulate.", INPUT)
+PAGE = opt("Write an HTML page with plots here.", OUTPUT)
 
 
-def seed_options(command: Command) -> Command:
-    """`--phone` and `--seed`, given as `phone` (str or None) and `seed` (int or None). FORMAT.md, "Seeds"."""
-    return decorated(
-        command,
-        click.option(
-            "--phone",
-            callback=_phone_name,
-            help="The phone's name at the server; the seed is derived from model, round and name.",
-        ),
-        click.option(
-            "--seed",
-            type=click.IntRange(0, MAX_COUNT),
-            help="In place of --phone: seed of the rehearsal draw, dropout and random codecs.  [default: random]",
-        ),
-    )
-
-
-def require_one_seed(seed: int | None, phone: str | None) -> None:
-    """Raise UsageError where both options are given."""
-    if seed is not None and phone is not None:
-        raise click.UsageError("--seed and --phone exclude each other; give one")
-
-
-def _phone_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def phone_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """The callback of an option that names a phone. Raises click.BadParameter."""
     if value is not None and not PHONE_NAME.match(value):
         raise click.BadParameter(f"expected {PHONE_NAME_RULE}, found {value[:80]!r}")
     return value
+
+
+# FORMAT.md, "Seeds".
+PHONE = opt("The phone's name at the server; the seed is derived from model, round and name.", callback=phone_name)
+SEED = opt(
+    "In place of --phone: seed of the rehearsal draw, dropout and random codecs.  [default: random]",
+    click.IntRange(0, MAX_COUNT),
+)
+
+
+def refuse_share_alone(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for --user-share without --rehearsal."""
+    if options["rehearsal"] is None:
+        refuse("expected with --rehearsal, the general text to mix in", "user_share")

@@ -1,18 +1,22 @@
 """`phonograd simulate`: federated rounds of virtual phones."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
+from phonograd.api.simulating import simulate as run_simulation
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, Grouped, Options, opt, refuse
+from phonograd.commands.options import COUNT, Grouped, Options, arg, opt, own_options, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import TRANSFER, strategy_from, strategy_options, transfer_from
-from phonograd.commands.shared_options import codec_option, engine_option, page_option, rehearsal_option
+from phonograd.commands.shared_options import CODEC, ENGINE, PAGE, REHEARSAL, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.documents import written
+from phonograd.simulation.folder import read_record
 from phonograd.simulation.settings import SimulationSettings
+from phonograd.simulation.table import rows_of
 
 SIMULATION = (
     Options(SimulationSettings)
@@ -32,6 +36,7 @@ SIMULATION = (
         epochs="Passes over the text.",
         steps="1: a single step with the gradient of the whole text, as in phonograd train.",
         learning_rate=opt("Learning rate.  [default: the artifacts']", name="--lr"),
+        codec=CODEC,
         output_sample="As in phonograd train.",
         precision="As in phonograd train.",
         backend="What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
@@ -54,69 +59,60 @@ SIMULATION = (
 )
 
 
+TEXTS = Options(
+    run_simulation,
+    users=opt('JSONL lines {"user": NAME, "text": TEXT}, or a folder of NAME.txt files.', INPUT),
+    out=opt("The simulation's folder; the same command resumes from it.", OUT_FOLDER),
+    rehearsal=REHEARSAL,
+    general_test=opt("General text to evaluate on.", INPUT),
+    workers=opt("Processes that train, one thread each.  [default: one a core]", COUNT),
+    engine=ENGINE,
+)
+
+
 @click.command(cls=Grouped)
-@click.argument("artifacts", type=INPUT)
-@click.option(
-    "--users",
-    type=INPUT,
-    required=True,
-    help='JSONL lines {"user": NAME, "text": TEXT}, or a folder of NAME.txt files.',
-)
-@click.option(
-    "--out", type=OUT_FOLDER, required=True, help="The simulation's folder; the same command resumes from it."
-)
-@rehearsal_option
-@click.option("--general-test", type=INPUT, help="General text to evaluate on.")
+@own_options
+@TEXTS
 @SIMULATION
-@codec_option
 @strategy_options
 @TRANSFER
-@click.option("--workers", type=COUNT, help="Processes that train, one thread each.  [default: one a core]")
-@engine_option
-@page_option
-@click.option(
-    "--compare", type=INPUT, multiple=True, help="Another simulation's folder, to show on the page; may be repeated."
-)
 @output_options
-def simulate(console: Console, out: Path, page: Path | None, compare: tuple[Path, ...], **options: Any) -> None:
+def simulate(
+    console: Console,
+    artifacts: Annotated[Path, arg()],
+    page: Annotated[Path | None, PAGE] = None,
+    compare: Annotated[tuple[Path, ...], "Another simulation's folder, to show on the page; may be repeated."] = (),
+    **options: Any,
+) -> None:
     """Simulate federated rounds of virtual phones.
 
     In each round some users' phones train on their next text; the server's own aggregation makes the next model. The
     model is evaluated on general text and on texts of users who never train. OUT/simulation.json has all figures.
     Larger --rounds continue a simulation.
     """
-    from phonograd.api.simulating import simulate as run_simulation
-    from phonograd.device_runtime.base.documents import written
-    from phonograd.simulation.table import rows_of
-
-    if options["rehearsal"] is None:
-        refuse("expected with --rehearsal, the general text to mix in", "user_share")
+    refuse_share_alone(options)
     if options["backend"] != "torch":
         refuse("expected with --backend torch", "device", "phones_per_batch")
     if not options["late_phones"]:
         refuse("expected with --late-phones, the chance that an update is late", "late")
     strategy, transfer = strategy_from(options), transfer_from(options)
-    settings = SIMULATION.take(options, codec=options.pop("codec"), strategy=strategy, transfer=transfer)
+    settings = SIMULATION.take(options, strategy=strategy, transfer=transfer)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")
     build_on_first_use(console)
     with console.progress("rounds") as show, stop_signals() as stop:
-        record = run_simulation(out=out, settings=settings, progress=show, stop=stop, **options)
+        record = run_simulation(artifacts, **options, settings=settings, progress=show, stop=stop)
     if record.users.training < settings.clients_per_round and not strategy.private:
         console.say(
             f"phonograd: warning: --clients-per-round {settings.clients_per_round}: only {record.users.training} users "
             "train; all of them took part in each round"
         )
     if page is not None:
-        folders = (out, *compare)
+        from phonograd.simulation.page import write_page
+
+        folders = (options["out"], *compare)
         names = [folder.name for folder in folders]
-        _write_page(page, {one.name if names.count(one.name) == 1 else str(one): one for one in folders})
+        shown = {one.name if names.count(one.name) == 1 else str(one): read_record(one) for one in folders}
+        write_page(page, shown)
         console.say(f"wrote {page}")
     console.result(written(record), ("Simulated rounds", rows_of(record)))
-
-
-def _write_page(page: Path, folders: dict[str, Path]) -> None:
-    from phonograd.simulation.folder import read_record
-    from phonograd.simulation.page import write_page
-
-    write_page(page, {name: read_record(folder) for name, folder in folders.items()})

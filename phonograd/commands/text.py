@@ -1,10 +1,12 @@
 """`phonograd corpus fetch` and `phonograd vocab build`: text before there is a model."""
 
 from pathlib import Path
+from typing import Annotated, Any
 
 import click
 
-from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
+from phonograd.commands.options import arg, opt, own_options
+from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 
 SHOWN_CHANGES = 20  # lines of a foreign vocabulary that a table shows
@@ -16,9 +18,9 @@ def corpus() -> None:
 
 
 @corpus.command()
-@click.option("--out", type=OUT_FOLDER, required=True, help="Folder for the texts.")
+@own_options
 @output_options
-def fetch(console: Console, out: Path) -> None:
+def fetch(console: Console, out: Annotated[Path, opt("Folder for the texts.", OUT_FOLDER)]) -> None:
     """Fetch tweets, editorials and reviews (MIT licence) and split them into users and general text."""
     from phonograd.demo.corpus import fetch_corpus
     from phonograd.device_runtime.text.messages import read_messages
@@ -37,12 +39,15 @@ def vocab() -> None:
 
 
 @vocab.command()
-@click.argument("texts", type=INPUT, nargs=-1, required=True)
-@click.option("--size", type=click.IntRange(3), default=30_000, help="Number of words, including <unk> and <eos>.")
-@click.option("--reserve", is_flag=True, help="Add <reserved-N> words if the texts have fewer words.")
-@click.option("--out", type=OUTPUT, required=True, help="Where to write vocab.txt; the counts are written beside it.")
+@own_options
 @output_options
-def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, out: Path) -> None:
+def build(
+    console: Console,
+    texts: Annotated[tuple[Path, ...], arg()],
+    out: Annotated[Path, opt("Where to write vocab.txt; the counts are written beside it.", OUTPUT)],
+    size: Annotated[int, opt("Number of words, including <unk> and <eos>.", click.IntRange(3))] = 30_000,
+    reserve: Annotated[bool, "Add <reserved-N> words if the texts have fewer words."] = False,
+) -> None:
     """Keep the most frequent words of TEXTS."""
     from phonograd.device_runtime.formats.outputs import require_apart
     from phonograd.export.vocabulary_builder import build_vocabulary, counts_path
@@ -55,10 +60,11 @@ def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, o
 
 
 @vocab.command("import")
-@click.argument("source", type=INPUT)
-@click.option("--out", type=OUTPUT, required=True, help="Where to write vocab.txt.")
+@own_options
 @output_options
-def import_(console: Console, source: Path, out: Path) -> None:
+def import_(
+    console: Console, source: Annotated[Path, arg()], out: Annotated[Path, opt("Where to write vocab.txt.", OUTPUT)]
+) -> None:
     """Convert a vocabulary from another tool (one word a line) to the order and spelling that phonograd needs.
 
     <unk> and <eos> come first, words that differ only in capitals are merged, and words that the tokenizer never
@@ -70,20 +76,12 @@ def import_(console: Console, source: Path, out: Path) -> None:
 
     imported = import_vocabulary(source)
     write_bytes(out, imported.vocabulary.to_bytes())
-    changes = [
-        {
-            "line": entry.line,
-            "word": entry.word.decode("utf-8", "replace"),
-            "became": None if entry.became is None else entry.became.decode("utf-8", "replace"),
-        }
-        for entry in (*imported.dropped, *imported.merged)
-    ]
-    document = {
-        "vocabulary": str(out),
-        "words": len(imported.vocabulary),
-        "dropped": len(imported.dropped),
-        "merged": len(imported.merged),
-    }
+    changes: list[dict[str, Any]] = []
+    for entry in (*imported.dropped, *imported.merged):
+        word, became = (part and part.decode("utf-8", "replace") for part in (entry.word, entry.became))
+        changes.append({"line": entry.line, "word": word, "became": became})
+    counts = {"dropped": len(imported.dropped), "merged": len(imported.merged)}
+    document = {"vocabulary": str(out), "words": len(imported.vocabulary), **counts}
     shown = [{**change, "became": change["became"] or "dropped"} for change in changes[:SHOWN_CHANGES]]
     title = f"Dropped and merged, {len(shown)} of {len(changes)} (all of them: --json)"
     console.result({**document, "changes": changes}, ("Vocabulary", [document]), *([(title, shown)] if shown else []))

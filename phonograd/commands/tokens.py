@@ -6,28 +6,30 @@ administrator is made. With --server and an administrator's token they ask the s
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import click
 
 from phonograd.commands.connecting import place_options
+from phonograd.commands.options import arg, opt, own_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection, ask
+from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.security.tokens import DEFAULT_LIFETIME, DEFAULT_OVERLAP
 from phonograd.server_agg.settings.storage import ServerStorage
+from phonograd.server_agg.storage.audit import AuditLog
+from phonograd.server_agg.storage.folder_claim import LEDGER, claim
+from phonograd.server_agg.storage.ledger import Ledger, ledger_of
+from phonograd.server_agg.storage.state_folder import StateFolder
 
-if TYPE_CHECKING:
-    from phonograd.server_agg.storage.ledger import Ledger
-
-expires_option = click.option(
-    "--expires", default=DEFAULT_LIFETIME, help="How long the token is valid: 90d, 12h, never."
-)
+EXPIRES = opt("How long the token is valid: 90d, 12h, never.")
+Place = Connection | ServerStorage
 
 
 @click.group()
@@ -36,112 +38,102 @@ def tokens() -> None:
 
 
 @tokens.command()
-@click.argument("name")
-@click.option("--role", type=click.Choice(["phone", "admin"]), default="phone")
-@expires_option
+@own_options
 @place_options
 @output_options
-def add(console: Console, place: Connection | ServerStorage, name: str, role: str, expires: str) -> None:
+def add(
+    console: Console,
+    place: Place,
+    name: Annotated[str, arg()],
+    role: Annotated[Literal["phone", "admin"], opt()] = "phone",
+    expires: Annotated[str, EXPIRES] = DEFAULT_LIFETIME,
+) -> None:
     """Enrol NAME and show its token once."""
-    if isinstance(place, Connection):
-        issued = ask(place, "POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
-    else:
-        from phonograd.server_agg.security.registry import PhoneRegistry
-
-        with _ledger(place, console) as ledger:
-            issued = written(PhoneRegistry(ledger).add(name, role, expires, operator_name()))
-    _show_token(console, issued)
+    request = ("POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
+    made = _done(
+        place, request, lambda ledger: PhoneRegistry(ledger).add(name, role, expires, operator_name()), console
+    )
+    _show_token(console, made)
 
 
 @tokens.command()
-@click.argument("name")
-@expires_option
-@click.option("--overlap", default=DEFAULT_OVERLAP, help="How long the old tokens stay valid at most: 1d, 0s.")
+@own_options
 @place_options
 @output_options
-def rotate(console: Console, place: Connection | ServerStorage, name: str, expires: str, overlap: str) -> None:
+def rotate(
+    console: Console,
+    place: Place,
+    name: Annotated[str, arg()],
+    expires: Annotated[str, EXPIRES] = DEFAULT_LIFETIME,
+    overlap: Annotated[str, opt("How long the old tokens stay valid at most: 1d, 0s.")] = DEFAULT_OVERLAP,
+) -> None:
     """Show a new token for NAME once; its other tokens expire soon."""
-    if isinstance(place, Connection):
-        path = f"/v1/phones/{quote(name, safe='')}/tokens"
-        issued = ask(place, "POST", path, {"expires": expires, "overlap": overlap}, 201)
-    else:
-        from phonograd.server_agg.security.registry import PhoneRegistry
-
-        with _ledger(place) as ledger:
-            issued = written(PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name()))
-    _show_token(console, issued)
+    request = ("POST", f"/v1/phones/{quote(name, safe='')}/tokens", {"expires": expires, "overlap": overlap}, 201)
+    made = _done(place, request, lambda ledger: PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name()))
+    _show_token(console, made)
 
 
 @tokens.command()
-@click.argument("name")
+@own_options
 @place_options
 @output_options
-def revoke(console: Console, place: Connection | ServerStorage, name: str) -> None:
+def revoke(console: Console, place: Place, name: Annotated[str, arg()]) -> None:
     """Revoke all tokens of NAME, from the next request on."""
-    if isinstance(place, Connection):
-        document = ask(place, "DELETE", f"/v1/phones/{quote(name, safe='')}")
-    else:
-        from phonograd.server_agg.security.registry import PhoneRegistry
 
-        with _ledger(place) as ledger:
-            document = {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator_name())}
+    def local(ledger: Ledger) -> dict[str, Any]:
+        return {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator_name())}
+
+    document = _done(place, ("DELETE", f"/v1/phones/{quote(name, safe='')}"), local)
     console.result(document, ("Revoked", [document]))
 
 
 @tokens.command("list")
 @place_options
 @output_options
-def list_(console: Console, place: Connection | ServerStorage) -> None:
+def list_(console: Console, place: Place) -> None:
     """List all phones and administrators, without their tokens."""
-    if isinstance(place, Connection):
-        document = ask(place, "GET", "/v1/phones")
-    else:
-        from phonograd.server_agg.security.registry import PhoneRegistry
-
-        with _ledger(place) as ledger:
-            document = {"phones": [written(phone) for phone in PhoneRegistry(ledger).phones()]}
+    document = _done(place, ("GET", "/v1/phones"), lambda ledger: {"phones": PhoneRegistry(ledger).phones()})
     console.result(document, ("Phones", [_phone_row(phone, time.time()) for phone in document["phones"]]))
 
 
 @tokens.command()
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, help="Number of newest entries.")
+@own_options
 @place_options
 @output_options
-def audit(console: Console, place: Connection | ServerStorage, limit: int) -> None:
+def audit(
+    console: Console,
+    place: Place,
+    limit: Annotated[int, opt("Number of newest entries.", click.IntRange(1, 1000))] = 100,
+) -> None:
     """Show what administrators did and which requests were refused, newest first."""
-    if isinstance(place, Connection):
-        document = ask(place, "GET", f"/v1/audit?limit={limit}")
-    else:
-        from phonograd.server_agg.storage.audit import AuditLog
-
-        with _ledger(place) as ledger:
-            document = {"entries": [written(entry) for entry in AuditLog(ledger).entries(limit)]}
+    request = ("GET", f"/v1/audit?limit={limit}")
+    document = _done(place, request, lambda ledger: {"entries": AuditLog(ledger).entries(limit)})
     rows = [{**entry, "at": _moment(entry["at"])} for entry in document["entries"]]
     console.result(document, ("Audit log", rows))
 
 
-@contextlib.contextmanager
-def _ledger(place: ServerStorage, console: Console | None = None) -> Iterator["Ledger"]:
-    """The ledger at `place`. With `console`, a missing one is created, and a line there says so."""
-    from phonograd.server_agg.storage.folder_claim import LEDGER, claim
-    from phonograd.server_agg.storage.ledger import ledger_of
+def _done(
+    place: Place, request: tuple[Any, ...], local: Callable[[Ledger], Any], console: Console | None = None
+) -> Any:
+    """What the server answers to the request, or what is done on its ledger.
 
-    state = place.ledger
+    With `console`, a ledger that is missing is created, and a line there says so.
+    """
+    if isinstance(place, Connection):
+        return ask(place, *request)
     with contextlib.ExitStack() as stack:
-        if isinstance(state, Path) and console is not None:
+        if isinstance(state := place.ledger, Path) and console is not None:
             if (state / LEDGER).exists():
                 claim(state)
             else:
                 stack.enter_context(_new_state_folder(state))
                 console.say(f"{state}: a new state folder")
-        yield stack.enter_context(ledger_of(place, create=console is not None))
+        return written(local(stack.enter_context(ledger_of(place, create=console is not None))))
 
 
 @contextlib.contextmanager
 def _new_state_folder(state: Path) -> Iterator[None]:
     """Hold a new state folder while the block runs; nothing is left of it if the block fails."""
-    from phonograd.server_agg.storage.state_folder import StateFolder
-
     folder, done = StateFolder(state), False
     try:
         yield
@@ -161,19 +153,15 @@ def _show_token(console: Console, issued: dict[str, Any]) -> None:
 
 def _phone_row(phone: dict[str, Any], now: float) -> dict[str, object]:
     tokens = phone["tokens"]
-    valid = [
-        token
-        for token in tokens
-        if token["revoked_at"] is None and (token["expires_at"] is None or token["expires_at"] > now)
-    ]
+    ends = [token["expires_at"] for token in tokens if token["revoked_at"] is None]
+    ends = [end for end in ends if end is None or end > now]
     used = [token["last_used_at"] for token in tokens if token["last_used_at"] is not None]
-    ends = [token["expires_at"] for token in valid]
     return {
         "name": phone["name"],
         "role": phone["role"],
-        "state": "revoked" if phone["revoked_at"] is not None else "enrolled" if valid else "expired",
+        "state": "revoked" if phone["revoked_at"] is not None else "enrolled" if ends else "expired",
         "enrolled": _moment(phone["created_at"]),
-        "valid tokens": len(valid),
+        "valid tokens": len(ends),
         "until": _moment(None if None in ends else max(ends)) if ends else "-",
         "last used": _moment(max(used)) if used else "-",
     }

@@ -14,7 +14,7 @@ from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, POSITIVE, SHARE, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.shared_options import BACKEND, WEIGHTS, codec_option, require_one_seed, seed_options
+from phonograd.commands.shared_options import BACKEND, CODEC, PHONE, REHEARSAL, SEED, WEIGHTS, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.base.files import require_writable
@@ -28,14 +28,6 @@ from phonograd.device_runtime.update.update_file import MAX_COUNT
 if TYPE_CHECKING:
     from phonograd.device_runtime.text.rehearsal import TextShares
 
-TEXT = Options(
-    train_on,
-    user=opt("The user's text, one message a line.", INPUT, required=True),
-    rehearsal=opt("General text to draw rehearsal messages from.", INPUT),
-    user_share=opt(
-        f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]", SHARE
-    ),
-)
 ENGINE = Options(
     BackendOptions,
     threads=opt("CPU threads.", COUNT),
@@ -44,6 +36,11 @@ ENGINE = Options(
 )
 TRAINING = Options(
     train_on,
+    user=opt("The user's text, one message a line.", INPUT),
+    rehearsal=REHEARSAL,
+    user_share=opt(
+        f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]", SHARE
+    ),
     weights=opt(WEIGHTS, INPUT),
     backend=opt(BACKEND, click.Choice(BACKENDS)),
     epochs=opt("Passes over the text.", COUNT),
@@ -64,6 +61,9 @@ TRAINING = Options(
         click.IntRange(0, (1 << 64) - 1),
     ),
     max_unknown=opt("Largest share of the user's words that the vocabulary may lack, for an update to be made.", SHARE),
+    phone=PHONE,
+    seed=SEED,
+    codec=CODEC,
     duty=opt("Share of the time that steps take; below 1, rests between them keep the device cooler.", SHARE),
     out=opt("Write the trained weights here.", OUTPUT),
     update=opt("Write the update for the server here.", OUTPUT),
@@ -76,31 +76,26 @@ TRAINING = Options(
 )
 
 
+STATE = Options(
+    ResumableState,
+    folder=opt(
+        "Folder to save resumable state in, and to resume from (native).", OUT_FOLDER, name="--state", required=False
+    ),
+    save_every=opt(f"Steps between saves of --state.  [default: {SAVE_EVERY}]", COUNT, default=None),
+    restart="Discard the state saved in --state.",
+)
+
+
 @click.command()
 @click.argument("artifacts", type=INPUT)
-@TEXT
-@ENGINE
 @TRAINING
-@seed_options
-@codec_option
+@ENGINE
 @connection_options(required=False)
 @model_cache_option
-@click.option("--state", type=OUT_FOLDER, help="Folder to save resumable state in, and to resume from (native).")
-@click.option("--save-every", type=COUNT, help=f"Steps between saves of --state.  [default: {SAVE_EVERY}]")
-@click.option("--restart", is_flag=True, help="Discard the state saved in --state.")
+@STATE
 @output_options
 def train(
-    console: Console,
-    artifacts: Path,
-    phone: str | None,
-    seed: int | None,
-    codec: str,
-    connection: Connection | None,
-    model_cache: Path | None,
-    state: Path | None,
-    save_every: int | None,
-    restart: bool,
-    **options: Any,
+    console: Console, artifacts: Path, connection: Connection | None, model_cache: Path | None, **options: Any
 ) -> None:
     """Train on a user's text, as a phone does.
 
@@ -109,16 +104,17 @@ def train(
     fetches the open round's model, trains it and sends the update. With --state, a killed run can be resumed with the
     same bits; SIGTERM and SIGINT stop it after the current step and a save, with exit codes 143 and 130.
     """
-    require_one_seed(seed, phone)
-    if state is None and (restart or save_every is not None):
-        raise click.UsageError("--save-every and --restart need --state, the folder they are about")
-    engine, text, training = ENGINE.take(options), TEXT.values(options), TRAINING.values(options)
-    if text["rehearsal"] is None:
-        refuse("expected with --rehearsal, the general text to mix in", "user_share")
-    if training["output_sample"] is None:
+    refuse_share_alone(options)
+    if options["phone"] is not None:
+        refuse("expected without --phone, from which it follows", "seed")
+    if options["output_sample"] is None:
         refuse("expected with --output-sample, the number of words to draw", "sample_seed")
-    if training["update"] is None and connection is None:
+    if options["update"] is None and connection is None:
         refuse("expected with --update or --server, which make an update", "codec")
+    if options["folder"] is None:
+        refuse("expected with --state, the folder that it is about", "save_every", "restart")
+    options["save_every"] = options["save_every"] or SAVE_EVERY
+    engine, state, training = ENGINE.take(options), STATE.take(options), TRAINING.values(options)
     for path in filter(None, (training["out"], training["update"])):
         require_writable(path)  # before a round is joined
     folder = open_artifacts(artifacts)
@@ -126,8 +122,8 @@ def train(
     if connection is not None:
         if training["weights"] or training["round_number"]:
             raise click.UsageError("--server says which --weights and --round; leave them out")
-        waiting, steps = closing_notice(console), training["steps"]
-        joined = join_round(connection, folder, phone, codec, steps, waiting=waiting, cache=model_cache)
+        named = {name: training[name] for name in ("phone", "codec", "steps")}
+        joined = join_round(connection, folder, **named, waiting=closing_notice(console), cache=model_cache)
         training |= {"weights": joined.weights, "update": asked_for or joined.update_path()}
     training["round_number"] = joined.opened.round if joined else training["round_number"] or 1
     if training["backend"] == DEFAULT_BACKEND:
@@ -135,16 +131,12 @@ def train(
     with console.progress("training") as show:
         trained = train_on(
             folder,
-            **text,
             **training,
-            phone=phone,
-            seed=seed,
-            codec=codec,
             options=engine,
-            state=None if state is None else ResumableState(state, save_every or SAVE_EVERY, restart),
-            stop=None if state is None else stop_signals,
+            state=state if state.folder else None,
+            stop=stop_signals if state.folder else None,
             progress=lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
-            on_text=lambda shares: _warn_of(console, shares, text["user"], text["rehearsal"]),
+            on_text=lambda shares: _warn_of(console, shares, training["user"], training["rehearsal"]),
         )
     report, update = trained.report, training["update"]
     document: dict[str, Any] = {
@@ -160,7 +152,7 @@ def train(
     if trained.weights is not None:
         document["weights"] = {"path": str(training["out"]), **dataclasses.asdict(trained.weights)}
     if trained.update is not None:
-        document["update"] = {"path": str(update), "codec": codec, **dataclasses.asdict(trained.update)}
+        document["update"] = {"path": str(update), "codec": training["codec"], **dataclasses.asdict(trained.update)}
     if joined is not None:
         with console.progress("uploading") as show:
             receipt = joined.send(update, lambda done, total: show(done, total, "bytes"))

@@ -2,21 +2,18 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import click
 
-from phonograd.commands.paths import INPUT, OUTPUT
-from phonograd.commands.shared_options import codec_option, require_one_seed, seed_options
-from phonograd.console import Console, output_options
+from phonograd.commands.options import arg, opt, own_options
+from phonograd.commands.paths import OUTPUT
+from phonograd.commands.shared_options import CODEC, PHONE, SEED
+from phonograd.console import Console, figures, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
-base_option = click.option(
-    "--base", type=INPUT, required=True, help="The model the phone started from: ARTIFACTS/weights.safetensors."
-)
-round_option = click.option(
-    "--round", "round_number", type=click.IntRange(1, MAX_COUNT), default=1, help="The server's round."
-)
+Base = Annotated[Path, "The model the phone started from: ARTIFACTS/weights.safetensors."]
 
 
 @click.group()
@@ -25,29 +22,22 @@ def update() -> None:
 
 
 @update.command()
-@click.argument("weights", type=INPUT)
-@base_option
-@click.option("--tokens", type=click.IntRange(1, MAX_COUNT), required=True, help="Tokens the weights were trained on.")
-@codec_option
-@round_option
-@seed_options
-@click.option("--out", type=OUTPUT, required=True, help="Where to write the update.")
+@own_options
 @output_options
 def encode(
     console: Console,
-    weights: Path,
-    base: Path,
-    tokens: int,
-    codec: str,
-    round_number: int,
-    phone: str | None,
-    seed: int | None,
-    out: Path,
+    weights: Annotated[Path, arg()],
+    base: Base,
+    tokens: Annotated[int, opt("Tokens the weights were trained on.", click.IntRange(1, MAX_COUNT))],
+    out: Annotated[Path, opt("Where to write the update.", OUTPUT)],
+    codec: Annotated[str, CODEC],
+    round_number: Annotated[int, opt("The server's round.", click.IntRange(1, MAX_COUNT), name="--round")] = 1,
+    phone: Annotated[str | None, PHONE] = None,
+    seed: Annotated[int | None, SEED] = None,
 ) -> None:
     """Encode trained WEIGHTS against their base model."""
     from phonograd.api.updates import encode_update
 
-    require_one_seed(seed, phone)
     encoded = encode_update(
         weights, base, out, tokens=tokens, codec=codec, round_number=round_number, seed=seed, phone=phone
     )
@@ -56,11 +46,14 @@ def encode(
 
 
 @update.command()
-@click.argument("update_file", type=INPUT)
-@base_option
-@click.option("--out", type=OUTPUT, required=True, help="Where to write the trained weights.")
+@own_options
 @output_options
-def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
+def decode(
+    console: Console,
+    update_file: Annotated[Path, arg()],
+    base: Base,
+    out: Annotated[Path, opt("Where to write the trained weights.", OUTPUT)],
+) -> None:
     """Check UPDATE_FILE and decode it into the trained weights."""
     from phonograd.api.updates import decode_update
     from phonograd.device_runtime.formats.tensor_file import save_tensors
@@ -71,9 +64,9 @@ def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
 
 
 @update.command()
-@click.argument("update_file", type=INPUT)
+@own_options
 @output_options
-def show(console: Console, update_file: Path) -> None:
+def show(console: Console, update_file: Annotated[Path, arg()]) -> None:
     """Show UPDATE_FILE's metadata and parts."""
     from phonograd.device_runtime.update.update_file import UpdateFile
 
@@ -83,5 +76,5 @@ def show(console: Console, update_file: Path) -> None:
             for spec in encoded.parts()
         ]
         document = {**written(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
-    facts = [{"figure": key, "value": value} for key, value in document.items() if key != "parts"]
-    console.result(document, (str(update_file), facts), ("Parts", parts))
+    facts = {key: value for key, value in document.items() if key != "parts"}
+    console.result(document, (str(update_file), figures(facts)), ("Parts", parts))

@@ -1,13 +1,12 @@
 """The demo's report as one HTML page with its plots inside."""
 
-import html
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from phonograd.demo.run import GIB, MIB, PAPER_EPOCH_SECONDS, demo_table
+from phonograd.pages.plots import svg, write_page
 from phonograd.server_agg.report.document import PAPER_GIB_PER_ROUND
-from phonograd.simulation.figures import svg, table, write_figures
 
 OURS, PAPER, OTHER = "#1b6ca8", "#b0b7bf", "#e08e2b"
 ABOVE_BARS = 0.12  # room for their figures
@@ -22,10 +21,10 @@ def write_report(path: Path, document: dict[str, Any]) -> None:
     """Write the page. Raises StorageError if writing fails."""
     plots = (_bytes_plot, _quality_plot, _loss_plot, _seconds_plot)
     drawn = [svg(partial(plot, document=document), legend=False) for plot in plots]
-    figures = table("Figures", ABOUT.format(phones=document["config"]["phones"]), demo_table(document))
+    about = ABOUT.format(phones=document["config"]["phones"])
     tools = ", ".join(f"{name} {version}" for name, version in document["artifacts"]["tools"].items())
-    note = f'<p class="note">{document["seconds"]:.0f} seconds in total. {html.escape(tools)}</p>'
-    write_figures(path, "One federated round", drawn, figures + note)
+    note = f"{document['seconds']:.0f} seconds in total. {tools}"
+    write_page(path, "One federated round", drawn, [("Figures", about, demo_table(document))], note)
 
 
 def _bytes_plot(axes: Any, document: dict[str, Any]) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.files import storage_errors, write_bytes
+from phonograd.pages.plots import COLOURS, logarithmic, svg_file
 from phonograd.papers.curves import Lines, lines
 from phonograd.papers.experiment import Experiment, Plot, load, names
 from phonograd.papers.page import page, picture_place
 from phonograd.papers.result import Result, read_result
-from phonograd.simulation.figures import COLOURS, logarithmic, svg_file
 
 # Colour and dashes of a curve; dashes, so that one shows below another that it equals.
 STYLES = [(COLOURS[place % len(COLOURS)], ("-", "--", "-.", ":")[place % 4]) for place in range(2 * len(COLOURS))]

@@ -44,6 +44,12 @@ class Context:
         """As `input`; None if it was not given."""
         return self.given.get(name) if self.small is None else self.small.path(name)
 
+    def folder(self, row: str) -> Path:
+        """A folder for the work on a row, made if missing. Raises StorageError."""
+        folder = self.work / "".join(letter if letter.isalnum() else "-" for letter in row)
+        make_folder(folder)
+        return folder
+
     def kept(self, part: str, measure: Callable[[], Mapping[str, float]]) -> dict[str, float]:
         """The figures of a part, measured unless an earlier run has kept them. Raises StorageError."""
         path = self.work / f"{hashlib.sha256(part.encode()).hexdigest()[:16]}.json"
@@ -92,14 +98,12 @@ def run(
     given = given or {}
     if not small:
         require_inputs(name, experiment, given)
-    with storage_errors(work):
-        work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     _require_same(work, {"experiment": name, "small": small, "settings": written(settings), "given": _places(given)})
     outcomes = []
     for seed in seeds:
         place = work / f"seed-{seed}"
-        with storage_errors(place):
-            place.mkdir(exist_ok=True)
+        make_folder(place)
         made = SmallInputs(work / "inputs") if small else None
         context = Context(seed, place, work, workers, made, given, progress or (lambda *_: None))
         outcomes.append(kind.run(settings, context))
@@ -136,6 +140,12 @@ def require_inputs(name: str, experiment: Experiment, given: Mapping[str, Path])
         raise UsageError(f"{name}: no such input: {', '.join(unknown)}; it takes {', '.join(takes) or 'none'}")
     if missing := [flag(key) for key in experiment.inputs if key not in given]:
         raise UsageError(f"{name} needs {', '.join(missing)} at full scale; phonograd reproduce --list says what it is")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, if missing. Raises StorageError."""
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _places(given: Mapping[str, Path]) -> dict[str, str]:

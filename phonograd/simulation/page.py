@@ -1,30 +1,42 @@
 """Simulations as one HTML page: quality over rounds, bytes, and quality against bytes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from phonograd.simulation.figures import COLOURS, svg, table, write_figures
+from phonograd.pages.plots import COLOURS, Table, of_rounds, svg
+from phonograd.pages.plots import write_page as write
 from phonograd.simulation.records import Quality, SimulationRecord
-from phonograd.simulation.table import rows_of
+from phonograd.simulation.table import MB, rows_of
 
-MB = 1e6
 HASH_DIGITS, SHA256_DIGITS = 12, 64
 
 Simulations = Mapping[str, SimulationRecord]
+# What a line is beside its simulation's name, its style, and its places, x and y; and the band around it.
+Line = tuple[str, str, Sequence[float], Sequence[float], Sequence[tuple[float, float]]]
 
 
 def write_page(path: Path, simulations: Simulations) -> None:
     """Write the page of one simulation, or of several to compare, by name. Raises StorageError."""
-    drawn = (_users, _general, _bytes, _by_bytes)
-    plots = [svg(partial(plot, simulations=simulations), legend=len(simulations) > 1) for plot in drawn]
-    tables = "".join(_table(name, record) for name, record in simulations.items())
-    write_figures(path, "Simulated rounds", plots, tables + _settings(simulations))
+    uploaded = any(ended.bytes_up for record in simulations.values() for ended in record.rounds)
+    drawn: tuple[tuple[Callable[[SimulationRecord], Iterator[Line]], dict[str, str]], ...] = (
+        (_users, {"title": "New users: perplexity, mean and 10th to 90th percentile", "yscale": "log"}),
+        (_general, {"title": "General text: perplexity"}),
+        (_bytes, {"title": "MB so far, up and (dotted) down", "yscale": "log"}),
+        (
+            _by_bytes,
+            {"title": "New users: perplexity by MB uploaded", "xlabel": "MB uploaded"}
+            | ({"xscale": "log"} if uploaded else {}),
+        ),
+    )
+    plots = [svg(partial(_plot, simulations, *one), legend=len(simulations) > 1) for one in drawn]
+    tables = [(name, _note(record), rows_of(record)) for name, record in simulations.items()]
+    write(path, "Simulated rounds", plots, [*tables, _settings(simulations)])
 
 
-def _settings(simulations: Simulations) -> str:
+def _settings(simulations: Simulations) -> Table:
     """All settings and inputs of each simulation, those that differ first."""
     jobs = {name: {"rounds": len(record.rounds), **record.job} for name, record in simulations.items()}
     rows = []
@@ -37,7 +49,7 @@ def _settings(simulations: Simulations) -> str:
     if {"users", "general_test"} & {*differ}:
         note += " They were measured on other texts: their perplexities can't be compared."
     shown = [{"setting": setting, **dict(zip(jobs, map(_brief, values), strict=True))} for _, setting, values in rows]
-    return table("Settings", note, shown)
+    return "Settings", note, shown
 
 
 def _brief(value: object) -> object:
@@ -45,10 +57,26 @@ def _brief(value: object) -> object:
     return value[:HASH_DIGITS] if isinstance(value, str) and len(value) == SHA256_DIGITS else value
 
 
-def _table(name: str, record: SimulationRecord) -> str:
+def _note(record: SimulationRecord) -> str:
     users = record.users
-    note = f"{users.training} users train, {users.testing} are evaluated on, {users.left_out} have too little text."
-    return table(name, note, rows_of(record))
+    return f"{users.training} users train, {users.testing} are evaluated on, {users.left_out} have too little text."
+
+
+def _plot(
+    simulations: Simulations,
+    lines: Callable[[SimulationRecord], Iterator[Line]],
+    settings: Mapping[str, str],
+    axes: Any,
+) -> None:
+    for place, (name, record) in enumerate(simulations.items()):
+        colour = COLOURS[place % len(COLOURS)]
+        for more, style, x, y, band in lines(record):
+            axes.plot(x, y, style, color=colour, label=name + more)
+            if band:
+                axes.fill_between(x, *zip(*band, strict=True), color=colour, alpha=0.15, lw=0)
+    if "xlabel" not in settings:
+        of_rounds(axes)
+    axes.set(**settings)
 
 
 def _measured(record: SimulationRecord) -> list[tuple[int, Quality]]:
@@ -57,56 +85,27 @@ def _measured(record: SimulationRecord) -> list[tuple[int, Quality]]:
     return [(0, record.before), *found]
 
 
-def _users(axes: Any, simulations: Simulations) -> None:
-    for colour, (name, record) in zip(_cycle(simulations), simulations.items(), strict=True):
-        points = [(number, quality.users) for number, quality in _measured(record) if quality.users is not None]
-        rounds = [number for number, _ in points]
-        spread = [users.perplexity for _, users in points]
-        axes.plot(rounds, [at.mean for at in spread], color=colour, label=name)
-        axes.fill_between(rounds, [at.p10 for at in spread], [at.p90 for at in spread], color=colour, alpha=0.15, lw=0)
-    axes.set_title("New users: perplexity, mean and 10th to 90th percentile")
-    axes.set_xlabel("round")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_yscale("log")
+def _users(record: SimulationRecord) -> Iterator[Line]:
+    points = [(number, at.users.perplexity) for number, at in _measured(record) if at.users is not None]
+    band = [(spread.p10, spread.p90) for _, spread in points]
+    yield "", "-", [number for number, _ in points], [spread.mean for _, spread in points], band
 
 
-def _general(axes: Any, simulations: Simulations) -> None:
-    for colour, (name, record) in zip(_cycle(simulations), simulations.items(), strict=True):
-        points = [(number, quality.general) for number, quality in _measured(record) if quality.general is not None]
-        axes.plot([at for at, _ in points], [scores.perplexity for _, scores in points], color=colour, label=name)
-    axes.set_title("General text: perplexity")
-    axes.set_xlabel("round")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+def _general(record: SimulationRecord) -> Iterator[Line]:
+    points = [(number, at.general.perplexity) for number, at in _measured(record) if at.general is not None]
+    yield "", "-", [number for number, _ in points], [perplexity for _, perplexity in points], ()
 
 
-def _bytes(axes: Any, simulations: Simulations) -> None:
-    for colour, (name, record) in zip(_cycle(simulations), simulations.items(), strict=True):
-        rounds = [ended.number for ended in record.rounds]
-        up = list(accumulate(ended.bytes_up for ended in record.rounds))
-        down = list(accumulate(ended.bytes_down for ended in record.rounds))
-        axes.plot(rounds, [value / MB for value in up], color=colour, label=f"{name}, up")
-        axes.plot(rounds, [value / MB for value in down], color=colour, ls=":", label=f"{name}, down")
-    axes.set_title("MB so far, up and (dotted) down")
-    axes.set_xlabel("round")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_yscale("log")
+def _bytes(record: SimulationRecord) -> Iterator[Line]:
+    rounds = [ended.number for ended in record.rounds]
+    for more, style, sent in (
+        (", up", "-", [ended.bytes_up for ended in record.rounds]),
+        (", down", ":", [ended.bytes_down for ended in record.rounds]),
+    ):
+        yield more, style, rounds, [nbytes / MB for nbytes in accumulate(sent)], ()
 
 
-def _by_bytes(axes: Any, simulations: Simulations) -> None:
-    for colour, (name, record) in zip(_cycle(simulations), simulations.items(), strict=True):
-        up = [0, *accumulate(ended.bytes_up for ended in record.rounds)]
-        points = [(up[number], at.users) for number, at in _measured(record) if at.users is not None and number]
-        axes.plot(
-            [so_far / MB for so_far, _ in points],
-            [users.perplexity.mean for _, users in points],
-            color=colour,
-            label=name,
-        )
-    axes.set_title("New users: perplexity by MB uploaded")
-    axes.set_xlabel("MB uploaded")
-    if any(ended.bytes_up for record in simulations.values() for ended in record.rounds):
-        axes.set_xscale("log")
-
-
-def _cycle(simulations: Simulations) -> Sequence[str]:
-    return [COLOURS[place % len(COLOURS)] for place in range(len(simulations))]
+def _by_bytes(record: SimulationRecord) -> Iterator[Line]:
+    up = [0, *accumulate(ended.bytes_up for ended in record.rounds)]
+    points = [(up[number], at.users) for number, at in _measured(record) if at.users is not None and number]
+    yield "", "-", [so_far / MB for so_far, _ in points], [users.perplexity.mean for _, users in points], ()

@@ -15,11 +15,10 @@ from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights
-from phonograd.papers.few_nodes import resnet
 from phonograd.papers.few_nodes.averaging import train_averaged
 from phonograd.papers.few_nodes.compressed import train_compressed
-from phonograd.papers.few_nodes.schedule import Pass, parts
-from phonograd.papers.node_round import NodeRound
+from phonograd.papers.kinds import resnet
+from phonograd.papers.node_round import NodeRound, Pass
 from tests.support.margins import Margin
 
 V = 30
@@ -40,7 +39,7 @@ def streams() -> list[np.ndarray]:
     ids = [2]
     for _ in range(1599):
         ids.append(int(follower[ids[-1] - 2]))
-    return parts(np.array(ids, np.int64), 4)
+    return np.array_split(np.array(ids, np.int64), 4)
 
 
 @pytest.mark.learns

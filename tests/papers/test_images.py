@@ -11,7 +11,7 @@ from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
 from phonograd.papers.images.dataset import Images, load_mnist, made_images
-from phonograd.papers.images.federation import FineTuning, Kinds, Phase, fine_tune
+from phonograd.papers.images.federation import Data, FineTuning, Phase, fine_tune
 from phonograd.papers.images.node import Classifier, accuracy, train
 from tests.support.margins import Margin
 
@@ -47,16 +47,13 @@ def test_nodes_learn_a_new_kind_and_rehearsal_keeps_the_old(
     before = accuracy(classifier, tmp_path / "general.safetensors", tested)
     ended = []
     for rehearsal in (True, False):
-        settings = FineTuning(4, 60, 2, (Phase(28, 0.2), Phase(2, 0.05)), rehearsal)
+        settings = FineTuning(4, 60, 2, (Phase(28, 0.2), Phase(2, 0.05)))
         work = tmp_path / f"rehearsal-{rehearsal}"
         work.mkdir()
-        tests = Kinds(kept_back, tested)
-        ended += fine_tune(
-            classifier, tmp_path / "general.safetensors", general, nodes, tests, settings, work, lambda n: n == 30
-        )
+        data, weights = Data(general, nodes, kept_back, tested), tmp_path / "general.safetensors"
+        ended += fine_tune(classifier, weights, data, settings, rehearsal, 1, work, lambda n: n == 30)
         assert [path.name for path in work.iterdir()] == ["30.safetensors"]
     kept, forgotten = ended
-    assert kept.round == forgotten.round == 30
     margin("accuracy that nodes gain", min(kept.nodes, forgotten.nodes) - before, low=0.1)
     margin("accuracy that rehearsal keeps", kept.general - forgotten.general, low=0.02)
     floats = sum(values.size for values in first.weights.values())
@@ -68,7 +65,8 @@ def test_too_few_images(classifier: Classifier, tmp_path: Path) -> None:
     weights = classifier.folder / "first.safetensors"
     with pytest.raises(TrainingError, match="9 images: expected at least a minibatch, 10"):
         train(classifier, weights, images, 0.1, 1, 1)
-    rounds = fine_tune(classifier, weights, images, images, Kinds(images, images), FineTuning(1, 10), tmp_path, bool)
+    settings = FineTuning(1, 10, 1, (Phase(1, 0.1),))
+    rounds = fine_tune(classifier, weights, Data(*[images] * 4), settings, True, 1, tmp_path, bool)
     with pytest.raises(TrainingError, match="10 images of the nodes expected, found 9"):
         next(rounds)
 

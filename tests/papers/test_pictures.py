@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.pages.plots import COLOURS, logarithmic
 from phonograd.papers import result
 from phonograd.papers.curves import Point, lines
 from phonograd.papers.experiment import Experiment, Plot, load
 from phonograd.papers.page import page
 from phonograd.papers.pictures import described, picture, write_page
 from phonograd.papers.result import Result
-from phonograd.simulation.figures import COLOURS, logarithmic
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOSS = Plot("How the loss falls", "loss", band=("loss, p10", "loss, p90"))

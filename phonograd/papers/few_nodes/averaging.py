@@ -8,8 +8,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from phonograd.papers.few_nodes.schedule import Pass
-from phonograd.papers.node_round import NodeRound
+from phonograd.papers.node_round import NodeRound, Pass
 
 
 def train_averaged(

@@ -11,7 +11,7 @@ from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.device_runtime.text.windows import windows
 from phonograd.export.torch_model import LanguageModel, RecurrentState
 from phonograd.papers.few_nodes.dgc import DgcNode, apply, sparsity
-from phonograd.papers.few_nodes.schedule import Pass
+from phonograd.papers.node_round import Pass
 
 
 def train_compressed(

@@ -20,33 +20,34 @@ class Phase(Record, frozen=True):
     learning_rate: float
 
 
+class FineTuning(Record, frozen=True):
+    """Fine-tuning on nodes. images: of each node; per_round: nodes that take part, drawn anew."""
+
+    nodes: Positive
+    images: Positive
+    per_round: Positive
+    phases: tuple[Phase, ...]
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rate of each round."""
+        return [phase.learning_rate for phase in self.phases for _ in range(phase.rounds)]
+
+
 @dataclass(frozen=True)
-class FineTuning:
-    """Fine-tuning on nodes. nodes; images: of each; per_round: nodes that take part, drawn anew; rehearsal: each node
-    also trains on as many images of the general kind, drawn anew each round.
-    """
-
-    nodes: int = 110
-    images: int = 500
-    per_round: int = 10
-    phases: tuple[Phase, ...] = (Phase(500, 0.05), Phase(60, 0.005), Phase(90, 0.001))
-    rehearsal: bool = True
-    seed: int = 1
-
-
-@dataclass(frozen=True)
-class Kinds:
-    """Images of the general kind and of the nodes' kind."""
+class Data:
+    """general: to train the general model on and to rehearse; nodes: what the nodes have; and tests of both kinds."""
 
     general: Images
     nodes: Images
+    general_test: Images
+    nodes_test: Images
 
 
 @dataclass(frozen=True)
 class Measured:
     """After a round: accuracy, 0 to 1, and the bytes that the nodes uploaded in it."""
 
-    round: int
     general: float
     nodes: float
     bytes_up: int
@@ -55,27 +56,29 @@ class Measured:
 def fine_tune(
     model: Classifier,
     weights: Path,
-    general: Images,
-    nodes: Images,
-    tests: Kinds,
+    data: Data,
     settings: FineTuning,
+    rehearsal: bool,
+    seed: int,
     work: Path,
     measured_rounds: Callable[[int], bool],
 ) -> Iterator[Measured]:
     """Run all rounds from `weights`; yields what is measured after those that `measured_rounds` names.
 
-    general: images to rehearse; nodes: the first nodes x images of them become the nodes'; tests: to measure accuracy
-    on. work: a folder for updates and the last model. Raises TrainingError, StorageError.
+    The first nodes x images of data.nodes become the nodes'. rehearsal: each node also trains on as many general
+    images, drawn anew each round. work: a folder for updates and the last model. Raises TrainingError, StorageError.
     """
-    if len(nodes) < settings.nodes * settings.images:
-        raise TrainingError(f"{settings.nodes * settings.images} images of the nodes expected, found {len(nodes)}")
-    random = np.random.default_rng(settings.seed)
+    count = settings.images
+    if len(data.nodes) < settings.nodes * count:
+        raise TrainingError(f"{settings.nodes * count} images of the nodes expected, found {len(data.nodes)}")
+    random = np.random.default_rng(seed)
     base = weights
-    rates = [phase.learning_rate for phase in settings.phases for _ in range(phase.rounds)]
-    for number, rate in enumerate(rates, 1):
+    for number, rate in enumerate(settings.rates, 1):
         round_ = NodeRound(base, work, number)
         for node in random.choice(settings.nodes, settings.per_round, replace=False):
-            images = _images_of(int(node), nodes, general, settings, random)
+            images = data.nodes.take(np.arange(node * count, (node + 1) * count))
+            if rehearsal:
+                images = images.and_also(data.general.take(random.choice(len(data.general), count, replace=False)))
             trained = train(model, base, images, rate, 1, round_.seed(str(node)))
             round_.add(str(node), trained.weights, len(images))
         closed = round_.close()
@@ -83,12 +86,5 @@ def fine_tune(
             base.unlink()
         base = closed
         if measured_rounds(number):
-            general_score, nodes_score = (accuracy(model, base, images) for images in (tests.general, tests.nodes))
-            yield Measured(number, general_score, nodes_score, round_.nbytes)
-
-
-def _images_of(node: int, nodes: Images, general: Images, settings: FineTuning, random: np.random.Generator) -> Images:
-    own = nodes.take(np.arange(node * settings.images, (node + 1) * settings.images))
-    if not settings.rehearsal:
-        return own
-    return own.and_also(general.take(random.choice(len(general), settings.images, replace=False)))
+            general, nodes = (accuracy(model, base, images) for images in (data.general_test, data.nodes_test))
+            yield Measured(general, nodes, round_.nbytes)

@@ -11,8 +11,8 @@ import numpy as np
 
 import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
-from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.text.messages import read_messages
+from phonograd.papers.kinds.simulated import settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.empirical.pairs import Pair, measure_pairs
 from phonograd.simulation.empirical.tail import DELTAS, epsilon_of
@@ -66,10 +66,7 @@ class _Measured:
     @cached_property
     def _inputs(self) -> tuple[phonograd.Artifacts, Texts, phonograd.PrivacySettings]:
         settings, context = self.settings, self.context
-        try:
-            simulation = phonograd.SimulationSettings(**settings.simulation | {"seed": context.seed})
-        except (TypeError, ValueError) as error:
-            raise ArtifactsError(f"settings of a simulation: {error}") from error
+        simulation = settings_of(settings.simulation | {"seed": context.seed}, {})
         artifacts = phonograd.open_artifacts(context.input("artifacts"))
         texts = Texts(read_users(context.input("users")), read_messages(context.input("rehearsal")), [])
         return artifacts, texts, phonograd.PrivacySettings(settings.pairs, settings.texts, settings.words, simulation)

@@ -2,7 +2,6 @@
 
 import statistics
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import field
@@ -10,6 +9,7 @@ from msgspec import field
 import phonograd
 from phonograd.device_runtime.base.documents import Count, Record
 from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.papers.kinds.simulated import settings_of
 from phonograd.papers.run import Context, Outcome
 
 
@@ -45,19 +45,17 @@ def run(settings: Settings, context: Context) -> Outcome:
 
 
 def _attacked(settings: Settings, row: str, one: Run, context: Context) -> dict[str, float]:
+    chosen = settings.simulation | one.simulation | {"seed": context.seed, "test_users": 0}
+    simulation = settings_of(chosen, one.strategy)
     try:
-        strategy = phonograd.StrategySettings(**one.strategy)
-        chosen = settings.simulation | one.simulation | {"seed": context.seed, "test_users": 0}
-        simulation = phonograd.SimulationSettings(**chosen, strategy=strategy)
-        secrets = dict(settings.canaries)
-        secrets["insertions"] = tuple(secrets["insertions"])
-        canaries = phonograd.CanarySettings(**secrets)
+        insertions = tuple(settings.canaries["insertions"])
+        canaries = phonograd.CanarySettings(**settings.canaries | {"insertions": insertions})
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactsError(f"settings of an attack: {error}") from error
     found = phonograd.simulate_attacks(
         context.input("artifacts"),
         context.input("users"),
-        _folder(context.work, row),
+        context.folder(row),
         simulation,
         phonograd.AttackSettings(canaries, settings.membership_users),
         rehearsal=context.input("rehearsal") if one.rehearsal else None,
@@ -85,7 +83,3 @@ def _figures(found: phonograd.AttackRecord) -> dict[str, float]:
     if found.epsilon is not None:
         facts["epsilon"] = found.epsilon
     return figures | {f"fact: {name}": value for name, value in facts.items()}
-
-
-def _folder(work: Path, row: str) -> Path:
-    return work / "".join(letter if letter.isalnum() else "-" for letter in row)

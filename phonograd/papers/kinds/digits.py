@@ -1,18 +1,15 @@
 """A model of digits, fine-tuned on nodes whose images have their pixels permuted (paper P, Table 3)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from statistics import fmean
 
 import numpy as np
 
-from phonograd.device_runtime.base.documents import Positive, Record
-from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.base.documents import Positive
 from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
-from phonograd.papers.images.dataset import Images, load_mnist, made_images
-from phonograd.papers.images.federation import FineTuning, Kinds, Phase, fine_tune
+from phonograd.papers.images.dataset import load_mnist, made_images
+from phonograd.papers.images.federation import Data, FineTuning, fine_tune
 from phonograd.papers.images.node import Classifier, accuracy, train
 from phonograd.papers.run import Context, Outcome
 
@@ -20,9 +17,9 @@ _CLASSES = 10
 _MEASURED = 10  # figures are means over the last rounds
 
 
-class Settings(Record, frozen=True):
-    """hidden: units of the hidden layers; pretraining: epochs of the general model, and its learning rate; images: of
-    each node; per_round: nodes; phases: of the fine-tuning; made: images that a small run makes, made_pixels: of each.
+class Settings(FineTuning, frozen=True, kw_only=True):
+    """hidden: units of the hidden layers; pretraining: epochs of the general model, and its learning rate; made: images
+    that a small run makes, made_pixels: of each.
     """
 
     hidden: tuple[Positive, ...]
@@ -31,21 +28,8 @@ class Settings(Record, frozen=True):
     minibatch: Positive
     pretraining: Positive
     pretraining_rate: float
-    nodes: Positive
-    images: Positive
-    per_round: Positive
-    phases: tuple[Phase, ...]
     made: Positive = 1
     made_pixels: Positive = 1
-
-
-@dataclass(frozen=True)
-class _Data:
-    """general: to train the general model on and to rehearse; nodes: what the nodes have, permuted."""
-
-    general: Images
-    nodes: Images
-    tests: Kinds
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -53,7 +37,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     data = _data(settings, context)
     sizes = (data.general.pixels.shape[1], *settings.hidden, _CLASSES)
     config = PerceptronConfig(sizes, settings.input_dropout, settings.hidden_dropout)
-    evaluated = min(500, len(data.tests.general))
+    evaluated = min(500, len(data.general_test))
     classifier = Classifier(context.work / "graphs", settings.minibatch, evaluated, context.workers)
     write_perceptron(classifier.folder, config, classifier.minibatch, classifier.evaluated)
     general = context.work / "general.safetensors"
@@ -64,19 +48,26 @@ def run(settings: Settings, context: Context) -> Outcome:
         save_tensors(first, first_weights(config, context.seed))
         rate, epochs = settings.pretraining_rate, settings.pretraining
         save_tensors(general, train(classifier, first, data.general, rate, epochs, context.seed).weights)
-        kinds = data.tests.general, data.tests.nodes
-        return _figures(*(accuracy(classifier, general, images) for images in kinds))
+        return _figures(*(accuracy(classifier, general, images) for images in (data.general_test, data.nodes_test)))
 
-    def tuned(row: str, rehearsal: bool) -> Callable[[], dict[str, float]]:
-        return lambda: _fine_tuned(classifier, general, data, settings, context, row, rehearsal)
+    def tuned(row: str, rehearsal: bool) -> dict[str, float]:
+        def measured(number: int) -> bool:
+            context.progress(number, rounds, row)
+            return number > rounds - _MEASURED
 
+        job = classifier, general, data, settings, rehearsal, context.seed, context.folder(row), measured
+        last = list(fine_tune(*job))
+        figures = _figures(fmean(one.general for one in last), fmean(one.nodes for one in last))
+        return figures | {"MB up in a round": last[-1].bytes_up / 1e6}
+
+    rounds = len(settings.rates)
     rows = {"initial": context.kept("initial", initial)}
     for row, rehearsal in (("with rehearsal", True), ("without", False)):
-        rows[row] = context.kept(row, tuned(row, rehearsal))
-    return Outcome(rows, {"rounds": _rounds(settings), "epochs of the general model": settings.pretraining})
+        rows[row] = context.kept(row, partial(tuned, row, rehearsal))
+    return Outcome(rows, {"rounds": rounds, "epochs of the general model": settings.pretraining})
 
 
-def _data(settings: Settings, context: Context) -> _Data:
+def _data(settings: Settings, context: Context) -> Data:
     """The images; the seed draws the nodes' images and their pixels' order."""
     if context.small is None:
         folder = context.input("mnist")
@@ -88,37 +79,8 @@ def _data(settings: Settings, context: Context) -> _Data:
     random = np.random.default_rng(context.seed)
     order = random.permutation(general.pixels.shape[1])
     drawn = random.permutation(len(all_nodes))[: settings.nodes * settings.images]
-    return _Data(general, all_nodes.take(drawn).permuted(order), Kinds(test, test.permuted(order)))
-
-
-def _fine_tuned(
-    classifier: Classifier,
-    general: Path,
-    data: _Data,
-    settings: Settings,
-    context: Context,
-    row: str,
-    rehearsal: bool,
-) -> dict[str, float]:
-    rounds = _rounds(settings)
-    tuning = FineTuning(settings.nodes, settings.images, settings.per_round, settings.phases, rehearsal, context.seed)
-    work = context.work / row.replace(" ", "-")
-    with storage_errors(work):
-        work.mkdir(exist_ok=True)
-
-    def measured(number: int) -> bool:
-        context.progress(number, rounds, row)
-        return number > rounds - _MEASURED
-
-    args = classifier, general, data.general, data.nodes, data.tests, tuning, work, measured
-    last = list(fine_tune(*args))
-    figures = _figures(fmean(one.general for one in last), fmean(one.nodes for one in last))
-    return figures | {"MB up in a round": last[-1].bytes_up / 1e6}
+    return Data(general, all_nodes.take(drawn).permuted(order), test, test.permuted(order))
 
 
 def _figures(standard: float, shuffled: float) -> dict[str, float]:
     return {"standard accuracy, %": 100 * standard, "shuffled accuracy, %": 100 * shuffled}
-
-
-def _rounds(settings: Settings) -> int:
-    return sum(phase.rounds for phase in settings.phases)

@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
-from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.papers.few_nodes.averaging import train_averaged
 from phonograd.papers.few_nodes.compressed import train_compressed
-from phonograd.papers.few_nodes.schedule import Pass, parts
+from phonograd.papers.node_round import Pass
 from phonograd.papers.run import Context, Outcome
 
 
@@ -38,7 +39,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     artifacts = _artifacts(settings, context)
     vocabulary = phonograd.Vocabulary.load(artifacts.path(VOCABULARY))
     stream = vocabulary.encode(read_messages(context.input("training-text")))[: settings.tokens]
-    streams = parts(stream, settings.nodes)
+    streams = np.array_split(stream, settings.nodes)
     rows = {
         "initial": context.kept(
             "initial", lambda: {"perplexity": _perplexity(artifacts, artifacts.path(WEIGHTS), context)}
@@ -69,9 +70,7 @@ def _averaged(
     artifacts: phonograd.Artifacts, streams: list[Ids], passes: tuple[Pass, ...], context: Context, codec: str
 ) -> Callable[[], dict[str, float]]:
     def measure() -> dict[str, float]:
-        work = context.work / f"averaging-{codec}"
-        with storage_errors(work):
-            work.mkdir(exist_ok=True)
+        work = context.folder(f"averaging {codec}")
 
         def progress(number: int, loss: float) -> None:
             context.progress(number, len(passes), f"averaging, {codec}: loss {loss:.2f}")

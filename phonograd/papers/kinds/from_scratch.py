@@ -8,12 +8,13 @@ from msgspec import field
 
 import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
-from phonograd.device_runtime.base.errors import ArtifactsError, TextError
+from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.messages import read_messages
+from phonograd.papers.kinds.simulated import settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import SimulationRecord
-from phonograd.simulation.users import Messages
+from phonograd.simulation.users import Messages, text_slice
 
 LOST = 1e9  # a perplexity of a model that diverged: larger ones say no more
 
@@ -46,7 +47,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     """Run the simulations, each from the same random weights if its model is the same."""
     text, test = context.input("training-text"), context.input("test-text")
     shards = _shards(read_messages(text), settings)
-    messages = _first(read_messages(test), settings.test_bytes)
+    messages, _ = text_slice(read_messages(test), settings.test_bytes, 0)
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {}
     for place, (row, one) in enumerate(settings.runs.items()):
@@ -54,7 +55,7 @@ def run(settings: Settings, context: Context) -> Outcome:
         record = phonograd.simulate(
             _artifacts(settings, one, text, context),
             shards,
-            context.work / "".join(letter if letter.isalnum() else "-" for letter in row),
+            context.folder(row),
             _simulation(settings, one, context.seed),
             general_test=messages,
             workers=context.workers,
@@ -90,24 +91,10 @@ def _artifacts(settings: Settings, one: Run, text: Path, context: Context) -> ph
 
 
 def _simulation(settings: Settings, one: Run, seed: int) -> phonograd.SimulationSettings:
-    try:
-        strategy = phonograd.StrategySettings(**settings.strategy | one.strategy)
-        chosen = {"test_users": 0, "text_bytes": settings.shard_bytes, "seed": seed}
-        return phonograd.SimulationSettings(**chosen | settings.simulation | one.simulation, strategy=strategy)
-    except (TypeError, ValueError) as error:
-        raise ArtifactsError(f"settings of a simulation: {error}") from error
+    chosen = {"test_users": 0, "text_bytes": settings.shard_bytes, "seed": seed}
+    return settings_of(chosen | settings.simulation | one.simulation, settings.strategy | one.strategy)
 
 
 def _shards(messages: Messages, settings: Settings) -> dict[str, Messages]:
     dealt = {f"client-{client:03}": messages[client :: settings.clients] for client in range(settings.clients)}
-    return {client: _first(shard, settings.shard_bytes) for client, shard in dealt.items()}
-
-
-def _first(messages: Messages, nbytes: int) -> Messages:
-    """The first messages of at least `nbytes` bytes."""
-    taken = 0
-    for place, message in enumerate(messages):
-        if taken >= nbytes:
-            return messages[:place]
-        taken += len(message) + 1
-    return messages
+    return {client: text_slice(shard, settings.shard_bytes, 0)[0] for client, shard in dealt.items()}

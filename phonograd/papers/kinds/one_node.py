@@ -15,9 +15,9 @@ import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Share
-from phonograd.papers.mean_perplexity import mean_perplexity
+from phonograd.papers.kinds.simulated import mean_perplexity
 from phonograd.papers.run import Context, Outcome
-from phonograd.simulation.users import Messages, read_users
+from phonograd.simulation.users import Messages, read_users, text_slice
 
 
 class Method(Record, frozen=True):
@@ -131,18 +131,8 @@ def _nodes(users: Mapping[str, Messages], settings: Settings, seed: int) -> list
 
 
 def _split(user: str, messages: Messages, settings: Settings) -> _Node:
-    training, left = _first(messages, settings.text_bytes)
-    return _Node(user, training, _first(left, settings.test_bytes)[0])
-
-
-def _first(messages: Messages, nbytes: int) -> tuple[Messages, Messages]:
-    """The first messages of at least `nbytes` bytes, and the others."""
-    taken = 0
-    for place, message in enumerate(messages):
-        if taken >= nbytes:
-            return messages[:place], messages[place:]
-        taken += len(message) + 1
-    return messages, []
+    training, _ = text_slice(messages, settings.text_bytes, 0)
+    return _Node(user, training, text_slice(messages[len(training) :], settings.test_bytes, 0)[0])
 
 
 def _with_lwf(context: Context, user_share: float) -> Path:

@@ -1,5 +1,6 @@
 """Simulations side by side: the model after each measured round, or after the last one."""
 
+import math
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -11,12 +12,13 @@ from msgspec import field
 import phonograd
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, TextError
-from phonograd.papers.mean_perplexity import mean_perplexity
 from phonograd.papers.run import Context, Outcome
 from phonograd.server_agg.transfer.settings import GENERATED
 from phonograd.simulation.folder import job_of, read_record
 from phonograd.simulation.records import Quality, SimulationRecord
 
+# Thousands of tokens in paper P's tests: general text and the users'.
+_GENERAL, _USERS = 170, 200
 _NO_TEXT = sha256().hexdigest()  # as a simulation names rehearsal text that it does not have
 
 
@@ -80,19 +82,15 @@ def simulated(
     """The record of one simulation, run or given. simulation, strategy: settings by name; unfinished: whether one
     that is given may have fewer rounds. Raises ArtifactsError, StateError.
     """
-    try:
-        chosen = phonograd.StrategySettings(**{**strategy, **one.strategy})
-        merged = {**simulation, **one.simulation, "seed": context.seed}
-        settings = phonograd.SimulationSettings(**merged, strategy=chosen, transfer=_transfer(one, context))
-    except (TypeError, ValueError) as error:
-        raise ArtifactsError(f"settings of a simulation: {error}") from error
+    merged = {**simulation, **one.simulation, "seed": context.seed}
+    settings = settings_of(merged, {**strategy, **one.strategy}, _transfer(one, context))
     given = context.optional(one.folder) if one.folder else None
     if given is not None:
         return _given(given, settings, one.rehearsal, unfinished)
     return phonograd.simulate(
         context.input("artifacts"),
         context.input("users"),
-        _folder(context.work, row),
+        context.folder(row),
         settings,
         rehearsal=context.input("rehearsal") if one.rehearsal else None,
         general_test=context.input("general-test"),
@@ -101,10 +99,21 @@ def simulated(
     )
 
 
-def _transfer(one: Run, context: Context) -> phonograd.TransferSettings:
+def settings_of(
+    simulation: Mapping[str, Any], strategy: Mapping[str, Any], transfer: Mapping[str, Any] | None = None
+) -> phonograd.SimulationSettings:
+    """The settings that an experiment gives by name. Raises ArtifactsError."""
+    try:
+        of_server = phonograd.StrategySettings(**strategy), phonograd.TransferSettings(**transfer or {})
+        return phonograd.SimulationSettings(**simulation, strategy=of_server[0], transfer=of_server[1])
+    except (TypeError, ValueError) as error:
+        raise ArtifactsError(f"settings of a simulation: {error}") from error
+
+
+def _transfer(one: Run, context: Context) -> dict[str, Any]:
     general = one.transfer.get("general", GENERATED)
     named = {} if general == GENERATED else {"general": str(context.input(general))}
-    return phonograd.TransferSettings(**{**one.transfer, **named})
+    return {**one.transfer, **named}
 
 
 def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool, unfinished: bool) -> SimulationRecord:
@@ -119,10 +128,6 @@ def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool, 
     if not measured(record) or (len(record.rounds) < wanted.rounds and not unfinished):
         raise StateError(f"{folder}: {wanted.rounds} rounds expected, found {len(record.rounds)}; let it finish")
     return record if unfinished else msgspec.structs.replace(record, rounds=record.rounds[: wanted.rounds])
-
-
-def _folder(work: Path, row: str) -> Path:
-    return work / "".join(letter if letter.isalnum() else "-" for letter in row)
 
 
 def figures_of(quality: Quality) -> dict[str, float]:
@@ -144,6 +149,12 @@ def figures_of(quality: Quality) -> dict[str, float]:
             "user KSS, p90": 100 * users.kss.p90,
         }
     return figures
+
+
+def mean_perplexity(general: float, users: float) -> float:
+    """Paper P's mean perplexity, over both its test texts, of a perplexity on each."""
+    nats = _GENERAL * math.log(general) + _USERS * math.log(users)
+    return math.exp(nats / (_GENERAL + _USERS))
 
 
 def _gains(before: Quality, after: Quality) -> dict[str, float]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from phonograd.pages.plots import COLOURS, svg
+from phonograd.pages.plots import write_page as write
 from phonograd.simulation.empirical.pairs import Pair
 from phonograd.simulation.empirical.tail import DELTAS
-from phonograd.simulation.figures import COLOURS, svg, table, write_figures
 
 BINS = 30
 
@@ -21,7 +22,7 @@ def write_page(path: Path, pairs: Sequence[Pair], rows: Sequence[Mapping[str, ob
     plots = [svg(partial(plot, pair=worst), legend=True) for plot in (tail_plot, exponential_plot, quantile_plot)]
     passing = sum(pair.tail.passes for pair in pairs)
     note = f"{passing} of {len(pairs)} pairs pass Lilliefors' test. The plots are of {worst.user} and {worst.other}."
-    write_figures(path, "Empirical privacy", plots, table("Pairs of adjacent user sets", note, rows))
+    write(path, "Empirical privacy", plots, [("Pairs of adjacent user sets", note, rows)])
 
 
 def tail_plot(axes: Any, pair: Pair) -> None:
