@@ -301,7 +301,7 @@ def test_what_the_server_can_not_read_is_not_the_phones_fault(
 
 def test_refuses_nan_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
     evil = workshop.update(9, tokens=900)
-    evil.write_bytes(Parts.of(evil.read_bytes()).overwritten("decoder.bias", -4, np.float32(np.nan).tobytes()))
+    evil.write_bytes(Parts.of(evil.read_bytes()).overwritten("decoder.bias", np.float32(np.nan).tobytes()))
     with opened(workshop, tmp_path / "state") as coordinator:
         send(coordinator, workshop.update(1, tokens=100), "phone1")
         message = refusal(coordinator, evil, "phone9", InvalidUpdateError)
