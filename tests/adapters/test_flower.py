@@ -15,7 +15,7 @@ import phonograd
 from phonograd.adapters.flower import UpdateStrategy, train_reply
 from phonograd.adapters.flower.files import ARRAYS, STYPE, UPDATE
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
-from tests.adapters.places import USERS, Workshop
+from tests.adapters.places import USERS, Workshop, served
 
 pytestmark = pytest.mark.flower
 NODES = dict(enumerate(USERS, start=1))
@@ -80,38 +80,15 @@ STRATEGIES = (
 )
 
 
-@pytest.fixture(scope="module")
-def served(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Callable[[phonograd.StrategySettings], str]:
-    """The hash of the model after two rounds of all users through phonograd's own server."""
-
-    def serve(settings: phonograd.StrategySettings) -> str:
-        folder, artifacts = tmp_path_factory.mktemp("served"), workshop.artifacts
-        rules = phonograd.RoundRules(clients_per_round=len(USERS))
-        server_settings = phonograd.ServerSettings(port=0, rules=rules, strategy=settings)
-        with phonograd.start_server(artifacts, folder / "state", server_settings) as server:
-            for _ in range(2):
-                for user, text in USERS.items():
-                    joined = phonograd.join_round(server.url, artifacts, user)
-                    number, update = joined.opened.round, folder / "update"
-                    options = {"round_number": number, "phone": user, "update": update, "codec": "rot-q4"}
-                    phonograd.train(artifacts, text, weights=joined.weights, **options)
-                    joined.send(update)
-            return phonograd.current_round(server.url).base_sha256
-
-    return serve
-
-
 @pytest.mark.parametrize("settings", STRATEGIES, ids=lambda settings: settings.strategy)
 def test_the_models_of_our_own_server(
-    workshop: Workshop,
-    tmp_path: Path,
-    served: Callable[[phonograd.StrategySettings], str],
-    settings: phonograd.StrategySettings,
+    workshop: Workshop, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, settings: phonograd.StrategySettings
 ) -> None:
     grid = FakeGrid({node: phone(workshop, user) for node, user in NODES.items()}, tmp_path)
     strategy = UpdateStrategy(workshop.artifacts, tmp_path, settings, clients_per_round=len(NODES))
     result = strategy.start(grid, num_rounds=2)
-    assert strategy.model_sha256 == served(settings)
+    place = tmp_path_factory.mktemp("served")
+    assert strategy.model_sha256 == served(workshop.artifacts, USERS, place, settings)
     assert strategy.refusals == {1: (), 2: ()}
     assert grid.most_alive == 1
     assert grid.most_files == (0 if settings.strategy == "fedavg" else len(NODES) - 1)

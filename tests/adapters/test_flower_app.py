@@ -13,8 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-import phonograd
-from tests.adapters.places import GENERAL, Descendants, Workshop
+from tests.adapters.places import GENERAL, Descendants, Workshop, served
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -89,40 +88,24 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flower]:
 
 
 @pytest.fixture(scope="module")
-def served(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The hash of the model after the same two rounds through phonograd's own server."""
-    folder, rules = tmp_path_factory.mktemp("served"), phonograd.RoundRules(clients_per_round=len(TEXTS))
-    settings = phonograd.ServerSettings(port=0, rules=rules)
-    with phonograd.start_server(workshop.artifacts, folder / "state", settings) as server:
-        for number in (1, 2):
-            for phone, text in TEXTS.items():
-                joined = phonograd.join_round(server.url, workshop.artifacts, phone)
-                phonograd.train(
-                    workshop.artifacts,
-                    text,
-                    weights=joined.weights,
-                    round_number=number,
-                    phone=phone,
-                    update=folder / "update",
-                    codec="rot-q4",
-                )
-                joined.send(folder / "update")
-        return phonograd.current_round(server.url).base_sha256
+def model(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The hash of our own server's model after the same two rounds."""
+    return served(workshop.artifacts, TEXTS, tmp_path_factory.mktemp("served"))
 
 
-def test_on_a_superlink_with_supernodes(workshop: Workshop, flower: Flower, served: str) -> None:
+def test_on_a_superlink_with_supernodes(workshop: Workshop, flower: Flower, model: str) -> None:
     flower.superlink()
     with reserved_port() as one, reserved_port() as other:
         for number, port in enumerate((one, other)):
             address = ("--superlink", f"127.0.0.1:{flower.port}", "--port", port)
             flower.start("flower-supernode", *address, "--node-config", f"partition-id={number}")
         said = flower.run(workshop)
-    assert f"model {served}" in said, said
+    assert f"model {model}" in said, said
 
 
-def test_simulated(workshop: Workshop, flower: Flower, served: str) -> None:
+def test_simulated(workshop: Workshop, flower: Flower, model: str) -> None:
     flower.superlink("--simulation")
     said = flower.run(
         workshop, "--federation-config", "num-supernodes=2 init-args-num-cpus=2 client-resources-num-cpus=1"
     )
-    assert f"model {served}" in said, said
+    assert f"model {model}" in said, said

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,7 @@ from phonograd.adapters.ray.cluster import cluster, result
 from tests.adapters.places import Descendants, Workshop, kill_workers
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.ray
-
-
-@pytest.fixture(autouse=True)
-def descendants(monkeypatch: pytest.MonkeyPatch) -> Iterator[Descendants]:
-    """All of them end."""
-    started = Descendants(monkeypatch)
-    yield started
-    until(lambda: not started.left())
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("descendants")]
 
 
 def test_more_workers_than_updates_write_the_same_file(workshop: Workshop, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,19 +13,11 @@ import phonograd
 from phonograd.adapters.ray.workers import RayWorkers
 from phonograd.simulation.phone import PhoneJob
 from phonograd.simulation.records import RoundRecord
-from tests.adapters.places import GENERAL, USERS, Descendants, Workshop, kill_workers
+from tests.adapters.places import GENERAL, USERS, Workshop, kill_workers
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("descendants")]
 SETTINGS = phonograd.SimulationSettings(rounds=2, clients_per_round=3, text_bytes=150, test_users=1, seed=5)
-
-
-@pytest.fixture(autouse=True)
-def descendants(monkeypatch: pytest.MonkeyPatch) -> Iterator[Descendants]:
-    """All of them end."""
-    started = Descendants(monkeypatch)
-    yield started
-    until(lambda: not started.left())
 
 
 def rounds(workshop: Workshop, out: Path, **options: object) -> list[RoundRecord]:
