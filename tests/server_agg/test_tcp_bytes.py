@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import trustme
 
 from phonograd.server_agg.http import tcp
 from phonograd.server_agg.http.tcp import CountedListener, TcpCounter
@@ -27,24 +25,10 @@ LAST_RECORD = 64  # at least the bytes of TLS's goodbye, which a client that has
 StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
 
 
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> SecuritySettings:
-    folder = tmp_path_factory.mktemp("certificates")
-    issued = trustme.CA().issue_cert("127.0.0.1")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    key.write_bytes(issued.private_key_pem.bytes())
-    key.chmod(0o600)
-    return SecuritySettings(tls_cert=certificate, tls_key=key)
-
-
 @pytest.fixture
 def secure(workshop: Workshop, tmp_path: Path, tls: SecuritySettings) -> Iterator[tuple[RunningServer, Relay, str]]:
     """A server with TLS, the network to it, and its URL there."""
-    with (
-        run_server(workshop, tmp_path / "state", security=tls) as server,
-        relay_to(server.port) as (wire, url),
-    ):
+    with run_server(workshop, tmp_path / "state", security=tls) as server, relay_to(server.port) as (wire, url):
         yield server, wire, url.replace("http", "https")
 
 
@@ -126,15 +110,6 @@ def test_bytes_are_those_of_the_phone_and_round_that_used_the_connection(
     assert first["up_tcp_bytes"] + second["up_tcp_bytes"] == wire.up
 
 
-@linux
-def test_a_connection_that_breaks_counts_as_far_as_it_went(server: RunningServer, workshop: Workshop) -> None:
-    size = workshop.update(1).stat().st_size
-    with relay_to(server.port, [size // 2]) as (wire, url), client_of(url) as http:
-        with contextlib.suppress(httpx.TransportError):
-            post(http, workshop.update(1), "phone1")
-        report_once(server, lambda totals: totals["up_tcp_bytes"] == wire.up == size // 2)
-
-
 @contextlib.contextmanager
 def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
     """The phone's end, and the server's."""
@@ -153,6 +128,13 @@ def fill(accepted: socket.socket) -> int:
         while True:
             written += accepted.send(bytes(1 << 16))
     return written
+
+
+def reset_by(phone: socket.socket, accepted: socket.socket) -> None:
+    phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    phone.close()
+    with pytest.raises(ConnectionResetError):
+        until(lambda: not accepted.recv(1), "the reset")
 
 
 @linux
@@ -183,10 +165,7 @@ def test_what_waits_in_a_closed_socket_counts_if_it_will_be_sent(reset: bool) ->
         counter.begin(lambda up, down: booked.append((up, down)))
         written = fill(accepted)
         if reset:
-            phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            phone.close()
-            with pytest.raises(ConnectionResetError):
-                until(lambda: not accepted.recv(1), "the reset")
+            reset_by(phone, accepted)
         counter.end()
         accepted.close()
         counter.close()
@@ -204,10 +183,7 @@ def test_bytes_that_a_reset_took_back_make_no_request_negative() -> None:
         fill(accepted)
         counter.end()
         counter.begin(lambda _, down: booked.append(down))
-        phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        phone.close()
-        with pytest.raises(ConnectionResetError):
-            until(lambda: not accepted.recv(1), "the reset")
+        reset_by(phone, accepted)
         counter.end()
         accepted.close()
         counter.close()
