@@ -16,16 +16,11 @@ from phonograd.device_runtime.client import connection
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.server_client import current_round, open_round, upload_update
 from tests.server_agg.slow_models import Work
-from tests.server_agg.test_app import check_problem, headers_of, post, receipt
+from tests.server_agg.test_app import check_problem, post, receipt
 from tests.server_agg.test_openapi import Checked
 from tests.server_agg.tus_phone import TusPhone
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def work() -> Work:
-    return Work()
 
 
 @pytest.fixture
@@ -33,12 +28,6 @@ def server(workshop: Workshop, tmp_path: Path, work: Work) -> Iterator[RunningSe
     changes = {"strategy": "transfer", "late": "next", "retry_seconds": 11.5}
     with run_server(workshop, tmp_path / "state", work, **changes) as running:
         yield running
-
-
-@pytest.fixture
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with client_of(server.url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -66,9 +55,11 @@ def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, s
     begun.patch(0, begun.data[:100])
     close_slowly(http, workshop)
 
-    told = http.get("/v1/round")
+    checked = Checked(http)
+    told = checked.ask("GET", "/v1/round")
     assert told.headers["Retry-After"] == "12"
     assert set(told.json()["closing"]) == {"since", "share", "seconds_left"}
+    assert checked.ask("GET", "/v1/report").status_code == 200
     asked = http.get("/v1/round", headers={"Phonograd-Phone": "d"})
     assert (asked.headers["Retry-After"], asked.json()["participate"]) == ("12", False)
     assert "round 1: closing" in asked.json()["reason"]
@@ -76,41 +67,12 @@ def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, s
     for answer in (post(http, workshop.update(4), "d"), begun.patch(100, begun.data[100:])):
         check_problem(answer, 503, "round 1: closing, the server trains its model; come again in 12 s")
         assert answer.headers["Retry-After"] == "12"
-    assert (
-        http.post(
-            "/v1/uploads",
-            headers={"Tus-Resumable": "1.0.0", "Upload-Length": "9", "Phonograd-Phone": "d"},
-        ).status_code
-        == 503
-    )
+    announced = {"Tus-Resumable": "1.0.0", "Upload-Length": "9", "Phonograd-Phone": "d"}
+    assert checked.ask("POST", "/v1/uploads", headers=announced).status_code == 503
+    assert begun.head().headers["Upload-Offset"] == str(len(begun.data))
     assert receipt(http, post(http, workshop.update(1), "a"))["accepted"] == 2
     assert http.get("/healthz").status_code == 200
     assert http.get("/v1/model").headers["etag"] == f'"{workshop.base_sha256}"'
-
-
-def test_answers_of_a_closing_round_are_as_documented(http: httpx.Client, workshop: Workshop) -> None:
-    close_slowly(http, workshop)
-    checked = Checked(http)
-    assert checked.ask("GET", "/v1/round").json()["closing"]["share"] == 0
-    assert checked.ask("GET", "/v1/report").status_code == 200
-    update = workshop.update(4).read_bytes()
-    assert checked.ask("POST", "/v1/uploads", content=update, headers=headers_of(update, "d")).status_code == 503
-    announced = {"Tus-Resumable": "1.0.0", "Upload-Length": "9", "Phonograd-Phone": "d"}
-    assert checked.ask("POST", "/v1/uploads", headers=announced).status_code == 503
-
-
-def test_an_upload_cut_by_the_closing_counts_in_the_next_round(
-    http: httpx.Client, workshop: Workshop, server: RunningServer, work: Work
-) -> None:
-    begun = TusPhone(http, "c", workshop.update(3).read_bytes())
-    begun.create_upload()
-    close_slowly(http, workshop)
-    assert begun.patch(0, begun.data).status_code == 503
-    assert begun.head().headers["Upload-Offset"] == str(len(begun.data))
-    work.allow()
-    until(lambda: server.coordinator.current.round == 2, "the next round")
-    assert begun.patch(len(begun.data), b"").status_code == 204
-    assert begun.outcome().json()["receipt"]["round"] == 2
 
 
 def test_our_upload_waits_as_told(
@@ -189,10 +151,3 @@ def test_an_operator_sees_the_progress(
     metrics = http.get("/metrics").text
     assert "phonograd_round_closing 0.0" in metrics
     assert ">open</span>" in http.get("/dashboard/live").text
-
-
-def test_a_rollback_over_http_ends_a_closing_round(http: httpx.Client, workshop: Workshop) -> None:
-    close_slowly(http, workshop)
-    opened = http.post("/v1/rollback?round=0").json()
-    assert (opened["round"], opened["closing"], opened["accepted"]) == (2, None, 0)
-    check_problem(http.post("/v1/discard?round=1"), 404, "round 1: expected a failed round")

@@ -1,14 +1,12 @@
 """A round whose model takes minutes is `closing` meanwhile: nothing waits for it, and nothing of it is lost."""
 
 import contextlib
-import json
 import select
 import shutil
 import sqlite3
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
-    LateUpdateError,
     RoundClosingError,
     UnknownRoundError,
 )
@@ -27,23 +24,18 @@ from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.progress import LONGEST_RETRY_SECONDS, Progress, retry_seconds
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from tests.server_agg.dying_server import lives_of
 from tests.server_agg.slow_models import PARTS, Work, unhindered
-from tests.server_agg.test_faults_rounds import Clock
-from tests.server_agg.test_rounds import files, send
-from tests.server_agg.workshop import Workshop, settings_with
+from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.workshop import Clock, Workshop, settings_with
 from tests.support.waiting import until
 
 
-@contextlib.contextmanager
 def slow_coordinator(
     workshop: Workshop, state: Path, work: Work, clock: Clock | None = None, **changes: object
-) -> Iterator[Coordinator]:
+) -> AbstractContextManager[Coordinator]:
     settings = settings_with(**{"strategy": "transfer", "clients_per_round": 2} | changes)
-    coordinator = Coordinator(workshop.artifacts, state, settings, clock, work)
-    try:
-        yield coordinator
-    finally:
-        coordinator.close()
+    return opened(workshop, state, settings, clock, work)
 
 
 def send_two(workshop: Workshop, coordinator: Coordinator) -> None:
@@ -60,9 +52,7 @@ def closed(coordinator: Coordinator, number: int = 1) -> str:
 
 def calm_model(workshop: Workshop, state: Path) -> str:
     """The round's model when nothing goes wrong."""
-    work = Work()
-    work.allow()
-    with slow_coordinator(workshop, state, work) as coordinator:
+    with slow_coordinator(workshop, state, unhindered()) as coordinator:
         send_two(workshop, coordinator)
         return closed(coordinator)
 
@@ -70,8 +60,7 @@ def calm_model(workshop: Workshop, state: Path) -> str:
 # While it closes
 
 
-def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_path: Path) -> None:
-    work = Work()
+def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_path: Path, work: Work) -> None:
     with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
         assert coordinator.current.closing is None
         send(coordinator, workshop.update(1), "a")
@@ -112,20 +101,8 @@ def test_a_closing_round_takes_no_more_updates_and_the_phone_comes_again(worksho
         assert coordinator.ingest(late.id, sha256, 0).round == 2
 
 
-def test_late_updates_are_late_once_the_round_has_closed(workshop: Workshop, tmp_path: Path) -> None:
-    work = Work()
-    with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
-        late = coordinator.create_upload(UploadMetadata("c", 100))
-        shutil.copy(workshop.update(3), coordinator.folder.upload(late.id))
-        send_two(workshop, coordinator)
-        work.allow()
-        closed(coordinator)
-        with pytest.raises(LateUpdateError):
-            coordinator.ingest(late.id, "0" * 64, 0)
-
-
-def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path) -> None:
-    work, clock = Work(), Clock()
+def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: Work) -> None:
+    clock = Clock()
     with slow_coordinator(workshop, tmp_path / "state", work, clock, deadline_seconds=60) as coordinator:
         send(coordinator, workshop.update(1), "a")
         clock.now += 61
@@ -139,8 +116,8 @@ def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path) -> Non
     assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
 
 
-def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path) -> None:
-    work, clock = Work(), Clock()
+def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, work: Work) -> None:
+    clock = Clock()
     with slow_coordinator(workshop, tmp_path / "state", work, clock, retry_seconds=9) as coordinator:
         work.at_part = lambda part: setattr(clock, "now", clock.now + 30)
         send_two(workshop, coordinator)
@@ -199,20 +176,13 @@ def test_a_kill_at_any_step_changes_nothing_of_the_model(workshop: Workshop, tmp
     state, expected = tmp_path / "state", calm_model(workshop, tmp_path / "calm")
     with slow_coordinator(workshop, state, Work()) as coordinator:
         send_two(workshop, coordinator)
-    command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state), "0"]
-    settings = json.dumps({"strategy": "transfer", "clients_per_round": 2})
-    with subprocess.Popen(
-        [*command, settings],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd=Path(__file__).parents[2],
-    ) as process:
+    settings = {"strategy": "transfer", "clients_per_round": 2}
+    quiet = {"stderr": subprocess.DEVNULL, "bufsize": 0, "text": False}
+    with lives_of(workshop.artifacts, state, settings, **quiet) as process:
         step = 1
         while life_closes_the_round(process, step, state) is None:
             step += 3
-        process.stdin.close()  # type: ignore[union-attr]
+        process.stdin.close()
     assert step > 10  # it was killed often
     with slow_coordinator(workshop, state, Work()) as coordinator:
         assert (coordinator.current.round, coordinator.current.base_sha256) == (2, expected)
@@ -244,8 +214,8 @@ def result_of(state: Path) -> str | None:
     return str(result) if ending else None
 
 
-def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop: Workshop, tmp_path: Path) -> None:
-    work, state = Work(), tmp_path / "state"
+def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop: Workshop, state: Path) -> None:
+    work = Work()
     with slow_coordinator(workshop, state, work, late="next") as coordinator:
         update = workshop.update(3)
         late = coordinator.create_upload(UploadMetadata("c", update.stat().st_size))
@@ -260,8 +230,7 @@ def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop:
         assert coordinator.ingest(late.id, sha256_of_file(update), 0).round == 2
 
 
-def test_a_model_that_cannot_be_made_fails_the_round(workshop: Workshop, tmp_path: Path) -> None:
-    work, state = Work(), tmp_path / "state"
+def test_a_model_that_cannot_be_made_fails_the_round(workshop: Workshop, state: Path, work: Work) -> None:
     work.errors = [WeightsError("update abc: not finite")]
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
@@ -296,8 +265,7 @@ def test_after_a_disk_error_the_next_tick_tries_again(
     assert "round 1 cannot be closed, retrying: no space left" in caplog.text
 
 
-def test_a_rollback_stops_the_work(workshop: Workshop, tmp_path: Path) -> None:
-    work, state = Work(), tmp_path / "state"
+def test_a_rollback_stops_the_work(workshop: Workshop, state: Path, work: Work) -> None:
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
         with pytest.raises(UnknownRoundError):
@@ -322,9 +290,9 @@ def test_a_rollback_stops_the_work(workshop: Workshop, tmp_path: Path) -> None:
 
 
 def test_what_the_work_ends_with_after_a_rollback_is_dropped(
-    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    work, state = unhindered(), tmp_path / "state"
+    work = unhindered()
     with slow_coordinator(workshop, state, work) as coordinator:
         work.at_part = lambda part: coordinator.rollback(0) if part == PARTS - 1 else None
         send_two(workshop, coordinator)
@@ -335,8 +303,7 @@ def test_what_the_work_ends_with_after_a_rollback_is_dropped(
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:
-    work, state = Work(), tmp_path / "state"
+def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, state: Path, work: Work) -> None:
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
         with pytest.raises(StorageError, match="another server uses this state folder"):

@@ -23,6 +23,7 @@ from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_se
 
 PAGES = ("/", "/dashboard/live", "/dashboard/rounds", "/dashboard/rounds/1", "/dashboard/models")
 EVIL = "<script>alert('x')</script>\"'&\N{RIGHT-TO-LEFT OVERRIDE}"
+Watch = Callable[[int], contextlib.AbstractContextManager[httpx.Client]]
 VOID = {"meta", "link", "img", "input", "br"}
 
 
@@ -79,23 +80,18 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def watched(workshop: Workshop, tmp_path: Path) -> Callable[[int], contextlib.AbstractContextManager[httpx.Client]]:
+def watched(workshop: Workshop, tmp_path: Path) -> Watch:
     @contextlib.contextmanager
     def watch(rounds: int) -> Iterator[httpx.Client]:
         write_history(workshop, tmp_path / "state", rounds)
-        with (
-            run_server(workshop, tmp_path / "state", clients_per_round=10) as server,
-            client_of(server.url) as client,
-        ):
+        with run_server(workshop, tmp_path / "state", clients_per_round=10) as server, client_of(server.url) as client:
             yield client
 
     return watch
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 300])
-def test_pages_with_any_number_of_rounds(
-    watched: Callable[[int], contextlib.AbstractContextManager[httpx.Client]], rounds: int
-) -> None:
+def test_pages_with_any_number_of_rounds(watched: Watch, rounds: int) -> None:
     with watched(rounds) as http:
         for path in PAGES:
             answer = http.get(path)
@@ -116,9 +112,7 @@ def test_pages_with_any_number_of_rounds(
         assert ("paper P&#39;s 1.83 GB a round" in plain) and ("paper P&#39;s 183 MB a phone" in plain)
 
 
-def test_every_round_is_on_a_page_once(
-    watched: Callable[[int], contextlib.AbstractContextManager[httpx.Client]],
-) -> None:
+def test_every_round_is_on_a_page_once(watched: Watch) -> None:
     with watched(60) as http:
         seen, path = [], "/dashboard/rounds"
         while path:
@@ -147,7 +141,7 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
         entry = report["rounds"][0]
         (row,) = [row for row in rows_of(http.get("/dashboard/rounds").text) if row[0] == "1"]
         cells = ("mean_bytes_per_phone", "useful_bytes", "retried_bytes")
-        assert [row[4], row[7], row[8]] == [formats.size(entry[name]).replace("\xa0", " ") for name in cells]
+        assert [row[4], row[7], row[8]] == [shown_size(entry[name]) for name in cells]
         assert row[2] == f"2 / 2{entry['rejected']} refused"
         assert [row[5], row[6]] == [formats.ratio(entry["model_ratio"]), formats.ratio(entry["phone_ratio"])]
         assert row[3] == "full-f32 ×1, rows-f32 ×1"

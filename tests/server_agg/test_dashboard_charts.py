@@ -1,6 +1,7 @@
 """Charts: what stands where says what it should."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -89,26 +90,14 @@ def test_an_axis_has_one_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [(None, "–"), (0, "0 B"), (999, "999 B"), (1023, "1.02 kB"), (10**6, "1 MB"), (183_217_612, "183 MB"),
-     (999_600_000, "1.00 GB"), (1.5e9, "1.50 GB"), (54.9e12, "54.9 TB"), (1e18, "1,000 PB")],
+    ("shown", "texts"),
+    [
+        (formats.size, {None: "–", 0: "0 B", 999: "999 B", 1023: "1.02 kB", 10**6: "1 MB", 183_217_612: "183 MB",
+                        999_600_000: "1.00 GB", 1.5e9: "1.50 GB", 54.9e12: "54.9 TB", 1e18: "1,000 PB"}),
+        (formats.seconds, {None: "–", 0.0: "0 s", 0.25: "0.25 s", 99.96: "100 s", 125: "2 min 5 s", 7260: "2 h 1 min",
+                           90000: "1 d 1 h", -3.0: "0 s"}),
+        (formats.number, {None: "–", 0.0: "0", 4.634: "4.634", 1e-9: "1e-09", 12345.6: "12,346"}),
+    ],
 )  # fmt: skip
-def test_sizes(nbytes: float | None, text: str) -> None:
-    assert formats.size(nbytes).replace("\xa0", " ") == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "–"), (0.0, "0 s"), (0.25, "0.25 s"), (99.96, "100 s"), (125, "2 min 5 s"), (7260, "2 h 1 min"),
-     (90000, "1 d 1 h"), (-3.0, "0 s")],
-)  # fmt: skip
-def test_times(value: float | None, text: str) -> None:
-    assert formats.seconds(value).replace("\xa0", " ") == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "–"), (0.0, "0"), (4.634, "4.634"), (1e-9, "1e-09"), (12345.6, "12,346")],
-)
-def test_numbers(value: float | None, text: str) -> None:
-    assert formats.number(value) == text
+def test_figures_as_text(shown: Callable[[float | None], str], texts: dict[float | None, str]) -> None:
+    assert {value: shown(value).replace("\xa0", " ") for value in texts} == texts

@@ -15,12 +15,12 @@ from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.server_agg.http import upload_routes
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
-from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking
+from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states
 from tests.server_agg.test_app import StartServer
 from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
-from tests.server_agg.tus_phone import TusPhone, incoming, phone_with
-from tests.server_agg.workshop import RunningServer, Workshop, settings_with
+from tests.server_agg.tus_phone import TusPhone, announced, incoming, phone_with
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
@@ -28,8 +28,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 def test_an_upload_that_ends_while_its_bytes_come_is_gone(
     ending: str, server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
+    phone = announced(http, "phone1", workshop.update(1))
     with half_sent(server, phone, 2000) as connection:
         if ending == "expired":
             monkeypatch.setattr(server.coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
@@ -159,9 +158,8 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
         link_into_place(source, target, name)
 
     monkeypatch.setattr(server.coordinator.folder, "link_into_place", slowly)
-    with talking(server) as http:
-        phone = phone_with(http, "phone1", workshop.update(1))
-        phone.create_upload()
+    with client_of(server.url) as http:
+        phone = announced(http, "phone1", workshop.update(1))
         with half_sent(server, phone, len(phone.data)):
             assert at_it.wait(PATIENCE_SECONDS)
         with ThreadPoolExecutor(1) as pool:
@@ -179,12 +177,11 @@ def test_stopping_cuts_uploads_off_and_loses_nothing(
 ) -> None:
     monkeypatch.setattr("phonograd.server_agg.server.SHUTDOWN_SECONDS", 0)
     monkeypatch.setattr("phonograd.server_agg.http.receiving.WRITE_SECONDS", 0.0)
-    with contextlib.ExitStack() as stack, start_server() as server, talking(server) as http:
-        phone = phone_with(http, "phone1", workshop.update(1))
-        phone.create_upload()
+    with contextlib.ExitStack() as stack, start_server() as server, client_of(server.url) as http:
+        phone = announced(http, "phone1", workshop.update(1))
         stack.enter_context(half_sent(server, phone, 1234))
         until(lambda: arriving(server, phone).stat().st_size == 1234)
-    with start_server() as server, talking(server) as http:
+    with start_server() as server, client_of(server.url) as http:
         phone.http = http
         assert phone.offset() == 1234
         assert phone.patch(1234, phone.data[1234:]).status_code == 204

@@ -14,6 +14,7 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import MOST_REFUSALS, UploadMetadata
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Round, Selected, Update
+from tests.server_agg.test_rounds import opened
 from tests.server_agg.workshop import Workshop, settings_with
 
 STEPS_COUNTED_IN = 10  # instructions of SQLite's virtual machine
@@ -58,7 +59,7 @@ def steps_of_an_upload(workshop: Workshop, state: Path, updates: int) -> int:
     update = workshop.update(1)
     metadata = UploadMetadata("phone1", update.stat().st_size, "0" * 64, workshop.base_sha256, 1)
     settings = settings_with(clients_per_round=2, max_clients=3)
-    with contextlib.closing(Coordinator(workshop.artifacts, state, settings)) as coordinator:
+    with opened(workshop, state, settings) as coordinator:
         add_history(coordinator, updates)
         with counted_steps(coordinator) as steps:
             assert coordinator.participation("phone1") is None
@@ -79,7 +80,7 @@ def test_closing_a_round_reads_no_update_of_earlier_ones(workshop: Workshop, tmp
     steps = []
     for updates in (FEW, MANY):
         settings = settings_with(clients_per_round=2)
-        with contextlib.closing(Coordinator(workshop.artifacts, tmp_path / f"{updates}", settings)) as coordinator:
+        with opened(workshop, tmp_path / f"{updates}", settings) as coordinator:
             add_history(coordinator, updates)
             with counted_steps(coordinator) as counted:
                 coordinator._round.load()
@@ -90,7 +91,7 @@ def test_closing_a_round_reads_no_update_of_earlier_ones(workshop: Workshop, tmp
 def test_whether_a_phone_was_sampled_is_looked_up(workshop: Workshop, tmp_path: Path) -> None:
     steps = []
     for sampled in (FEW, MANY):
-        with contextlib.closing(Coordinator(workshop.artifacts, tmp_path / f"{sampled}", settings_with())) as one:
+        with opened(workshop, tmp_path / f"{sampled}", settings_with()) as one:
             with one.ledger.writing() as session:
                 session.execute(insert(Selected), [{"round": 1, "phone": f"phone{n}"} for n in range(sampled)])
             with counted_steps(one) as counted, one.ledger.reading() as session:
@@ -101,7 +102,7 @@ def test_whether_a_phone_was_sampled_is_looked_up(workshop: Workshop, tmp_path: 
 
 
 def test_a_phone_that_is_refused_over_and_over_costs_no_more(workshop: Workshop, tmp_path: Path) -> None:
-    with contextlib.closing(Coordinator(workshop.artifacts, tmp_path / "state", settings_with())) as coordinator:
+    with opened(workshop, tmp_path / "state", settings_with()) as coordinator:
         steps = []
 
         def announce(times: int, first: int) -> None:
@@ -128,7 +129,7 @@ def test_a_phone_that_is_refused_over_and_over_costs_no_more(workshop: Workshop,
 def test_announcing_an_update_looks_at_no_other_upload(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with contextlib.closing(Coordinator(workshop.artifacts, tmp_path / "state", settings_with())) as coordinator:
+    with opened(workshop, tmp_path / "state", settings_with()) as coordinator:
         for number in range(5):
             record = coordinator.create_upload(UploadMetadata(f"phone{number}", 1000))
             coordinator.uploads.received(record.id, 100 * number)

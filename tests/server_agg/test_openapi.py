@@ -18,10 +18,8 @@ from phonograd.server_agg.app import OPERATIONS, create_app
 from phonograd.server_agg.openapi.document import openapi_document
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
-from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.test_app import headers_of
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
 
 
 @pytest.mark.parametrize("tokens", [False, True])
@@ -192,35 +190,6 @@ def test_uploads_are_as_the_document_says(client: Checked, workshop: Workshop) -
     for headers in ({}, headers_of(b"other"), headers_of(data), {"Phonograd-Phone": "../x"}):
         client.ask("POST", "/v1/uploads", content=data, headers=headers)
     client.ask("POST", "/v1/uploads", content=iter([data]), headers=headers_of(data))
-
-
-def test_tokens_are_as_the_document_says(workshop: Workshop, tmp_path: Path) -> None:
-    with (
-        run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server,
-        client_of(server.url) as http,
-    ):
-        boss = PhoneRegistry(server.coordinator.ledger).add("boss", "admin", "90d", "me").token
-        client = Checked(http)
-        phones, one = "/v1/phones", "/v1/phones/{name}"
-        assert client.ask("GET", phones).status_code == 401
-        client.http.headers["Authorization"] = f"Bearer {boss}"
-        assert client.ask("POST", phones, json={"name": "phone1"}).status_code == 201
-        for document, status in (
-            ({"name": "phone1"}, 409),
-            ({"name": "/"}, 400),
-            ([], 400),
-            ({"name": "x" * 5000}, 413),
-        ):
-            assert client.ask("POST", phones, json=document).status_code == status
-        assert client.ask("POST", f"{phones}/phone1/tokens", one + "/tokens").status_code == 201
-        assert client.ask("POST", f"{phones}/phone1/tokens", one + "/tokens", json={"expires": "1y"}).status_code == 400
-        assert client.ask("POST", f"{phones}/none/tokens", one + "/tokens").status_code == 404
-        assert len(client.ask("GET", phones).json()["phones"]) == 2
-        assert client.ask("DELETE", f"{phones}/phone1", one).status_code == 200
-        assert client.ask("DELETE", f"{phones}/phone1", one).status_code == 404
-        assert client.ask("GET", "/v1/audit?limit=5").json()["entries"]
-        client.ask("GET", "/v1/audit?limit=x")
-        assert client.ask("GET", "/").status_code == 200
 
 
 def test_a_wrong_method_names_the_right_ones(server: RunningServer) -> None:

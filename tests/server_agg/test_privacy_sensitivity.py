@@ -60,8 +60,8 @@ def test_neighbouring_rounds_differ_by_the_sensitivity_at_most(
     hostile = data.draw(hostile_updates(base, updates[0] if updates else None), label="one more phone")
     claim = data.draw(st.sampled_from([1, 49, 50, 10_000_000]), label="its tokens")
 
-    without = sum_over_divisor(base, strategy, updates, tokens)
-    with_it = sum_over_divisor(base, strategy, [*updates, hostile], [*tokens, claim])
+    without = averaged(base, strategy, updates, tokens)
+    with_it = averaged(base, strategy, [*updates, hostile], [*tokens, claim])
     assert length(minus(with_it, without)) <= bound
 
 
@@ -79,13 +79,6 @@ def hostile_updates(draw: st.DrawFn, base: TensorFile, other: dict[str, Array] |
         weights = {name: base.read(name) for name in base.specs}
         weights["bias"][3] += np.float32(size)
     return weights
-
-
-def sum_over_divisor(
-    base: TensorFile, strategy: StrategySettings, updates: list[dict[str, Array]], tokens: list[int]
-) -> dict[str, Array]:
-    """The mean without noise, 0 for no phone, which is what both estimators give there."""
-    return averaged(base, strategy, updates, tokens)
 
 
 @pytest.mark.parametrize("estimator", ["fixed", "clipped"])

@@ -18,8 +18,9 @@ from phonograd.device_runtime.client.server_client import current_round
 from phonograd.server_agg.http import model_routes
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.storage.tables import Model
+from tests.server_agg.faults import raising
 from tests.server_agg.test_links_in_rounds import LOSSY, run_round
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.support.waiting import until
 
 WHOLE = "application/octet-stream"
@@ -35,12 +36,6 @@ def server(workshop: Workshop, tmp_path: Path) -> Iterator[RunningServer]:
 def made(server: RunningServer, workshop: Workshop) -> list[Model]:
     """The models of three rounds."""
     return [run_round(server.coordinator, workshop) for _ in range(3)]
-
-
-@pytest.fixture
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with client_of(server.url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -212,19 +207,10 @@ def test_a_pull_that_broke_off_goes_on(
     assert os.listdir(local.parent) == [local.name]
 
 
-def test_what_a_pull_left_is_of_no_use_for_other_links(server: RunningServer, made: list[Model], local: Path) -> None:
-    local.with_name(f".model.{'5' * 64}.part").write_bytes(b"links to an older model")
-    pulled = pull_model(server.url, local)
-    assert (pulled.links, sha256_of_file(local)) == (3, made[-1].sha256)
-    assert os.listdir(local.parent) == [local.name]
-
-
 def test_a_full_disk_leaves_the_model_and_what_was_fetched(
     server: RunningServer, made: list[Model], workshop: Workshop, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise StorageError("out: cannot write: No space left on device")
-
+    full = raising(StorageError("out: cannot write: No space left on device"))
     with monkeypatch.context() as patched, pytest.raises(StorageError, match="No space left"):
         patched.setattr("phonograd.device_runtime.client.pull.pull_links", full)  # the links are here, the model is not
         pull_model(server.url, local)

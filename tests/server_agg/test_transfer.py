@@ -32,6 +32,7 @@ from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.transfer import TransferSettings, closing, transfer
 from phonograd.server_agg.transfer.text import drawn_text, generated_text
+from tests.server_agg.faults import raising
 from tests.server_agg.trained_weights import TrainedWeights
 from tests.support.artifacts import exported, words
 from tests.support.margins import Margin
@@ -265,13 +266,10 @@ def test_a_rate_that_diverges_is_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_found_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     windows_done: list[int] = []
     work, out = tmp_path / "work", tmp_path / "model"
     with monkeypatch.context() as patched, pytest.raises(StorageError, match="No space left on device"):
-        patched.setattr(os, "posix_fallocate", full)
+        patched.setattr(os, "posix_fallocate", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, work, out, {}, lambda done, _: windows_done.append(done))
     assert not windows_done
     transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, work, out, {"round": "3"})

@@ -8,23 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.base.errors import ArtifactsError, PhonogradError, StoppedError, TextError
+from phonograd.device_runtime.base.errors import ArtifactsError, PhonogradError, TextError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.refusals import InvalidUpdateError
-from phonograd.server_agg.report.document import read_report
-from phonograd.server_agg.rounds import coordinator as coordinators
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.slow_closing import SlowJob
-from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.transfer import TransferSettings, transfer
 from tests.server_agg.test_closing_rounds import closed, send_two
-from tests.server_agg.test_rounds import files, send
+from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.artifacts import exported
 
@@ -74,50 +69,6 @@ def test_a_round_ends_with_the_student(generated: bool, pupils: Workshop, text: 
         assert closed(coordinator) == student(pupils, None if generated else text)
 
 
-class Interrupted(Students):
-    """Stops after `windows` more windows, once."""
-
-    windows = 0
-
-    def make(
-        self, job: SlowJob, out: Path, progress: Callable[[int, int], None], stop: Callable[[], int]
-    ) -> WrittenFile:
-        def counted(done: int, total: int) -> None:
-            progress(done, total)
-            Interrupted.windows -= 1
-            if Interrupted.windows == 0:
-                raise StoppedError("killed", 9)
-
-        return super().make(job, out, counted, stop)
-
-
-@pytest.mark.parametrize("windows", [1, 8, 16, 17, 20, 24])  # 2 teachers and the student, 8 windows each
-def test_an_interrupted_student_is_the_same(
-    windows: int, pupils: Workshop, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(coordinators, "Students", Interrupted)
-    monkeypatch.setattr(Interrupted, "windows", windows)
-    with contextlib.closing(Coordinator(ARTIFACTS, tmp_path / "state", chosen(text))) as coordinator:
-        send_two(pupils, coordinator)
-        while coordinator.current.round == 1:
-            coordinator.tick()
-        assert coordinator.current.base_sha256 == student(pupils, text)
-    assert Interrupted.windows < 0
-
-
-def test_a_student_that_diverges_fails_the_round(pupils: Workshop, text: Path, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with contextlib.closing(Coordinator(ARTIFACTS, state, chosen(text, rate=1e38))) as coordinator:
-        send_two(pupils, coordinator)
-        assert closed(coordinator) == pupils.base_sha256
-        assert len(files(state / "updates")) == 2
-        assert files(state / "closing") == set()
-    (first, _) = read_report(state)["rounds"]
-    assert first["ending"] == "failed"
-    assert "transfer learning: the loss is" in first["reason"]
-    assert "training diverged: lower `transfer_lr`" in first["reason"]
-
-
 def test_a_teacher_that_is_not_finite_is_refused_when_it_comes(pupils: Workshop, text: Path, tmp_path: Path) -> None:
     with contextlib.closing(Coordinator(ARTIFACTS, tmp_path / "state", chosen(text))) as coordinator:
         wild = {name: np.full_like(values, 3e38) for name, values in pupils.trained(1).items()}
@@ -128,14 +79,15 @@ def test_a_teacher_that_is_not_finite_is_refused_when_it_comes(pupils: Workshop,
 # What a start refuses
 
 
-def plain_artifacts() -> Artifacts:
-    return exported(MODEL, TRAINING)
-
-
 @pytest.mark.parametrize(
     ("artifacts", "general", "error", "message"),
     [
-        (plain_artifacts, "generated", ArtifactsError, "training_model_distill.onnx expected for transfer"),
+        (
+            lambda: exported(MODEL, TRAINING),
+            "generated",
+            ArtifactsError,
+            "training_model_distill.onnx expected for transfer",
+        ),
         (lambda: ARTIFACTS, "nowhere.txt", TextError, "nowhere.txt: cannot be opened: No such file"),
         (lambda: ARTIFACTS, "short.txt", TextError, "general text: 10 tokens expected .* found 3; give more text"),
     ],
@@ -179,9 +131,8 @@ def test_a_round_that_was_begun_keeps_its_text(pupils: Workshop, text: Path, tmp
 
 
 def test_other_settings_of_the_student_are_taken_before_the_first_update(
-    pupils: Workshop, text: Path, tmp_path: Path
+    pupils: Workshop, text: Path, state: Path
 ) -> None:
-    state = tmp_path / "state"
     for place in ("generated", text):
         with contextlib.closing(Coordinator(ARTIFACTS, state, chosen(place))) as coordinator:
             pass
