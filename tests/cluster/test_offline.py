@@ -80,17 +80,6 @@ def test_going_back_while_all_servers_are_stopped(
     assert [entry["rolled_back"] for entry in ended] == [True, True, False, False]
 
 
-def test_discarded_updates_are_deleted_at_once(
-    workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
-) -> None:
-    with opened(workshop, tmp_path / "one", settings_with(**place, clients_per_round=2)) as server:
-        send(server, workshop.update(1), "a")
-    store = store_at(storage.store)
-    assert len(store.names("updates")) == 1
-    phonograd.rollback(storage, 0)
-    assert store.names("updates") == []
-
-
 def test_a_lost_model_is_gone_back_from(
     workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
 ) -> None:

@@ -1,4 +1,4 @@
-"""/openapi.json: valid, and of exactly the routes there are."""
+"""/openapi.json: valid, of exactly the routes there are, and what the server does, whatever is asked."""
 
 import json
 from collections import defaultdict
@@ -8,10 +8,19 @@ from typing import Any
 
 import httpx
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 from starlette.routing import Route
 
 from phonograd.server_agg.app import OPERATIONS, create_app
@@ -19,7 +28,8 @@ from phonograd.server_agg.openapi.document import openapi_document
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
 from tests.server_agg.test_app import headers_of
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
+from tests.server_agg.tus_phone import BODY
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with, small_workshop
 
 
 @pytest.mark.parametrize("tokens", [False, True])
@@ -201,3 +211,35 @@ def test_a_wrong_method_names_the_right_ones(server: RunningServer) -> None:
         ):  # fmt: skip
             answer = http.request(method, url)
             assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+@schemathesis.serializer(BODY)
+def bytes_as_they_are(context: schemathesis.SerializationContext, value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+schema = schemathesis.openapi.from_dict(openapi_document(OPERATIONS, ("admin",)))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("openapi")
+    workshop = small_workshop(folder)
+    with run_server(workshop, folder / "state", clients_per_round=1000) as running:
+        yield running
+
+
+@schema.parametrize()
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+def test_answers_are_as_documented(case: schemathesis.Case, served: RunningServer) -> None:
+    case.call_and_validate(
+        base_url=served.url,
+        headers={"Authorization": f"Bearer {served.owner.token}"},
+        checks=[
+            not_a_server_error,
+            status_code_conformance,
+            content_type_conformance,
+            response_headers_conformance,
+            response_schema_conformance,
+        ],
+    )

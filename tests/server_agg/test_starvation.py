@@ -4,7 +4,7 @@ import contextlib
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,13 @@ from sqlalchemy import text
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.upload_bytes import FileBytes
 from tests.server_agg.faults import adds_up, answer_on
-from tests.server_agg.test_app import head_of
+from tests.server_agg.test_app import StartServer, head_of
 from tests.server_agg.test_report import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
 from tests.support.waiting import until
 
 # More than all threads that requests share: anyio has 40.
 CROWD = 50
-
-StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import logging
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,10 @@ from phonograd.server_agg.log_format import JsonFormatter, configure, event
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import raising
-from tests.server_agg.test_app import check_problem, post
+from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
 
-StartServer = Callable[..., AbstractContextManager[RunningServer]]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
