@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import phonograd
-from tests.adapters.places import GENERAL, USERS, Workshop
+from tests.adapters.places import GENERAL, USERS, Descendants, Workshop
+from tests.support.waiting import until
 
 # `make test` collects all tests, in an environment without these.
 collect_ignore_glob = [
@@ -39,3 +41,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
         updates.append(folder / f"{user}.update")
         phonograd.train(artifacts, text, rehearsal=GENERAL, phone=user, update=updates[-1], codec="rot-q4")
     return Workshop(artifacts, tuple(updates))
+
+
+@pytest.fixture
+def descendants(monkeypatch: pytest.MonkeyPatch) -> Iterator[Descendants]:
+    """All of them end."""
+    started = Descendants(monkeypatch)
+    yield started
+    until(lambda: not started.left(), f"the end of {started.left()}")

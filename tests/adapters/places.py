@@ -1,7 +1,7 @@
 """What the tests of engines share: a tiny model, texts, and workers that are killed at a chosen place."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -48,6 +48,28 @@ class Workshop:
 
     artifacts: phonograd.Artifacts
     updates: Sequence[Path]
+
+
+def served(
+    artifacts: phonograd.Artifacts,
+    texts: Mapping[str, Sequence[str]],
+    folder: Path,
+    strategy: phonograd.StrategySettings | None = None,
+) -> str:
+    """The hash of the model after two rounds of all users through phonograd's own server."""
+    settings = phonograd.ServerSettings(
+        port=0,
+        rules=phonograd.RoundRules(clients_per_round=len(texts)),
+        strategy=strategy or phonograd.StrategySettings(),
+    )
+    options = {"update": folder / "update", "codec": "rot-q4"}
+    with phonograd.start_server(artifacts, folder / "state", settings) as server:
+        for number in (1, 2):
+            for user, text in texts.items():
+                joined = phonograd.join_round(server.url, artifacts, user)
+                phonograd.train(artifacts, text, weights=joined.weights, round_number=number, phone=user, **options)
+                joined.send(folder / "update")
+        return phonograd.current_round(server.url).base_sha256
 
 
 class Descendants:

@@ -1,11 +1,18 @@
-"""A Flower strategy makes the models of phonograd's own server, from replies that it takes one by one."""
+"""A Flower strategy makes the models of our own server: from replies taken one by one, and as docs/flower.md runs."""
 
+import os
 import re
+import subprocess
+import sys
+import tempfile
 import weakref
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -15,7 +22,9 @@ import phonograd
 from phonograd.adapters.flower import UpdateStrategy, train_reply
 from phonograd.adapters.flower.files import ARRAYS, STYPE, UPDATE
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
-from tests.adapters.places import USERS, Workshop
+from tests.adapters.places import GENERAL, USERS, Descendants, Workshop, served
+from tests.support.ports import reserved_port
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.flower
 NODES = dict(enumerate(USERS, start=1))
@@ -80,38 +89,15 @@ STRATEGIES = (
 )
 
 
-@pytest.fixture(scope="module")
-def served(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Callable[[phonograd.StrategySettings], str]:
-    """The hash of the model after two rounds of all users through phonograd's own server."""
-
-    def serve(settings: phonograd.StrategySettings) -> str:
-        folder, artifacts = tmp_path_factory.mktemp("served"), workshop.artifacts
-        rules = phonograd.RoundRules(clients_per_round=len(USERS))
-        server_settings = phonograd.ServerSettings(port=0, rules=rules, strategy=settings)
-        with phonograd.start_server(artifacts, folder / "state", server_settings) as server:
-            for _ in range(2):
-                for user, text in USERS.items():
-                    joined = phonograd.join_round(server.url, artifacts, user)
-                    number, update = joined.opened.round, folder / "update"
-                    options = {"round_number": number, "phone": user, "update": update, "codec": "rot-q4"}
-                    phonograd.train(artifacts, text, weights=joined.weights, **options)
-                    joined.send(update)
-            return phonograd.current_round(server.url).base_sha256
-
-    return serve
-
-
 @pytest.mark.parametrize("settings", STRATEGIES, ids=lambda settings: settings.strategy)
 def test_the_models_of_our_own_server(
-    workshop: Workshop,
-    tmp_path: Path,
-    served: Callable[[phonograd.StrategySettings], str],
-    settings: phonograd.StrategySettings,
+    workshop: Workshop, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, settings: phonograd.StrategySettings
 ) -> None:
     grid = FakeGrid({node: phone(workshop, user) for node, user in NODES.items()}, tmp_path)
     strategy = UpdateStrategy(workshop.artifacts, tmp_path, settings, clients_per_round=len(NODES))
     result = strategy.start(grid, num_rounds=2)
-    assert strategy.model_sha256 == served(settings)
+    place = tmp_path_factory.mktemp("served")
+    assert strategy.model_sha256 == served(workshop.artifacts, USERS, place, settings)
     assert strategy.refusals == {1: (), 2: ()}
     assert grid.most_alive == 1
     assert grid.most_files == (0 if settings.strategy == "fedavg" else len(NODES) - 1)
@@ -205,3 +191,94 @@ def test_what_flower_cannot_do(workshop: Workshop, tmp_path: Path) -> None:
         train_reply(message, workshop.artifacts, ["w1"], round_number=3)
     with pytest.raises(phonograd.UpdateError, match="no file weights.safetensors"):
         train_reply(message, workshop.artifacts, ["w1"])
+
+
+PAGE = (Path(__file__).parent.parent.parent / "docs/flower.md").read_text("utf-8")
+COMMANDS = Path(sys.executable).parent
+TEXTS = {f"phone-{number}": GENERAL[number :: 2 + number] for number in range(2)}
+
+
+def block(language: str) -> str:
+    """The page's only block of code in a language."""
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return str(found)
+
+
+@dataclass(frozen=True)
+class Flower:
+    """Flower's commands in a folder of their own."""
+
+    folder: Path
+    port: int
+    resources: ExitStack
+
+    def start(self, command: str, *arguments: object) -> None:
+        """Start it; it ends with the test."""
+        log = self.resources.enter_context((self.folder / f"{command}.log").open("a"))
+        line = [COMMANDS / command, "--insecure", *arguments]
+        process = subprocess.Popen([*map(str, line)], stdout=log, stderr=log)
+        self.resources.callback(process.wait, PATIENCE_SECONDS)
+        self.resources.callback(process.terminate)
+
+    def superlink(self, *arguments: object) -> None:
+        self.start("flower-superlink", "--disable-runtime-dependency-installation", "--port", self.port, *arguments)
+        until(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}/health").is_success
+        except httpx.TransportError:
+            return False
+
+    def run(self, workshop: Workshop, *arguments: str) -> str:
+        """Run the page's program. Returns what its server printed."""
+        paths = {"artifacts": workshop.artifacts.folder, "texts": self.folder, "models": self.folder / "models"}
+        config = " ".join(f'{name}="{path}"' for name, path in paths.items())
+        line = [COMMANDS / "flwr", "run", self.folder / "app", "here", "--stream", "--run-config", config, *arguments]
+        done = subprocess.run([*map(str, line)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descendants: Descendants) -> Iterator[Flower]:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/app.py").write_text(block("python"))
+    (tmp_path / "app/pyproject.toml").write_text(block("toml"))
+    for number, text in enumerate(TEXTS.values()):
+        (tmp_path / f"{number}.txt").write_text("\n".join(text))
+    home = {"FLWR_HOME": tmp_path / "home", "FLWR_TELEMETRY_ENABLED": 0, "FLWR_DISABLE_UPDATE_CHECK": 1}
+    for name, value in home.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("PATH", f"{COMMANDS}{os.pathsep}{os.environ['PATH']}")
+    with reserved_port() as port, ExitStack() as resources:
+        # Ray's files, which stay; a short path, as its sockets' paths must fit 107 bytes
+        monkeypatch.setenv("RAY_TMPDIR", resources.enter_context(tempfile.TemporaryDirectory(prefix="pg-")))
+        (tmp_path / "home").mkdir()
+        (tmp_path / "home/config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+        )
+        yield Flower(tmp_path, port, resources)
+
+
+@pytest.fixture(scope="module")
+def model(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The hash of our own server's model after the same two rounds."""
+    return served(workshop.artifacts, TEXTS, tmp_path_factory.mktemp("served"))
+
+
+def test_on_a_superlink_with_supernodes(workshop: Workshop, flower: Flower, model: str) -> None:
+    flower.superlink()
+    with reserved_port() as one, reserved_port() as other:
+        for number, port in enumerate((one, other)):
+            address = ("--superlink", f"127.0.0.1:{flower.port}", "--port", port)
+            flower.start("flower-supernode", *address, "--node-config", f"partition-id={number}")
+        said = flower.run(workshop)
+    assert f"model {model}" in said, said
+
+
+def test_simulated(workshop: Workshop, flower: Flower, model: str) -> None:
+    flower.superlink("--simulation")
+    said = flower.run(
+        workshop, "--federation-config", "num-supernodes=2 init-args-num-cpus=2 client-resources-num-cpus=1"
+    )
+    assert f"model {model}" in said, said

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection as SQLConnection
 from sqlalchemy import create_engine, text
 
 from examples.cluster.services import postgresql
@@ -24,6 +25,22 @@ Open = Callable[..., list[Coordinator]]
 _NUMBERS = itertools.count(1)
 
 
+@contextlib.contextmanager
+def administrator(database: str) -> Iterator[SQLConnection]:
+    """PostgreSQL itself."""
+    engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+def break_the_lock(database: str) -> None:
+    """End the connection that holds the lock of closing a round."""
+    kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    with administrator(database) as connection:
+        assert len(connection.execute(text(kill)).all()) == 1
+
+
 @pytest.fixture(scope="session")
 def database_server() -> Iterator[str]:
     with postgresql() as url:
@@ -34,10 +51,8 @@ def database_server() -> Iterator[str]:
 def database(database_server: str) -> str:
     """The URL of a new, empty database."""
     name = f"test{next(_NUMBERS)}"
-    engine = create_engine(database_server.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    with administrator(database_server) as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
-    engine.dispose()
     return database_server.replace("/postgres", f"/{name}")
 
 

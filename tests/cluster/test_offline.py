@@ -1,12 +1,10 @@
 """Reports, rollback and discard on what several servers share, without asking one: stopped or running."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.orm import Session
+from sqlalchemy import text
 
 import phonograd
 from phonograd.device_runtime.base.documents import written
@@ -23,8 +21,9 @@ from phonograd.server_agg.storage import migrations
 from phonograd.server_agg.storage.audit import AuditLog
 from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.stores import store_at
-from tests.cluster.conftest import Open
+from tests.cluster.conftest import Open, administrator
 from tests.cluster.test_replicas import follow, rounds
+from tests.server_agg.faults import raising
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.command_line import Run
@@ -35,15 +34,6 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def storage(place: dict[str, object]) -> ServerStorage:
     return ServerStorage(str(place["ledger"]), str(place["store"]))
-
-
-@contextlib.contextmanager
-def administrator(database: str) -> Iterator[Session]:
-    """PostgreSQL itself."""
-    engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
-    with Session(engine) as session, session.begin():
-        yield session
-    engine.dispose()
 
 
 def one_after_another(workshop: Workshop, servers: list[Coordinator], count: int) -> None:
@@ -90,17 +80,6 @@ def test_going_back_while_all_servers_are_stopped(
     assert [entry["rolled_back"] for entry in ended] == [True, True, False, False]
 
 
-def test_discarded_updates_are_deleted_at_once(
-    workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
-) -> None:
-    with opened(workshop, tmp_path / "one", settings_with(**place, clients_per_round=2)) as server:
-        send(server, workshop.update(1), "a")
-    store = store_at(storage.store)
-    assert len(store.names("updates")) == 1
-    phonograd.rollback(storage, 0)
-    assert store.names("updates") == []
-
-
 def test_a_lost_model_is_gone_back_from(
     workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
 ) -> None:
@@ -131,7 +110,8 @@ def test_servers_that_run_follow_a_rollback(workshop: Workshop, storage: ServerS
     assert send(first, workshop.update(9, 4), "a").round_closed
     follow([second, first], 5)
     assert [round_.ending for round_ in rounds(first.ledger)] == ["full", "full", "rollback", "full", None]
-    assert first.folder.store.names("updates") == []
+    kept = [f"{sha256}.safetensors" for sha256 in (workshop.base_sha256, first.current.base_sha256)]
+    assert (first.folder.store.names("updates"), sorted(first.folder.store.names("models"))) == ([], sorted(kept))
 
 
 @pytest.mark.parametrize("deed", [phonograd.rollback, phonograd.discard])
@@ -160,10 +140,7 @@ def test_nothing_changes_while_a_server_closes_a_round(
 def test_kept_updates_are_discarded_while_servers_run(
     workshop: Workshop, storage: ServerStorage, replicas: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise WeightsError("no model")
-
-    monkeypatch.setattr(closing, "write_model", fail)
+    monkeypatch.setattr(closing, "write_model", raising(WeightsError("no model")))
     (server,) = replicas(1, clients_per_round=1)
     for number in (1, 2):
         send(server, workshop.update(number, number), "a")
@@ -208,8 +185,8 @@ def test_a_ledger_that_an_earlier_release_runs_on_is_left_as_it_is(
             deed(storage)
     added = phono("tokens", "add", "phone1", "--ledger", database)
     assert (added.code, message in added.err) == (11, True)
-    with administrator(database) as session:
-        assert session.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == str(VERSION)
+    with administrator(database) as connection:
+        assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == str(VERSION)
 
 
 def test_a_role_that_may_only_read_reports(
@@ -218,9 +195,9 @@ def test_a_role_that_may_only_read_reports(
     with opened(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
         send(server, workshop.update(1), "a")
     role = database.rpartition("/")[2]
-    with administrator(database) as session:
-        session.execute(text(f"CREATE ROLE reader_{role} LOGIN"))
-        session.execute(text(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader_{role}"))
+    with administrator(database) as connection:
+        connection.execute(text(f"CREATE ROLE reader_{role} LOGIN"))
+        connection.execute(text(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader_{role}"))
     reader = ServerStorage(database.replace("phonograd@", f"reader_{role}@"), str(place["store"]))
     assert phonograd.report(reader)["totals"]["accepted"] == 1
     with pytest.raises(StorageError, match="permission denied"):

@@ -11,33 +11,39 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, func, select, text
+from sqlalchemy import func, select, text
 
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.report.document import report_of
-from phonograd.server_agg.rounds.opening import add_round
 from phonograd.server_agg.security.registry import PhoneRegistry, Principal
-from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditLog
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
 from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.quality import all_quality, report_quality
-from phonograd.server_agg.storage.tables import Base, Model, Traffic, Update
+from phonograd.server_agg.storage.tables import Base, Traffic, Update
+from tests.cluster.conftest import administrator, break_the_lock
 from tests.cluster.pooler import pooled
-from tests.server_agg.test_ledger import an_update
+from tests.server_agg.test_ledger import (
+    a_ledger,
+    an_update,
+    test_a_report_reads_one_snapshot,
+    test_the_ledger_itself_holds_that_a_phone_counts_once,
+    test_traffic_is_added_up_and_outlives_a_failed_transaction,
+)
 
+# The tests of SQLite's ledger, with this file's fixture.
+__all__ = [
+    "test_a_report_reads_one_snapshot",
+    "test_the_ledger_itself_holds_that_a_phone_counts_once",
+    "test_traffic_is_added_up_and_outlives_a_failed_transaction",
+]
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
 def ledger(database: str) -> Iterator[Ledger]:
-    """A ledger with one open round."""
-    with contextlib.closing(Ledger(database)) as ledger:
-        with ledger.writing() as session:
-            session.add(Model(sha256="a" * 64, round=0, bytes=1, created_at=0.0))
-            session.flush()
-            add_round(session, 0.0, 1, "a" * 64, ServerSettings())
+    with contextlib.closing(a_ledger(database)) as ledger:
         yield ledger
 
 
@@ -45,32 +51,23 @@ def test_servers_that_start_together_make_the_tables_once(database: str) -> None
     with ThreadPoolExecutor(3) as pool:
         for ledger in list(pool.map(Ledger, [database] * 3)):
             ledger.close()
-    engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.connect() as connection:
+    with administrator(database) as connection:
         assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == str(VERSION)
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         assert compare_metadata(context, Base.metadata) == []
-    engine.dispose()
 
 
 def test_a_ledger_of_a_newer_release_is_refused_and_its_password_not_shown(database: str) -> None:
     Ledger(database).close()
-    engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
+    with administrator(database) as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{VERSION + 1}'"))
-    engine.dispose()
     with pytest.raises(StorageError, match=rf"\*\*\*.*found {VERSION + 1}, written by a newer phonograd") as refused:
         Ledger(database.replace("phonograd@", "phonograd:secret@"))
     assert "secret" not in str(refused.value)
 
 
-def test_a_reader_sees_one_snapshot_and_writers_take_turns(ledger: Ledger, database: str) -> None:
+def test_writers_take_turns(ledger: Ledger, database: str) -> None:
     count, order = select(func.count()).select_from(Update), []
-    with ledger.reading() as session:
-        assert session.scalar(count) == 0
-        with ledger.writing() as writer:
-            writer.add(an_update("x", "rejected"))
-        assert session.scalar(count) == 0
     other = Ledger(database)
     entered, leave = threading.Event(), threading.Event()
 
@@ -81,23 +78,14 @@ def test_a_reader_sees_one_snapshot_and_writers_take_turns(ledger: Ledger, datab
 
     with ThreadPoolExecutor(1) as pool:
         with ledger.writing() as session:
-            assert session.scalar(count) == 1  # a transaction begins with its first statement
+            assert session.scalar(count) == 0  # a transaction begins with its first statement
             waits = pool.submit(second)
             entered.wait()
             leave.wait(0.2)  # a chance for the second one to be wrong
             session.add(an_update("y", "rejected"))
         waits.result()
     other.close()
-    assert order == [2]
-
-
-def test_what_the_database_itself_holds(ledger: Ledger) -> None:
-    with ledger.writing() as session:
-        session.add(an_update("x", "accepted"))
-    with pytest.raises(StorageError, match="one_accepted_update_per_phone"), ledger.writing() as session:
-        session.add(an_update("y", "accepted"))
-    with pytest.raises(StorageError, match="foreign key"), ledger.writing() as session:
-        session.add(an_update("z", "rejected", round_=2))
+    assert order == [1]
 
 
 def test_sums_are_whole_numbers_past_32_bits(ledger: Ledger) -> None:
@@ -139,11 +127,7 @@ def test_a_closing_lock_is_one_process_s_and_dies_with_its_connection(ledger: Le
     with ledger.closing_lock() as mine:
         with other.closing_lock() as theirs:
             assert (mine, theirs) == (True, False)
-        engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-            assert len(connection.execute(text(kill)).all()) == 1
-        engine.dispose()
+        break_the_lock(database)
         with other.closing_lock() as theirs:
             assert theirs
     with ledger.closing_lock() as mine:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, select, text
+from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -20,9 +20,11 @@ from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadat
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Round, Update
-from tests.cluster.conftest import Open
+from tests.cluster.conftest import Open, break_the_lock
+from tests.server_agg.faults import raising
+from tests.server_agg.test_dashboard import PAGES
 from tests.server_agg.test_rounds import opened, send
-from tests.server_agg.tus_phone import TusPhone, phone_with
+from tests.server_agg.tus_phone import TusPhone, announced
 from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
 from tests.support.waiting import until
 
@@ -183,11 +185,8 @@ def test_a_server_that_dies_while_it_closes_a_round(
     (updates,) = one_process(workshop, tmp_path / "one", settings_with(clients_per_round=3), 1)
     first, second = replicas(2)
     with monkeypatch.context() as patch:
-
-        def die(*_: object) -> None:
-            raise KeyboardInterrupt  # as a kill: nothing of the server's runs after it
-
-        patch.setattr(closing, "close_round" if dies == "before it folds" else "record_model", die)
+        at = "close_round" if dies == "before it folds" else "record_model"
+        patch.setattr(closing, at, raising(KeyboardInterrupt()))  # as a kill: nothing of the server's runs after it
         for seed, update in enumerate(updates[:2]):
             send(second, update, f"phone{seed}")
         with pytest.raises(KeyboardInterrupt):
@@ -209,11 +208,7 @@ def test_a_server_that_lost_the_lock_records_nothing(
 
     def too_late(*arguments: object) -> None:
         monkeypatch.setattr(closing, "record_model", record_model)
-        engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-            assert len(connection.execute(text(kill)).all()) == 1
-        engine.dispose()
+        break_the_lock(database)
         follow([second], 2)
         record_model(*arguments)  # type: ignore[arg-type]
 
@@ -258,32 +253,14 @@ def test_no_server_rolls_back_while_another_closes_the_round(
     monkeypatch.setattr(closing, "record_model", meanwhile)
     assert send(first, workshop.update(1), "a").round_closed
     assert second.rollback(0).round == 3
-
-
-def test_a_rollback_is_heard_everywhere_and_old_objects_go(workshop: Workshop, replicas: Open) -> None:
-    first, second = replicas(2, clients_per_round=1, models_kept=1)
-    for number in (1, 2, 3):
-        second.tick()
-        base = second.folder.fetched(second.folder.model(second.current.base_sha256))
-        send((first, second)[number % 2], workshop.update(number, number, base=base), "a")
-    second.tick()
-    second.rollback(0)
-    follow([first, second], 5)
-    assert first.current.base_sha256 == workshop.base_sha256
-    send(first, workshop.update(9, 5), "a")
-    names = first.folder.store.names("models")
-    assert sorted(names) == sorted(
-        f"{sha256}.safetensors" for sha256 in (workshop.base_sha256, first.current.base_sha256)
-    )
-    assert first.folder.store.names("updates") == []
+    follow([first], 3)
 
 
 def test_an_upload_goes_on_at_another_server(workshop: Workshop, tmp_path: Path, place: dict[str, object]) -> None:
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(run_server(workshop, tmp_path / f"s{index}", **place)) for index in range(2)]
         clients = [stack.enter_context(client_of(server.url)) for server in servers]
-        phone = phone_with(clients[0], "phone1", workshop.update(1))
-        phone.create_upload()
+        phone = announced(clients[0], "phone1", workshop.update(1))
         for at, start in enumerate(range(0, len(phone.data), 1000)):
             phone.http = clients[at % 2]
             assert phone.offset() == start
@@ -292,15 +269,7 @@ def test_an_upload_goes_on_at_another_server(workshop: Workshop, tmp_path: Path,
         other = TusPhone(clients[0], "phone2", workshop.update(2).read_bytes())
         assert other.finish()["round_closed"]
         assert clients[1].get("/v1/round").json()["round"] == 2
-        for page in (
-            "/",
-            "/dashboard/live",
-            "/dashboard/rounds/1",
-            "/dashboard/models",
-            "/metrics",
-            "/v1/report",
-            "/v1/models",
-        ):
+        for page in (*PAGES, "/metrics", "/v1/report", "/v1/models"):
             answer = clients[1].get(page)
             assert answer.status_code == 200, (page, answer.text)
         model = clients[1].get("/v1/model")

@@ -2,12 +2,16 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.server_agg.settings.security import SecuritySettings
+from tests.server_agg.slow_models import Work
 from tests.server_agg.workshop import (
     SMALL,
     RunningServer,
@@ -34,6 +38,17 @@ def workshop(make_workshop: Callable[..., Workshop]) -> Workshop:
 
 
 @pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Where a server's state folder may be."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
 def start_server(workshop: Workshop, tmp_path: Path) -> Callable[..., contextlib.AbstractContextManager[RunningServer]]:
     return lambda **changes: run_server(workshop, tmp_path / "state", **changes)
 
@@ -48,3 +63,30 @@ def server(workshop: Workshop, tmp_path: Path) -> Iterator[RunningServer]:
 def http(server: RunningServer) -> Iterator[httpx.Client]:
     with client_of(server.url) as client:
         yield client
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """A private authority and a server's certificate from it, as PEM files."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    folder = tmp_path_factory.mktemp("certificates")
+    made = Certificates(folder / "authority.pem", folder / "certificate.pem", folder / "key.pem")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(made.authority))
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    made.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    made.key.write_bytes(issued.private_key_pem.bytes())
+    made.key.chmod(0o600)
+    return made
+
+
+@pytest.fixture
+def tls(certificates: Certificates) -> SecuritySettings:
+    return SecuritySettings(tls_cert=certificates.certificate, tls_key=certificates.key)

@@ -11,13 +11,15 @@ A step lies before and after everything that changes the disk: synced, linked, r
 the middle of what is written of an upload; and around each part of a slow strategy's work.
 """
 
+import contextlib
 import itertools
 import json
 import os
 import select
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +48,21 @@ STEPS = (
     (closing, "write_model"),
     (Work, "part"),
 )
+
+
+@contextlib.contextmanager
+def lives_of(
+    artifacts: Artifacts, state: Path, changes: Mapping[str, object], port: int = 0, **process: Any
+) -> Iterator[Any]:
+    """A process of this program, whose stdin begins lives and whose stdout tells of them."""
+    arguments = (artifacts.folder, state, port, json.dumps(changes))
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.server_agg.dying_server", *map(str, arguments)],
+        **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True} | process,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    ) as started:
+        yield started
 
 
 def dies_at(number: int) -> None:

@@ -3,25 +3,26 @@
 import contextlib
 import socket
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from phonograd.device_runtime.client.connection import RetryPolicy
 from tests.server_agg.tus_phone import BODY, TusPhone
-from tests.server_agg.workshop import RunningServer, client_of
+from tests.server_agg.workshop import RunningServer
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 QUICK = RetryPolicy(attempts=500, first_wait_seconds=0.001, longest_wait_seconds=0.01)
 KINDS = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
 
 
-@contextlib.contextmanager
-def talking(server: RunningServer) -> Iterator[httpx.Client]:
-    with client_of(server.url) as client:
-        yield client
+def raising(error: BaseException) -> Callable[..., Any]:
+    """What raises `error`, whatever it is called with."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def adds_up(entry: dict[str, Any]) -> bool:

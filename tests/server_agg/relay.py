@@ -43,11 +43,7 @@ class Relay:
         except OSError:  # it is down
             phone.close()
             return
-        with (
-            phone,
-            server,
-            selectors.DefaultSelector() as ready,
-        ):
+        with phone, server, selectors.DefaultSelector() as ready:
             ready.register(phone, selectors.EVENT_READ)
             ready.register(server, selectors.EVENT_READ)
             passed = 0

@@ -1,6 +1,5 @@
 """An update is decoded once for the passes over it, if what it moved is small."""
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec
 from phonograd.device_runtime.update.update_file import Tile, UpdateFile
 from phonograd.server_agg.aggregation import tile_source
 from phonograd.server_agg.aggregation.tile_source import CachedTiles, named_tiles
-from phonograd.server_agg.rounds.coordinator import Coordinator
-from tests.server_agg.test_rounds import send
+from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.trained_weights import TrainedWeights
 from tests.server_agg.workshop import Workshop, settings_with
 
@@ -34,7 +32,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_ingesting_an_update_decodes_it_once(workshop: Workshop, tmp_path: Path, decoded: Counter[str]) -> None:
     settings = settings_with(clients_per_round=2)
-    with contextlib.closing(Coordinator(workshop.artifacts, tmp_path / "state", settings)) as coordinator:
+    with opened(workshop, tmp_path / "state", settings) as coordinator:
         send(coordinator, workshop.update(1, codec="top-rows"), "a")
     assert set(decoded.values()) == {1}
 

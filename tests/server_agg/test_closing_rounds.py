@@ -1,23 +1,30 @@
-"""A round whose model takes minutes is `closing` meanwhile: nothing waits for it, and nothing of it is lost."""
+"""A round whose model takes minutes is `closing` meanwhile: nothing waits for it or is lost, and all are told."""
 
 import contextlib
-import json
 import select
 import shutil
 import sqlite3
 import subprocess
-import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
-from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.android_harness.rounds import round_end
+from phonograd.android_harness.rounds.round_end import RoundEnd, wait_for_end
+from phonograd.api import rounds as api_rounds
+from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client import connection
+from phonograd.device_runtime.client.connection import RetryPolicy
+from phonograd.device_runtime.client.server_client import current_round, open_round, upload_update
 from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
-    LateUpdateError,
     RoundClosingError,
     UnknownRoundError,
 )
@@ -27,23 +34,21 @@ from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.progress import LONGEST_RETRY_SECONDS, Progress, retry_seconds
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from tests.server_agg.dying_server import lives_of
 from tests.server_agg.slow_models import PARTS, Work, unhindered
-from tests.server_agg.test_faults_rounds import Clock
-from tests.server_agg.test_rounds import files, send
-from tests.server_agg.workshop import Workshop, settings_with
+from tests.server_agg.test_app import check_problem, post, receipt
+from tests.server_agg.test_openapi import Checked
+from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.tus_phone import TusPhone
+from tests.server_agg.workshop import Clock, RunningServer, Workshop, run_server, settings_with
 from tests.support.waiting import until
 
 
-@contextlib.contextmanager
 def slow_coordinator(
     workshop: Workshop, state: Path, work: Work, clock: Clock | None = None, **changes: object
-) -> Iterator[Coordinator]:
+) -> AbstractContextManager[Coordinator]:
     settings = settings_with(**{"strategy": "transfer", "clients_per_round": 2} | changes)
-    coordinator = Coordinator(workshop.artifacts, state, settings, clock, work)
-    try:
-        yield coordinator
-    finally:
-        coordinator.close()
+    return opened(workshop, state, settings, clock, work)
 
 
 def send_two(workshop: Workshop, coordinator: Coordinator) -> None:
@@ -60,9 +65,7 @@ def closed(coordinator: Coordinator, number: int = 1) -> str:
 
 def calm_model(workshop: Workshop, state: Path) -> str:
     """The round's model when nothing goes wrong."""
-    work = Work()
-    work.allow()
-    with slow_coordinator(workshop, state, work) as coordinator:
+    with slow_coordinator(workshop, state, unhindered()) as coordinator:
         send_two(workshop, coordinator)
         return closed(coordinator)
 
@@ -70,8 +73,7 @@ def calm_model(workshop: Workshop, state: Path) -> str:
 # While it closes
 
 
-def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_path: Path) -> None:
-    work = Work()
+def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_path: Path, work: Work) -> None:
     with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
         assert coordinator.current.closing is None
         send(coordinator, workshop.update(1), "a")
@@ -112,20 +114,8 @@ def test_a_closing_round_takes_no_more_updates_and_the_phone_comes_again(worksho
         assert coordinator.ingest(late.id, sha256, 0).round == 2
 
 
-def test_late_updates_are_late_once_the_round_has_closed(workshop: Workshop, tmp_path: Path) -> None:
-    work = Work()
-    with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
-        late = coordinator.create_upload(UploadMetadata("c", 100))
-        shutil.copy(workshop.update(3), coordinator.folder.upload(late.id))
-        send_two(workshop, coordinator)
-        work.allow()
-        closed(coordinator)
-        with pytest.raises(LateUpdateError):
-            coordinator.ingest(late.id, "0" * 64, 0)
-
-
-def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path) -> None:
-    work, clock = Work(), Clock()
+def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: Work) -> None:
+    clock = Clock()
     with slow_coordinator(workshop, tmp_path / "state", work, clock, deadline_seconds=60) as coordinator:
         send(coordinator, workshop.update(1), "a")
         clock.now += 61
@@ -139,8 +129,8 @@ def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path) -> Non
     assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
 
 
-def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path) -> None:
-    work, clock = Work(), Clock()
+def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, work: Work) -> None:
+    clock = Clock()
     with slow_coordinator(workshop, tmp_path / "state", work, clock, retry_seconds=9) as coordinator:
         work.at_part = lambda part: setattr(clock, "now", clock.now + 30)
         send_two(workshop, coordinator)
@@ -199,20 +189,13 @@ def test_a_kill_at_any_step_changes_nothing_of_the_model(workshop: Workshop, tmp
     state, expected = tmp_path / "state", calm_model(workshop, tmp_path / "calm")
     with slow_coordinator(workshop, state, Work()) as coordinator:
         send_two(workshop, coordinator)
-    command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state), "0"]
-    settings = json.dumps({"strategy": "transfer", "clients_per_round": 2})
-    with subprocess.Popen(
-        [*command, settings],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd=Path(__file__).parents[2],
-    ) as process:
+    settings = {"strategy": "transfer", "clients_per_round": 2}
+    quiet = {"stderr": subprocess.DEVNULL, "bufsize": 0, "text": False}
+    with lives_of(workshop.artifacts, state, settings, **quiet) as process:
         step = 1
         while life_closes_the_round(process, step, state) is None:
             step += 3
-        process.stdin.close()  # type: ignore[union-attr]
+        process.stdin.close()
     assert step > 10  # it was killed often
     with slow_coordinator(workshop, state, Work()) as coordinator:
         assert (coordinator.current.round, coordinator.current.base_sha256) == (2, expected)
@@ -244,8 +227,8 @@ def result_of(state: Path) -> str | None:
     return str(result) if ending else None
 
 
-def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop: Workshop, tmp_path: Path) -> None:
-    work, state = Work(), tmp_path / "state"
+def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop: Workshop, state: Path) -> None:
+    work = Work()
     with slow_coordinator(workshop, state, work, late="next") as coordinator:
         update = workshop.update(3)
         late = coordinator.create_upload(UploadMetadata("c", update.stat().st_size))
@@ -260,8 +243,7 @@ def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop:
         assert coordinator.ingest(late.id, sha256_of_file(update), 0).round == 2
 
 
-def test_a_model_that_cannot_be_made_fails_the_round(workshop: Workshop, tmp_path: Path) -> None:
-    work, state = Work(), tmp_path / "state"
+def test_a_model_that_cannot_be_made_fails_the_round(workshop: Workshop, state: Path, work: Work) -> None:
     work.errors = [WeightsError("update abc: not finite")]
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
@@ -296,8 +278,7 @@ def test_after_a_disk_error_the_next_tick_tries_again(
     assert "round 1 cannot be closed, retrying: no space left" in caplog.text
 
 
-def test_a_rollback_stops_the_work(workshop: Workshop, tmp_path: Path) -> None:
-    work, state = Work(), tmp_path / "state"
+def test_a_rollback_stops_the_work(workshop: Workshop, state: Path, work: Work) -> None:
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
         with pytest.raises(UnknownRoundError):
@@ -322,9 +303,9 @@ def test_a_rollback_stops_the_work(workshop: Workshop, tmp_path: Path) -> None:
 
 
 def test_what_the_work_ends_with_after_a_rollback_is_dropped(
-    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    work, state = unhindered(), tmp_path / "state"
+    work = unhindered()
     with slow_coordinator(workshop, state, work) as coordinator:
         work.at_part = lambda part: coordinator.rollback(0) if part == PARTS - 1 else None
         send_two(workshop, coordinator)
@@ -335,8 +316,7 @@ def test_what_the_work_ends_with_after_a_rollback_is_dropped(
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:
-    work, state = Work(), tmp_path / "state"
+def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, state: Path, work: Work) -> None:
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
         with pytest.raises(StorageError, match="another server uses this state folder"):
@@ -355,3 +335,133 @@ def test_the_report_names_a_closing_round(workshop: Workshop, tmp_path: Path) ->
     (entry,) = report["rounds"]
     assert (entry["closing_at"] > 0, entry["closed_at"], entry["ending"]) == (True, None, None)
     assert report_rows(report)[0]["model"] == "closing"
+
+
+@pytest.fixture
+def server(workshop: Workshop, tmp_path: Path, work: Work) -> Iterator[RunningServer]:
+    changes = {"strategy": "transfer", "late": "next", "retry_seconds": 11.5}
+    with run_server(workshop, tmp_path / "state", work, **changes) as running:
+        yield running
+
+
+@pytest.fixture
+def waits(server: RunningServer, work: Work, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each wait of our client. The first lets the round close."""
+    seconds: list[float] = []
+
+    def sleep(told: float) -> None:
+        seconds.append(told)
+        work.allow()
+        until(lambda: server.coordinator.current.closing is None, "the next round")
+
+    monkeypatch.setattr(connection, "time", SimpleNamespace(sleep=sleep))
+    return seconds
+
+
+def close_slowly(http: httpx.Client, workshop: Workshop) -> None:
+    for seed, phone in enumerate("ab", 1):
+        assert post(http, workshop.update(seed), phone).status_code == 201
+
+
+def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, server: RunningServer) -> None:
+    begun = TusPhone(http, "c", workshop.update(3).read_bytes())
+    begun.create_upload()
+    begun.patch(0, begun.data[:100])
+    close_slowly(http, workshop)
+
+    checked = Checked(http)
+    told = checked.ask("GET", "/v1/round")
+    assert told.headers["Retry-After"] == "12"
+    assert set(told.json()["closing"]) == {"since", "share", "seconds_left"}
+    assert checked.ask("GET", "/v1/report").status_code == 200
+    asked = http.get("/v1/round", headers={"Phonograd-Phone": "d"})
+    assert (asked.headers["Retry-After"], asked.json()["participate"]) == ("12", False)
+    assert "round 1: closing" in asked.json()["reason"]
+
+    for answer in (post(http, workshop.update(4), "d"), begun.patch(100, begun.data[100:])):
+        check_problem(answer, 503, "round 1: closing, the server trains its model; come again in 12 s")
+        assert answer.headers["Retry-After"] == "12"
+    announced = {"Tus-Resumable": "1.0.0", "Upload-Length": "9", "Phonograd-Phone": "d"}
+    assert checked.ask("POST", "/v1/uploads", headers=announced).status_code == 503
+    assert begun.head().headers["Upload-Offset"] == str(len(begun.data))
+    assert receipt(http, post(http, workshop.update(1), "a"))["accepted"] == 2
+    assert http.get("/healthz").status_code == 200
+    assert http.get("/v1/model").headers["etag"] == f'"{workshop.base_sha256}"'
+
+
+def test_our_upload_waits_as_told(
+    http: httpx.Client, workshop: Workshop, server: RunningServer, waits: list[float]
+) -> None:
+    close_slowly(http, workshop)
+    receipt = upload_update(server.url, workshop.update(3), "c")
+    assert (receipt.round, receipt.accepted, waits) == (2, 1, [12])
+
+
+def test_our_upload_does_not_wait_for_ever(
+    http: httpx.Client, workshop: Workshop, server: RunningServer, waits: list[float]
+) -> None:
+    close_slowly(http, workshop)
+    with pytest.raises(ServerRefusedError, match="round 1: closing") as caught:
+        upload_update(server.url, workshop.update(3), "c", retry=RetryPolicy(closing_seconds=11))
+    assert (caught.value.status, caught.value.retry_seconds, waits) == (503, 12, [])
+    with pytest.raises(ServerRefusedError, match="round 1 is still closing; come again later"):
+        open_round(server.url, RetryPolicy(closing_seconds=11))
+
+
+def test_joining_waits_for_the_next_round(
+    http: httpx.Client,
+    workshop: Workshop,
+    server: RunningServer,
+    waits: list[float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api_rounds, "cache_folder", lambda: tmp_path / "cache")
+    assert current_round(server.url).closing_seconds is None
+    close_slowly(http, workshop)
+    assert current_round(server.url).closing_seconds == 12
+    told: list[tuple[int, float]] = []
+    joined = api_rounds.join_round(server.url, workshop.artifacts, "c", waiting=lambda *of: told.append(of))
+    assert (joined.opened.round, told, waits) == (2, [(1, 12)], [12])
+
+
+def test_the_harness_waits_longer_for_a_closing_round(
+    http: httpx.Client, workshop: Workshop, server: RunningServer, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_slowly(http, workshop)
+    assert wait_for_end(server.url, 1, [], 0, lambda: 0) == RoundEnd(False, None)
+    polls: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        polls.append(seconds)
+        if len(polls) == 3:
+            work.allow()
+            until(lambda: server.coordinator.current.round == 2, "the next round")
+
+    monkeypatch.setattr(round_end, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    ending = wait_for_end(server.url, 1, [], 1e-9, lambda: 0)
+    assert (ending, len(polls)) == (RoundEnd(True, server.coordinator.current.base_sha256), 3)
+
+
+def test_an_operator_sees_the_progress(
+    http: httpx.Client, workshop: Workshop, server: RunningServer, work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    close_slowly(http, workshop)
+    work.allow(2)
+    until(lambda: "round 1 is closing: 50 % of the work is done" in caplog.text, "the log")
+    metrics = http.get("/metrics").text
+    assert "phonograd_round_closing 1.0" in metrics
+    assert "phonograd_round_closing_share 0.5" in metrics
+    live = http.get("/dashboard/live").text
+    assert ">closing</span>" in live
+    assert ">50 %</progress>" in live
+    assert ">closing</span>" in http.get("/dashboard/rounds").text
+    assert "Closing since (UTC)" in http.get("/dashboard/rounds/1").text
+    report = http.get("/v1/report").json()
+    assert report["rounds"][0]["closing_at"] is not None
+    work.allow(2)
+    until(lambda: server.coordinator.current.round == 2, "the next round")
+    metrics = http.get("/metrics").text
+    assert "phonograd_round_closing 0.0" in metrics
+    assert ">open</span>" in http.get("/dashboard/live").text

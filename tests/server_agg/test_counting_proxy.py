@@ -1,15 +1,17 @@
-"""The ledger beside a proxy that counts: whatever happens to connections, its figures are the proxy's.
-
-`pytest -o log_cli=true --log-cli-level=INFO` shows a row for each kind of traffic.
-"""
+"""The ledger beside a proxy that counts and the kernel's counters: its figures are theirs, whatever happens."""
 
 import contextlib
+import json
 import logging
+import signal
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,22 +19,43 @@ import pytest
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.server_client import upload_update
-from phonograd.server_agg.http.tcp import CountedListener
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.server_agg.http import tcp
+from phonograd.server_agg.http.tcp import CountedListener, TcpCounter
+from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.relay import Relay, relay_to
-from tests.server_agg.test_app import head_of
-from tests.server_agg.test_tcp_bytes import linux, report_once, tls
-from tests.server_agg.test_wire_bytes import COUNTERS, LARGE, request, update_request
-from tests.server_agg.tus_phone import TUS, TusPhone
+from tests.server_agg.test_app import StartServer, head_of, post
+from tests.server_agg.test_watching import scrape
+from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-__all__ = ["tls"]
 log = logging.getLogger(__name__)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the counters are Linux's")
 
 BUFFER_BYTES = 1 << 14  # asked for of each socket's buffers; the kernel takes twice that
 TLS_BYTES = 8000  # at most, of a handshake and of the heads of records
+LARGE = LanguageModelConfig("lstm", vocabulary=40_000, embedding=128, hidden=8, layers=1)  # 22 MB: no buffer holds it
+COUNTERS = ("up_header_bytes", "up_body_bytes", "down_header_bytes", "down_body_bytes")
 ONCE_MORE = RetryPolicy(attempts=5, first_wait_seconds=0.01, longest_wait_seconds=0.01)
+
+
+def request(path: str, phone: str, newline: str = "\r\n", *lines: str, method: str = "GET") -> bytes:
+    head = (f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Phonograd-Phone: {phone}", *lines, "", "")
+    return newline.join(head).encode()
+
+
+def update_request(update: Path, phone: str) -> bytes:
+    body = update.read_bytes()
+    return head_of(body, phone) + body
+
+
+def patch_request(phone: TusPhone) -> bytes:
+    """The head of a PATCH of all its bytes."""
+    lines = [f"{name}: {value}" for name, value in TUS.items()]
+    lines += ["Upload-Offset: 0", f"Content-Type: {BODY}", f"Content-Length: {len(phone.data)}"]
+    return request(phone.path, phone.name, "\r\n", *lines, method="PATCH")
 
 
 class Scene:
@@ -61,19 +84,6 @@ def everything(phone: socket.socket) -> bytes:
 LAST = request("/v1/model", "z", "\r\n", "Connection: close")
 
 
-def pipelined(scene: Scene) -> None:
-    requests = (
-        request("/v1/round", "a"),
-        update_request(scene.workshop.update(1), "a"),
-        request("/v1/round", "b", "\n", "Accept:    */*  "),
-        update_request(scene.workshop.update(2), "b"),
-        LAST,
-    )
-    with scene.raw() as phone:
-        phone.sendall(b"".join(requests))
-        everything(phone)
-
-
 def cut_and_resumed_upload(scene: Scene) -> None:
     """Two connections end in the middle of the body."""
     scene.wire.cuts[:] = [None, 2500, 3000]
@@ -85,11 +95,9 @@ def stalled_and_resumed_upload(scene: Scene) -> None:
     with scene.phone() as http:
         phone = TusPhone(http, "a", data)
         phone.create_upload()
-        path, half = phone.path, len(data) // 2
-        lines = (*(f"{name}: {value}" for name, value in TUS.items()), "Upload-Offset: 0")
-        head = (*lines, "Content-Type: application/offset+octet-stream", f"Content-Length: {len(data)}")
+        half = len(data) // 2
         with scene.raw() as stalled:
-            stalled.sendall(request(path, "a", "\r\n", *head, method="PATCH") + data[:half])
+            stalled.sendall(patch_request(phone) + data[:half])
             assert b" 408 " in everything(stalled)  # after the idle time
         assert phone.offset() == half
         assert phone.patch(half, data[half:]).status_code == 204
@@ -137,7 +145,7 @@ def no_http(scene: Scene) -> None:
 TRAFFIC: dict[str, Callable[[Scene], None]] = {
     one.__name__: one
     for one in (
-        pipelined, cut_and_resumed_upload, stalled_and_resumed_upload, refused_upload, cached_model,
+        cut_and_resumed_upload, stalled_and_resumed_upload, refused_upload, cached_model,
         resumed_download, links, no_http,
     )
 }  # fmt: skip
@@ -195,7 +203,7 @@ def test_a_download_that_is_cut_counts_what_left_the_server(
 
 
 @contextlib.contextmanager
-def connected(port: int, secure: bool) -> Iterator[socket.socket]:
+def connected(port: int, secure: bool = False) -> Iterator[socket.socket]:
     """A phone of small buffers."""
     with socket.socket() as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
@@ -208,3 +216,250 @@ def connected(port: int, secure: bool) -> Iterator[socket.socket]:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with context.wrap_socket(plain) as phone:
             yield phone
+
+
+def test_pipelined_requests_have_their_own_bytes(server: RunningServer, workshop: Workshop) -> None:
+    sent = {
+        "windows": request("/v1/round", "windows", "\r\n", "Accept:     */*   "),
+        "unix": request("/v1/round", "unix", "\n"),
+        "first": update_request(workshop.update(1), "first"),
+        "second": update_request(workshop.update(2), "second"),
+        "last": request("/v1/model", "last", "\r\n", "Connection: close"),
+    }
+    with connected(server.port) as phone:
+        phone.sendall(b"".join(sent.values()))
+        received = len(everything(phone))
+    totals = report_once(server, lambda totals: totals["requests"] == len(sent))["totals"]
+    assert totals["down_header_bytes"] + totals["down_body_bytes"] == received
+    counted = {phone["phone"]: phone for phone in read_phones(server.state, 1)}
+    for seed, name in enumerate(("first", "second"), 1):
+        assert counted[name]["up_body_bytes"] == workshop.update(seed).stat().st_size
+    of_round_1 = {name: nbytes for name, nbytes in sent.items() if name != "last"}  # it fetches the next one's model
+    for name, nbytes in of_round_1.items():
+        assert counted[name]["up_header_bytes"] + counted[name]["up_body_bytes"] == len(nbytes), name
+    assert totals["up_header_bytes"] + totals["up_body_bytes"] == sum(map(len, sent.values()))
+
+
+def test_a_download_that_nobody_reads_ends_and_counts_what_the_socket_took(
+    make_workshop: Callable[..., Workshop], tmp_path: Path
+) -> None:
+    asked, workshop = request("/v1/model", "stalled"), make_workshop(LARGE)
+    with run_server(workshop, tmp_path / "state", idle_seconds=1.0) as server, connected(server.port) as phone:
+        phone.sendall(asked)
+        until(lambda: bool(server.requests), "the download's beginning")
+        totals = report_once(server, lambda totals: totals["requests"] == 1)["totals"]
+        counted = totals["down_header_bytes"] + totals["down_body_bytes"]
+        assert totals["model_bytes"] > 0  # no refusal
+        assert len(everything(phone)) == counted < workshop.base_path.stat().st_size
+    assert totals["up_header_bytes"] == len(asked)
+
+
+@contextlib.contextmanager
+def served(workshop: Workshop, state: Path, end: signal.Signals) -> Iterator[str]:
+    """The URL of a server in a process of its own, which `end` ends."""
+    line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workshop.artifacts.folder, "--state", state]
+    with subprocess.Popen([*map(str, line), "--port", "0", "--json"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.send_signal(end)
+
+
+def test_a_stalled_upload_goes_on_where_it_was_after_a_kill(workshop: Workshop, state: Path) -> None:
+    data = workshop.update(1).read_bytes()
+    half = len(data) // 2
+    with served(workshop, state, signal.SIGKILL) as url, client_of(url) as http, socket.socket() as stalled:
+        phone = TusPhone(http, "a", data)
+        phone.create_upload()
+        stalled.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        stalled.sendall(patch_request(phone) + data[:half])
+        stored = state / "incoming" / phone.path.rpartition("/")[2]
+        until(lambda: stored.exists() and stored.stat().st_size == half, "the bytes that came, while the phone stalls")
+    with served(workshop, state, signal.SIGTERM) as url, client_of(url) as http:
+        phone.http = http
+        assert phone.offset() == half
+        assert phone.patch(half, data[half:]).status_code == 204
+    assert read_report(state)["totals"]["up_body_bytes"] == len(data)
+
+
+LAST_RECORD = 64  # at least the bytes of TLS's goodbye, which a client that has gone does not read
+
+
+@pytest.fixture
+def secure(workshop: Workshop, tmp_path: Path, tls: SecuritySettings) -> Iterator[tuple[RunningServer, Relay, str]]:
+    """A server with TLS, the network to it, and its URL there."""
+    with run_server(workshop, tmp_path / "state", security=tls) as server, relay_to(server.port) as (wire, url):
+        yield server, wire, url.replace("http", "https")
+
+
+def named(phone: str) -> dict[str, str]:
+    return {"Phonograd-Phone": phone}
+
+
+def report_once(server: RunningServer, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The report once no request is open, and its totals fulfil a condition: the last bytes are counted when their
+    connection ends.
+    """
+    found: list[dict[str, Any]] = []
+
+    def fulfilled() -> bool:
+        if server.requests:
+            return False
+        server.coordinator.ledger.flush()
+        found.append(read_report(server.state))
+        return condition(found[-1]["totals"])
+
+    until(fulfilled, "the bytes that are expected")
+    return found[-1]
+
+
+@linux
+def test_plain_http_is_what_tcp_carries(server: RunningServer, workshop: Workshop) -> None:
+    with relay_to(server.port) as (wire, url):
+        with client_of(url, named("phone1")) as http:
+            http.get("/v1/round")
+            http.get("/v1/model")
+            post(http, workshop.update(1), "phone1")
+        with client_of(url) as http:
+            http.get("/v1/model", headers={"Connection": "close"})  # the server's last bytes are on their way
+        report = report_once(server, lambda totals: totals["down_tcp_bytes"] == wire.down)
+        samples, _ = scrape(server.url)
+    carried = {(name, *(value for _, value in labels)): value for (name, labels), value in samples.items()}
+    kinds = ("upload", "model", "round")
+    for direction, nbytes in (("up", wire.up), ("down", wire.down)):
+        assert sum(carried["phonograd_tcp_bytes_total", direction, kind] for kind in kinds) == nbytes
+    for of in (report["totals"], report["rounds"][0]):
+        assert of["up_tcp_bytes"] == wire.up == of["up_body_bytes"] + of["up_header_bytes"]
+        assert of["down_tcp_bytes"] == wire.down == of["down_body_bytes"] + of["down_header_bytes"]
+
+
+@linux
+def test_tls_is_counted_outside_http(secure: tuple[RunningServer, Relay, str], workshop: Workshop) -> None:
+    server, wire, url = secure
+    with client_of(url, named("phone1")) as http:
+        http.get("/v1/model")
+        post(http, workshop.update(1), "phone1")
+    totals = report_once(server, lambda totals: totals["up_tcp_bytes"] == wire.up)["totals"]
+    assert wire.down <= totals["down_tcp_bytes"] <= wire.down + LAST_RECORD
+    handshake = 500  # a certificate goes down; records have headers
+    assert totals["up_tcp_bytes"] > totals["up_body_bytes"] + totals["up_header_bytes"]
+    assert totals["down_tcp_bytes"] > totals["down_body_bytes"] + totals["down_header_bytes"] + handshake
+
+
+@linux
+def test_bytes_are_those_of_the_phone_and_round_that_used_the_connection(
+    secure: tuple[RunningServer, Relay, str], workshop: Workshop
+) -> None:
+    server, wire, url = secure
+    model, updates = workshop.base_path.stat().st_size, [workshop.update(1), workshop.update(2)]
+    with client_of(url) as http:
+        http.get("/v1/model", headers=named("phone1"))
+        http.get("/v1/round", headers=named("phone2"))
+        for seed, update in enumerate(updates, 1):
+            assert post(http, update, f"phone{seed}").status_code == 201
+        http.get("/v1/round", headers=named("phone3"))
+    assert wire.connections == 1
+    report = report_once(server, lambda totals: totals["up_tcp_bytes"] == wire.up)
+    phones = {phone["phone"]: phone for number in (1, 2) for phone in read_phones(server.state, number)}
+    for name, update in zip(("phone1", "phone2"), updates, strict=True):
+        assert update.stat().st_size < phones[name]["up_tcp_bytes"] < update.stat().st_size + 4000
+    assert model < phones["phone1"]["down_tcp_bytes"] < model + 6000
+    assert 0 < phones["phone2"]["down_tcp_bytes"] < 2000  # though it came right after the model
+    first, second = report["rounds"]
+    assert second["up_tcp_bytes"] == phones["phone3"]["up_tcp_bytes"] < 1000
+    assert first["up_tcp_bytes"] + second["up_tcp_bytes"] == wire.up
+
+
+@contextlib.contextmanager
+def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The phone's end, and the server's."""
+    with CountedListener() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with socket.create_connection(listener.getsockname()) as phone, listener.accept()[0] as accepted:
+            yield phone, accepted
+
+
+def fill(accepted: socket.socket) -> int:
+    """Send until all buffers are full, as nobody reads; how much."""
+    accepted.setblocking(False)
+    written = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            written += accepted.send(bytes(1 << 16))
+    return written
+
+
+def reset_by(phone: socket.socket, accepted: socket.socket) -> None:
+    phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    phone.close()
+    with pytest.raises(ConnectionResetError):
+        until(lambda: not accepted.recv(1), "the reset")
+
+
+@linux
+def test_an_answer_that_is_sent_while_the_next_request_comes_belongs_to_its_own() -> None:
+    booked: list[tuple[str, int, int]] = []
+    with connection() as (phone, accepted):
+        counter = TcpCounter(accepted)
+        for name, up, down in (("first", b"x" * 10, b"y" * 100), ("second", b"x" * 20, b"y" * 200)):
+            phone.sendall(up)
+            accepted.recv(100)
+            counter.begin(lambda *nbytes, name=name: booked.append((name, *nbytes)))
+            counter.end()
+            accepted.sendall(down)
+        assert booked == [("first", 10, 100)]
+        phone.sendall(b"the rest of a body that was refused")
+        accepted.recv(100)
+        accepted.close()
+        counter.close()
+    assert booked[1:] == [("second", 55, 200)]
+
+
+@linux
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_waits_in_a_closed_socket_counts_if_it_will_be_sent(reset: bool) -> None:
+    booked: list[tuple[int, int]] = []
+    with connection() as (phone, accepted):
+        counter = TcpCounter(accepted)
+        counter.begin(lambda up, down: booked.append((up, down)))
+        written = fill(accepted)
+        if reset:
+            reset_by(phone, accepted)
+        counter.end()
+        accepted.close()
+        counter.close()
+    ((up, down),) = booked
+    assert up == 0
+    assert 0 < down < written if reset else down == written
+
+
+@linux
+def test_bytes_that_a_reset_took_back_make_no_request_negative() -> None:
+    booked: list[int] = []
+    with connection() as (phone, accepted):
+        counter = TcpCounter(accepted)
+        counter.begin(lambda _, down: booked.append(down))
+        fill(accepted)
+        counter.end()
+        counter.begin(lambda _, down: booked.append(down))
+        reset_by(phone, accepted)
+        counter.end()
+        accepted.close()
+        counter.close()
+    assert booked[0] > 0
+    assert booked[1] == 0
+
+
+def test_a_kernel_that_does_not_count_gives_no_figure(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp, "_KNOWN", False)
+    with start_server() as server, client_of(server.url, named("phone1")) as http:
+        assert http.get("/v1/round").status_code == 200
+        report = report_once(server, lambda totals: totals["requests"] == 1)
+        (phone,) = read_phones(server.state, 1)
+        for of in (report["totals"], report["rounds"][0], phone):
+            assert (of["up_tcp_bytes"], of["down_tcp_bytes"]) == (None, None)
+            assert of["up_header_bytes"] > 0

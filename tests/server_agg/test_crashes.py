@@ -5,14 +5,12 @@ run of three rounds has the next of the strategies below, so a thousand crashes 
 """
 
 import contextlib
-import json
 import logging
 import os
 import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +31,8 @@ from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage import noise_keys
-from tests.server_agg.dying_server import ending_when_all_came
+from tests.server_agg.dying_server import ending_when_all_came, lives_of
+from tests.server_agg.faults import adds_up
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.slow_models import unhindered
 from tests.server_agg.test_app import headers_of
@@ -72,10 +71,9 @@ Updates = list[list[Path]]
 def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tuple[Updates, list[str]]:
     """The updates of all rounds, and the models that they make where nothing goes wrong."""
     enrol(workshop, state, changes)
-    coordinator = Coordinator(workshop.artifacts, state, settings_with(**changes), slow_models=unhindered())
     updates: Updates = []
     models = []
-    try:
+    with opened(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
         for number in range(1, ROUNDS + 1):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             codecs = ("full-f32", "rows-f32", "full-f32")
@@ -89,8 +87,6 @@ def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tup
                 send(coordinator, update, f"phone{phone}")
             until(lambda number=number: coordinator.current.round > number, "the next round")  # type: ignore[misc]
             models.append(coordinator.current.base_sha256)
-    finally:
-        coordinator.close()
     return updates, models
 
 
@@ -223,19 +219,10 @@ WAYS = (with_our_client, in_pieces, in_one_request)
 def reaped_server(
     workshop: Workshop, state: Path, changes: dict[str, object], chance: random.Random, kills: int
 ) -> Iterator[tuple[Reaper, int]]:
-    command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state)]
     with (
         reserved_port() as port,
         (state.parent / f"{state.name}.log").open("w") as log,
-        subprocess.Popen(
-            [*command, str(port), json.dumps(changes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            cwd=Path(__file__).parents[2],
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-        ) as process,
+        lives_of(workshop.artifacts, state, changes, port, stderr=log) as process,
     ):
         reaper = Reaper(process, chance, kills)
         thread = threading.Thread(target=reaper.run)
@@ -263,13 +250,12 @@ def check_bytes(coordinator: Coordinator, updates: Updates, wire: Relay) -> None
     """Every byte is counted once: what the ledger knows of a crash adds up, and is no more than the wire carried."""
     coordinator.ledger.flush()
     report = written(report_of(coordinator.ledger))
-    kinds = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
     for entry in report["rounds"]:
         phones = [written(phone) for phone in phones_of(coordinator.ledger, entry["round"])]
         assert min(part[name] for part in (entry, *phones) for name in BYTES) >= 0, entry
         assert [sum(phone[name] for phone in phones) for name in BYTES] == [entry[name] for name in BYTES]
         for part in (entry, *phones):
-            assert sum(part[name] for name in kinds) == part["up_body_bytes"]
+            assert adds_up(part)
             assert part["model_bytes"] <= part["down_body_bytes"]
     sizes = [sum(path.stat().st_size for path in sent) for sent in updates]
     assert [entry["useful_bytes"] for entry in report["rounds"]] == [*sizes, 0]
@@ -307,9 +293,8 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             killed += reaper.done
         runs += 1
         check_ledger(state, updates)
-        coordinator = Coordinator(workshop.artifacts, state, settings_with(**changes), slow_models=unhindered())
-        try:
-            until(lambda: coordinator.current.closing is None, "the last model")  # noqa: B023
+        with opened(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
+            until(lambda: coordinator.current.closing is None, "the last model")
             coordinator.tick()
             assert (coordinator.current.round, coordinator.current.accepted) == (ROUNDS + 1, 0)
             found = [coordinator.folder.model(model).is_file() for model in models]
@@ -323,43 +308,8 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             check_bytes(coordinator, updates, wire)
             kept = {path.name: sha256_of_file(path) for path in coordinator.folder.models.iterdir()}
             assert kept == {f"{sha256}.safetensors": sha256 for sha256 in (workshop.base_sha256, *models)}
-        finally:
-            coordinator.close()
     log.warning("%d kills in %d runs of %d rounds", killed, runs, ROUNDS)
 
 
 def names() -> list[str]:
     return [f"phone{phone}" for phone in range(PHONES)]
-
-
-LATE = """
-import os, sys, time
-from tests.server_agg import dying_server
-def late(line, say=dying_server.say):
-    while not os.path.exists(sys.argv[5]):
-        time.sleep(0.01)
-    say(line)
-dying_server.say = late
-dying_server.open_artifacts = lambda folder: None
-dying_server.live = lambda *life: time.sleep(3600)
-dying_server.main()
-"""
-
-
-def test_the_reaper_stops_while_a_life_is_being_born(tmp_path: Path) -> None:
-    """Nothing was heard yet of the child, which would live for an hour and keep the pipe open."""
-    with subprocess.Popen(
-        [sys.executable, "-c", LATE, "artifacts", "state", "0", "{}", str(tmp_path / "go")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    ) as process:
-        reaper = Reaper(process, random.Random(0), 0)
-        thread = threading.Thread(target=reaper.run)
-        thread.start()
-        until(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text, "the child")
-        reaper.stop()
-        (tmp_path / "go").touch()
-        thread.join()
-    assert (reaper.done, process.returncode) == (0, 0)

@@ -1,7 +1,8 @@
-"""The dashboard's pages: whole with 0, 1 and 300 rounds, the report's numbers, no stranger's script."""
+"""The dashboard's pages and charts: whole with 0, 1 and 300 rounds, the report's numbers, no stranger's script."""
 
 import contextlib
 import html
+import math
 import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from phonograd.server_agg.dashboard import formats
+from phonograd.server_agg.dashboard import charts, formats
+from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 from phonograd.server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
 from phonograd.server_agg.dashboard.views import OUTCOMES, overview_charts
 from phonograd.server_agg.report.document import projection, read_phones, read_report
@@ -23,6 +27,7 @@ from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_se
 
 PAGES = ("/", "/dashboard/live", "/dashboard/rounds", "/dashboard/rounds/1", "/dashboard/models")
 EVIL = "<script>alert('x')</script>\"'&\N{RIGHT-TO-LEFT OVERRIDE}"
+Watch = Callable[[int], contextlib.AbstractContextManager[httpx.Client]]
 VOID = {"meta", "link", "img", "input", "br"}
 
 
@@ -79,23 +84,18 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def watched(workshop: Workshop, tmp_path: Path) -> Callable[[int], contextlib.AbstractContextManager[httpx.Client]]:
+def watched(workshop: Workshop, tmp_path: Path) -> Watch:
     @contextlib.contextmanager
     def watch(rounds: int) -> Iterator[httpx.Client]:
         write_history(workshop, tmp_path / "state", rounds)
-        with (
-            run_server(workshop, tmp_path / "state", clients_per_round=10) as server,
-            client_of(server.url) as client,
-        ):
+        with run_server(workshop, tmp_path / "state", clients_per_round=10) as server, client_of(server.url) as client:
             yield client
 
     return watch
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 300])
-def test_pages_with_any_number_of_rounds(
-    watched: Callable[[int], contextlib.AbstractContextManager[httpx.Client]], rounds: int
-) -> None:
+def test_pages_with_any_number_of_rounds(watched: Watch, rounds: int) -> None:
     with watched(rounds) as http:
         for path in PAGES:
             answer = http.get(path)
@@ -116,9 +116,7 @@ def test_pages_with_any_number_of_rounds(
         assert ("paper P&#39;s 1.83 GB a round" in plain) and ("paper P&#39;s 183 MB a phone" in plain)
 
 
-def test_every_round_is_on_a_page_once(
-    watched: Callable[[int], contextlib.AbstractContextManager[httpx.Client]],
-) -> None:
+def test_every_round_is_on_a_page_once(watched: Watch) -> None:
     with watched(60) as http:
         seen, path = [], "/dashboard/rounds"
         while path:
@@ -147,7 +145,7 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
         entry = report["rounds"][0]
         (row,) = [row for row in rows_of(http.get("/dashboard/rounds").text) if row[0] == "1"]
         cells = ("mean_bytes_per_phone", "useful_bytes", "retried_bytes")
-        assert [row[4], row[7], row[8]] == [formats.size(entry[name]).replace("\xa0", " ") for name in cells]
+        assert [row[4], row[7], row[8]] == [shown_size(entry[name]) for name in cells]
         assert row[2] == f"2 / 2{entry['rejected']} refused"
         assert [row[5], row[6]] == [formats.ratio(entry["model_ratio"]), formats.ratio(entry["phone_ratio"])]
         assert row[3] == "full-f32 ×1, rows-f32 ×1"
@@ -278,3 +276,96 @@ def test_a_rolled_back_model_is_off_the_line(server: RunningServer, workshop: Wo
         assert made[0] == "○ 1 rolled back"
         assert exported[0] == "● exported current"
         assert "rolled back" in http.get("/dashboard/rounds").text
+
+
+FLOOR = charts.HEIGHT - charts.BOTTOM
+values = st.floats(0, 1e15) | st.integers(0, 10**15).map(float)
+
+
+def bars(*parts: list[float], reference: float | None = None) -> Chart:
+    series = [Series(f"part {place}", f"c{place}", part) for place, part in enumerate(parts)]
+    drawn = None if reference is None else Reference(reference, "the paper")
+    return charts.stacked_bars("Title", list(range(1, len(parts[0]) + 1)), series, SIZES, drawn)
+
+
+def test_parts_stand_on_each_other_to_scale() -> None:
+    (column,) = bars([100.0], [300.0]).columns
+    below, above = column.parts
+    assert above.height == pytest.approx(3 * below.height, abs=0.02)
+    assert below.y + below.height == pytest.approx(FLOOR, abs=0.02)
+    assert above.y + above.height == pytest.approx(below.y, abs=0.02)
+    assert column.tip == "Round 1: part 0 100\xa0B, part 1 300\xa0B"
+
+
+def test_a_reference_is_to_scale_or_said_to_be_not() -> None:
+    near = bars([100.0, 90.0], reference=150.0)
+    assert near.reference is not None
+    assert not near.reference.broken
+    tall = near.columns[0].parts[0]
+    assert (FLOOR - near.reference.y) / tall.height == pytest.approx(1.5, abs=0.01)
+    far = bars([100.0, 90.0], reference=28300.0).reference
+    assert far is not None
+    assert far.broken
+    assert far.label == "the paper, 283× the highest value"
+    assert far.y < min(part.y for column in bars([100.0], reference=28300.0).columns for part in column.parts)
+
+
+@given(st.lists(values, min_size=1, max_size=400), st.none() | st.floats(1, 1e15))
+@example([999_999_999.0, 1_000_000_001.0], None)  # ticks half apart
+@example([1e15 - 1, 1e15], None)
+def test_everything_stays_inside(heights: list[float], reference: float | None) -> None:
+    drawn = None if reference is None else Reference(reference, "x")
+    rounds = list(range(7, 7 + len(heights)))
+    for chart in (
+        charts.stacked_bars("x", rounds, [Series("s", "c0", heights)], SIZES, drawn),
+        charts.lines("x", rounds, [Series("s", "c0", heights)], NUMBERS, from_zero=False, reference=drawn),
+        charts.lines("x", rounds, [Series("s", "c0", heights)], TIMES),
+    ):
+        for column in chart.columns:
+            for rect in (column.hit, *column.parts):
+                assert chart.left - 0.02 <= rect.x <= rect.x + rect.width <= chart.right + 0.02
+                assert 0 <= rect.y <= rect.y + rect.height <= chart.bottom + 0.02
+        for curve in chart.curves:
+            for point in curve.points.split():
+                x, y = map(float, point.split(","))
+                assert chart.left <= x <= chart.right
+                assert 0 <= y <= chart.bottom + 0.02
+        assert 2 <= len(chart.y_ticks) <= 7
+        assert len({tick.label for tick in chart.y_ticks}) == len(chart.y_ticks)
+        assert 1 <= len(chart.x_ticks) <= charts.LABELS + 1
+        assert chart.reference is None or 0 <= chart.reference.y <= chart.bottom
+
+
+@given(st.floats(1e-6, 1e18))
+def test_steps_are_round_and_enough(span: float) -> None:
+    step = charts.decimal_step(span)
+    assert charts.TICKS * step >= span * (1 - 1e-6)
+    assert step <= span / charts.TICKS * 2.51
+    digits = step / 10 ** math.floor(math.log10(step) + 1e-9)
+    assert any(digits == pytest.approx(good) for good in (1, 2, 2.5, 5))
+
+
+def test_rounds_without_a_value_leave_no_point() -> None:
+    chart = charts.lines("x", [1, 2, 3], [Series("s", "c0", [5.0, None, 7.0])], NUMBERS, from_zero=False)
+    assert len(chart.curves[0].points.split()) == 2
+    assert [column.tip for column in chart.columns] == ["Round 1: s 5", "Round 3: s 7"]
+    assert chart.description == "Rounds 1 to 3: 5 to 7, last 7."
+
+
+def test_an_axis_has_one_unit() -> None:
+    assert SIZES.ticks([0.0, 5e8, 1e9]) == ["0", "0.5\xa0GB", "1\xa0GB"]
+    assert TIMES.ticks([0.0, 300.0, 600.0]) == ["0", "5\xa0min", "10\xa0min"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "texts"),
+    [
+        (formats.size, {None: "–", 0: "0 B", 999: "999 B", 1023: "1.02 kB", 10**6: "1 MB", 183_217_612: "183 MB",
+                        999_600_000: "1.00 GB", 1.5e9: "1.50 GB", 54.9e12: "54.9 TB", 1e18: "1,000 PB"}),
+        (formats.seconds, {None: "–", 0.0: "0 s", 0.25: "0.25 s", 99.96: "100 s", 125: "2 min 5 s", 7260: "2 h 1 min",
+                           90000: "1 d 1 h", -3.0: "0 s"}),
+        (formats.number, {None: "–", 0.0: "0", 4.634: "4.634", 1e-9: "1e-09", 12345.6: "12,346"}),
+    ],
+)  # fmt: skip
+def test_figures_as_text(shown: Callable[[float | None], str], texts: dict[float | None, str]) -> None:
+    assert {value: shown(value).replace("\xa0", " ") for value in texts} == texts

@@ -71,10 +71,7 @@ def test_every_page_on_every_screen(tab: Tab, workshop: Workshop, tmp_path: Path
 
 
 def test_the_open_round_moves(tab: Tab, workshop: Workshop, tmp_path: Path) -> None:
-    with (
-        watching(workshop, tab, tmp_path / "state") as server,
-        client_of(server.url) as http,
-    ):
+    with watching(workshop, tab, tmp_path / "state") as server, client_of(server.url) as http:
         tab.open(server.admin_url, f"{server.url}/")
         tab.value("window.untouched = true")  # gone if the page were loaded anew
         assert tab.value(ACCEPTED) == "0 of 2 updates accepted"
@@ -103,10 +100,7 @@ def test_a_server_that_is_gone_is_said_to_be(tab: Tab, workshop: Workshop, tmp_p
 
 
 def test_without_javascript_a_reload_shows_the_same(tab: Tab, workshop: Workshop, tmp_path: Path) -> None:
-    with (
-        watching(workshop, tab, tmp_path / "state") as server,
-        client_of(server.url) as http,
-    ):
+    with watching(workshop, tab, tmp_path / "state") as server, client_of(server.url) as http:
         tab.ask("Emulation.setScriptExecutionDisabled", value=True)
         tab.open(server.admin_url, f"{server.url}/")
         assert tab.value("document.querySelector('noscript p').textContent").startswith("Without JavaScript")

@@ -41,10 +41,10 @@ def said_by(path: Path) -> set[str]:
     return {f"round {number} open"} | ({"accepted"} if accepted else set())
 
 
-def test_accepted_means_durable(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_means_durable(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes, their second name, the row; then the first name goes. The model before the round's end, that before the
     answer."""
-    update, state = workshop.update(1), tmp_path / "state"
+    update = workshop.update(1)
     with opened(workshop, state, settings_with(clients_per_round=1)) as coordinator, monkeypatch.context() as patch:
         upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
         arrived = coordinator.folder.upload(upload.id)

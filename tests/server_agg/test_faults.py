@@ -1,4 +1,4 @@
-"""Networks and phones that fail: every one of them ends in the right status, with the ledger right."""
+"""Networks, phones and uploads that fail: every one of them ends in the right status, with the ledger right."""
 
 import contextlib
 import hashlib
@@ -11,23 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import Connection, upload_update
-from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.http import upload_sessions
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.http.upload_sessions import UploadSessions
+from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes
-from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, states, talking
+from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, states
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem, head_of
 from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
-from tests.server_agg.tus_phone import BODY, TusPhone, checksum, incoming, phone_with
+from tests.server_agg.tus_phone import BODY, TusPhone, announced, checksum, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -58,30 +60,11 @@ def test_connections_that_drop_anywhere(seed: int, start_server: StartServer, wo
     assert receipts[-1].model_sha256 == model
 
 
-def test_patches_that_come_twice_or_out_of_order(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
-    pieces = [(offset, phone.data[offset : offset + 1000]) for offset in range(0, len(phone.data), 1000)]
-    for offset, piece in (pieces[1], pieces[0], pieces[0], pieces[2], *pieces):
-        here = phone.offset()
-        answer = phone.patch(offset, piece)
-        assert answer.status_code == (204 if offset == here else 409)
-        assert answer.headers["Upload-Offset"] == str(phone.offset())
-    assert phone.offset() == len(phone.data)
-    # The last one once more, when it counts already.
-    assert phone.patch(*pieces[-1]).status_code == 409
-    assert phone.outcome().json()["receipt"]["accepted"] == 1
-    (entry,) = final_report(server)["rounds"]
-    assert entry["useful_bytes"] == len(phone.data)
-    assert entry["retried_bytes"] == entry["up_body_bytes"] - len(phone.data) > 0
-
-
 def test_patches_of_one_upload_at_once(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
+    phone = announced(http, "phone1", workshop.update(1))
 
     def once(_: int) -> int:
-        with talking(server) as other:
+        with client_of(server.url) as other:
             return TusPhone(other, phone.name, phone.data, phone.path).patch(0, phone.data).status_code
 
     with ThreadPoolExecutor(8) as pool:
@@ -95,8 +78,7 @@ def test_patches_of_one_upload_at_once(server: RunningServer, workshop: Workshop
 def test_a_new_connection_takes_over_from_a_dead_one(
     server: RunningServer, workshop: Workshop, http: httpx.Client
 ) -> None:
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
+    phone = announced(http, "phone1", workshop.update(1))
     with half_sent(server, phone, 100) as dead:
         # The dead connection's bytes are written when it is given up: the phone learns of them with its 409.
         answer = phone.patch(0, phone.data)
@@ -104,17 +86,6 @@ def test_a_new_connection_takes_over_from_a_dead_one(
         assert answer_on(dead).startswith(b"HTTP/1.1 409 ")
     assert phone.patch(100, phone.data[100:]).status_code == 204
     assert states(server) == [("phone1", "accepted")]
-
-
-def test_the_newest_of_three_connections_wins(start_server: StartServer, workshop: Workshop) -> None:
-    """Not because the others were silent for too long: no time is too long here."""
-    with start_server(idle_seconds=1e6) as server, talking(server) as http, contextlib.ExitStack() as stack:
-        phone = phone_with(http, "phone1", workshop.update(1))
-        phone.create_upload()
-        for _ in range(3):
-            stack.enter_context(half_sent(server, phone, 0))
-        until(lambda: phone.patch(0, phone.data).status_code == 204)
-        assert states(server) == [("phone1", "accepted")]
 
 
 def test_a_request_that_comes_while_another_prepares_takes_over(
@@ -134,9 +105,8 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
 
     monkeypatch.setattr(UploadSessions, "exclusively", counted)
     monkeypatch.setattr(FileBytes, "hashed", prepared)
-    with start_server(idle_seconds=1e6) as server, talking(server) as http:
-        phone = phone_with(http, "phone1", workshop.update(1))
-        phone.create_upload()
+    with start_server(idle_seconds=1e6) as server, client_of(server.url) as http:
+        phone = announced(http, "phone1", workshop.update(1))
         with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
             first = pool.submit(stack.enter_context, half_sent(server, phone, 0))
             until(lambda: len(came) == 1, "the first request")
@@ -146,7 +116,7 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
 
 def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: StartServer, workshop: Workshop) -> None:
     """Whatever broke them off: an idle connection is one that another takes over, or that is given up."""
-    with start_server(idle_seconds=0.3) as server, talking(server) as http:
+    with start_server(idle_seconds=0.3) as server, client_of(server.url) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload(Upload_Metadata="")
         head = {"Upload-Offset": "0", "Content-Type": BODY, "Content-Length": "1000", **checksum(phone.data[:1000])}
@@ -166,9 +136,8 @@ def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: Start
 
 def test_slow_phones_do_not_hold_up_the_others(start_server: StartServer, workshop: Workshop) -> None:
     """A byte at a time, scaled down: each comes well within the idle time, and is on disk soon."""
-    with start_server(idle_seconds=20.0, clients_per_round=3) as server, talking(server) as http:
-        slow = phone_with(http, "slow", workshop.update(9))
-        slow.create_upload()
+    with start_server(idle_seconds=20.0, clients_per_round=3) as server, client_of(server.url) as http:
+        slow = announced(http, "slow", workshop.update(9))
         with half_sent(server, slow, 1) as connection:
             stop = threading.Event()
 
@@ -190,16 +159,6 @@ def test_slow_phones_do_not_hold_up_the_others(start_server: StartServer, worksh
         assert server.coordinator.current.round == 2
 
 
-def test_what_a_slow_phone_sent_is_soon_on_disk(
-    server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("phonograd.server_agg.http.receiving.WRITE_SECONDS", 0.0)
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
-    with half_sent(server, phone, 100):
-        until(lambda: arriving(server, phone).stat().st_size == 100)
-
-
 @pytest.mark.parametrize("meanwhile", ["nothing", "a newer request"])
 def test_a_slow_disk_is_not_the_phone_s_fault(
     meanwhile: str, start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
@@ -213,7 +172,7 @@ def test_a_slow_disk_is_not_the_phone_s_fault(
         store(receiving, file, data)
 
     monkeypatch.setattr(Receiving, "_store", slowly)
-    with start_server(idle_seconds=0.2) as server, talking(server) as http, ThreadPoolExecutor(1) as pool:
+    with start_server(idle_seconds=0.2) as server, client_of(server.url) as http, ThreadPoolExecutor(1) as pool:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload(Upload_Metadata="")
         sending = pool.submit(phone.patch, 0, phone.data)
@@ -225,27 +184,6 @@ def test_a_slow_disk_is_not_the_phone_s_fault(
         assert states(server) == [("phone1", "accepted")]
         sha256 = hashlib.sha256(phone.data).hexdigest()
         assert server.coordinator.folder.update(sha256).read_bytes() == phone.data
-
-
-def test_a_hundred_uploads_at_once(start_server: StartServer, workshop: Workshop) -> None:
-    updates = [workshop.update(phone, codec="rows-f32") for phone in range(100)]
-    with start_server(clients_per_round=100) as server, talking(server) as http:
-
-        def upload(phone: int) -> int:
-            return int(phone_with(http, f"phone{phone}", updates[phone]).finish()["accepted"])
-
-        with ThreadPoolExecutor(100) as pool:
-            accepted = list(pool.map(upload, range(100)))
-        assert max(accepted) == 100
-        assert server.coordinator.current.round == 2
-        averaged = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
-        closed = final_report(server)["rounds"][0]
-        assert (closed["accepted"], closed["retried_bytes"], closed["setups"]) == (100, 0, 100)
-        assert adds_up(closed)
-        assert incoming(server) == []
-    for name, found in averaged.items():
-        exact = np.mean([workshop.trained(phone)[name].astype(np.float64) for phone in range(100)], axis=0)
-        assert np.linalg.norm(found - exact) <= 1e-6 * np.linalg.norm(exact)
 
 
 def test_a_client_that_never_reads_harms_nobody_else(server: RunningServer, workshop: Workshop) -> None:
@@ -264,8 +202,7 @@ def test_a_body_that_is_refused_unread_is_counted_all_the_same(
     server: RunningServer, workshop: Workshop, http: httpx.Client
 ) -> None:
     """On a connection that is closed after it, and on one that goes on with other requests."""
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
+    phone = announced(http, "phone1", workshop.update(1))
     large = bytes(1 << 20)
     with relay_to(server.port) as (wire, url), client_of(url) as other:
         for _ in range(2):
@@ -280,13 +217,13 @@ def test_a_body_that_is_refused_unread_is_counted_all_the_same(
     assert entry["up_body_bytes"] + entry["up_header_bytes"] > sent
 
 
-def test_tokens_shared_expired_and_revoked(start_server: StartServer, workshop: Workshop, tmp_path: Path) -> None:
+def test_two_devices_with_one_token_are_one_phone(start_server: StartServer, workshop: Workshop) -> None:
+    """The update that is announced last counts, and it alone."""
     with start_server(security=SecuritySettings(auth="tokens")) as server:
         registry = PhoneRegistry(server.coordinator.ledger)
         token = registry.add("phone1", "phone", "1h", "test").token
         shared = [Connection(server.url, token) for _ in range(2)]
         updates = [workshop.update(1), workshop.update(1, tokens=7)]
-        # Two devices with one token are one phone: the update that is announced last counts, and it alone.
         with ThreadPoolExecutor(2) as pool:
             ended = [
                 pool.submit(upload_update, *pair, "phone1", None, QUICK) for pair in zip(shared, updates, strict=True)
@@ -298,18 +235,183 @@ def test_tokens_shared_expired_and_revoked(start_server: StartServer, workshop: 
         assert server.coordinator.current.accepted == 1
         assert [state for _, state in states(server)].count("accepted") == 1
 
-        expired = registry.add("phone2", "phone", "0s", "test").token
-        with pytest.raises(ServerRefusedError, match=r"refused \(401 Unauthorized\): .*the token has expired"):
-            upload_update(Connection(server.url, expired), workshop.update(2), "phone2")
-        revoked = registry.add("phone3", "phone", "1h", "test").token
-        with client_of(server.url, headers={"Authorization": f"Bearer {revoked}"}) as http:
-            phone = phone_with(http, "phone3", workshop.update(3))
-            phone.create_upload()
-            phone.patch(0, phone.data[:100])
-            registry.revoke("phone3", "test")
-            assert phone.patch(100, phone.data[100:]).status_code == 401
-            phone.name = "phone1"
-            assert phone.head().status_code == 401
-        fresh = registry.add("phone3", "phone", "1h", "test").token
-        receipt = upload_update(Connection(server.url, fresh), workshop.update(3), "phone3")
-        assert (receipt.accepted, receipt.round_closed) == (2, True)
+
+@pytest.mark.parametrize("ending", ["expired", "replaced", "terminated"])
+def test_an_upload_that_ends_while_its_bytes_come_is_gone(
+    ending: str, server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone = announced(http, "phone1", workshop.update(1))
+    with half_sent(server, phone, 2000) as connection:
+        if ending == "expired":
+            monkeypatch.setattr(server.coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
+            server.coordinator.tick()
+        elif ending == "replaced":
+            other = TusPhone(http, "phone1", workshop.update(1, tokens=7).read_bytes())
+            assert other.create_upload().status_code == 201
+        else:
+            assert phone.delete().status_code == 204
+        with contextlib.suppress(OSError):
+            connection.sendall(phone.data[2000:])
+        assert answer_on(connection).startswith((b"HTTP/1.1 410 ", b"HTTP/1.1 409 "))
+    assert phone.head().status_code == 410
+    path = phone.path.rpartition("/")[2]
+    until(lambda: path not in incoming(server))
+    assert server.coordinator.current.accepted == 0
+    assert server.coordinator.uploads.find(path).state == {"replaced": "terminated"}.get(ending, ending)  # type: ignore[union-attr]
+
+
+def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state") as coordinator:
+        update = workshop.update(1)
+        upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+        link_into_place = coordinator.folder.link_into_place
+
+        def expires_meanwhile(source: Path, target: Path, name: str) -> None:
+            link_into_place(source, target, name)
+            coordinator.uploads.abort(upload.id, "expired", "too slow", 410)
+
+        coordinator.folder.link_into_place = expires_meanwhile  # type: ignore[method-assign]
+        with pytest.raises(Exception, match="the upload is expired: too slow; start a new one"):
+            coordinator.ingest(upload.id, sha256_of_file(update), 7)
+        coordinator.folder.link_into_place = link_into_place  # type: ignore[method-assign]
+        assert coordinator.current.accepted == 0
+        receipt = send(coordinator, update, "phone1")
+        assert receipt.accepted == 1
+
+
+def test_what_has_come_whole_does_not_expire(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk refused to take it, say: the phone has done its part."""
+    with opened(workshop, tmp_path / "state") as coordinator:
+        update = workshop.update(1)
+        data = update.read_bytes()
+        whole, part = (coordinator.create_upload(UploadMetadata(phone, len(data))) for phone in ("phone1", "phone2"))
+        coordinator.folder.upload(whole.id).write_bytes(data)
+        coordinator.folder.upload(part.id).write_bytes(data[:-1])
+        monkeypatch.setattr(coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
+        coordinator.tick()
+        assert [upload.id for upload in coordinator.uploads.unfinished()] == [whole.id]
+        assert coordinator.ingest(whole.id, sha256_of_file(update), 0).accepted == 1
+
+
+def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:
+    """A request that found the upload open a moment before it ended makes its file anew."""
+    with opened(workshop, tmp_path / "state") as coordinator:
+        upload = coordinator.create_upload(UploadMetadata("phone1", 1000))
+        coordinator.uploads.abort(upload.id, "terminated", "the phone gave it up", 410)
+        coordinator.folder.upload(upload.id).write_bytes(bytes(100))
+        coordinator.uploads.received(upload.id, 100)
+        assert list(coordinator.folder.uploads.iterdir()) == []
+
+
+def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: Path) -> None:
+    """Its request never ended, so nothing had counted it."""
+    update = workshop.update(1)
+    size = update.stat().st_size
+    with opened(workshop, tmp_path / "state") as coordinator:
+        upload = coordinator.create_upload(UploadMetadata("phone1", size))
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes()[:-100])
+    with opened(workshop, tmp_path / "state") as coordinator:
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+        coordinator.ingest(upload.id, sha256_of_file(update), 100)
+    (entry,) = read_report(tmp_path / "state")["rounds"]
+    assert (entry["useful_bytes"], entry["retried_bytes"], entry["up_body_bytes"]) == (size, 0, size)
+
+
+def test_an_update_that_counts_in_a_later_round_takes_its_bytes_along(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
+        late = workshop.update(1)
+        upload = coordinator.create_upload(UploadMetadata("phone1", late.stat().st_size))
+        coordinator.uploads.received(upload.id, 1000)
+        send(coordinator, workshop.update(2), "phone2")
+        coordinator.folder.upload(upload.id).write_bytes(late.read_bytes())
+        assert coordinator.ingest(upload.id, sha256_of_file(late), late.stat().st_size - 1000).round == 2
+    for entry in read_report(tmp_path / "state")["rounds"]:
+        assert entry["useful_bytes"] == entry["up_body_bytes"]
+        assert entry["retried_bytes"] == 0
+
+
+def test_memory_of_uploads_is_bounded(
+    server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_sessions, "MAX_REMEMBERED", 3)
+    tables: list[dict[str, Any]] = []
+    remember = UploadSessions._forget
+
+    def spying(self: Any) -> None:
+        remember(self)
+        tables.append(self._sessions)
+
+    monkeypatch.setattr(UploadSessions, "_forget", spying)
+    phones = [phone_with(http, f"phone{number}", workshop.update(number)) for number in range(8)]
+    for offset in (0, 1000):
+        for phone in phones:
+            if offset == 0:
+                phone.create_upload()
+            assert phone.patch(offset, phone.data[offset : offset + 1000]).status_code == 204
+            assert len(tables[-1]) <= 3
+    # What was forgotten is hashed again.
+    assert phones[0].patch(2000, phones[0].data[2000:]).status_code == 204
+    assert phones[0].outcome().json()["state"] == "accepted"
+
+
+def test_an_answer_that_is_lost_while_the_update_is_decided_on(
+    server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The phone comes back while the server is still reading the update: it waits, and gets its receipt."""
+    going_on, at_it = threading.Event(), threading.Event()
+    link_into_place = server.coordinator.folder.link_into_place
+
+    def slowly(source: Path, target: Path, name: str) -> None:
+        at_it.set()
+        assert going_on.wait(PATIENCE_SECONDS)
+        link_into_place(source, target, name)
+
+    monkeypatch.setattr(server.coordinator.folder, "link_into_place", slowly)
+    with client_of(server.url) as http:
+        phone = announced(http, "phone1", workshop.update(1))
+        with half_sent(server, phone, len(phone.data)):
+            assert at_it.wait(PATIENCE_SECONDS)
+        with ThreadPoolExecutor(1) as pool:
+            coming_back = pool.submit(upload_update, server.url, workshop.update(1), "phone1", None, QUICK)
+            time.sleep(0.2)
+            going_on.set()
+            assert coming_back.result(PATIENCE_SECONDS).accepted == 1
+    assert states(server) == [("phone1", "accepted")]
+    (entry,) = final_report(server)["rounds"]
+    assert (entry["useful_bytes"], entry["retried_bytes"]) == (len(phone.data), 0)
+
+
+def test_stopping_cuts_uploads_off_and_loses_nothing(
+    start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phonograd.server_agg.server.SHUTDOWN_SECONDS", 0)
+    monkeypatch.setattr("phonograd.server_agg.http.receiving.WRITE_SECONDS", 0.0)
+    with contextlib.ExitStack() as stack, start_server() as server, client_of(server.url) as http:
+        phone = announced(http, "phone1", workshop.update(1))
+        stack.enter_context(half_sent(server, phone, 1234))
+        until(lambda: arriving(server, phone).stat().st_size == 1234)
+    with start_server() as server, client_of(server.url) as http:
+        phone.http = http
+        assert phone.offset() == 1234
+        assert phone.patch(1234, phone.data[1234:]).status_code == 204
+        assert phone.outcome().json()["state"] == "accepted"
+
+
+def test_what_changed_on_its_way_does_not_count_after_a_restart_either(workshop: Workshop, tmp_path: Path) -> None:
+    state, update = tmp_path / "state", workshop.update(1)
+    data = bytearray(update.read_bytes())
+    data[-2] ^= 1  # still an update, of other weights
+    with opened(workshop, state) as coordinator:
+        metadata = UploadMetadata("phone1", len(data), sha256=sha256_of_file(update))
+        upload = coordinator.create_upload(metadata)
+        coordinator.folder.upload(upload.id).write_bytes(data)
+    with opened(workshop, state) as coordinator:
+        assert coordinator.current.accepted == 0
+        again = coordinator.create_upload(metadata)
+        assert (again.id, again.offset) == (upload.id, 0)
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+    with opened(workshop, state) as coordinator:
+        assert coordinator.current.accepted == 1

@@ -1,36 +1,25 @@
-import gc
 import itertools
 import json
 import subprocess
 import sys
-import tempfile
-import tracemalloc
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonograd.device_runtime.base.errors import UpdateError, WeightsError
+from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
     TensorFile,
-    load_tensors,
-    save_tensors,
-    write_tensor_file,
 )
-from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
-from tests.reference.codecs import read_parts
+from tests.server_agg.rounds_of_updates import SHA, SHAPES, model
 from tests.server_agg.trained_weights import TrainedWeights
 from tests.server_agg.workshop import Workshop
 from tests.support.waiting import PATIENCE_SECONDS
-
-SHA = "ab" * 32
-SHAPES = {"embedding": (7, 3), "kernel": (1, 8, 5), "bias": (11,)}
 
 
 def tensors(rng: np.random.Generator) -> dict[str, Array]:
@@ -43,11 +32,8 @@ def tensors(rng: np.random.Generator) -> dict[str, Array]:
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[TensorFile]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "base.safetensors"
-        save_tensors(path, tensors(np.random.default_rng(0)))
-        with TensorFile(path) as file:
-            yield file
+    with model(tensors(np.random.default_rng(0))) as file:
+        yield file
 
 
 def fold_of(base: TensorFile, updates: list[tuple[dict[str, Array], int]]) -> Fold:
@@ -105,41 +91,14 @@ def test_equals_the_float64_average(weights: list[int], seed: int, base: TensorF
         assert np.linalg.norm(error) <= 1e-6 * np.linalg.norm(exact)
 
 
-def test_an_empty_fold_is_the_base_to_the_bit(tmp_path: Path) -> None:
+def test_an_empty_fold_is_the_base_to_the_bit() -> None:
     odd = np.array([-0.0, 0.0, 1e-45, -1e-45, 3.4e38, -1.5], np.float32)
-    save_tensors(tmp_path / "base", {"odd": odd})
-    with TensorFile(tmp_path / "base") as base:
+    with model({"odd": odd}) as base:
         assert bits(Fold(base, SHA)) == odd.tobytes()
 
 
-def test_elements_that_no_update_moved_keep_their_bits(tmp_path: Path) -> None:
-    odd = np.array([-0.0, 0.0, 1e-45, 1.0], np.float32)
-    save_tensors(tmp_path / "base", {"odd": odd})
-    apply_delta = np.array([-0.0, 0.0, 1e-45, 2.0], np.float32)
-    with TensorFile(tmp_path / "base") as base:
-        fold = fold_of(base, [({"odd": apply_delta}, 7)])
-        assert bits(fold) == apply_delta.tobytes()
-
-
-def test_rows_and_full_codec_fold_to_the_same_bits(workshop: Workshop) -> None:
-    trained = workshop.trained(1)
-    with TensorFile(workshop.base_path) as base:
-        still = base.read("embedding.weight")
-        still[[3, 4, 40]] = trained["embedding.weight"][[3, 4, 40]]
-        trained["embedding.weight"] = still
-        results = []
-        for codec in ("full-f32", "rows-f32"):
-            with UpdateFile(workshop.update(1, codec=codec, trained=trained)) as update:
-                fold = Fold(base, workshop.base_sha256)
-                fold.accumulate(update, 100)
-                results.append(fold.to_bytes())
-        assert results[0] == results[1]
-
-
-def test_a_row_longer_than_a_tile_is_folded(tmp_path: Path) -> None:
-    long = np.zeros(600_000, np.float32)
-    save_tensors(tmp_path / "base", {"long": long})
-    with TensorFile(tmp_path / "base") as base:
+def test_a_row_longer_than_a_tile_is_folded() -> None:
+    with model({"long": np.zeros(600_000, np.float32)}) as base:
 
         class OneTile:
             def tiles(self, spec: object, base: object) -> Iterator[tuple[int, Array]]:
@@ -148,13 +107,6 @@ def test_a_row_longer_than_a_tile_is_folded(tmp_path: Path) -> None:
         fold = Fold(base, SHA)
         fold.accumulate(OneTile(), 3)
         assert np.array_equal(average(fold)["long"], np.arange(600_000, dtype=np.float32) / 1024)
-
-
-def test_finish_streams_into_a_tensor_file(base: TensorFile, tmp_path: Path) -> None:
-    fold = fold_of(base, [(tensors(np.random.default_rng(1)), 5)])
-    write_tensor_file(tmp_path / "model", base.specs.values(), fold.finish(), {})
-    written = load_tensors(tmp_path / "model")
-    assert all(np.array_equal(written[name], array) for name, array in average(fold).items())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -199,44 +151,12 @@ def test_merge_refuses_another_base(base: TensorFile) -> None:
         Fold(base, SHA).merge(Fold(base, "cd" * 32))
 
 
-def test_refuses_a_base_that_is_not_float32(tmp_path: Path) -> None:
-    save_tensors(tmp_path / "base", {"half": np.zeros(3, np.float16)})
-    with TensorFile(tmp_path / "base") as base, pytest.raises(WeightsError, match=r"half F16\[3\]: expected F32"):
+def test_refuses_a_base_that_is_not_float32() -> None:
+    with (
+        model({"half": np.zeros(3, np.float16)}) as base,
+        pytest.raises(WeightsError, match=r"half F16\[3\]: expected F32"),
+    ):
         Fold(base, SHA)
-
-
-def refused_by_check(workshop: Workshop, path: Path) -> str:
-    refused = pytest.raises((WeightsError, UpdateError))
-    with TensorFile(workshop.base_path) as base, refused as caught, UpdateFile(path) as update:
-        update.check(base, workshop.base_sha256)
-    return str(caught.value)
-
-
-def test_refuses_another_base_model(workshop: Workshop, make_workshop: Callable[..., Workshop]) -> None:
-    other = make_workshop(seed=5, name="other")
-    message = refused_by_check(workshop, other.update(1))
-    assert f"made from model {other.base_sha256[:12]}…, expected {workshop.base_sha256[:12]}…" in message
-
-
-def test_refuses_another_shape(workshop: Workshop, make_workshop: Callable[..., Workshop]) -> None:
-    wide = make_workshop(LanguageModelConfig("lstm", 51, 8, 8, 1), name="wide")
-    path = rewritten(wide.update(1), workshop.base_sha256)
-    assert "tensor embedding.weight F32[50, 8] expected, found embedding.weight F32[51, 8]" in refused_by_check(
-        workshop, path
-    )
-
-
-def rewritten(path: Path, base_sha256: str) -> Path:
-    """The update with another base hash in its metadata: a phone that lies."""
-    parts, metadata = read_parts(path)
-    save_tensors(path, parts, metadata | {"base_sha256": base_sha256}, checksum=True)
-    return path
-
-
-def test_refuses_a_truncated_update(workshop: Workshop) -> None:
-    path = workshop.update(1)
-    path.write_bytes(path.read_bytes()[:-5])
-    assert "the file is truncated" in refused_by_check(workshop, path)
 
 
 def test_bytes_round_trip(base: TensorFile) -> None:
@@ -283,28 +203,6 @@ def test_random_bytes_are_never_a_fold(noise: bytes, base: TensorFile) -> None:
         Fold.from_bytes(noise, base, SHA)
 
 
-def test_memory_allocated_does_not_grow_with_the_number_of_updates(make_workshop: Callable[..., Workshop]) -> None:
-    config = LanguageModelConfig("lstm", 2000, 200, 200, 1)  # 1.1 M parameters: 4.5 MB of weights
-    workshop = make_workshop(config)
-    held, peaks = {}, {}
-    with TensorFile(workshop.base_path) as base, UpdateFile(workshop.update(1)) as update:
-        for count in (40, 120):  # the interpreter keeps some freed objects of the first ones
-            gc.collect()
-            tracemalloc.start()
-            fold = Fold(base, workshop.base_sha256)
-            for weight in range(1, count + 1):
-                fold.accumulate(update, weight)
-            held[count] = tracemalloc.get_traced_memory()[0]
-            for _ in fold.finish():
-                pass
-            peaks[count] = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-    # Two peaks are not compared: how many tiles threads have in flight at once is chance, but has a bound.
-    assert held[120] < held[40] + 2**16
-    # Accumulators, the fold's two scratch tiles, and a few float32 tiles in flight.
-    assert peaks[120] < 8 * config.parameters + 2 * 8 * 2**18 + 5 * 4 * 2**18
-
-
 RSS = """
 import json, sys
 from pathlib import Path
@@ -324,16 +222,8 @@ print(json.dumps(resident))
 
 def test_resident_memory_does_not_grow_with_the_number_of_updates(make_workshop: Callable[..., Workshop]) -> None:
     workshop = make_workshop(LanguageModelConfig("lstm", 2000, 200, 200, 1))
-    command: list[str | Path] = [
-        sys.executable,
-        "-c",
-        RSS,
-        workshop.base_path,
-        workshop.update(1),
-        workshop.base_sha256,
-    ]
-    resident = json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
-    )
+    command = [sys.executable, "-c", RSS, workshop.base_path, workshop.update(1), workshop.base_sha256]
+    ended = subprocess.run([*map(str, command)], check=True, capture_output=True, timeout=PATIENCE_SECONDS)
+    resident = json.loads(ended.stdout)
     assert len(resident) == 120
     assert max(resident) < resident[0] + 32 * 2**20  # threads' tiles and heaps are half of it; 120 updates are 540 MB

@@ -11,6 +11,7 @@ from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.folder_claim import MARKER, claim
 from phonograd.server_agg.storage.state_folder import StateFolder
+from tests.server_agg.faults import raising
 from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.command_line import Run, phono
@@ -67,8 +68,7 @@ def test_nothing_is_deleted_through_a_symbolic_link(name: str, mine: Path, works
     assert files(mine / name) == {f"{'ab' * 32}.safetensors"}
 
 
-def test_an_empty_folder_is_taken_and_marked(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
+def test_an_empty_folder_is_taken_and_marked(workshop: Workshop, state: Path) -> None:
     state.mkdir(mode=0o700)
     for _ in range(2):  # the second time it is known by its mark, whatever else has come into it
         with opened(workshop, state) as coordinator:
@@ -92,8 +92,7 @@ def test_a_folder_that_others_can_read_is_refused(mode: int, workshop: Workshop,
     Coordinator(workshop.artifacts, state, settings_with()).close()
 
 
-def test_files_that_the_server_did_not_name_are_not_deleted(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
+def test_files_that_the_server_did_not_name_are_not_deleted(workshop: Workshop, state: Path) -> None:
     with opened(workshop, state):
         pass
     for name in SUBFOLDERS:
@@ -106,9 +105,7 @@ def test_files_that_the_server_did_not_name_are_not_deleted(workshop: Workshop, 
 
 # A start that fails
 
-
-def damaged(*_: object) -> None:
-    raise WeightsError("weights: truncated")
+damaged = raising(WeightsError("weights: truncated"))
 
 
 def test_a_failed_start_leaves_nothing_behind(
@@ -127,9 +124,8 @@ def test_a_failed_start_leaves_nothing_behind(
 
 
 def test_a_failed_start_on_an_older_state_takes_nothing_away(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = tmp_path / "state"
     with opened(workshop, state) as coordinator:
         send(coordinator, workshop.update(1), "a")
     with monkeypatch.context() as patch, pytest.raises(WeightsError, match="truncated"):

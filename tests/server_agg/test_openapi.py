@@ -1,4 +1,4 @@
-"""/openapi.json: valid, and of exactly the routes there are."""
+"""/openapi.json: valid, of exactly the routes there are, and what the server does, whatever is asked."""
 
 import json
 from collections import defaultdict
@@ -8,20 +8,28 @@ from typing import Any
 
 import httpx
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 from starlette.routing import Route
 
 from phonograd.server_agg.app import OPERATIONS, create_app
 from phonograd.server_agg.openapi.document import openapi_document
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
-from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.test_app import headers_of
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
+from tests.server_agg.tus_phone import BODY
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with, small_workshop
 
 
 @pytest.mark.parametrize("tokens", [False, True])
@@ -194,35 +202,6 @@ def test_uploads_are_as_the_document_says(client: Checked, workshop: Workshop) -
     client.ask("POST", "/v1/uploads", content=iter([data]), headers=headers_of(data))
 
 
-def test_tokens_are_as_the_document_says(workshop: Workshop, tmp_path: Path) -> None:
-    with (
-        run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server,
-        client_of(server.url) as http,
-    ):
-        boss = PhoneRegistry(server.coordinator.ledger).add("boss", "admin", "90d", "me").token
-        client = Checked(http)
-        phones, one = "/v1/phones", "/v1/phones/{name}"
-        assert client.ask("GET", phones).status_code == 401
-        client.http.headers["Authorization"] = f"Bearer {boss}"
-        assert client.ask("POST", phones, json={"name": "phone1"}).status_code == 201
-        for document, status in (
-            ({"name": "phone1"}, 409),
-            ({"name": "/"}, 400),
-            ([], 400),
-            ({"name": "x" * 5000}, 413),
-        ):
-            assert client.ask("POST", phones, json=document).status_code == status
-        assert client.ask("POST", f"{phones}/phone1/tokens", one + "/tokens").status_code == 201
-        assert client.ask("POST", f"{phones}/phone1/tokens", one + "/tokens", json={"expires": "1y"}).status_code == 400
-        assert client.ask("POST", f"{phones}/none/tokens", one + "/tokens").status_code == 404
-        assert len(client.ask("GET", phones).json()["phones"]) == 2
-        assert client.ask("DELETE", f"{phones}/phone1", one).status_code == 200
-        assert client.ask("DELETE", f"{phones}/phone1", one).status_code == 404
-        assert client.ask("GET", "/v1/audit?limit=5").json()["entries"]
-        client.ask("GET", "/v1/audit?limit=x")
-        assert client.ask("GET", "/").status_code == 200
-
-
 def test_a_wrong_method_names_the_right_ones(server: RunningServer) -> None:
     with client_of(server.url) as http:
         for method, url, allowed in (
@@ -232,3 +211,35 @@ def test_a_wrong_method_names_the_right_ones(server: RunningServer) -> None:
         ):  # fmt: skip
             answer = http.request(method, url)
             assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+@schemathesis.serializer(BODY)
+def bytes_as_they_are(context: schemathesis.SerializationContext, value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+schema = schemathesis.openapi.from_dict(openapi_document(OPERATIONS, ("admin",)))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("openapi")
+    workshop = small_workshop(folder)
+    with run_server(workshop, folder / "state", clients_per_round=1000) as running:
+        yield running
+
+
+@schema.parametrize()
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+def test_answers_are_as_documented(case: schemathesis.Case, served: RunningServer) -> None:
+    case.call_and_validate(
+        base_url=served.url,
+        headers={"Authorization": f"Bearer {served.owner.token}"},
+        checks=[
+            not_a_server_error,
+            status_code_conformance,
+            content_type_conformance,
+            response_headers_conformance,
+            response_schema_conformance,
+        ],
+    )

@@ -4,9 +4,6 @@ import contextlib
 import math
 import random
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,8 +27,8 @@ from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.sums import epsilon_spent
 from phonograd.server_agg.storage.tables import Selected
 from tests.server_agg.test_dashboard import rows_of
-from tests.server_agg.test_rounds import send
-from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
+from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.workshop import Clock, Workshop, client_of, run_server, settings_with
 from tests.support.waiting import PATIENCE_SECONDS
 
 PRIVATE: dict[str, object] = {
@@ -46,21 +43,16 @@ ENDLESS = PRIVATE | {"deadline_seconds": 1e9}
 PHONES = tuple(f"phone{number}" for number in range(12))
 
 
-@dataclass
-class Clock:
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+def private_coordinator(
+    workshop: Workshop, state: Path, clock: Clock, **changes: object
+) -> contextlib.AbstractContextManager[Coordinator]:
+    return opened(workshop, state, settings_with(**PRIVATE | changes), clock)
 
 
-@contextlib.contextmanager
-def private_coordinator(workshop: Workshop, state: Path, clock: Clock, **changes: object) -> Iterator[Coordinator]:
-    coordinator = Coordinator(workshop.artifacts, state, settings_with(**PRIVATE | changes), clock)
-    try:
-        yield coordinator
-    finally:
-        coordinator.close()
+def end_round(coordinator: Coordinator, clock: Clock) -> None:
+    """Let the deadline pass."""
+    clock.now += 101
+    coordinator.tick()
 
 
 def enrol(coordinator: Coordinator) -> None:
@@ -129,8 +121,7 @@ def test_a_deadline_ends_a_private_round_however_few_came(workshop: Workshop, tm
         assert noise_alone != workshop.base_sha256  # nobody came, which does not show
         name = min(drawn(coordinator))
         send(coordinator, update_of(workshop, coordinator, name), name)
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
         assert coordinator.current.round == 3
         assert coordinator.current.base_sha256 not in (noise_alone, workshop.base_sha256)
     first, second, _ = read_report(tmp_path / "state")["rounds"]
@@ -149,8 +140,7 @@ def test_the_noise_is_of_the_stated_size_and_its_key_is_gone(workshop: Workshop,
         base = coordinator.folder.model(coordinator.current.base_sha256)
         if anyone:
             send(coordinator, workshop.update(3, base=base, trained=still), name)
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
         model = load_tensors(coordinator.folder.model(coordinator.current.base_sha256))
     noise = np.concatenate([(model[key] - still[key]).ravel() for key in still])
     expected = 4.0 * 0.1 / (0.5 * len(PHONES))  # z S / (q W)
@@ -186,8 +176,7 @@ def test_no_round_passes_the_budget(workshop: Workshop, tmp_path: Path) -> None:
     with private_coordinator(workshop, tmp_path / "state", clock, epsilon_budget=budget) as coordinator:
         enrol(coordinator)
         for _ in range(2):
-            clock.now += 101
-            coordinator.tick()
+            end_round(coordinator, clock)
         assert coordinator.current.round == 3
         assert f"exceed the privacy budget, epsilon {budget:g}" in str(coordinator.current.halted)
         clock.now += 1000
@@ -204,11 +193,9 @@ def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) 
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         enrol(coordinator)
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
         coordinator.rollback(0)
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
     rounds = read_report(tmp_path / "state")["rounds"]
     assert [entry["ending"] for entry in rounds] == ["deadline", "rollback", "deadline", None]
     assert rounds[2]["epsilon"] == pytest.approx(privacy_spent([PrivateRounds(0.5, 1.0, 2)], 1e-5).epsilon)
@@ -226,8 +213,7 @@ def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
                 coordinator.rollback(0)
             else:
                 enrol(coordinator)
-                clock.now += 101
-                coordinator.tick()
+                end_round(coordinator, clock)
             kept = [path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()]
             assert len(kept) > 3
             assert not [key for key in keys for content in kept if key in content]
@@ -235,9 +221,8 @@ def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
     assert keys[0] != keys[1]
 
 
-def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Workshop, state: Path) -> None:
     """Between the end of a round and the end of its key."""
-    state = tmp_path / "state"
     with private_coordinator(workshop, state, Clock()) as coordinator:
         key = coordinator.folder.noise_keys.get_or_create(1)
         coordinator.folder.noise_keys.delete_all_except = lambda number: 1 / 0  # type: ignore[method-assign]
@@ -256,8 +241,7 @@ def test_a_late_update_has_no_place_in_a_round_that_draws_its_phones(workshop: W
         enrol(coordinator)
         late = update_of(workshop, coordinator, "phone1")
         send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
         assert "phone1" in drawn(coordinator)
         with pytest.raises(LateUpdateError, match="is of round 1, which is closed; round 2 is open"):
             send(coordinator, late, "phone1")
@@ -270,8 +254,7 @@ def test_a_revoked_phone_is_not_drawn(workshop: Workshop, tmp_path: Path) -> Non
         enrol(coordinator)
         assert drawn(coordinator) == set(PHONES)
         PhoneRegistry(coordinator.ledger).revoke("phone3", "test")
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
         assert drawn(coordinator) == set(PHONES) - {"phone3"}
 
 
@@ -281,11 +264,6 @@ def test_a_private_server_does_not_start_without_an_accountant(
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[dp\]'"):
         Coordinator(workshop.artifacts, tmp_path / "state", settings_with(**PRIVATE))
-
-
-def test_a_private_strategy_needs_a_deadline(workshop: Workshop) -> None:
-    with pytest.raises(ValueError, match="`deadline_seconds` is None, expected a deadline for dp-fedavg"):
-        settings_with(**PRIVATE | {"deadline_seconds": None})
 
 
 def test_a_round_is_accounted_at_the_probability_it_was_drawn_with(workshop: Workshop, tmp_path: Path) -> None:
@@ -300,8 +278,7 @@ def test_a_round_is_accounted_at_the_probability_it_was_drawn_with(workshop: Wor
         assert drawn(coordinator) == set()  # 1 in 80 million draws somebody
         with pytest.raises(NotSelectedError):
             send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
     (first, _) = read_report(tmp_path / "state")["rounds"]
     assert first["epsilon"] == pytest.approx(privacy_spent([PrivateRounds(1e-9, 1.0)], 1e-5).epsilon)
 
@@ -313,8 +290,7 @@ def test_a_round_with_updates_keeps_its_draw_and_its_probability(workshop: Works
         send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=0.01) as coordinator:
         assert drawn(coordinator) == set(PHONES)
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
     (first, _) = read_report(tmp_path / "state")["rounds"]
     assert first["epsilon"] == pytest.approx(privacy_spent([PrivateRounds(1.0, 1.0)], 1e-5).epsilon)
 
@@ -332,18 +308,14 @@ def test_epsilon_is_infinite_for_phones_of_rounds_without_noise(
         enrol(coordinator)
         for name in PHONES[:2]:
             send(coordinator, update_of(workshop, coordinator, name), name)
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
         assert coordinator.current.round == 2
         with coordinator.ledger.reading() as session:
             assert epsilon_spent(session) == (None if openly.get("strategy") == "fedavg" else math.inf)
     with private_coordinator(workshop, state, clock) as coordinator:
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
         assert coordinator.current.round == 3
-        token = PhoneRegistry(coordinator.ledger).add("boss", "admin", "never", "test").token
-    admin = {"Authorization": f"Bearer {token}"}
-    with run_server(workshop, state, **ENDLESS) as server, client_of(server.url, admin) as http:
+    with run_server(workshop, state, **ENDLESS) as server, client_of(server.url) as http:
         overview, metrics = http.get("/").text, http.get("/metrics").text
         report = http.get("/v1/report").json()
     found = [(entry["epsilon"], entry["epsilon_infinite_phones"]) for entry in report["rounds"]]
@@ -363,12 +335,9 @@ def test_a_round_without_noise_that_nobody_joined_spends_nothing(workshop: Works
     state, clock = tmp_path / "state", Clock()
     with private_coordinator(workshop, state, clock, sampling=1.0, noise_multiplier=0.0) as coordinator:
         enrol(coordinator)
-        clock.now += 101
-        coordinator.tick()
+        end_round(coordinator, clock)
         assert coordinator.current.round == 2
-        token = PhoneRegistry(coordinator.ledger).add("boss", "admin", "never", "test").token
-    admin = {"Authorization": f"Bearer {token}"}
-    with run_server(workshop, state, **ENDLESS) as server, client_of(server.url, admin) as http:
+    with run_server(workshop, state, **ENDLESS) as server, client_of(server.url) as http:
         shown, overview, metrics = (http.get(path).text for path in ("/dashboard/rounds/1", "/", "/metrics"))
         report = http.get("/v1/report").json()
     assert [row["epsilon"] for row in report_rows(report)] == ["nothing in this round", ""]
@@ -407,19 +376,17 @@ def test_phones_do_not_learn_how_many_came(workshop: Workshop, tmp_path: Path) -
         enrol(server.coordinator)
         name, registry = min(drawn(server.coordinator)), PhoneRegistry(server.coordinator.ledger)
         phone = Connection(server.url, registry.rotate(name, "90d", "0s", "test").token)
-        boss = Connection(server.url, registry.add("boss", "admin", "90d", "test").token)
         data = update_of(workshop, server.coordinator, name)
         assert upload_update(phone, data, None).accepted is None
-        assert [current_round(who).accepted for who in (phone, boss)] == [None, 1]
+        assert [current_round(who).accepted for who in (phone, server.owner)] == [None, 1]
 
 
 @pytest.mark.parametrize("strategy", ["dp-fedavg", "fedavg"])
 def test_a_server_that_draws_its_phones_asks_for_tokens_on_loopback_too(
-    workshop: Workshop, tmp_path: Path, strategy: str
+    workshop: Workshop, state: Path, strategy: str
 ) -> None:
     """Under another strategy as well, while a private round is open: else anyone could speak for who was drawn."""
-    state = tmp_path / "state"
-    with private_coordinator(workshop, state, Clock(time.time()), sampling=1.0, deadline_seconds=1e9) as coordinator:
+    with private_coordinator(workshop, state, Clock(), sampling=1.0, deadline_seconds=1e9) as coordinator:
         enrol(coordinator)
         send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
     with (
@@ -443,6 +410,7 @@ def test_starting_a_private_server_says_what_an_idle_day_costs(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"deadline_seconds": None}, "`deadline_seconds` is None, expected a deadline for dp-fedavg"),
         ({"max_clients": 10}, "`max_clients` is 10, expected none for dp-fedavg: its epsilon holds only if"),
         (
             {"security": SecuritySettings(auth="none")},

@@ -1,6 +1,5 @@
 """What a round publishes: the base and a link. Lossy links leave something out, which later ones bring."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,15 +96,6 @@ def test_links_lead_to_the_published_models_to_the_bit(chain: Chain) -> None:
     with TensorFile(path) as model:
         assert model.metadata == {"round": "3", "frozen": "still", "é": "\N{SNOWMAN}"}
     assert np.array_equal(load_tensors(path)["still"], weights(0)["still"])
-
-
-def test_a_model_is_brought_up_to_date_in_its_own_place(chain: Chain) -> None:
-    chain.round(delta(1))
-    local = chain.folder / "local"
-    shutil.copy(chain.model(0), local)
-    sha256 = sha256_of_file(chain.model(1))
-    assert pull_links(chain.link(1), local, local, sha256).links == 1
-    assert sha256_of_file(local) == sha256
 
 
 def test_a_lossless_link_is_the_update_of_its_codec_and_its_model_the_draft(tmp_path: Path) -> None:
@@ -213,12 +203,3 @@ def test_a_residual_of_another_model_is_refused(other: str, tmp_path: Path) -> N
     save_tensors(chain.residual(1), tensors, metadata)
     with pytest.raises(WeightsError, match="model_sha256" if other == "another model's" else "bias"):
         chain.round({})
-
-
-def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
-    made = []
-    for folder in (tmp_path / "a", tmp_path / "b"):
-        folder.mkdir()
-        chain = Chain(folder, LOSSY)
-        made.append([chain.round(delta(1)), chain.round(delta(2))])
-    assert made[0] == made[1]

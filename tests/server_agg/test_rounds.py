@@ -13,29 +13,37 @@ import pytest
 from phonograd.device_runtime.base.errors import ArtifactsError, OutOfMemoryError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
     InvalidUpdateError,
     LateUpdateError,
-    MalformedUpdateError,
     StaleUpdateError,
 )
 from phonograd.server_agg.report.document import read_lineage, read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
+from phonograd.server_agg.rounds.slow_closing import ModelMaker
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
+from tests.server_agg.faults import raising
 from tests.server_agg.hostile_updates import Parts
-from tests.server_agg.workshop import Workshop, random_weights, settings_with, write_artifacts
+from tests.server_agg.workshop import Clock, Workshop, random_weights, settings_with, write_artifacts
 
 THREE = settings_with(clients_per_round=3)
+refuse_to_write = raising(StorageError("model: cannot write: No space left on device"))
 
 
 @contextlib.contextmanager
-def opened(workshop: Workshop, state: Path, settings: ServerSettings = THREE) -> Iterator[Coordinator]:
-    coordinator = Coordinator(workshop.artifacts, state, settings)
+def opened(
+    workshop: Workshop,
+    state: Path,
+    settings: ServerSettings = THREE,
+    clock: Clock | None = None,
+    slow_models: ModelMaker | None = None,
+) -> Iterator[Coordinator]:
+    coordinator = Coordinator(workshop.artifacts, state, settings, clock, slow_models)
     try:
         yield coordinator
     finally:
@@ -56,26 +64,16 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def undisturbed(workshop: Workshop, state: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> str:
+def undisturbed(workshop: Workshop, state: Path) -> str:
     """The hash of round 1's model when nothing goes wrong."""
     with opened(workshop, state) as coordinator:
-        for seed in seeds:
+        for seed in (1, 2, 3):
             receipt = send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
     assert receipt.model_sha256 is not None
     return receipt.model_sha256
 
 
-def test_opens_on_artifacts(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state") as coordinator:
-        assert coordinator.current.round == 1
-        assert coordinator.current.base_sha256 == workshop.base_sha256
-        assert coordinator.current.model_bytes == workshop.base_path.stat().st_size
-        assert (coordinator.current.accepted, coordinator.current.clients_per_round) == (0, 3)
-        assert sha256_of_file(coordinator.folder.model(workshop.base_sha256)) == workshop.base_sha256
-
-
-def test_enough_updates_close_the_round(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
+def test_enough_updates_close_the_round(workshop: Workshop, state: Path) -> None:
     with opened(workshop, state) as coordinator:
         receipts = [send(coordinator, workshop.update(seed, tokens=seed), f"phone{seed}") for seed in (1, 2, 3)]
         assert [receipt.accepted for receipt in receipts] == [1, 2, 3]
@@ -98,21 +96,6 @@ def test_enough_updates_close_the_round(workshop: Workshop, tmp_path: Path) -> N
 
         base = coordinator.folder.model(model)
         assert send(coordinator, workshop.update(1, round=2, base=base), "phone1").round == 2
-
-
-def test_equal_weighting_counts_each_phone_the_same(workshop: Workshop, tmp_path: Path) -> None:
-    settings = settings_with(clients_per_round=2, weighting="equal")
-    with opened(workshop, tmp_path / "state", settings) as coordinator:
-        send(coordinator, workshop.update(1, tokens=1), "a")
-        receipt = send(coordinator, workshop.update(2, tokens=1000), "b")
-        averaged = load_tensors(coordinator.folder.model(str(receipt.model_sha256)))
-    for name, found in averaged.items():
-        assert np.allclose(found, (workshop.trained(1)[name] + workshop.trained(2)[name]) / 2, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("order", [(3, 1, 2), (2, 3, 1)])
-def test_the_order_of_arrival_does_not_matter(order: tuple[int, ...], workshop: Workshop, tmp_path: Path) -> None:
-    assert undisturbed(workshop, tmp_path / "a") == undisturbed(workshop, tmp_path / "b", order)
 
 
 def test_a_restart_in_mid_round_changes_nothing(workshop: Workshop, tmp_path: Path) -> None:
@@ -152,10 +135,6 @@ def test_a_restart_between_the_last_update_and_the_close(
         assert files(coordinator.folder.updates) == files(coordinator.folder.uploads) == set()
 
 
-def refuse_to_write(*_: object, **__: object) -> None:
-    raise StorageError("model: cannot write: No space left on device")
-
-
 def test_a_close_that_failed_is_tried_again_at_the_next_upload(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,22 +149,6 @@ def test_a_close_that_failed_is_tried_again_at_the_next_upload(
         with pytest.raises(LateUpdateError):  # the round that was due has closed before it
             send(coordinator, workshop.update(4), "phone4")
         assert coordinator.current.round == 2
-
-
-def test_an_update_that_cannot_be_stored_does_not_count(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(workshop, tmp_path / "state") as coordinator:
-        send(coordinator, workshop.update(1, tokens=100), "phone1")
-        for owner, target in ((coordinator.folder, "link_into_place"), (coordinator.uploads, "end")):
-            with monkeypatch.context() as patch:
-                patch.setattr(owner, target, refuse_to_write)
-                with pytest.raises(StorageError, match="No space left"):
-                    send(coordinator, workshop.update(9, tokens=900), "phone9")
-        assert coordinator.current.accepted == 1
-        send(coordinator, workshop.update(2, tokens=200), "phone2")
-        receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
-    assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
 
 
 def test_the_same_update_again_gets_its_receipt_and_counts_once(workshop: Workshop, tmp_path: Path) -> None:
@@ -266,19 +229,6 @@ def test_refuses_updates_of_another_round_or_model(
     assert f"model {other.base_sha256[:12]}…, expected round 1 and model {workshop.base_sha256[:12]}…" in message
 
 
-def test_refuses_what_is_no_update(workshop: Workshop, tmp_path: Path) -> None:
-    garbage = tmp_path / "garbage"
-    garbage.write_bytes(b"\x00" * 100)
-    cut = tmp_path / "cut"
-    cut.write_bytes(workshop.update(1).read_bytes()[:-100])
-    with opened(workshop, tmp_path / "state") as coordinator:
-        assert "the update: header is not valid JSON" in refusal(coordinator, garbage, "a", MalformedUpdateError)
-        assert "the file is truncated" in refusal(coordinator, cut, "a", MalformedUpdateError)
-        assert "not an update: metadata has no format" in refusal(
-            coordinator, workshop.base_path, "a", MalformedUpdateError
-        )
-
-
 def test_what_the_server_can_not_read_is_not_the_phones_fault(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,33 +249,19 @@ def test_what_the_server_can_not_read_is_not_the_phones_fault(
             send(coordinator, update, "a")
 
 
-def test_refuses_nan_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
-    evil = workshop.update(9, tokens=900)
-    evil.write_bytes(Parts.of(evil.read_bytes()).overwritten("decoder.bias", -4, np.float32(np.nan).tobytes()))
-    with opened(workshop, tmp_path / "state") as coordinator:
-        send(coordinator, workshop.update(1, tokens=100), "phone1")
-        message = refusal(coordinator, evil, "phone9", InvalidUpdateError)
-        assert re.search("tensor decoder.bias: element 49 .* nan, expected a finite number", message)
-        send(coordinator, workshop.update(2, tokens=200), "phone2")
-        receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
-    assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
-
-
-def test_refuses_what_would_overflow_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", ["not finite", "far away"])
+def test_a_refused_update_leaves_the_round_whole(wrong: str, workshop: Workshop, tmp_path: Path) -> None:
     far = {name: array + np.float32(2.0**29) for name, array in workshop.trained(9).items()}
+    evil, message = workshop.update(9, tokens=900, trained=far), "an update is far from the base model"
+    if wrong == "not finite":
+        evil.write_bytes(Parts.of(evil.read_bytes()).overwritten("decoder.bias", np.float32(np.nan).tobytes()))
+        message = "tensor decoder.bias: element 49 .* nan, expected a finite number"
     with opened(workshop, tmp_path / "state") as coordinator:
         send(coordinator, workshop.update(1, tokens=100), "phone1")
-        message = refusal(coordinator, workshop.update(9, trained=far), "phone9", InvalidUpdateError)
-        assert "an update is far from the base model" in message
+        assert re.search(message, refusal(coordinator, evil, "phone9", InvalidUpdateError))
         send(coordinator, workshop.update(2, tokens=200), "phone2")
         receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
     assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
-
-
-def test_refuses_a_claim_of_too_many_tokens(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(max_tokens=1000)) as coordinator:
-        message = refusal(coordinator, workshop.update(1, tokens=1001), "a", InvalidUpdateError)
-    assert "claims 1001 tokens, the limit is 1000" in message
 
 
 def test_refuses_a_state_of_other_artifacts(
@@ -351,14 +287,7 @@ def test_refuses_a_model_that_is_not_finite(workshop: Workshop, tmp_path: Path) 
         Coordinator(artifacts, tmp_path / "state", THREE)
 
 
-def test_refuses_a_second_server_on_the_same_state(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with opened(workshop, state), pytest.raises(StorageError, match="another server uses this state folder"):
-        Coordinator(workshop.artifacts, state, THREE)
-
-
-def test_says_which_stored_update_is_damaged(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
+def test_says_which_stored_update_is_damaged(workshop: Workshop, state: Path) -> None:
     with opened(workshop, state) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
         (stored,) = coordinator.folder.updates.iterdir()
@@ -372,24 +301,12 @@ def test_says_which_stored_update_is_damaged(workshop: Workshop, tmp_path: Path)
         Coordinator(workshop.artifacts, state, THREE)
 
 
-def test_refuses_a_damaged_ledger(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
+def test_refuses_a_damaged_ledger(workshop: Workshop, state: Path) -> None:
     with opened(workshop, state):
         pass
     (state / "ledger.sqlite").write_bytes(b"this is not SQLite" * 100)
     with pytest.raises(StorageError, match=r"ledger.sqlite: the ledger failed: file is not a database"):
         Coordinator(workshop.artifacts, state, THREE)
-
-
-def test_refuses_uploads_when_the_disk_is_full(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(workshop, tmp_path / "state") as coordinator:
-        usage = shutil.disk_usage(tmp_path)._replace(free=999)
-        monkeypatch.setattr("phonograd.server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage)
-        coordinator.folder.check_space(999)
-        with pytest.raises(StorageError, match="needs 1000 bytes, has 999 free; free space and send again"):
-            coordinator.folder.check_space(1000)
 
 
 @pytest.mark.parametrize(("publish", "files"), [("rows-f32", 2), ("top-rows", 3)])
@@ -407,7 +324,7 @@ def test_there_is_room_for_what_is_announced(
         for number, (length, arrived) in enumerate(((1000, 300), (500, 0))):
             phone, needed = UploadMetadata(f"phone{number}", length), to_come + length + files * model
             free[0] = needed - 1
-            with pytest.raises(StorageError, match=f"needs {needed} bytes, has {needed - 1} free"):
+            with pytest.raises(StorageError, match=f"needs {needed} bytes, has {needed - 1} free; free space and send"):
                 coordinator.create_upload(phone)
             free[0] = needed
             coordinator.uploads.received(coordinator.create_upload(phone).id, arrived)
@@ -416,9 +333,8 @@ def test_there_is_room_for_what_is_announced(
 
 
 def test_new_settings_apply_to_an_empty_round_only(
-    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = tmp_path / "state"
     with opened(workshop, state):
         pass
     with opened(workshop, state, settings_with(clients_per_round=2, weighting="equal")) as coordinator:
@@ -460,35 +376,20 @@ def test_keeps_the_first_and_the_newest_models(
         assert coordinator.current.round == 8
 
 
-def test_the_model_says_where_it_comes_from(workshop: Workshop, tmp_path: Path) -> None:
-    model = undisturbed(workshop, tmp_path / "state")
-    with TensorFile(tmp_path / "state" / "models" / f"{model}.safetensors") as file:
-        assert file.metadata == {"round": "1", "parent_sha256": workshop.base_sha256}
-
-
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
         ("port", 70000, "`port` is 70000, expected 0 to 65535"),
         ("clients_per_round", 0, "`clients_per_round` is 0, expected at least 1"),
-        ("weighting", "size", "`weighting` is 'size', expected one of tokens, equal"),
-        ("strategy", "mean", "`strategy` is 'mean', expected one of fedavg"),
-        ("max_tokens", 0, "`max_tokens` is 0"),
         ("max_upload_bytes", 0, "`max_upload_bytes` is 0"),
         ("idle_seconds", 0.0, "`idle_seconds` is 0.0"),
         ("models_kept", 0, "`models_kept` is 0"),
+        ("publish", "zip", "`publish` is 'zip', expected one of rows-f32, top-rows"),
+        ("publish_rows", 0, "`publish_rows` is 0, expected at least 1"),
+        ("publish_bits", 3, "`publish_bits` is 3, expected one of 1, 2, 4"),
+        ("links_kept", -1, "`links_kept` is -1, expected at least 0"),
     ],
 )
 def test_settings_out_of_range(field: str, value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         settings_with(**{field: value})
-
-
-def test_stored_updates_are_the_bytes_that_came(workshop: Workshop, tmp_path: Path) -> None:
-    update = workshop.update(1, codec="rows-f32")
-    with opened(workshop, tmp_path / "state") as coordinator:
-        send(coordinator, update, "phone1")
-        stored = coordinator.folder.update(sha256_of_file(update))
-        assert stored.read_bytes() == update.read_bytes()
-        with UpdateFile(stored) as file:
-            assert file.info.codec == "rows-f32"

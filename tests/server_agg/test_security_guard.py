@@ -13,26 +13,25 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_NAME
-from phonograd.server_agg.app import OPERATIONS, create_app
+from phonograd.server_agg.app import OPERATIONS
 from phonograd.server_agg.http.operations import Access, Operation
 from phonograd.server_agg.http.requests import phone_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
-from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.guard import Guard, Roles
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
-from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditEntry, AuditLog
 from phonograd.server_agg.storage.ledger import Ledger
-from tests.server_agg.workshop import Workshop
+from tests.server_agg.faults import raising
+from tests.server_agg.test_app import check_problem
 from tests.support.waiting import PATIENCE_SECONDS
 
 TOKENS = SecuritySettings(auth="tokens")
@@ -98,13 +97,6 @@ def gate(make_gate: MakeGate) -> Gate:
     return make_gate()
 
 
-def check_refused(response: httpx.Response, status: int, detail: str) -> None:
-    assert response.status_code == status
-    assert response.headers["content-type"] == "application/problem+json"
-    assert response.json()["status"] == status
-    assert detail in response.json()["detail"]
-
-
 def test_who_gets_where(gate: Gate) -> None:
     none, phone, admin = {}, gate.token("phone1"), gate.token("boss", "admin")
     for path, expected in (
@@ -131,23 +123,10 @@ def test_who_gets_where(gate: Gate) -> None:
 
 # All paths that not only administrators may use; a new one is written down here as well as at its operation.
 OPEN = {"/healthz", "/openapi.json", "/static/{name}", "/admin"}
-FOR_PHONES = {
-    *("/v1/round", "/v1/model", "/v1/models/{sha256}"),
-    *("/v1/uploads", "/v1/uploads/{id}"),
-}
+FOR_PHONES = {"/v1/round", "/v1/model", "/v1/models/{sha256}", "/v1/uploads", "/v1/uploads/{id}"}
 
 
-def test_each_operation_declares_who_may_use_it(workshop: Workshop, tmp_path: Path) -> None:
-    settings = ServerSettings()
-    coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings)
-    try:
-        app = create_app(coordinator, settings, Owner())
-    finally:
-        coordinator.close()
-    assert isinstance(app, Starlette)
-    served = {route.path for route in app.routes if hasattr(route, "path")}
-    assert served == {one.path for one in OPERATIONS}
-    assert len(app.routes) == len(OPERATIONS)
+def test_each_operation_declares_who_may_use_it() -> None:
     for one in OPERATIONS:
         expected = "open" if one.path in OPEN else "phone" if one.path in FOR_PHONES else "admin"
         assert one.access == expected, (one.method, one.path)
@@ -180,7 +159,7 @@ def test_what_is_said_without_a_good_token(gate: Gate) -> None:
         (revoked, "the token was revoked"),
     ):
         answer = gate.ask("GET", "/v1/round", headers)
-        check_refused(answer, 401, f"a token expected in Authorization: Bearer, {found}; the operator makes one")
+        check_problem(answer, 401, f"a token expected in Authorization: Bearer, {found}; the operator makes one")
         challenge = answer.headers["www-authenticate"]
         assert challenge.startswith('Bearer realm="phonograd"')
         assert ('error="invalid_token"' in challenge) == bool(headers)
@@ -206,7 +185,7 @@ def test_a_phone_speaks_for_itself_alone(gate: Gate) -> None:
     assert gate.ask("GET", "/v1/round", phone).json()["phone"] == "phone1"
     assert gate.ask("GET", "/v1/round", phone | {"Phonograd-Phone": "phone1"}).json()["phone"] == "phone1"
     for name in ("phone2", "PHONE1", "", "boss", "phone1, phone2"):
-        check_refused(
+        check_problem(
             gate.ask("POST", "/v1/uploads", phone | {"Phonograd-Phone": name}), 403, "Phonograd-Phone: phone1, whose"
         )
     twice = [*phone.items(), ("Phonograd-Phone", "phone1"), ("Phonograd-Phone", "phone2")]
@@ -220,12 +199,12 @@ def test_headers_and_urls_are_bounded(make_gate: MakeGate) -> None:
     gate = make_gate(max_header_bytes=1000, max_target_bytes=100)
     phone = gate.token("phone1")
     assert gate.ask("GET", "/v1/round", phone | {"X": "x" * 600}).status_code == 200
-    check_refused(gate.ask("GET", "/v1/round", phone | {"X": "x" * 900}), 431, "headers of at most 1000 bytes expected")
+    check_problem(gate.ask("GET", "/v1/round", phone | {"X": "x" * 900}), 431, "headers of at most 1000 bytes expected")
     assert gate.ask("GET", "/v1/round?" + "x" * 90, phone).status_code == 200
-    check_refused(
+    check_problem(
         gate.ask("GET", "/v1/round?" + "x" * 91, phone), 414, "a URL of at most 100 bytes expected, found 101"
     )
-    check_refused(gate.ask("GET", "/" + "x" * 5000, phone), 414, "a URL of at most 100 bytes expected, found 5001")
+    check_problem(gate.ask("GET", "/" + "x" * 5000, phone), 414, "a URL of at most 100 bytes expected, found 5001")
 
 
 def test_each_phone_has_a_rate(make_gate: MakeGate) -> None:
@@ -233,7 +212,7 @@ def test_each_phone_has_a_rate(make_gate: MakeGate) -> None:
     one, two = gate.token("phone1"), gate.token("phone2")
     assert [gate.ask("GET", "/v1/round", one).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
     answer = gate.ask("GET", "/v1/round", one)
-    check_refused(answer, 429, "at most 2 requests a second, 3 at once expected, found more")
+    check_problem(answer, 429, "at most 2 requests a second, 3 at once expected, found more")
     assert answer.headers["retry-after"] == "1"
     assert gate.ask("GET", "/v1/round", two).status_code == 200
     gate.now += 0.5
@@ -307,12 +286,7 @@ def test_no_bucket_gives_more_than_it_says(per_second: float, burst: int, pauses
 
 def test_places_are_given_back() -> None:
     places = ConcurrencyLimit(2)
-    assert [places.acquire("a"), places.acquire("a"), places.acquire("a"), places.acquire("b")] == [
-        True,
-        True,
-        False,
-        True,
-    ]
+    assert [places.acquire(key) for key in "aaab"] == [True, True, False, True]
     places.release("a")
     assert places.acquire("a")
     for key in "aab":
@@ -349,10 +323,10 @@ def test_loopback_asks_administrators_who_they_are(path: str, make_gate: MakeGat
     gate = make_gate(SecuritySettings(), host="127.0.0.1")
     for method in ("GET", "POST", "DELETE", "BREW"):
         for headers in ({}, bearer("nonsense"), {"Cookie": "phonograd_admin_0="}, {"Cookie": "phonograd_admin_80=x"}):
-            check_refused(
+            check_problem(
                 gate.ask(method, path, headers, address="127.0.0.1"), 401, "an administrator's token expected"
             )
-    check_refused(gate.ask("GET", path, gate.token("phone1"), address="127.0.0.1"), 403, "an administrator's token")
+    check_problem(gate.ask("GET", path, gate.token("phone1"), address="127.0.0.1"), 403, "an administrator's token")
     for headers in (gate.token("boss", "admin"), bearer(gate.owner.token)):
         principal = gate.ask("GET", path, headers, address="127.0.0.1").json()["principal"]
         assert principal["role"] == "admin"
@@ -363,7 +337,7 @@ def test_the_owner_has_a_name_that_no_phone_can_have(make_gate: MakeGate) -> Non
     name = gate.ask("GET", "/v1/report", bearer(gate.owner.token)).json()["principal"]["name"]
     assert name.startswith("operator:")
     assert not PHONE_NAME.match(name)
-    check_refused(
+    check_problem(
         gate.ask("POST", "/v1/uploads", bearer(gate.owner.token) | {"Phonograd-Phone": "phone1"}), 403, "whose token"
     )
 
@@ -373,14 +347,14 @@ def test_loopback_is_left_to_this_machine(make_gate: MakeGate) -> None:
     for host in ("localhost", "127.0.0.1:8080", "[::1]:8080", "10.0.2.2:8080"):
         assert gate.ask("GET", "/v1/round", address="127.0.0.1", host=host).status_code == 200
     rebound = gate.ask("GET", "/v1/round", address="127.0.0.1", host="rebound.example:8080")
-    check_refused(rebound, 403, "Host: localhost or an address expected, found 'rebound.example:8080'; a server that")
+    check_problem(rebound, 403, "Host: localhost or an address expected, found 'rebound.example:8080'; a server that")
     for name in (
         "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server",
         "Forwarded", "X-Real-IP", "Via", "CF-Connecting-IP", "True-Client-IP",
     ):  # fmt: skip
         answer = gate.ask("GET", "/v1/round", {name: "203.0.113.7"}, address="127.0.0.1")
         expected = f"{name.lower()}: a request of this machine expected, found one that a proxy forwards"
-        check_refused(answer, 403, expected)
+        check_problem(answer, 403, expected)
     open_to_all = make_gate(SecuritySettings(auth="none"), host="127.0.0.1")
     assert open_to_all.ask("GET", "/v1/round", {"X-Forwarded-For": "203.0.113.7"}, host="x.example").status_code == 200
 
@@ -396,7 +370,7 @@ def test_another_sites_page_changes_nothing(gate: Gate) -> None:
     admin = gate.token("boss", "admin")
     for origin in ("https://evil.example", "null", "http://127.0.0.1:9999", "http://[", "file://"):
         for method in ("POST", "DELETE", "PATCH", "PUT"):
-            check_refused(gate.ask(method, "/v1/phones", admin | {"Origin": origin}), 403, "a page of another site")
+            check_problem(gate.ask(method, "/v1/phones", admin | {"Origin": origin}), 403, "a page of another site")
         assert gate.ask("GET", "/v1/phones", admin | {"Origin": origin}).status_code == 200
     assert gate.ask("POST", "/v1/phones", admin | {"Origin": "http://127.0.0.1"}).status_code == 200
 
@@ -411,7 +385,7 @@ BASIC = st.builds(lambda value: (b"Authorization", b"Basic " + base64.b64encode(
 @given(st.lists(HEADERS | BASIC, min_size=1, max_size=3))
 def test_no_authorization_header_gets_in_or_breaks_it(make_gate: MakeGate, headers: list[tuple[bytes, bytes]]) -> None:
     answer = make_gate().ask("GET", "/v1/round", headers)
-    check_refused(answer, 401, "a token expected")
+    check_problem(answer, 401, "a token expected")
 
 
 def test_two_authorization_headers_are_none(gate: Gate) -> None:
@@ -420,16 +394,11 @@ def test_two_authorization_headers_are_none(gate: Gate) -> None:
 
 
 def test_a_broken_ledger_lets_nobody_in(make_gate: MakeGate, monkeypatch: pytest.MonkeyPatch) -> None:
-    from phonograd.device_runtime.base.errors import StorageError
-
     gate = make_gate()
     phone = gate.token("phone1")
 
-    def fail(text: str) -> None:
-        raise StorageError("/state/ledger.sqlite: the ledger refused")
-
-    monkeypatch.setattr(gate.registry, "authenticate", fail)
-    check_refused(gate.ask("GET", "/v1/round", phone), 507, "its disk refuses")
+    monkeypatch.setattr(gate.registry, "authenticate", raising(StorageError("ledger.sqlite: refused")))
+    check_problem(gate.ask("GET", "/v1/round", phone), 507, "its disk refuses")
 
 
 def test_other_protocols_stay_outside(gate: Gate) -> None:
@@ -473,9 +442,8 @@ def test_defaults_are_safe() -> None:
     assert safe.warnings("127.0.0.1") == ()
     (local,) = SecuritySettings(auth="none").warnings("127.0.0.1")
     assert "roll back rounds" in local
-    assert [line.split(":")[0] for line in safe.warnings("0.0.0.0")] == [
-        "0.0.0.0 is reachable from other machines without TLS"
-    ]
+    (reachable,) = safe.warnings("0.0.0.0")
+    assert reachable.startswith("0.0.0.0 is reachable from other machines without TLS:")
     encrypted = dataclasses.replace(safe, tls_cert=Path("cert.pem"))
     assert encrypted.warnings("0.0.0.0") == ()
     (line,) = dataclasses.replace(encrypted, auth="none").warnings("0.0.0.0")

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, UsageError
 from phonograd.device_runtime.client import server_client as client
 from phonograd.device_runtime.client.owner_file import operator_name, owner_file, owner_file_written, with_owner_token
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
 from tests.server_agg.relay import relay_to
@@ -56,8 +59,7 @@ def test_a_cookie_is_no_token_and_a_token_no_cookie(server: RunningServer) -> No
         assert http.get("/v1/report", headers={"Cookie": f"{name}={value}"}).status_code == 200
 
 
-def test_another_runs_link_and_cookie_are_refused(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
+def test_another_runs_link_and_cookie_are_refused(workshop: Workshop, state: Path) -> None:
     with run_server(workshop, state) as first, client_of(first.url, STRANGER) as http:
         cookie = cookie_of(http.get(first.admin_url)).partition("=")[2]
     with run_server(workshop, state) as second, client_of(second.url, STRANGER) as http:
@@ -75,11 +77,6 @@ def test_another_runs_link_and_cookie_are_refused(workshop: Workshop, tmp_path: 
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from phonograd.server_agg.security.owner import Owner
-
     scope = {"type": "http", "scheme": "https", "path": "/", "headers": [], "server": ("127.0.0.1", 8443)}
     answer = Response()
     Owner().give_cookie(Request(scope), answer)
@@ -160,17 +157,18 @@ def test_a_file_that_others_can_read_or_that_is_damaged() -> None:
 
 
 SERVE = """
-import json, os, signal, sys
+import os, sys
 from pathlib import Path
 import uvicorn
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.settings.server import ServerSettings
+artifacts, state, moment, number = sys.argv[1:]
 settings = ServerSettings(port=0)
-coordinator = Coordinator(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
-stop = lambda: os.kill(os.getpid(), int(sys.argv[4]))
-if sys.argv[3] == "before uvicorn listens to signals":
+coordinator = Coordinator(open_artifacts(Path(artifacts)), Path(state), settings)
+stop = lambda: os.kill(os.getpid(), int(number))
+if moment == "before uvicorn listens to signals":
     serving = uvicorn.Server.serve
     def stopped_first(*arguments, **named):
         stop()
@@ -178,7 +176,7 @@ if sys.argv[3] == "before uvicorn listens to signals":
     uvicorn.Server.serve = stopped_first
 def ready(server):
     print(server.url, flush=True)
-    if sys.argv[3] == "just after the URL":
+    if moment == "just after the URL":
         stop()
 serve(coordinator, settings, ready)
 coordinator.close()
@@ -187,11 +185,17 @@ print("stopped", flush=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("moment", ["just after the URL", "before uvicorn listens to signals"])
-def test_a_signal_right_after_the_url_stops_the_server_in_order(
+@pytest.mark.parametrize("moment", ["just after the URL", "before uvicorn listens to signals", "after an upload"])
+def test_a_signal_stops_the_server_in_order(
     moment: str, number: signal.Signals, workshop: Workshop, tmp_path: Path, state_home: Path
 ) -> None:
     command = [sys.executable, "-c", SERVE, workshop.artifacts.folder, tmp_path / "state", moment, int(number)]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
-    assert (done.returncode, done.stderr, done.stdout.splitlines()[1:]) == (0, "", ["stopped"])
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        if moment == "after an upload":
+            assert client.upload_update(url, workshop.update(1), "phone1").accepted == 1
+            process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out, err) == (0, "stopped\n", "")
     assert list((state_home / "phonograd" / "servers").iterdir()) == []

@@ -20,24 +20,16 @@ from phonograd.server_agg.security.registry import LAST_USED_SECONDS, PhoneRegis
 from phonograd.server_agg.security.tokens import NewToken, lifetime_seconds
 from phonograd.server_agg.storage.audit import AuditLog
 from phonograd.server_agg.storage.ledger import Ledger
+from tests.server_agg.faults import raising
+from tests.server_agg.workshop import Clock
 
 DAY = 86400.0
 ROOT = Path(__file__).parents[2]
 
 
-class Clock:
-    """Seconds since 1970, as the test moves them."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_800_000_000.0)
 
 
 @pytest.fixture
@@ -271,10 +263,7 @@ def test_nothing_is_done_that_cannot_be_written_down(
 ) -> None:
     token = registry.add("phone1", "phone", "90d", "me").token
 
-    def refuse(*_: object) -> None:
-        raise StorageError("the ledger refused")
-
-    monkeypatch.setattr("phonograd.server_agg.security.registry.record", refuse)
+    monkeypatch.setattr("phonograd.server_agg.security.registry.record", raising(StorageError("the ledger refused")))
     for act in (
         lambda: registry.add("phone2", "phone", "90d", "me"),
         lambda: registry.rotate("phone1", "90d", "0s", "me"),

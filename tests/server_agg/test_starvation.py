@@ -4,7 +4,7 @@ import contextlib
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,14 @@ from sqlalchemy import text
 
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.upload_bytes import FileBytes
-from tests.server_agg.faults import answer_on
-from tests.server_agg.test_app import head_of
+from tests.server_agg.faults import adds_up, answer_on
+from tests.server_agg.test_app import StartServer, head_of
+from tests.server_agg.test_report import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
 from tests.support.waiting import until
 
 # More than all threads that requests share: anyio has 40.
 CROWD = 50
-
-StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
 
 
 @contextlib.contextmanager
@@ -74,16 +73,17 @@ def test_settling_holds_up_nobody_else(
         monkeypatch.setattr(server.coordinator, "ingest", settle_later)
         with crowd(server, workshop) as phones:
             # All of them were created, received and stored; only ingesting them is left.
-            until(
-                lambda: sum(upload.complete for upload in server.coordinator.uploads.unfinished()) == CROWD,
-                "all updates",
-            )
+            uploads = server.coordinator.uploads
+            until(lambda: sum(upload.complete for upload in uploads.unfinished()) == CROWD, "all updates")
             until(lambda: at_once[0], "the first to be ingested")
             still_answers(http)
             held.set()
             assert {answer_on(phone)[:12] for phone in phones} == {b"HTTP/1.1 201"}
         assert at_once == [0, 1]
-        assert server.coordinator.current.round == 2
+        closed = final_report(server)["rounds"][0]
+    assert (closed["ending"], closed["accepted"], closed["setups"]) == ("full", CROWD, CROWD)
+    assert closed["retried_bytes"] == 0
+    assert adds_up(closed)
 
 
 def test_a_ledger_that_another_process_writes_holds_up_no_reader(start_server: StartServer, workshop: Workshop) -> None:

@@ -20,10 +20,10 @@ from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.stores import ObjectStore, store_at
 from phonograd.server_agg.storage.tables import Chunk
-from tests.server_agg.faults import adds_up
+from tests.server_agg.faults import adds_up, raising
 from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send, undisturbed
-from tests.server_agg.tus_phone import BODY, checksum, phone_with
+from tests.server_agg.tus_phone import BODY, announced, checksum, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 
 
@@ -37,12 +37,6 @@ def url() -> str:
 def server(workshop: Workshop, tmp_path: Path, url: str) -> Iterator[RunningServer]:
     with run_server(workshop, tmp_path / "state", store=url, clients_per_round=2) as running:
         yield running
-
-
-@pytest.fixture
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with client_of(server.url) as client:
-        yield client
 
 
 def stored(url: str) -> dict[str, list[str]]:
@@ -149,13 +143,10 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path, url: st
 def test_a_store_that_does_not_answer_keeps_no_rollback_back(
     workshop: Workshop, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise StorageError("the store does not answer")
-
     with opened(workshop, tmp_path / "state", settings_with(clients_per_round=2, store=url)) as coordinator:
         send(coordinator, workshop.update(1), "a")
         with monkeypatch.context() as patch:
-            patch.setattr(ObjectStore, "delete", refuse)
+            patch.setattr(ObjectStore, "delete", raising(StorageError("the store does not answer")))
             assert coordinator.rollback(0).round == 2
         assert "old objects are kept until the next round: the store does not answer" in caplog.text
         for phone in "ab":
@@ -184,8 +175,7 @@ def test_a_server_that_was_overtaken_adds_nothing(
     server: RunningServer, http: httpx.Client, workshop: Workshop
 ) -> None:
     """Its phone went on elsewhere while a chunk of the broken connection was on its way to the store."""
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
+    phone = announced(http, "phone1", workshop.update(1))
     behind = server.coordinator.uploads.bytes.append(phone.path.rpartition("/")[2], 0)
     assert phone.patch(0, phone.data[:300]).status_code == 204
     with pytest.raises(Exception, match="another request goes on with this upload"):
@@ -204,12 +194,11 @@ def test_bytes_that_changed_on_their_way_are_taken_back(
     assert phone.patch(0, phone.data[:100], checksum(phone.data[:100])).status_code == 204
     assert phone.patch(100, b"\0" * 300, checksum(phone.data[100:400])).status_code == 460
     assert (phone.offset(), chunks(server.coordinator)) == (100, [(0, 100)])
-    announced = phone_with(http, "phone2", workshop.update(2))
-    announced.create_upload()
-    assert announced.patch(0, bytes(len(announced.data))).status_code == 460
-    assert announced.offset() == 0
-    assert announced.patch(0, announced.data).status_code == 204
-    assert announced.outcome().json()["state"] == "accepted"
+    other = announced(http, "phone2", workshop.update(2))
+    assert other.patch(0, bytes(len(other.data))).status_code == 460
+    assert other.offset() == 0
+    assert other.patch(0, other.data).status_code == 204
+    assert other.outcome().json()["state"] == "accepted"
 
 
 def test_an_upload_outlasts_the_round_that_it_began_in(workshop: Workshop, tmp_path: Path, url: str) -> None:
@@ -225,9 +214,8 @@ def test_an_upload_outlasts_the_round_that_it_began_in(workshop: Workshop, tmp_p
         assert slow.outcome().json()["receipt"]["round"] == 2
 
 
-def test_an_upload_goes_on_at_a_server_that_has_no_file_of_it(workshop: Workshop, tmp_path: Path, url: str) -> None:
+def test_an_upload_goes_on_at_a_server_that_has_no_file_of_it(workshop: Workshop, state: Path, url: str) -> None:
     """And one that was whole when the server was killed is ingested; what the kill left behind is deleted later."""
-    state = tmp_path / "state"
     with run_server(workshop, state, store=url, clients_per_round=2) as first, client_of(first.url) as http:
         phones = [phone_with(http, f"phone{seed}", workshop.update(seed)) for seed in (1, 2)]
         for phone in phones:
@@ -248,8 +236,7 @@ def test_an_upload_goes_on_at_a_server_that_has_no_file_of_it(workshop: Workshop
 
 def test_each_byte_of_a_chunk_is_counted_with_it(server: RunningServer, http: httpx.Client, workshop: Workshop) -> None:
     """However the server ends then: nothing is left to count at a start, which other servers' uploads would see."""
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
+    phone = announced(http, "phone1", workshop.update(1))
     server.coordinator.uploads.bytes.append(phone.path.rpartition("/")[2], 0).write(memoryview(phone.data[:700]))
     assert phone.patch(700, phone.data[700:]).status_code == 204
     (entry,) = final_report(server)["rounds"]
@@ -260,14 +247,10 @@ def test_each_byte_of_a_chunk_is_counted_with_it(server: RunningServer, http: ht
 def test_a_store_that_does_not_answer_costs_nothing(
     server: RunningServer, http: httpx.Client, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: ObjectStore, *arguments: object) -> None:
-        raise StorageError("the store does not answer")
-
-    phone = phone_with(http, "phone1", workshop.update(1))
-    phone.create_upload()
+    phone = announced(http, "phone1", workshop.update(1))
     for name in ("write", "put"):
         with monkeypatch.context() as patch:
-            patch.setattr(ObjectStore, name, refuse)
+            patch.setattr(ObjectStore, name, raising(StorageError("the store does not answer")))
             assert phone.patch(phone.offset(), phone.data[phone.offset() :]).status_code == 507
     assert phone.patch(phone.offset(), phone.data[phone.offset() :]).status_code == 204
     assert phone.outcome().json()["state"] == "accepted"
@@ -286,13 +269,11 @@ def test_what_an_extra_is_missing_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_ledger_for_several_servers_needs() -> None:
+    private = {"strategy": "dp-fedavg", "deadline_seconds": 1.0, "population": 2}
     for wrong, message in (
         ({}, "`store` is None, expected one"),
         ({"store": "memory://x", "strategy": "transfer"}, "expected none for transfer"),
-        (
-            {"store": "memory://x", "strategy": "dp-fedavg", "deadline_seconds": 1.0, "population": 2},
-            "expected none for dp-fedavg",
-        ),
+        ({"store": "memory://x", **private}, "expected none for dp-fedavg"),
     ):
         with pytest.raises(ValueError, match=message):
             settings_with(ledger="postgresql://localhost/x", **wrong)

@@ -1,10 +1,11 @@
-"""Transfer learning: the student of paper P's eq. 4, the same bits however it is run or interrupted."""
+"""Transfer learning: the student of paper P's eq. 4, the same bits however it is run or interrupted, and in rounds."""
 
 import contextlib
 import errno
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,26 +14,36 @@ import torch
 
 from phonograd.device_runtime.base.errors import (
     ArtifactsError,
+    PhonogradError,
     StoppedError,
     StorageError,
     TextError,
     TrainingError,
     WeightsError,
 )
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, Window
 from phonograd.device_runtime.engine.native import NativeBackend
-from phonograd.device_runtime.formats.manifest import WEIGHTS, TrainingConfig
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFile, load_tensors, save_tensors
 from phonograd.device_runtime.text.sampling import draw_texts
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
 from phonograd.device_runtime.text.windows import windows
+from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.export.torch_model import LanguageModel
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.aggregation.tile_source import TileSource
+from phonograd.server_agg.refusals import InvalidUpdateError
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.transfer import TransferSettings, closing, transfer
 from phonograd.server_agg.transfer.text import drawn_text, generated_text
+from tests.server_agg.faults import raising
+from tests.server_agg.test_closing_rounds import closed, send_two
+from tests.server_agg.test_rounds import send
 from tests.server_agg.trained_weights import TrainedWeights
+from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.artifacts import exported, words
 from tests.support.margins import Margin
 
@@ -265,13 +276,10 @@ def test_a_rate_that_diverges_is_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_found_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     windows_done: list[int] = []
     work, out = tmp_path / "work", tmp_path / "model"
     with monkeypatch.context() as patched, pytest.raises(StorageError, match="No space left on device"):
-        patched.setattr(os, "posix_fallocate", full)
+        patched.setattr(os, "posix_fallocate", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, work, out, {}, lambda done, _: windows_done.append(done))
     assert not windows_done
     transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, work, out, {"round": "3"})
@@ -293,3 +301,121 @@ def test_space_that_cannot_be_reserved_is_taken_as_it_is_written(
 def test_settings_out_of_range_are_named(setting: dict[str, float | str]) -> None:
     with pytest.raises(ValueError, match=next(iter(setting))):
         TransferSettings(**setting)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def pupils(tmp_path: Path) -> Workshop:
+    """A workshop whose artifacts can train a student."""
+    return Workshop(tmp_path, MODEL, ARTIFACTS)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "general.txt"
+    path.write_bytes(b"\n".join(GENERAL) + b"\n")
+    return path
+
+
+def chosen(text: Path | str, rate: float | None = None) -> ServerSettings:
+    learning = TransferSettings(str(text), transfer_tokens=80, transfer_lr=rate)
+    return settings_with(strategy="transfer", clients_per_round=2, transfer=learning)
+
+
+def student_alone(pupils: Workshop, text: Path | None) -> str:
+    """The hash of the round's model, made without a server."""
+    updates = []
+    for seed in (1, 2):
+        path = pupils.update(seed)
+        updates.append(ClientUpdate(sha256_of_file(path), 1, {}, partial(UpdateFile, path)))
+    metadata = {"round": "1", "parent_sha256": pupils.base_sha256}
+    settings = TransferSettings("generated" if text is None else str(text), transfer_tokens=80)
+    general = None if text is None else GENERAL
+    place = pupils.folder / "alone"
+    made = transfer(ARTIFACTS, pupils.base_path, updates, settings, general, place, pupils.folder / "out", metadata)
+    return made.sha256
+
+
+@pytest.mark.parametrize("generated", [False, True])
+def test_a_round_ends_with_the_student(generated: bool, pupils: Workshop, text: Path, tmp_path: Path) -> None:
+    settings = chosen("generated" if generated else text)
+    with contextlib.closing(Coordinator(ARTIFACTS, tmp_path / "state", settings)) as coordinator:
+        send_two(pupils, coordinator)
+        assert closed(coordinator) == student_alone(pupils, None if generated else text)
+
+
+def test_a_teacher_that_is_not_finite_is_refused_when_it_comes(pupils: Workshop, text: Path, tmp_path: Path) -> None:
+    with contextlib.closing(Coordinator(ARTIFACTS, tmp_path / "state", chosen(text))) as coordinator:
+        wild = {name: np.full_like(values, 3e38) for name, values in pupils.trained(1).items()}
+        with pytest.raises(InvalidUpdateError, match="differences from the base below"):
+            send(coordinator, pupils.update(1, trained=wild), "a")
+
+
+# What a start refuses
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "general", "error", "message"),
+    [
+        (
+            lambda: exported(MODEL, TRAINING),
+            "generated",
+            ArtifactsError,
+            "training_model_distill.onnx expected for transfer",
+        ),
+        (lambda: ARTIFACTS, "nowhere.txt", TextError, "nowhere.txt: cannot be opened: No such file"),
+        (lambda: ARTIFACTS, "short.txt", TextError, "general text: 10 tokens expected .* found 3; give more text"),
+    ],
+)
+def test_a_start_without_what_the_student_needs(
+    artifacts: Callable[[], Artifacts],
+    general: str,
+    error: type[PhonogradError],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "short.txt").write_bytes(b"w1 w2\n")
+    place = general if general == "generated" else tmp_path / general
+    state = tmp_path / "state"
+    with pytest.raises(error, match=message):
+        Coordinator(artifacts(), state, chosen(place))
+    assert not state.exists()
+
+
+def test_generated_text_must_fill_a_window(tmp_path: Path) -> None:
+    settings = settings_with(strategy="transfer", transfer=TransferSettings(transfer_tokens=9))
+    with pytest.raises(TextError, match="found 9; give more text or raise `transfer_tokens`"):
+        Coordinator(ARTIFACTS, tmp_path / "state", settings)
+
+
+def test_a_round_that_was_begun_keeps_its_text(pupils: Workshop, text: Path, tmp_path: Path) -> None:
+    """A restart with another strategy closes it as it began, and refuses where that cannot be."""
+    state = tmp_path / "state"
+    with contextlib.closing(Coordinator(ARTIFACTS, state, chosen(text))) as coordinator:
+        send(coordinator, pupils.update(1), "a")
+    averaging = settings_with(clients_per_round=2)
+    aside = text.rename(tmp_path / "aside")
+    with pytest.raises(TextError, match=r"general.txt: cannot be opened"):
+        Coordinator(ARTIFACTS, state, averaging)
+    aside.rename(text)
+    with contextlib.closing(Coordinator(ARTIFACTS, state, averaging)) as coordinator:
+        assert coordinator.current.strategy == "transfer"
+        send(coordinator, pupils.update(2), "b")
+        assert closed(coordinator) == student_alone(pupils, text)
+        assert coordinator.current.strategy == "fedavg"
+
+
+def test_other_settings_of_the_student_are_taken_before_the_first_update(
+    pupils: Workshop, text: Path, state: Path
+) -> None:
+    for place in ("generated", text):
+        with contextlib.closing(Coordinator(ARTIFACTS, state, chosen(place))) as coordinator:
+            pass
+    with contextlib.closing(Coordinator(ARTIFACTS, state, chosen(text))) as coordinator:
+        send_two(pupils, coordinator)
+        assert closed(coordinator) == student_alone(pupils, text)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("server_optimizer", "adam"), ("server_lr", 0.5)])
+def test_a_server_optimizer_does_not_go_with_students(setting: str, value: object) -> None:
+    with pytest.raises(ValueError, match="expected 'none' with 1 for transfer"):
+        settings_with(strategy="transfer", **{setting: value})

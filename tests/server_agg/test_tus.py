@@ -17,7 +17,7 @@ from phonograd.server_agg.report.document import read_phones
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import final_report
-from tests.server_agg.tus_phone import BODY, TUS, TusPhone, checksum, encoded, incoming, metadata, phone_with
+from tests.server_agg.tus_phone import BODY, TUS, TusPhone, announced, checksum, encoded, incoming, metadata, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
 
@@ -118,7 +118,9 @@ def test_malformed_announcements(server: RunningServer, phone: TusPhone) -> None
         ({"Upload-Metadata": metadata(round="-1")}, 400, "round: a whole number expected"),
         ({"Upload-Metadata": "x " + "A" * 4096}, 400, "at most 4096 characters"),
         ({"Upload-Metadata": f"{metadata(round='1')},{metadata(round='2')}"}, 400, "round: once expected"),
-        ({"Phonograd-Phone": "no/name"}, 400, "1 to 64 of A-Z"),
+        ({"Phonograd-Phone": "no/name"}, 400, "1 to 64 of A-Z a-z 0-9 . _ - expected, found 'no/name'"),
+        ({"Phonograd-Phone": ""}, 400, "1 to 64"),
+        ({"Phonograd-Phone": "x" * 65}, 400, "1 to 64"),
     ):
         check_problem(phone.create_upload(**changes), status, detail)
     assert phone.path == ""
@@ -252,8 +254,7 @@ def test_an_upload_is_its_phone_s_alone(http: httpx.Client, phone: TusPhone) -> 
 
 
 def test_a_refused_update_is_gone(server: RunningServer, http: httpx.Client, workshop: Workshop) -> None:
-    stale = phone_with(http, "stale", workshop.update(1, round=7))
-    stale.create_upload()
+    stale = announced(http, "stale", workshop.update(1, round=7))
     check_problem(stale.patch(0, stale.data), 409, "is of round 7")
     assert stale.head().status_code == 410
     check_problem(stale.patch(len(stale.data), b""), 410, "the upload is rejected: the update is of round 7")
@@ -270,8 +271,7 @@ def test_an_upload_that_is_left_alone_expires(
 ) -> None:
     monkeypatch.setattr("phonograd.server_agg.server.TICK_SECONDS", 0.05)
     with start_server(expire_seconds=0.2) as server, client_of(server.url) as http:
-        phone = phone_with(http, "phone1", workshop.update(1))
-        phone.create_upload()
+        phone = announced(http, "phone1", workshop.update(1))
         phone.patch(0, phone.data[:100])
         until(lambda: phone.head().status_code == 410)
         check_problem(phone.patch(100, b"x"), 410, f"expired: 100 of {len(phone.data)} bytes received in time")
@@ -279,55 +279,6 @@ def test_an_upload_that_is_left_alone_expires(
         assert phone.send().status_code == 204
         (entry,) = final_report(server)["rounds"]
     assert (entry["unfinished"], entry["unfinished_bytes"], entry["accepted"]) == (1, 100, 1)
-
-
-def test_a_restart_goes_on_at_the_last_byte(start_server: StartServer, workshop: Workshop) -> None:
-    with start_server() as server, client_of(server.url) as http:
-        phone = phone_with(http, "phone1", workshop.update(1))
-        phone.create_upload()
-        phone.patch(0, phone.data[:1001])
-    with start_server() as server, client_of(server.url) as http:
-        phone.http = http
-        assert phone.offset() == 1001
-        # Announced again, it is found again; what is there is hashed again.
-        before = phone.path
-        assert phone.create_upload().headers["Upload-Offset"] == "1001"
-        assert phone.path == before
-        assert phone.patch(1001, phone.data[1001:]).status_code == 204
-        assert phone.outcome().json()["receipt"]["bytes"] == len(phone.data)
-        (entry,) = final_report(server)["rounds"]
-        assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (len(phone.data), 0, 2)
-
-
-def test_announcing_another_update_gives_the_earlier_one_up(
-    server: RunningServer, phone: TusPhone, workshop: Workshop
-) -> None:
-    phone.create_upload()
-    phone.patch(0, phone.data[:100])
-    earlier = phone.path
-    phone.data = workshop.update(1, tokens=7).read_bytes()
-    assert phone.create_upload().headers["Upload-Offset"] == "0"
-    assert phone.path != earlier
-    assert phone.http.head(earlier, headers=phone.headers()).status_code == 410
-    assert earlier.rpartition("/")[2] not in incoming(server)
-    assert phone.send().status_code == 204
-
-
-def test_a_complete_upload_that_the_disk_refused_is_settled_by_an_empty_patch(
-    phone: TusPhone, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    phone.create_upload()
-    with monkeypatch.context() as patch:
-        patch.setattr("phonograd.server_agg.storage.state_folder.os.link", full)
-        check_problem(phone.patch(0, phone.data), 507, "send again later")
-        check_problem(phone.patch(len(phone.data), b""), 507, "send again later")
-    assert phone.offset() == len(phone.data)
-    assert phone.outcome().json()["state"] == "receiving"
-    assert phone.patch(len(phone.data), b"").status_code == 204
-    assert phone.outcome().json()["state"] == "accepted"
 
 
 @pytest.mark.parametrize("with_checksums", [False, True])

@@ -6,7 +6,7 @@ import logging
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from phonograd.server_agg.http.monitoring import BUCKETS
 from phonograd.server_agg.log_format import JsonFormatter, configure, event
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
-from tests.server_agg.test_app import check_problem, post
+from tests.server_agg.faults import raising
+from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
 
-StartServer = Callable[..., AbstractContextManager[RunningServer]]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -107,10 +107,12 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
 def test_the_page_lists_every_metric(start_server: StartServer) -> None:
     with start_server(deadline_seconds=1e6) as server, client_of(server.url) as http:
         some_work(server, http)
-        report_quality(server.owner, server.coordinator.current.base_sha256, "x", 1.0)
+        report_quality(server.owner, server.coordinator.current.base_sha256, 'perplexity "g\\', 109.1)
         with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
             ledger.execute("UPDATE rounds SET epsilon = 4.634")
-        _, kinds = scrape(server.url)
+        samples, kinds = scrape(server.url)
+    assert samples["phonograd_epsilon", ()] == 4.634
+    assert samples["phonograd_quality", (("metric", 'perplexity "g\\'),)] == 109.1
     names = {f"{name}_total" if kind == "counter" else name for name, kind in kinds.items()}
     page = (Path(__file__).parents[2] / "docs/watching.md").read_text("utf-8")
     assert set(re.findall(r"`((?:phonograd|process)_\w+)`", page)) == names
@@ -140,16 +142,6 @@ def test_what_was_counted_last_is_written_down_at_the_end(
         http.get("/v1/round", headers={"Phonograd-Phone": "phone1"})
     totals = read_report(server.state)["totals"]
     assert (totals["requests"], totals["up_header_bytes"] > 50, totals["down_body_bytes"] > 50) == (1, True, True)
-
-
-def test_epsilon_and_quality(server: RunningServer, http: httpx.Client) -> None:
-    sha256 = server.coordinator.current.base_sha256
-    report_quality(server.owner, sha256, 'perplexity "g\\', 109.1)
-    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
-        ledger.execute("UPDATE rounds SET epsilon = 4.634")
-    samples, _ = scrape(server.url)
-    assert samples["phonograd_epsilon", ()] == 4.634
-    assert samples["phonograd_quality", (("metric", 'perplexity "g\\'),)] == 109.1
 
 
 def test_requests_are_counted_by_route_method_and_status(server: RunningServer, http: httpx.Client) -> None:
@@ -238,25 +230,16 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client
     ("body", "detail"),
     [
         (b"", "metric: missing; see ModelQuality in /openapi.json"),
-        (b"[1]", "the body: expected an object, found [1]"),
-        (b'{"metric": "x"}', "value: missing"),
-        (b'{"metric": "x", "value": 1, "more": 2}', "more: no such field"),
-        (b'{"metric": "x", "value": 1, "value": 2}', "has the key 'value' twice"),
         (b'{"metric": "x", "value": NaN}', "holds NaN, which is no JSON number"),
-        (b'{"metric": "x", "value": Infinity}', "holds Infinity, which is no JSON number"),
         (b'{"metric": "x", "value": 1e400}', "value: expected a finite number, found inf"),
         (b'{"metric": "x", "value": 1e300}', "value: expected a number < 1e+300, found 1e+300"),
         (b'{"metric": "x", "value": 1' + b"0" * 400 + b"}", "value: expected a number between -1e+300 and 1e+300"),
-        (b'{"metric": "x", "value": true}', "value: expected a number, found True"),
         (b'{"metric": "x", "value": "1"}', "value: expected a number, found '1'"),
         (b'{"metric": "", "value": 1}', "1 to 64 printable"),
         (b'{"metric": "' + b"x" * 65 + b'", "value": 1}', "1 to 64 printable"),
-        (b'{"metric": "\\n", "value": 1}', "1 to 64 printable"),
         (b'{"metric": "\\ud800", "value": 1}', "1 to 64 printable"),
         (b'{"metric": "x\\n", "value": 1}', "1 to 64 printable"),
-        (b'{"metric": 7, "value": 1}', "metric: expected a string, found 7"),
         (b"[" * 4000, "not JSON"),
-        (b"\xff", "not JSON"),
     ],
 )
 def test_figures_that_are_none(untouched: httpx.Client, body: bytes, detail: str) -> None:
@@ -349,13 +332,13 @@ def test_events_and_requests_carry_their_facts(
     assert request.getMessage().startswith(f"POST /v1/uploads 201: {request.bytes_up} bytes up, ")
 
 
-def test_a_bug_is_counted_as_one(
+def test_a_bug_is_answered_without_its_traceback_and_counted(
     server: RunningServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def bug(*arguments: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr("phonograd.server_agg.http.report_routes.report_of", bug)
-    assert http.get("/v1/report").status_code == 500
+    monkeypatch.setattr("phonograd.server_agg.http.report_routes.report_of", raising(RuntimeError("a bug")))
+    answer = http.get("/v1/report")
+    check_problem(answer, 500, "see the server's log")
+    assert "a bug" not in answer.text
+    until(lambda: "RuntimeError: a bug" in caplog.text)  # written after the answer
     key = ("phonograd_http_request_seconds_count", (("method", "GET"), ("route", "/v1/report"), ("status", "500")))
     until(lambda: scrape(server.url)[0].get(key) == 1)

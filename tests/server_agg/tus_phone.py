@@ -86,5 +86,11 @@ def phone_with(http: httpx.Client, name: str, update: Path) -> TusPhone:
     return TusPhone(http, name, update.read_bytes())
 
 
+def announced(http: httpx.Client, name: str, update: Path) -> TusPhone:
+    phone = phone_with(http, name, update)
+    phone.create_upload()
+    return phone
+
+
 def incoming(server: RunningServer) -> list[str]:
     return sorted(path.name for path in server.coordinator.folder.uploads.iterdir())

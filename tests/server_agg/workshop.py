@@ -2,8 +2,9 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,16 @@ def settings_with(**changes: object) -> ServerSettings:
     return ServerSettings(
         rules=RoundRules(**parts["rules"]), strategy=StrategySettings(**parts["strategy"]), **parts[""]
     )
+
+
+@dataclass
+class Clock:
+    """Seconds since 1970, as the test moves them."""
+
+    now: float = field(default_factory=time.time)
+
+    def __call__(self) -> float:
+        return self.now
 
 
 # Admin tokens of the servers that run in this process, by URL.

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import pytest
 from scipy.stats import skewnorm
 
 import phonograd
-from phonograd import console
-from phonograd.cli import phonograd as group
 from phonograd.device_runtime.engine import BackendOptions, load_backend
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text import sampling
@@ -25,6 +22,7 @@ from phonograd.simulation.attacks.exposure import SkewNormal, exposure_of, extra
 from phonograd.simulation.users import text_slice
 from phonograd.simulation.workers import Workers
 from tests.support.artifacts import exported, words
+from tests.support.command_line import Run
 from tests.support.margins import Margin
 
 V = 40
@@ -214,28 +212,20 @@ def test_members_are_tested_on_what_they_wrote_themselves(tmp_path: Path, monkey
     assert {message for side in tested for text in side for message in text} <= own
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(tmp_path: Path, phono: Run) -> None:
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))
     (tmp_path / "general.txt").write_text("\n".join(GENERAL))
-    inputs = [str(ARTIFACTS.folder), "--users", str(tmp_path / "users.jsonl"), "--workers", "1", "--json"]
-    inputs += ["--rehearsal", str(tmp_path / "general.txt"), "--rounds", "2", "--clients-per-round", "3"]
-    inputs += ["--text-bytes", "300"]
-    form = ["--insertions", "1,4", "--each", "2", "--words", "6", "--form", "w1"]
-    assert command(["privacy", "canaries", *inputs, *form, "--out", str(tmp_path / "canaries")]) == 0
-    document = json.loads(capsys.readouterr().out)
+    inputs = [ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--rehearsal", tmp_path / "general.txt"]
+    inputs += ["--rounds", 2, "--clients-per-round", 3, "--text-bytes", 300, "--workers", 1, "--json"]
+    form = ["--insertions", "1,4", "--each", 2, "--words", 6, "--form", "w1"]
+    document = phono("privacy", "canaries", *inputs, *form, "--out", tmp_path / "canaries").document
     assert [secret["insertions"] for secret in document["canaries"]["secrets"]] == [1, 1, 4, 4]
     assert document["membership"] is None
-    assert command(["privacy", "membership", *inputs, "--out", str(tmp_path / "members")]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = phono("privacy", "membership", *inputs, "--out", tmp_path / "members").document
     assert document["canaries"] is None
     assert (document["membership"]["members"], document["membership"]["others"]) == (5, 7)
-    assert command(["privacy", "canaries", *inputs, "--insertions", "0", "--out", str(tmp_path / "canaries")]) == 2
-    assert "--insertions" in capsys.readouterr().err
-    every = ["--clients-per-round", "12", "--out", str(tmp_path / "all")]
-    assert command(["privacy", "membership", *inputs, *every]) == 2
-    assert "users who do not expected, found 12 of 12" in capsys.readouterr().err
-
-
-def command(arguments: Sequence[str]) -> int:
-    return console.run(group, list(arguments))
+    none = phono("privacy", "canaries", *inputs, "--insertions", 0, "--out", tmp_path / "canaries")
+    assert (none.code, "--insertions" in none.err) == (2, True)
+    every = phono("privacy", "membership", *inputs, "--clients-per-round", 12, "--out", tmp_path / "all")
+    assert (every.code, "users who do not expected, found 12 of 12" in every.err) == (2, True)

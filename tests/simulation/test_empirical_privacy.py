@@ -1,7 +1,7 @@
 """The tail of likelihood ratios, held to statsmodels and to distributions that are known."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,13 @@ import pytest
 from statsmodels.stats.diagnostic import lilliefors as reference
 
 import phonograd
-from phonograd import console
 from phonograd.api.privacy import empirical_privacy
-from phonograd.cli import phonograd as group
 from phonograd.simulation.empirical import tail
 from phonograd.simulation.empirical.page import exponential_plot, quantile_plot, tail_plot
 from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs
 from phonograd.simulation.empirical.tail import epsilon_of, fit_tail, lilliefors
 from tests.support.artifacts import exported
+from tests.support.command_line import Run
 
 MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=20, embedding=8, hidden=8, layers=1)
 ARTIFACTS = exported(MODEL, phonograd.TrainingConfig(minibatch=2, bptt=5), spread=8)
@@ -70,50 +69,35 @@ def test_pairs_of_adjacent_sets_are_measured() -> None:
         empirical_privacy(ARTIFACTS, USERS, PrivacySettings(simulation=many), workers=1)
 
 
-def test_the_papers_table_8(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["privacy", "--reproduce-table", "8", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"epsilon": [0.67, 0.83, 0.99]}
+def test_the_papers_table_8(phono: Run) -> None:
+    assert phono("privacy", "--reproduce-table", "8", "--json").document == {"epsilon": [0.67, 0.83, 0.99]}
 
 
-def test_epsilon_of_paper_m_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+def test_epsilon_of_paper_m_without_a_server(phono: Run) -> None:
     """dp-accounting 0.6 gives 4.18 by RDP and 3.89 by PLD, where the paper's moments accountant gave 4.634."""
-    options = ["--population", "763430", "--per-round", "5000", "--noise", "1", "--rounds", "5000", "--delta", "1e-9"]
-    assert command(["privacy", "epsilon", *options, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    options = ["privacy", "epsilon", "--population", 763430, "--per-round", 5000, "--noise", 1, "--rounds", 5000]
+    options += ["--delta", 1e-9]
+    document = phono(*options, "--json").document
     assert document["epsilon"] == pytest.approx(3.89, abs=0.01)
     assert document["epsilon_rdp"] == pytest.approx(4.18, abs=0.01)
-    assert command(["privacy", "epsilon", *options, "--noise", "0", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["epsilon"] is None
-    assert command(["privacy", "epsilon", *options, "--noise", "0"]) == 0
-    assert capsys.readouterr().out.count("infinite") == 2
-    assert command(["privacy", "epsilon", *options, "--per-round", "763431"]) == 2
-    assert "--per-round: at most --population (763430) expected" in capsys.readouterr().err
+    assert phono(*options, "--noise", 0, "--json").document["epsilon"] is None
+    assert phono(*options, "--noise", 0).out.count("infinite") == 2
+    many = phono(*options, "--per-round", 763431)
+    assert (many.code, "--per-round: at most --population (763430) expected" in many.err) == (2, True)
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_the_command_measures_pairs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, passes: bool
-) -> None:
+def test_the_command_measures_pairs(tmp_path: Path, phono: Run, monkeypatch: pytest.MonkeyPatch, passes: bool) -> None:
     monkeypatch.setattr(tail, "CRITICAL_VALUE", 100.0 if passes else 0.0)
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))
-    options = ["--users", str(tmp_path / "users.jsonl"), "--pairs", "1", "--clients-per-round", "2", "--texts", "200"]
-    options += [
-        "--words",
-        "3",
-        "--text-bytes",
-        "200",
-        "--workers",
-        "1",
-        "--page",
-        str(tmp_path / "page.html"),
-    ]
-    assert command(["privacy", "empirical", str(ARTIFACTS.folder), *options]) == 0
-    table = capsys.readouterr().out
+    options = ["privacy", "empirical", ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--pairs", 1]
+    options += ["--clients-per-round", 2, "--texts", 200, "--words", 3, "--text-bytes", 200, "--workers", 1]
+    options += ["--page", tmp_path / "page.html"]
+    table = phono(*options).out
     assert table.count(f"{passes:d} of 1") == 3
     assert table.count("withheld: no tail fits") == (0 if passes else 3)
-    assert command(["privacy", "empirical", str(ARTIFACTS.folder), *options, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = phono(*options, "--json").document
     assert (document["passing"], document["pairs"][0]["passes"]) == (passes, passes)
     assert [value is not None for value in document["epsilon"]] == [passes] * 3
     page = (tmp_path / "page.html").read_text()
@@ -141,7 +125,3 @@ def plotted(plot: Callable[[Any, Pair], None], pair: Pair) -> Any:
     plot(axes, pair)
     plt.close()
     return axes
-
-
-def command(arguments: Sequence[str]) -> int:
-    return console.run(group, list(arguments))

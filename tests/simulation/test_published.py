@@ -10,14 +10,14 @@ import pytest
 import phonograd
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.simulation import one_round, server
+from phonograd.simulation import one_round
 from phonograd.simulation.downloads import bytes_down
 from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.records import RoundRecord
 from phonograd.simulation.schedule import Participation
 from phonograd.simulation.table import rows_of
+from tests.papers.finished import round_record
 from tests.support.artifacts import exported
-from tests.support.margins import Margin
 
 WORDS = 300
 TRAINING = phonograd.TrainingConfig(minibatch=2, bptt=5, dropout=0.0)
@@ -40,27 +40,6 @@ LOSSY = dataclasses.replace(SETTINGS, publish="top-rows", publish_rows=40)  # of
 
 def run(out: Path, settings: phonograd.SimulationSettings) -> phonograd.SimulationRecord:
     return phonograd.simulate(ARTIFACTS, USERS, out, settings, general_test=TEST, workers=1)
-
-
-def perplexity(out: Path, settings: phonograd.SimulationSettings) -> float:
-    quality = run(out, settings).rounds[-1].quality
-    assert quality is not None and quality.general is not None
-    return quality.general.perplexity
-
-
-@pytest.mark.learns
-def test_lossy_links_lead_where_lossless_ones_do_only_with_feedback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, margin: Margin, seed: int
-) -> None:
-    """Perplexity after 30 rounds: 72 without losses, 73 with feedback, 104 without it: rare words' rows never come."""
-    lossless_links, lossy = (dataclasses.replace(settings, seed=seed) for settings in (SETTINGS, LOSSY))
-    lossless = perplexity(tmp_path / "lossless", lossless_links)
-    feedback = perplexity(tmp_path / "feedback", lossy)
-    publish = server.publish_model
-    monkeypatch.setattr(server, "publish_model", lambda *given: publish(*given[:5], None, *given[6:]))
-    margin("perplexity of lossless links", lossless, high=100)
-    margin("that with feedback, times", feedback / lossless, high=1.2)
-    margin("that without feedback, times", perplexity(tmp_path / "forgotten", lossy) / lossless, low=1.25)
 
 
 def test_lossless_links_change_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,23 +85,7 @@ def test_a_round_that_fails_keeps_what_links_left_out(tmp_path: Path) -> None:
 
 
 def ended(number: int, link_bytes: int | None, outcome: str = "closed") -> RoundRecord:
-    return RoundRecord(
-        number=number,
-        base_sha256="0" * 64,
-        model_sha256="1" * 64,
-        outcome=outcome,  # type: ignore[arg-type]
-        **dict.fromkeys(RoundRecord.__struct_fields__[4:12], 0),
-        bytes_down=0,
-        tokens=0,
-        repeated_texts=0,
-        loss_first=None,
-        loss_last=None,
-        seconds=0,
-        train_seconds=0,
-        epsilon=None,
-        quality=None,
-        link_bytes=link_bytes,
-    )
+    return msgspec.structs.replace(round_record(number), link_bytes=link_bytes, outcome=outcome)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """A simulation is what the same phones do through a server, however it is run or interrupted."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -19,8 +18,6 @@ import numpy as np
 import pytest
 
 import phonograd
-from phonograd import console
-from phonograd.cli import phonograd as group
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
@@ -36,6 +33,7 @@ from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.table import rows_of
 from phonograd.simulation.users import text_slice
 from tests.support.artifacts import exported
+from tests.support.command_line import Run
 
 MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=20, embedding=8, hidden=8, layers=1)
 TRAINING = phonograd.TrainingConfig(minibatch=2, bptt=5, dropout=0.2)
@@ -226,8 +224,9 @@ def test_a_late_update_moves_to_the_next_rounds_model(tmp_path: Path) -> None:
     assert late - in_time, "no late update is alone in round 3: choose another seed"
     by_hand = [*late, *(in_time - late)]
     assert (simulated.rounds[2].accepted, simulated.rounds[2].refused) == (len(by_hand), len(late & in_time))
-    with TensorFile(tmp_path / "run/models/2.safetensors") as second, contextlib.ExitStack() as resources:
-        first = resources.enter_context(TensorFile(only_round(tmp_path / "one", settings, 1)))
+    run(tmp_path / "one", dataclasses.replace(settings, rounds=1))
+    one, two = tmp_path / "one/models/1.safetensors", tmp_path / "run/models/2.safetensors"
+    with TensorFile(one) as first, TensorFile(two) as second:
         moved = {name: np.zeros(spec.shape) for name, spec in second.specs.items()}
         tokens = 0
         for user in by_hand:
@@ -239,11 +238,6 @@ def test_a_late_update_moves_to_the_next_rounds_model(tmp_path: Path) -> None:
         with TensorFile(tmp_path / "run/models/3.safetensors") as third:
             for name, total in moved.items():
                 np.testing.assert_allclose(third.read(name), second.read(name) + total / tokens, rtol=1e-5, atol=1e-6)
-
-
-def only_round(out: Path, settings: phonograd.SimulationSettings, rounds: int) -> Path:
-    run(out, dataclasses.replace(settings, rounds=rounds))
-    return out / f"models/{rounds}.safetensors"
 
 
 def trained_in(
@@ -427,27 +421,25 @@ def rounds_of(folder: Path) -> Sequence[object]:
     return read_record(folder).rounds if (folder / "simulation.json").exists() else ()
 
 
-def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "users.jsonl").write_text(
-        "\n".join(json.dumps({"user": user, "text": text}) for user, lines in USERS.items() for text in lines)
-    )
-    common = ["simulate", str(ARTIFACTS.folder), "--users", str(tmp_path / "users.jsonl"), "--test-users", "2"]
-    common += ["--rounds", "2", "--text-bytes", "150", "--workers", "1"]
-    assert command([*common, "--out", str(tmp_path / "mean")]) == 0
-    said = capsys.readouterr()
+def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, phono: Run) -> None:
+    lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
+    (tmp_path / "users.jsonl").write_text("\n".join(lines))
+    common = ["simulate", ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--test-users", 2, "--rounds", 2]
+    common += ["--text-bytes", 150, "--workers", 1]
+    said = phono(*common, "--out", tmp_path / "mean")
+    assert said.code == 0
     assert "only 7 users train" in said.err
     assert "users' perplexity" in said.out
-    page = ["--page", str(tmp_path / "page.html"), "--compare", str(tmp_path / "mean")]
-    assert command([*common, "--out", str(tmp_path / "median"), "--strategy", "median", "--json", *page]) == 0
-    document = json.loads(capsys.readouterr().out)
+    page = ["--page", tmp_path / "page.html", "--compare", tmp_path / "mean"]
+    document = phono(*common, "--out", tmp_path / "median", "--strategy", "median", "--json", *page).document
     assert document == json.loads((tmp_path / "median/simulation.json").read_bytes())
     assert document["job"]["strategy.strategy"] == "median"
     text = (tmp_path / "page.html").read_text()
     assert text.count("<svg") == 4
     assert ">mean<" in text and ">median<" in text
     # No option of the run has effect on bits without being part of its job.
-    assert command([*common, "--out", str(tmp_path / "mean"), "--strategy", "median"]) == 17
-    assert "strategy.strategy fedavg, found median" in capsys.readouterr().err
+    other = phono(*common, "--out", tmp_path / "mean", "--strategy", "median")
+    assert (other.code, "strategy.strategy fedavg, found median" in other.err) == (17, True)
 
 
 @pytest.mark.parametrize(
@@ -461,12 +453,6 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, capsys: pyte
         (["--strategy", "fedsgd"], "--steps is None, expected 1: fedsgd averages single steps"),
     ],
 )
-def test_wrong_options_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: Sequence[str], message: str
-) -> None:
-    assert command(["simulate", "art", "--users", "users", "--out", str(tmp_path), *options]) == 2
-    assert message in capsys.readouterr().err
-
-
-def command(arguments: Sequence[str]) -> int:
-    return console.run(group, list(arguments))
+def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: Sequence[str], message: str) -> None:
+    found = phono("simulate", "art", "--users", "users", "--out", tmp_path, *options)
+    assert (found.code, message in found.err) == (2, True)
