@@ -1,12 +1,12 @@
-"""Updates of small models, written and read back, for the tests of codecs."""
+"""Updates of a small model, written and read back, for the tests of codecs."""
 
 from pathlib import Path
 
 import numpy as np
 
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
-from tests.reference.codecs import read_parts
+from tests.reference import codecs
 
 # Odd on purpose: rows that divide no block, a tensor of several blocks, vectors, one element.
 SHAPES = {
@@ -19,38 +19,46 @@ SHAPES = {
 }
 
 
-def base_weights(seed: int = 0) -> dict[str, Array]:
-    random = np.random.default_rng(seed)
-    return {name: random.normal(size=shape).astype("<f4") for name, shape in SHAPES.items()}
-
-
-def trained_weights(base: dict[str, Array], scale: float = 1e-2, seed: int = 1) -> dict[str, Array]:
-    """Every tensor moves; of the embedding only one row in four, and every row by another length."""
-    random = np.random.default_rng(seed)
-    trained = {}
-    for name, array in base.items():
-        moved = random.normal(scale=scale, size=array.shape)
-        if len(SHAPES[name]) > 1:
-            moved *= random.exponential(size=(*array.shape[:-1], 1))
-        if name == "embedding.weight":
-            moved[np.arange(len(moved)) % 4 > 0] = 0
-        trained[name] = (array + moved).astype("<f4")
-    return trained
-
-
 class Workshop:
     """A base model on disk, and updates against it."""
 
-    def __init__(self, folder: Path, base: dict[str, Array]):
+    def __init__(self, folder: Path, base: dict[str, Array] | None = None, metadata: dict[str, str] | None = None):
+        random = np.random.default_rng(0)
         self.folder = folder
-        self.base = base
+        self.base = base or {name: random.normal(size=shape).astype("<f4") for name, shape in SHAPES.items()}
         self.path = folder / "base"
-        self.sha256 = save_tensors(self.path, base).sha256
+        self.sha256 = save_tensors(self.path, self.base, metadata or {}).sha256
 
-    def encode(self, trained: dict[str, Array], codec: str, seed: int = 7, out: str = "update") -> Path:
-        path = self.folder / out
+    def info(self, codec: str, seed: int = 7) -> UpdateInfo:
+        return UpdateInfo(self.sha256, 3, 4000, codec, seed)
+
+    def trained(self, scale: float = 1e-2, seed: int = 1) -> dict[str, Array]:
+        """Every tensor moves; of the embedding only one row in four, and every row by another length."""
+        random = np.random.default_rng(seed)
+        trained = {}
+        for name, array in self.base.items():
+            moved = random.normal(scale=scale, size=array.shape)
+            if array.ndim > 1:
+                moved *= random.exponential(size=(*array.shape[:-1], 1))
+            if name == "embedding.weight":
+                moved[np.arange(len(moved)) % 4 > 0] = 0
+            trained[name] = (array + moved).astype("<f4")
+        return trained
+
+    def moved(self, rows: dict[str, list[int]]) -> dict[str, Array]:
+        """The base's tensors with one element changed in each of these rows."""
+        tensors = load_tensors(self.path)
+        for name, numbers in rows.items():
+            flat = tensors[name].reshape(-1, tensors[name].shape[-1])
+            for row in numbers:
+                flat[row % len(flat), row % flat.shape[1]] += 1
+        return tensors
+
+    def encode(self, trained: dict[str, Array], info: UpdateInfo | str) -> Path:
+        """info: or its codec."""
+        path = self.folder / "update"
         with TensorFile(self.path) as base:
-            write_update(path, base, trained, UpdateInfo(self.sha256, 3, 4000, codec, seed))
+            write_update(path, base, trained, self.info(info) if isinstance(info, str) else info)
         return path
 
     def decode(self, path: Path) -> dict[str, Array]:
@@ -59,12 +67,18 @@ class Workshop:
             update.check(base, self.sha256)
             return update.weights(base)
 
-    def round_trip(self, trained: dict[str, Array], codec: str, seed: int = 7) -> dict[str, Array]:
-        return self.decode(self.encode(trained, codec, seed))
+    def round_trip(self, trained: dict[str, Array], info: UpdateInfo | str) -> dict[str, Array]:
+        """The update and what it stands for must be the reference's."""
+        info = self.info(info) if isinstance(info, str) else info
+        path = self.encode(trained, info)
+        with TensorFile(self.path) as base:
+            codecs.write_update(self.folder / "reference", base, trained, info)
+            expected = codecs.decoded(path, base)
+        assert path.read_bytes() == (self.folder / "reference").read_bytes()
+        found = self.decode(path)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values, name)
+        return found
 
-    def data_bytes(self, path: Path) -> int:
-        return sum(part.nbytes for part in read_parts(path)[0].values())
-
-
-LOSSLESS = ["full-f32", "rows-f32"]
-UNBIASED = ["delta-int8", "rot-q4", "rot-q2", "rot-q1", "top-rows"]
+    def part_bytes(self, path: Path) -> int:
+        return sum(part.nbytes for part in codecs.read_parts(path)[0].values())

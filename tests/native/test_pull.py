@@ -270,16 +270,11 @@ def followed(by: Callable[[Place], Path]) -> Make:
     return make
 
 
-def mask_of(*rows: int) -> Array:
-    bits = np.zeros(104, bool)
-    bits[list(rows)] = True
-    return np.packbits(bits, bitorder="little")
-
-
 def scale(value: float) -> Array:
     return np.array([value], "<f4")
 
 
+# What all updates may have wrong is in tests/device_runtime/test_updates_hostile.py.
 HOSTILE: tuple[tuple[Make, str], ...] = (
     (sent({"table.values": OTHER_ROWS["table.values"]}), "links to model .* expected, found .*; fetch the whole model"),
     (raw(lambda data: data[:-1]), "truncated"),
@@ -292,19 +287,8 @@ HOSTILE: tuple[tuple[Make, str], ...] = (
     (lambda place: (place.link(ROWS)[0], "2" * 64), "links to model 222"),
     (told(base_sha256="1" * 64), "a link from model .* found 111"),
     (told(base_sha256="\x1b[2J\n" * 9), r"found '\\x1b\[2J\\n\\x1b\[2J\\n\\x1b\['; fetch"),
-    (told(base_sha256=None), "metadata base_sha256 expected, not found"),
     (told(result_sha256=None), "a link expected, with metadata result_sha256"),
-    (told(version="2"), "update version 3 expected, found '2'"),
     (told(codec="full-f32"), "codec rows-f32 or top-rows, found"),
-    (told(codec="zip"), "codec 'zip' is unknown"),
-    (told(codec=None), "metadata codec expected, not found"),
-    (told(seed="x"), "metadata seed: a whole number of at most 18 digits expected, found 'x'"),
-    (told(seed=""), "metadata seed: a whole number of at most 18 digits expected, found ''"),
-    (told(seed="1" * 19), "metadata seed: a whole number of at most 18 digits"),
-    (told(round="-1"), "metadata round: a whole number of at most 18 digits expected, found '-1'"),
-    (told(tokens="0"), "0 tokens trained, expected at least 1"),
-    (told(tokens="1\n"), r"metadata tokens: .* found '1\\n'"),
-    (told(steps="2"), "metadata steps: 1 expected, or nothing"),
     (told(format="phonograd-prediction"), "the model .* expected, found"),  # it is taken for a whole model
     (told(**{"result.frozen": "table"}), "table.* is not part of the model"),
     (told(**{"result.frozen": "table,bias"}), "frozen: names of some of its tensors expected, found all of them"),
@@ -313,28 +297,12 @@ HOSTILE: tuple[tuple[Make, str], ...] = (
     (told(**{"result.frozen": ""}), "found '', which it has not"),
     (told(**{"result.round": "2"}), "links to model"),
     (sent({"table.rows": np.array([3, 4, 100], "<u4")}), "rising row numbers below 100"),
-    (sent({"table.rows": np.array([4, 3, 90], "<u4")}), "rising row numbers"),
-    (sent({"table.values": np.zeros((2, 8), np.float32)}), "table.values"),
-    (sent({"table.values": np.zeros((3, 8), np.float64)}), "table.values"),
     (sent({"more": np.zeros(3, np.float32)}), "more is not part of the model"),
     (sent({"table.values": np.full((3, 8), np.nan, np.float32)}), "table: element 24 is nan"),
-    (sent({"table.values": np.full((3, 8), np.inf, np.float32)}), "table: element 24 is inf"),
-    (top(rows=mask_of()), "table.rows: expected bits of 1 to 100 rows"),
-    (top(rows=mask_of(3, 4, 100)), "table.rows: expected bits of 1 to 100 rows"),
-    (top(rows=mask_of(*range(40))), r"table.levels U8\[64\] .* expected, found"),
-    (top(rows=mask_of(3)[:-1]), r"table.rows U8\[13\] expected, found"),
-    (top(rows=mask_of(3).astype("<u2")), r"table.rows U8\[13\] expected, found"),
-    (top(rows=None), r"table.levels U8\[128\] or .* expected, found"),
+    (top(rows=np.zeros(13, "u1")), "table.rows: expected bits of 1 to 100 rows"),
     (top(scales=None, levels=None), "table.rows is not part of the model"),
-    (top(scales=None), r"table.scales F32\[1\] expected, not found"),
-    (top(levels=None), "table.* is not part of the model"),
-    (top(scales=np.ones(2, "<f4")), r"table.scales F32\[1\] expected, found"),
-    (top(scales=scale(np.nan)), "finite scales of at least 0 expected, found nan"),
-    (top(scales=scale(np.inf)), "finite scales of at least 0 expected"),
     (top(scales=scale(-1)), "finite scales of at least 0 expected, found -1"),
     (top(scales=scale(3e38)), "table: element .* expected a finite number"),
-    (top(levels=np.zeros(33, "u1")), r"table.levels U8\[8\] or .* expected, found"),
-    (top(levels=np.zeros(32, "i1")), r"table.levels U8\[8\] or .* expected, found"),
     (sent({"table": np.zeros((100, 8), "<f4")}, "top-rows"), "table is not part of the model"),
     (top(levels=np.zeros(16, "u1")), "links to model"),
 )
