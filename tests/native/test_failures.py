@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import save_tensors
-from phonograd.device_runtime.native_build import engine_sources
+from phonograd.device_runtime.native_build import build_program, engine_sources
 from phonograd.device_runtime.native_build.targets import command_sources
-from tests.native.conftest import BuildTool
 from tests.reference.codecs import rotated_parts, write_link
 from tests.support.phone_command import Outcome, Place, outcome_of, outputs, text_of
 
@@ -92,8 +91,8 @@ def emptied(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def command(build_tool: BuildTool) -> Path:
-    return build_tool("failing_command", [FAILING, *command_sources()])
+def command() -> Path:
+    return build_program("failing_command", [FAILING, *command_sources()])
 
 
 @pytest.fixture
@@ -137,11 +136,11 @@ def test_the_command_ends_with_a_code_and_a_line(
 # Of these, unlink is only called by pg_state_discard.
 @pytest.mark.parametrize(("call", "reasons", "codes"), [fault for fault in FAULTS if fault[0] != "unlink"])
 def test_the_c_abi_returns_a_status_and_a_message(
-    place: Place, build_tool: BuildTool, tmp_path: Path, call: str, reasons: list[int], codes: set[int]
+    place: Place, tmp_path: Path, call: str, reasons: list[int], codes: set[int]
 ) -> None:
     """After one failure the same process goes on, to the same bits."""
     source = Path(__file__).with_name("session_tool.cpp")
-    program = build_tool("session_tool", [source, FAILING, *engine_sources()])
+    program = build_program("session_tool", [source, FAILING, *engine_sources()])
     folder = tmp_path / "out"
     session = Failing([str(program), str(place.artifacts.folder), str(folder)], folder)
     undisturbed = subprocess.run(session.line, capture_output=True, text=True, check=True).stdout.split()
@@ -206,11 +205,9 @@ def file_limit() -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
 
-def test_a_file_size_limit_does_not_kill_an_app(
-    place: Place, build_tool: BuildTool, tmp_path: Path, file_limit: Callable[[], None]
-) -> None:
+def test_a_file_size_limit_does_not_kill_an_app(place: Place, tmp_path: Path, file_limit: Callable[[], None]) -> None:
     source = Path(__file__).with_name("session_tool.cpp")
-    program = build_tool("session_tool", [source, FAILING, *engine_sources()])
+    program = build_program("session_tool", [source, FAILING, *engine_sources()])
     line = [program, place.artifacts.folder, tmp_path / "state"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, preexec_fn=file_limit)
     said = f"11 {tmp_path}/state/state.safetensors: cannot write: File too large; free space or choose another place\n"

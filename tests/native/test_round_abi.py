@@ -223,11 +223,6 @@ def damaged(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def without_manifest(folder: Path) -> dict[str, Any]:
-    (folder / "manifest.json").unlink()
-    return {}
-
-
 def not_a_number(folder: Path) -> dict[str, Any]:
     tensors = load_tensors(folder / WEIGHTS)
     next(iter(tensors.values())).flat[3] = np.nan
@@ -235,16 +230,8 @@ def not_a_number(folder: Path) -> dict[str, Any]:
     return {"weights": folder / "nan"}
 
 
-def base_as_update(folder: Path) -> dict[str, Any]:
-    return {"update_descriptor": os.open(folder / WEIGHTS, os.O_RDWR)}
-
-
-def read_only(folder: Path) -> dict[str, Any]:
-    return {"update_descriptor": os.open(folder / WEIGHTS, os.O_RDONLY)}
-
-
-def pipe(folder: Path) -> dict[str, Any]:
-    return {"update_descriptor": os.pipe()[1]}
+def base_opened(flags: int) -> Callable[[Path], dict[str, Any]]:
+    return lambda folder: {"update_descriptor": os.open(folder / WEIGHTS, flags)}
 
 
 @pytest.mark.parametrize(
@@ -254,7 +241,7 @@ def pipe(folder: Path) -> dict[str, Any]:
         ({"folder_descriptor": 1}, UsageError, "`folder` and `folder_descriptor` exclude each other"),
         ({"folder": "/none"}, ArtifactsError, "no such folder"),
         (damaged, ArtifactsError, "training_model.onnx"),
-        (without_manifest, ArtifactsError, "manifest.json"),
+        (lambda folder: (folder / "manifest.json").unlink() or {}, ArtifactsError, "manifest.json"),
         (not_a_number, WeightsError, "element 3"),
         ({"user": None}, UsageError, "`user`: no text; give the path of a file, or bytes"),
         ({"user": b"elsewhere " * 600, "update": "u"}, TextError, "at most 50 % expected of an update"),
@@ -287,9 +274,9 @@ def pipe(folder: Path) -> dict[str, Any]:
         ({"update": "/proc/none/update"}, StorageError, "no folder /proc/none, and it can't be made"),
         ({"update": "u", "update_descriptor": 1}, UsageError, "`update` and `update_descriptor` exclude each other"),
         ({"update_descriptor": 999}, UsageError, "descriptor 999: a regular file that is open for writing expected"),
-        (read_only, UsageError, "found one that is open for reading alone"),
-        (pipe, UsageError, "found a pipe, a device or a folder"),
-        (base_as_update, UsageError, "weights.safetensors, an input; write to another file"),
+        (base_opened(os.O_RDONLY), UsageError, "found one that is open for reading alone"),
+        (lambda folder: {"update_descriptor": os.pipe()[1]}, UsageError, "found a pipe, a device or a folder"),
+        (base_opened(os.O_RDWR), UsageError, "weights.safetensors, an input; write to another file"),
         ({"state": "/proc/none/state"}, StorageError, "no folder /proc/none"),
     ],
 )
