@@ -1,6 +1,6 @@
 """Codecs that claim it are unbiased: over many seeds, the mean of what is decoded is what was encoded.
 
-It is asked of the reference, which writes no files; tests/native/test_update.py holds the library's bytes to it.
+It is asked of the reference, which writes no files; tests/native/test_updates.py holds the library's bytes to it.
 """
 
 import functools

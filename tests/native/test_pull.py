@@ -274,7 +274,7 @@ def scale(value: float) -> Array:
     return np.array([value], "<f4")
 
 
-# What all updates may have wrong is in tests/device_runtime/test_updates_hostile.py.
+# What all updates may have wrong is in tests/native/test_updates_hostile.py.
 HOSTILE: tuple[tuple[Make, str], ...] = (
     (sent({"table.values": OTHER_ROWS["table.values"]}), "links to model .* expected, found .*; fetch the whole model"),
     (raw(lambda data: data[:-1]), "truncated"),

@@ -13,7 +13,7 @@ from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata, 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.update_file import MAX_COUNT, UpdateFile, UpdateInfo
-from tests.device_runtime.codec_files import SHAPES, Workshop
+from tests.native.codec_files import SHAPES, Workshop
 from tests.reference import codecs
 
 # Largest error by the largest |delta| of a tensor: half a unit in the last of 11 or 8 bits, a step of int8's.

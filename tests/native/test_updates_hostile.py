@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StorageError, U
 from phonograd.device_runtime.formats.tensor_file import NUMPY_DTYPES, Array, TensorFile, save_tensors
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.update_file import MAX_COUNT, write_update
-from tests.device_runtime.codec_files import Workshop
+from tests.native.codec_files import Workshop
 from tests.reference.codecs import read_parts
 
 Parts = dict[str, Array]
