@@ -155,13 +155,8 @@ def encoded(weights: Path, artifacts: phonograd.Artifacts) -> Path:
 
 def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     artifacts = exported(MODEL, TRAINING)
-    for arguments, message in (
-        ({"seed": 1, "phone": "a"}, "`seed` and `phone` exclude each other"),
-        ({"phone": "no name"}, "found 'no name'"),
-        ({"user_share": 0.5}, "`user_share` needs `rehearsal`"),
-    ):
-        with pytest.raises(phonograd.UsageError, match=message):
-            phonograd.train(artifacts, MESSAGES, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(phonograd.UsageError, match="`seed` and `phone` exclude each other"):
+        phonograd.train(artifacts, MESSAGES, seed=1, phone="a")
     with pytest.raises(phonograd.UsageError, match="`weighting` is 'loudest'"):
         phonograd.fold_updates(["u"], artifacts, tmp_path / "out", weighting="loudest")
     with pytest.raises(phonograd.UsageError, match="at least one expected"):

@@ -68,14 +68,7 @@ def test_the_partition_sums_mean_over_the_seeds_is_that_of_the_whole_vocabulary(
     assert scores.sum() - np.mean(without_shifts) > 10 * error  # what the shifts are for
 
 
-def test_with_none_asked_for_it_is_the_own_words() -> None:
-    assert draw_output_sample(OWN, COUNTS, SampleDraw(0, 1)).candidates.tolist() == [0, 1, 3, 7, 250]
-
-
-def test_another_seed_draws_others_and_the_same_one_the_same() -> None:
-    first, again, other = (draw_output_sample(OWN, COUNTS, SampleDraw(20, seed)) for seed in (3, 3, (1 << 64) - 1))
-    np.testing.assert_array_equal(first.candidates, again.candidates)
-    assert set(first.candidates) != set(other.candidates)
+def test_random_seeds_have_64_bits() -> None:
     assert random_sample_seed() < 1 << 64
 
 

@@ -28,30 +28,12 @@ def test_the_users_share_of_tokens_is_lambda(share: float, messages: int, seed: 
     assert text.stream[-1] == EOS
 
 
-def test_a_seed_fixes_the_draw_and_another_changes_it() -> None:
-    draws = [mix([b"mine"] * 10, GENERAL, 0.5, VOCABULARY, seed).stream.tolist() for seed in (1, 1, 2)]
-    assert draws[0] == draws[1] != draws[2]
-
-
 def test_general_messages_are_drawn_without_repetition() -> None:
     general = [b"g%d" % n for n in range(10)]
     text = mix([b"mine"] * 10, general, 0.5, VOCABULARY, 3)  # 20 tokens: all ten messages of two
     ids, counts = np.unique(text.stream[text.stream > 2], return_counts=True)
     assert len(ids) == 10
     assert set(counts) == {1}
-
-
-def test_the_users_messages_stand_among_the_general_ones() -> None:
-    text = mix([b"mine"] * 10, GENERAL, 0.5, VOCABULARY, 5)
-    places = np.flatnonzero(text.stream == 2)
-    assert places[-1] > 10 + places[0]
-    assert places.tolist() != sorted(range(0, 20, 2))
-
-
-def test_a_share_of_one_keeps_the_users_order() -> None:
-    text = mix([b"g1", b"g2", b"g3"], [], 1.0, VOCABULARY, 0)
-    assert text.stream.tolist() == [4, 1, 5, 1, 6, 1]
-    assert (text.general_tokens, text.user_share) == (0, 1.0)
 
 
 @pytest.mark.parametrize(("share", "needed"), [(0.5, 60), (1e-300, 2**62), (5e-324, 2**62)])

@@ -8,12 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import evaluate
 from phonograd.device_runtime.text.messages import split_messages, tokenize
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.rehearsal import mix
-from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
+from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
 from phonograd.device_runtime.text.windows import windows
 from tests.reference import text as reference
 
@@ -90,6 +91,14 @@ def test_shares_of_the_examples_are_halves() -> None:
     assert [tokens * (1 - 0.08) / 0.08 for tokens in (3, 7, 13)] == [34.5, 80.5, 149.5]
 
 
+def test_a_hand_made_layout() -> None:
+    layout = list(windows(np.array([5, 6, 7, 8, 9]), minibatch=2, bptt=2))
+    # columns: <eos>5 67 | 789.. ; three rows, the second window has one real row
+    assert [w.tokens.tolist() for w in layout] == [[[EOS, 7], [5, 8]], [[6, EOS], [EOS, EOS]]]
+    assert [w.targets.tolist() for w in layout] == [[[5, 8], [6, 9]], [[7, IGNORED], [IGNORED, IGNORED]]]
+    assert [w.predictions for w in layout] == [4, 1]
+
+
 @given(st.integers(0, 120), st.integers(1, 12), st.integers(1, 9))
 @settings(max_examples=200, deadline=None)
 def test_windows(length: int, minibatch: int, bptt: int) -> None:
@@ -99,6 +108,7 @@ def test_windows(length: int, minibatch: int, bptt: int) -> None:
     for window, (tokens, targets) in zip(found, expected, strict=True):
         np.testing.assert_array_equal(window.tokens, tokens)
         np.testing.assert_array_equal(window.targets, targets)
+        assert window.predictions == np.count_nonzero(targets != IGNORED) > 0
 
 
 COUNT = st.one_of(st.integers(0, 20), st.integers(0, 10**15 - 1))

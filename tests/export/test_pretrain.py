@@ -173,6 +173,15 @@ def test_the_state_of_another_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").unlink()
     with pytest.raises(ArtifactsError, match="the best weights of the run to resume"):
         run(tmp_path / "out", state=state)
+    # A run that was stopped before it was ever validated: its state alone says whose it is.
+    state = tmp_path / "early"
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out", state=state, recorder=Recorder(interrupt_after=2))
+    assert not (tmp_path / "out").exists()
+    saved = (state / STATE).read_bytes()
+    with pytest.raises(ArtifactsError, match="made by a run with seed 3, this one has 4"):
+        run(tmp_path / "out", dataclasses.replace(CONFIG, seed=4), state)
+    assert (state / STATE).read_bytes() == saved
 
 
 def test_a_damaged_state_is_refused(tmp_path: Path) -> None:

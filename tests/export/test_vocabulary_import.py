@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -119,25 +118,12 @@ def test_a_model_trained_with_a_foreign_vocabulary_is_exported(phono: Run, forei
         assert np.array_equal(exported[name], array[ROWS] if name in ROWS_OF_WORDS else array), name
 
 
-def test_weights_that_name_another_vocabulary_are_refused(
-    phono: Run, foreign: Path, tmp_path: Path, make_named: Callable[[Path, str], Path]
-) -> None:
-    ours = tmp_path / "vocab.txt"
+def test_weights_that_name_another_vocabulary_are_refused(phono: Run, foreign: Path, tmp_path: Path) -> None:
+    ours, other = tmp_path / "vocab.txt", tmp_path / "other"
     ours.write_bytes(Vocabulary(WORDS).to_bytes())
+    config = msgspec.structs.replace(PRESETS["tiny"].model, vocabulary=len(WORDS))
+    zeros = {spec.name: np.zeros(spec.shape, "<f4") for spec in config.tensor_specs()}
+    save_tensors(other, zeros, {VOCABULARY_SHA256: sha256_of_file(foreign)})
     line = ("export", "--preset", "tiny", "--vocab", ours, "--weights-vocab", ours, "--out", tmp_path / "artifacts")
-    other = make_named(tmp_path / "other", sha256_of_file(foreign))
     outcome = phono(*line, "--weights", other)
     assert (outcome.code, "trained with the vocabulary of SHA-256" in outcome.err) == (6, True)
-
-
-@pytest.fixture
-def make_named() -> Callable[[Path, str], Path]:
-    """Weights of the tiny model whose metadata name a vocabulary by its hash."""
-
-    def make(path: Path, vocabulary: str) -> Path:
-        config = msgspec.structs.replace(PRESETS["tiny"].model, vocabulary=len(WORDS))
-        zeros = {spec.name: np.zeros(spec.shape, "<f4") for spec in config.tensor_specs()}
-        save_tensors(path, zeros, {VOCABULARY_SHA256: vocabulary})
-        return path
-
-    return make

@@ -55,6 +55,10 @@ bool fails(const char* name) {
 
 }  // namespace
 
+extern "C" long calls_made() {
+  return calls;
+}
+
 // glibc's own, under the names it keeps for programs that replace malloc.
 extern "C" {
 void* __libc_malloc(size_t size);

@@ -23,7 +23,6 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
-from phonograd.device_runtime.training.round import Round
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from tests.support.phone_command import Outcome, Place, until_step
 
@@ -105,65 +104,28 @@ def test_the_phones_update_is_of_the_weights_it_opened(place: Place, weights: Pa
         assert sent.info.base_sha256 == before
 
 
-def change_at_step(patch: pytest.MonkeyPatch, weights: Path, change: Change) -> None:
-    """Have Python's training meet the change when its third step is done."""
+@CHANGES
+def test_onnx_runtime_writes_no_update_of_weights_that_changed(
+    place: Place,
+    weights: Path,
+    tmp_path: Path,
+    change: Change,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    plainly = training.train_plainly
 
     def changing(step: int, *_: object) -> None:
         if step == 3:
             change(weights)
 
-    train, plainly = Round.train, training.train_plainly
-    patch.setattr(Round, "train", lambda self, progress, stop: train(self, changing, stop))
-    patch.setattr(training, "train_plainly", lambda *arguments: plainly(*arguments[:-1], changing))
-
-
-def python_train(place: Place, weights: Path, *options: object) -> int:
-    line = [
-        "train",
-        place.artifacts.folder,
-        "--user",
-        place.user,
-        "--weights",
-        weights,
-        "--quiet",
-        "--seed",
-        "1",
-        *options,
-    ]
-    return run(phonograd, [*map(str, line)])
-
-
-@CHANGES
-@pytest.mark.parametrize("backend", ["native", "ort"])
-def test_python_writes_no_update_of_weights_that_changed(
-    place: Place,
-    weights: Path,
-    tmp_path: Path,
-    change: Change,
-    backend: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    change_at_step(monkeypatch, weights, change)
-    outputs = ("--out", tmp_path / "out", "--update", tmp_path / "update")
-    assert python_train(place, weights, "--backend", backend, *outputs) == 6
+    monkeypatch.setattr(training, "train_plainly", lambda *arguments: plainly(*arguments[:-1], changing))
+    line = ("train", place.artifacts.folder, "--user", place.user, "--weights", weights, "--quiet", "--backend", "ort")
+    assert run(phonograd, [*map(str, (*line, "--out", tmp_path / "out", "--update", tmp_path / "update"))]) == 6
     assert capfd.readouterr().err == (
         f"phonograd: {weights}: was changed while it was in use; fetch it again and restart\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["base"]
-
-
-def test_pythons_update_is_of_the_weights_it_opened(
-    place: Place, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, reference, update = sha256_of_file(weights), tmp_path / "reference", tmp_path / "update"
-    assert python_train(place, weights, "--update", reference) == 0
-    change_at_step(monkeypatch, weights, replaced)
-    assert python_train(place, weights, "--update", update) == 0
-    assert sha256_of_file(weights) != before
-    assert update.read_bytes() == reference.read_bytes()
-    with UpdateFile(update) as sent:
-        assert sent.info.base_sha256 == before
 
 
 def test_an_update_is_not_encoded_against_a_base_that_changed(weights: Path, tmp_path: Path) -> None:

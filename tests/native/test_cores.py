@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.device_runtime.native_build import NATIVE
-from tests.native.conftest import BuildTool
+from phonograd.device_runtime.native_build import NATIVE, build_program
 from tests.support.phone_command import Place, outcome_of
 
 BASE = (NATIVE / "src/base/cpu_cores.cpp",)
@@ -21,8 +20,8 @@ ALIKE = [(2_000_000, 1024, 1)] * 8
 
 
 @pytest.fixture(scope="module")
-def cores_tool(build_tool: BuildTool) -> Path:
-    return build_tool("cores_tool", [HERE / "cores_tool.cpp", *BASE, NATIVE / "src/phone/cores.cpp"])
+def cores_tool() -> Path:
+    return build_program("cores_tool", [HERE / "cores_tool.cpp", *BASE, NATIVE / "src/phone/cores.cpp"])
 
 
 def chosen(tool: Path, cores: Cores, which: str) -> str:
@@ -66,10 +65,10 @@ def test_a_mask_takes_its_cores_and_all_takes_all(cores_tool: Path) -> None:
     assert "has neither capacity nor frequency" in chosen(cores_tool, [(0, 0, 0)] * 4, "big")
 
 
-def test_a_second_pinned_engine_sees_all_cpus(build_tool: BuildTool, place: Place) -> None:
+def test_a_second_pinned_engine_sees_all_cpus(place: Place) -> None:
     others = (NATIVE / f"src/base/{name}.cpp" for name in ("files", "shares", "thread_pool"))
     sources = [HERE / "pinning_tool.cpp", *BASE, *others]
-    tool = build_tool("pinning_tool", sources)
+    tool = build_program("pinning_tool", sources)
     fastest_first = place.run("info").only("info")["choices"]["all"]
     expected = [*fastest_first, len(fastest_first)]
     said = subprocess.run([tool], capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,6 @@ import pytest
 
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.formats.manifest import (
     CHECKPOINT,
@@ -22,21 +21,16 @@ from phonograd.device_runtime.formats.manifest import (
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
 from phonograd.device_runtime.text.vocabulary import Ids
+from tests.native.test_threads import CLIPPED, KERNELS, LWF, STEPS, B, E, H, T, V
+from tests.native.test_threads import LEARNING_RATE as RATE
 from tests.support.artifacts import exported
 
-# Sizes that are no whole number of row blocks (24, 96), panels or vectors, with several of each: N = 35 tokens.
-V, E, H, T, B = 300, 24, 40, 7, 5
-STEPS, RATE = 6, 0.5
-KERNELS = load_library().cpu_info()["kernels"]
-SUM = TrainingConfig(minibatch=B, bptt=T, learning_rate=RATE, clip_norm=0.05)
 MEAN = TrainingConfig(minibatch=B, bptt=T, learning_rate=RATE, clip_norm=None, loss_reduction="mean")
-DROPPING = TrainingConfig(minibatch=B, bptt=T, learning_rate=RATE, clip_norm=None, dropout=0.3)
-LWF = TrainingConfig(minibatch=B, bptt=T, learning_rate=RATE, loss="lwf")
 MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
-    "untied": (LanguageModelConfig("lstm", V, E, H, 2), SUM),
+    "untied": (LanguageModelConfig("lstm", V, E, H, 2), CLIPPED),
     "mean": (LanguageModelConfig("lstm", V, E, H, 1), MEAN),
-    "no bias": (LanguageModelConfig("gru", V, E, H, 1, output_bias=False), SUM),
-    "tied": (LanguageModelConfig("lstm", V, H, H, 1, tied=True), SUM),
+    "no bias": (LanguageModelConfig("gru", V, E, H, 1, output_bias=False), CLIPPED),
+    "tied": (LanguageModelConfig("lstm", V, H, H, 1, tied=True), CLIPPED),
     "lwf": (LanguageModelConfig("lstm", V, E, H, 1), LWF),
 }
 

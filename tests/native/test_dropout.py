@@ -14,11 +14,12 @@ SHAPE = (200, 500)
 
 
 def masks(folder: Path, probability: float, seed: int = 0, threads: int = 2, steps: int = 2) -> list[Array]:
-    """Masks of two nodes at each step, [steps * 2, *SHAPE]; x and y are checked to belong to them."""
+    """Masks of two nodes at each step, [steps * 2, *SHAPE]; x, y and the gradient are checked to belong to them."""
     x = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
     constants = {"p": np.array(probability, np.float32), "on": np.array(True)}
-    nodes = [node("Dropout", "x p on", "y0 mask0"), node("Dropout", "x p on", "y1 mask1")]
-    graph = SmallGraph(nodes, {"x": x}, ["y0", "mask0", "y1", "mask1"], constants)
+    nodes = [node("Dropout", "x p on", f"y{n} mask{n}") for n in "01"]
+    nodes += [node("DropoutGrad", f"x mask{n} p on", f"dx{n}") for n in "01"]
+    graph = SmallGraph(nodes, {"x": x}, [f"{name}{n}" for name in ("y", "mask", "dx") for n in "01"], constants)
     found = []
     options = BackendOptions(threads=threads, seed=seed)
     with NativeGraph(graph.save(folder / "model.onnx"), options=options, fuse=False) as opened:
@@ -28,7 +29,8 @@ def masks(folder: Path, probability: float, seed: int = 0, threads: int = 2, ste
             for which in "01":
                 mask = opened.get(f"mask{which}")
                 expected = np.where(mask, x / np.float32(1 - np.float32(probability)), 0)
-                np.testing.assert_allclose(opened.get(f"y{which}"), expected, rtol=1e-6)
+                for value in ("y", "dx"):
+                    np.testing.assert_allclose(opened.get(f"{value}{which}"), expected, rtol=1e-6)
                 found.append(mask)
     return found
 

@@ -17,13 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
-from phonograd.device_runtime.native_build import engine_sources
+from phonograd.device_runtime.formats.tensor_file import save_tensors
+from phonograd.device_runtime.native_build import build_program, engine_sources
 from phonograd.device_runtime.native_build.targets import command_sources
-from phonograd.device_runtime.update.links import LinkCodec
-from tests.native.conftest import BuildTool
-from tests.reference.codecs import link_metadata, rotated_parts, write_result
+from tests.reference.codecs import rotated_parts, write_link
 from tests.support.phone_command import Outcome, Place, outcome_of, outputs, text_of
 
 pytestmark = pytest.mark.long
@@ -94,8 +91,8 @@ def emptied(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def command(build_tool: BuildTool) -> Path:
-    return build_tool("failing_command", [FAILING, *command_sources()])
+def command() -> Path:
+    return build_program("failing_command", [FAILING, *command_sources()])
 
 
 @pytest.fixture
@@ -139,11 +136,11 @@ def test_the_command_ends_with_a_code_and_a_line(
 # Of these, unlink is only called by pg_state_discard.
 @pytest.mark.parametrize(("call", "reasons", "codes"), [fault for fault in FAULTS if fault[0] != "unlink"])
 def test_the_c_abi_returns_a_status_and_a_message(
-    place: Place, build_tool: BuildTool, tmp_path: Path, call: str, reasons: list[int], codes: set[int]
+    place: Place, tmp_path: Path, call: str, reasons: list[int], codes: set[int]
 ) -> None:
     """After one failure the same process goes on, to the same bits."""
     source = Path(__file__).with_name("session_tool.cpp")
-    program = build_tool("session_tool", [source, FAILING, *engine_sources()])
+    program = build_program("session_tool", [source, FAILING, *engine_sources()])
     folder = tmp_path / "out"
     session = Failing([str(program), str(place.artifacts.folder), str(folder)], folder)
     undisturbed = subprocess.run(session.line, capture_output=True, text=True, check=True).stdout.split()
@@ -175,18 +172,13 @@ def pull(command: Path, tmp_path: Path) -> Failing:
 
 def chain_of(folder: Path) -> tuple[Path, str]:
     """A file of two links from a model at `base`, and the hash of what they lead to."""
-    values, sha256, fetched = np.zeros((40, 30), np.float32), "", folder / "fetched"
+    values, fetched = np.zeros((40, 30), np.float32), folder / "fetched"
     save_tensors(folder / "base", {"table": values})
-    lossy = rotated_parts("table", values.reshape(-1) + 1, 2, 3)
-    links: list[tuple[LinkCodec, dict[str, Array]]] = [("rows-f32", {"table": values + 1}), ("top-rows", lossy)]
-    for number, (kind, parts) in enumerate(links):
-        base, link = folder / ("base" if number == 0 else "model-0"), folder / f"link-{number}"
-        told = link_metadata(sha256_of_file(base), number, kind, "", {})
-        save_tensors(link, parts, told, checksum=True)
-        sha256 = write_result(base, link, folder / f"model-{number}", {}).sha256
-        save_tensors(link, parts, {**told, "result_sha256": sha256}, checksum=True)
-        with fetched.open("ab") as joined:
-            joined.write(link.read_bytes())
+    lossless, lossy = folder / "link-0", folder / "link-1"
+    write_link(lossless, folder / "model-0", folder / "base", {"table": values + 1}, "rows-f32", 0, {})
+    parts = rotated_parts("table", values.reshape(-1) + 1, 2, 3)
+    sha256 = write_link(lossy, folder / "model-1", folder / "model-0", parts, "top-rows", 1, {}).sha256
+    fetched.write_bytes(lossless.read_bytes() + lossy.read_bytes())
     return fetched, sha256
 
 
@@ -213,11 +205,9 @@ def file_limit() -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
 
-def test_a_file_size_limit_does_not_kill_an_app(
-    place: Place, build_tool: BuildTool, tmp_path: Path, file_limit: Callable[[], None]
-) -> None:
+def test_a_file_size_limit_does_not_kill_an_app(place: Place, tmp_path: Path, file_limit: Callable[[], None]) -> None:
     source = Path(__file__).with_name("session_tool.cpp")
-    program = build_tool("session_tool", [source, FAILING, *engine_sources()])
+    program = build_program("session_tool", [source, FAILING, *engine_sources()])
     line = [program, place.artifacts.folder, tmp_path / "state"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, preexec_fn=file_limit)
     said = f"11 {tmp_path}/state/state.safetensors: cannot write: File too large; free space or choose another place\n"

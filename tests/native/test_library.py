@@ -143,24 +143,20 @@ def test_the_wheels_library_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
         find_library()
 
 
-def test_arm64_linux_has_a_library_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = native_build.BuildResult(tmp_path / "lib", cached=False)
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    monkeypatch.setattr(c_abi, "PACKAGED_LIBRARY", tmp_path / "none")
-    monkeypatch.setattr(c_abi, "build_arm64_library", lambda progress: built)
-    assert find_library() == built.path
-
-
-def test_a_checkout_builds_it_on_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = native_build.BuildResult(tmp_path / "lib", cached=False)
+@pytest.mark.parametrize(("machine", "builder"), [("x86_64", "build_host_library"), ("aarch64", "build_arm64_library")])
+def test_a_checkout_builds_it_on_first_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, builder: str
+) -> None:
     heard: list[object] = []
 
     def build(progress: object) -> native_build.BuildResult:
         heard.append(progress)
-        return built
+        return native_build.BuildResult(tmp_path / "lib", cached=False)
 
-    monkeypatch.setattr(c_abi, "build_host_library", build)
-    assert find_library(print) == built.path  # type: ignore[arg-type]
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(c_abi, "PACKAGED_LIBRARY", tmp_path / "none")
+    monkeypatch.setattr(c_abi, builder, build)
+    assert find_library(print) == tmp_path / "lib"  # type: ignore[arg-type]
     assert heard == [print]
 
 

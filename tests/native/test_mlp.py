@@ -89,8 +89,3 @@ def test_a_perceptron_trains_as_torch_trains_it(tmp_path: Path, clip_norm: float
         size = np.linalg.norm(values)
         assert np.linalg.norm(found[name] - values) <= TOLERANCE * size, name
         assert np.linalg.norm(first[name] - values) > 100 * TOLERANCE * size, f"{name} was not trained"
-
-
-def test_clipping_changes_what_is_learnt() -> None:
-    plain, clipped = (torch_trained(first_weights(), norm)[1] for norm in (None, 0.3))
-    assert not np.allclose(plain["0.weight"], clipped["0.weight"], rtol=1e-3)

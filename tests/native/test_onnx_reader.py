@@ -1,9 +1,7 @@
 """The C++ reader of ONNX files: sees what the onnx package sees, and refuses all that it does not wholly understand."""
 
 import hashlib
-import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from tests.native.formats_tool import Build, FormatsTool
+from tests.native.formats_tool import refusal, tool
 from tests.support.artifacts import exported
 
 ARTIFACTS = 5
-
-
-@pytest.fixture(scope="module")
-def tool(build_tool: Build) -> FormatsTool:
-    return FormatsTool(build_tool)
 
 
 def described(info: Any) -> list[Any]:
@@ -79,7 +72,7 @@ def seen_by_onnx(path: Path) -> Any:
     ],
     ids=["lstm", "gru"],
 )
-def test_reads_artifacts(tool: FormatsTool, model: LanguageModelConfig, training: TrainingConfig) -> None:
+def test_reads_artifacts(model: LanguageModelConfig, training: TrainingConfig) -> None:
     folder = exported(model, training).folder
     paths = sorted(folder.glob("*.onnx"))
     assert len(paths) == 4
@@ -127,7 +120,7 @@ def small_model() -> Any:
     return model
 
 
-def test_reads_every_kind_of_constant_and_attribute(tool: FormatsTool, tmp_path: Path) -> None:
+def test_reads_every_kind_of_constant_and_attribute(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(small_model(), str(path))
     assert tool("onnx", path) == [seen_by_onnx(path)]
@@ -155,7 +148,7 @@ def wire_model(node: bytes = b"", graph: bytes = b"", model: bytes = b"") -> byt
     return field(1, 8) + field(7, field(1, relu) + values + graph) + field(8, field(2, 15)) + model
 
 
-def test_packed_and_unpacked_lists_are_the_same(tool: FormatsTool, tmp_path: Path) -> None:
+def test_packed_and_unpacked_lists_are_the_same(tmp_path: Path) -> None:
     run = b"".join(map(varint, [3, -1, 300]))
     packed = field(5, field(1, b"axes") + field(8, run) + field(20, 7))
     unpacked = field(5, field(1, b"axes") + field(8, 3) + field(8, -1) + field(8, 300) + field(20, 7))
@@ -297,62 +290,32 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 }
 
 
-def test_the_smallest_model_is_read(tool: FormatsTool, tmp_path: Path) -> None:
+def test_the_smallest_model_is_read(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(wire_model())
     assert tool("onnx", tmp_path / "m.onnx") == [seen_by_onnx(tmp_path / "m.onnx")]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_refuses(tool: FormatsTool, tmp_path: Path, name: str) -> None:
+def test_refuses(tmp_path: Path, name: str) -> None:
     content, message = HOSTILE[name]
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
-    found = tool.refusal("onnx", path, ARTIFACTS)
+    found = refusal("onnx", path, ARTIFACTS)
     assert found.startswith(f"{path}: ")
     assert re.search(message, found), found
 
 
-def test_refuses_what_cannot_be_read_or_is_too_large(tool: FormatsTool, tmp_path: Path) -> None:
-    assert "cannot be opened: No such file" in tool.refusal("onnx", tmp_path / "absent", ARTIFACTS)
-    assert "a file expected, found a folder" in tool.refusal("onnx", tmp_path, ARTIFACTS)
+def test_refuses_what_cannot_be_read_or_is_too_large(tmp_path: Path) -> None:
+    assert "cannot be opened: No such file" in refusal("onnx", tmp_path / "absent", ARTIFACTS)
+    assert "a file expected, found a folder" in refusal("onnx", tmp_path, ARTIFACTS)
     with (tmp_path / "large").open("wb") as file:
         file.truncate((16 << 20) + 1)
-    assert "larger than the limit of 16777216 bytes" in tool.refusal("onnx", tmp_path / "large", ARTIFACTS)
+    assert "larger than the limit of 16777216 bytes" in refusal("onnx", tmp_path / "large", ARTIFACTS)
 
 
-def test_every_truncation_is_refused(tool: FormatsTool, tmp_path: Path) -> None:
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
     whole = wire_model(attribute(field(8, b"\1\2"), field(20, 7)), constant([1], F32))
     cuts = [tmp_path / f"cut{length}" for length in range(len(whole))]
     for length, path in enumerate(cuts):
         path.write_bytes(whole[:length])
     assert [found.get("status") for found in tool("onnx", *cuts)] == [ARTIFACTS] * len(cuts)
-
-
-def change_a_byte(chance: random.Random, content: bytearray) -> None:
-    content[chance.randrange(len(content))] = chance.randrange(256)
-
-
-def remove_bytes(chance: random.Random, content: bytearray) -> None:
-    start = chance.randrange(len(content))
-    del content[start : start + chance.randrange(1, 5)]
-
-
-def repeat_bytes(chance: random.Random, content: bytearray) -> None:
-    start = chance.randrange(len(content))
-    content[start:start] = content[start : start + chance.randrange(1, 20)]
-
-
-@pytest.mark.parametrize("damage", [change_a_byte, remove_bytes, repeat_bytes])
-def test_a_damaged_model_is_read_or_refused(
-    tool: FormatsTool, tmp_path: Path, damage: Callable[[random.Random, bytearray], None]
-) -> None:
-    whole, chance = small_model().SerializeToString(), random.Random(damage.__name__)
-    paths = [tmp_path / str(number) for number in range(300)]
-    for path in paths:
-        content = bytearray(whole)
-        damage(chance, content)
-        path.write_bytes(content)
-    found = tool("onnx", *paths)
-    refused = [document for document in found if "error" in document]
-    assert all(document["status"] == ARTIFACTS for document in refused)
-    assert refused

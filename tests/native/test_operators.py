@@ -14,11 +14,11 @@ from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
 from phonograd.device_runtime.native_build import NATIVE
 from tests.native.graphs import SmallGraph, node
+from tests.reference.onnx_cells import Values, gru, lstm
 
 TOLERANCE = 1e-5  # relative Frobenius error
 KERNELS = load_library().cpu_info()["kernels"]
 RANDOM = np.random.default_rng(11)
-Values = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -49,40 +49,9 @@ def simple(operator: str, arrays: dict[str, Array], forward: Callable[..., Array
     return Case(SmallGraph([made], arrays, ["y"]), lambda v: {"y": forward(*v.values())})
 
 
-def sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
 def log_softmax(x: Array) -> Array:
     shifted = x - x.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
-
-
-def lstm(v: Values) -> Values:
-    """ONNX: gates i, o, f, c."""
-    H = v["r"].shape[2]
-    h, c, steps = v["h0"][0], v["c0"][0], []
-    for x in v["x"]:
-        bias = v["b"][0, : 4 * H] + v["b"][0, 4 * H :] if "b" in v else 0
-        i, o, f, g = np.split(x @ v["w"][0].T + h @ v["r"][0].T + bias, 4, axis=1)
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
-        steps.append(h)
-    return {"y": np.stack(steps)[:, None], "h": h[None], "c": c[None]}
-
-
-def gru(v: Values) -> Values:
-    """ONNX: gates z, r, h; linear_before_reset 1."""
-    H = v["r"].shape[2]
-    h, steps = v["h0"][0], []
-    b = v["b"][0] if "b" in v else np.zeros(6 * H)
-    for x in v["x"]:
-        inputs, recurrent = x @ v["w"][0].T + b[: 3 * H], h @ v["r"][0].T + b[3 * H :]
-        z, r = (sigmoid(part) for part in np.split((inputs + recurrent)[:, : 2 * H], 2, axis=1))
-        n = np.tanh(inputs[:, 2 * H :] + r * recurrent[:, 2 * H :])
-        h = (1 - z) * n + z * h
-        steps.append(h)
-    return {"y": np.stack(steps)[:, None], "h": h[None]}
 
 
 def recurrent(cell: str, T: int, B: int, E: int, H: int, bias: bool) -> Case:
@@ -329,18 +298,6 @@ def test_the_gradient_reaches_the_first_of_many_steps(tmp_path: Path, cell: str)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-9)
 
 
-def test_dropout_gradient_follows_the_mask(tmp_path: Path) -> None:
-    constants = {"ratio": np.array(0.25, np.float32), "on": np.array(True)}
-    inputs = {"x": normal(30, 50), "dy": normal(30, 50)}
-    nodes = [node("Dropout", "x ratio on", "y mask"), node("DropoutGrad", "dy mask ratio on", "dx")]
-    found = SmallGraph(nodes, inputs, ["y", "mask", "dx"], constants).run(tmp_path)
-    mask = found["mask"]
-    assert mask.dtype == bool
-    assert 0 < mask.sum() < mask.size
-    np.testing.assert_allclose(found["y"], np.where(mask, inputs["x"] / 0.75, 0), rtol=1e-6)
-    np.testing.assert_allclose(found["dx"], np.where(mask, inputs["dy"] / 0.75, 0), rtol=1e-6)
-
-
 def test_the_update_takes_a_marked_gradient(tmp_path: Path) -> None:
     inputs = {"w": normal(3, 4), "w_grad.accumulation.buffer": normal(3, 4), "dw": normal(3, 4)}
     graph = SmallGraph([node("InPlaceAccumulatorV2", "w_grad.accumulation.buffer dw", "done")], inputs, ["done"])
@@ -358,5 +315,5 @@ def test_no_operator_of_the_engine_is_left_out() -> None:
     known = set(re.findall(r'^ +\{"(\w+)", "[\w.]*", \d+, \d+, \d+,', sources, re.MULTILINE))
     assert len(known) > 30
     covered = {made.op_type for case in CASES.values() for made in case.graph.nodes}
-    # Those with a test of their own, above.
+    # Those with a test of their own, above or in test_dropout.py.
     assert known - covered == {"Dropout", "DropoutGrad", "InPlaceAccumulatorV2"}

@@ -1,23 +1,17 @@
-"""`phonograd-phone`: its events, files and exit codes, and that it does what `phonograd` does."""
+"""`phonograd-phone`: its events, files and exit codes; tests/native/test_round_abi.py holds its bits to `phonograd`."""
 
 import json
-import math
 import os
-import shutil
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from phonograd import __version__
+from phonograd import __version__, open_predictor
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -25,44 +19,6 @@ from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.seeds import seed_of
 from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.support.phone_command import STEPS, TRAINING, Place, outputs, text_of, until_step, written
-
-Python = Callable[..., Any]
-
-
-@pytest.fixture
-def python(capfd: pytest.CaptureFixture[str]) -> Python:
-    """The JSON result of a `phonograd` command."""
-
-    def call(*arguments: object) -> Any:
-        capfd.readouterr()
-        code = run(phonograd, [*map(str, arguments), "--json"])
-        captured = capfd.readouterr()
-        assert code == 0, captured.err
-        return json.loads(captured.out)
-
-    return call
-
-
-@pytest.mark.parametrize("codec", ["rows-f32", "full-f32", "delta-int8", "top-rows"])
-def test_an_epoch_is_pythons_to_the_bit(place: Place, python: Python, tmp_path: Path, codec: str) -> None:
-    (tmp_path / "python").mkdir()
-    options = ("--rehearsal", place.general, "--user-share", 0.4, "--seed", 5, "--lr", 0.3, "--codec", codec)
-    options += ("--epochs", 2)
-    ours = place.train(*options, "--round", 9, *outputs(tmp_path)).only("report")
-    arguments = ("--user", place.user, *options, "--round", 9, *outputs(tmp_path / "python"), "--backend", "native")
-    theirs = python("train", place.artifacts.folder, *arguments)
-    assert written(tmp_path) == written(tmp_path / "python")
-    timed = {"step_seconds", "seconds", "rest_seconds", "seconds_per_step_median", "peak_rss_bytes"}
-    assert set(theirs) <= set(ours)
-    for key in set(theirs) - timed - {"weights", "update"}:
-        assert ours[key] == theirs[key], key
-    assert (ours["epochs"], ours["steps"]) == (2, 2 * math.ceil(ours["tokens"] / TRAINING.minibatch / TRAINING.bptt))
-    assert 0 < ours["user_unknown_share"] < 0.3
-    assert 0 < ours["general_unknown_share"] < 0.3
-    for kind in ("weights", "update"):
-        assert ours[kind] | {"path": ""} == theirs[kind] | {"path": ""}
-    assert len(ours["step_seconds"]) == ours["steps"]
-    assert 0 < ours["peak_rss_bytes"] < 1 << 30
 
 
 def test_codec_costs_are_the_bytes_of_the_files_that_would_be_written(place: Place, tmp_path: Path) -> None:
@@ -76,50 +32,46 @@ def test_codec_costs_are_the_bytes_of_the_files_that_would_be_written(place: Pla
     assert "codecs" not in place.train("--seed", 5).only("report")
 
 
-def test_a_phones_seed_follows_from_base_round_and_name(place: Place, python: Python, tmp_path: Path) -> None:
-    mixed = ("--user", place.user, "--rehearsal", place.general, "--codec", "rot-q1")
-    base = place.artifacts.weights_sha256
-    for number, options in enumerate((("--phone", "p1"), ("--phone", "p1", "--round", 12), ("--phone", "2.p_1-A"))):
-        line = ("train", place.artifacts.folder, *mixed, *options, "--update", tmp_path / f"ours-{number}")
-        done = place.run(*line)
+def test_a_phones_seed_follows_from_base_round_and_name(place: Place, tmp_path: Path) -> None:
+    base, update = place.artifacts.weights_sha256, tmp_path / "update"
+    for options in (("--phone", "p1"), ("--phone", "p1", "--round", 12), ("--phone", "2.p_1-A")):
+        done = place.train("--rehearsal", place.general, "--codec", "rot-q1", *options, "--update", update)
         expected = seed_of(base, 12 if "--round" in options else 1, options[1])
         assert done.only("start")["seed"] == done.only("report")["seed"] == expected
-        with UpdateFile(tmp_path / f"ours-{number}") as update:
-            assert update.info.seed == expected
-        line = ("train", place.artifacts.folder, *mixed, *options, "--update", tmp_path / "python")
-        assert python(*line)["seed"] == expected
-        assert (tmp_path / "python").read_bytes() == (tmp_path / f"ours-{number}").read_bytes()
+        with UpdateFile(update) as sent:
+            assert (sent.info.seed, sent.info.base_sha256) == (expected, base)
+
+
+def test_training_from_a_later_rounds_model(place: Place, tmp_path: Path) -> None:
     assert place.train("--out", tmp_path / "later").code == 0
-    seed = place.train("--weights", tmp_path / "later", "--phone", "p1").only("report")["seed"]
-    assert seed == seed_of(sha256_of_file(tmp_path / "later"), 1, "p1") != seed_of(base, 1, "p1")
+    done = place.train("--weights", tmp_path / "later", "--phone", "p1", "--update", tmp_path / "update")
+    seed = done.only("report")["seed"]
+    assert seed == seed_of(sha256_of_file(tmp_path / "later"), 1, "p1")
+    assert seed != seed_of(place.artifacts.weights_sha256, 1, "p1")
+    with UpdateFile(tmp_path / "update") as update:
+        assert update.info.base_sha256 == sha256_of_file(tmp_path / "later")
 
 
-def test_without_a_name_the_seed_is_random_and_reported(place: Place, python: Python, tmp_path: Path) -> None:
-    """Four draws of 56 bits: equal ones come once in 10^16 runs."""
+def test_without_a_name_the_seed_is_random_and_reported(place: Place, tmp_path: Path) -> None:
+    """Two draws of 56 bits."""
     seeds = set()
-    for number in range(2):
+    for _ in range(2):
         line = ("train", place.artifacts.folder, "--user", place.user, "--codec", "top-rows")
-        seeds.add(place.run(*line, "--update", tmp_path / "ours").only("report")["seed"])
-        seeds.add(python(*line, "--update", tmp_path / "python")["seed"])
-        for name in ("ours", "python"):
-            with UpdateFile(tmp_path / name) as update:
-                assert update.info.seed in seeds
-        assert len(seeds) == 2 * number + 2
+        seeds.add(place.run(*line, "--update", tmp_path / "update").only("report")["seed"])
+        with UpdateFile(tmp_path / "update") as update:
+            assert update.info.seed in seeds
+    assert len(seeds) == 2
 
 
-def test_a_run_without_a_name_goes_on_with_the_seed_of_its_state(place: Place, python: Python, tmp_path: Path) -> None:
+def test_a_run_without_a_name_goes_on_with_the_seed_of_its_state(place: Place, tmp_path: Path) -> None:
     line = ("train", place.artifacts.folder, "--user", place.user, "--rehearsal", place.general)
     kept = ("--state", tmp_path / "state", "--save-every", 2)
     stopped = until_step(place.line(*line, *kept), 9, signal.SIGTERM)
     seed, step = stopped.only("start")["seed"], stopped.only("interrupted")["step"]  # the step that the signal met
-    shutil.copytree(tmp_path / "state", tmp_path / "copy")
-    resumed = place.run(*line, *kept, "--out", tmp_path / "ours")
+    resumed = place.run(*line, *kept, "--out", tmp_path / "resumed")
     assert (resumed.only("start")["seed"], resumed.only("start")["resumed_at"]) == (seed, step)
-    report = python(*line, "--state", tmp_path / "copy", "--out", tmp_path / "python")
-    assert (report["seed"], report["resumed_at"]) == (seed, step)
     assert place.run(*line, "--seed", seed, "--out", tmp_path / "whole").code == 0
-    whole = (tmp_path / "whole").read_bytes()
-    assert (tmp_path / "ours").read_bytes() == (tmp_path / "python").read_bytes() == whole
+    assert (tmp_path / "resumed").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_the_result_does_not_depend_on_threads(place: Place, tmp_path: Path) -> None:
@@ -158,14 +110,6 @@ def test_events_of_an_epoch(place: Place, tmp_path: Path) -> None:
         assert (update.info.tokens, update.info.round) == (report["tokens"], 1)
 
 
-def test_training_from_a_later_rounds_model(place: Place, tmp_path: Path) -> None:
-    assert place.train("--out", tmp_path / "later").code == 0
-    done = place.train("--weights", tmp_path / "later", "--update", tmp_path / "update")
-    assert done.code == 0
-    with UpdateFile(tmp_path / "update") as update:
-        assert update.info.base_sha256 == sha256_of_file(tmp_path / "later")
-
-
 def test_a_token_file_is_the_stream_itself(place: Place, tmp_path: Path) -> None:
     vocabulary = Vocabulary.load(place.artifacts.path(VOCABULARY))
     vocabulary.encode(read_messages(place.user)).astype("<i4").tofile(tmp_path / "tokens")
@@ -176,36 +120,29 @@ def test_a_token_file_is_the_stream_itself(place: Place, tmp_path: Path) -> None
     assert (tmp_path / "text").read_bytes() == (tmp_path / "ids").read_bytes()
 
 
-@pytest.mark.parametrize("weights", [None, "later"])
-def test_evaluation_is_pythons(place: Place, python: Python, tmp_path: Path, weights: str | None) -> None:
+def test_evaluation_is_pythons(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert place.train("--out", tmp_path / "later").code == 0
     (tmp_path / "other").write_bytes(text_of(4, 250))
-    texts = ("--text", place.user, "--text", tmp_path / "other", "--kss")
-    options = () if weights is None else ("--weights", tmp_path / weights)
-    ours = place.run("eval", place.artifacts.folder, *texts, *options)
-    theirs = python("eval", place.artifacts.folder, *texts, *options, "--backend", "native")
+    line = ("eval", place.artifacts.folder, "--text", place.user, "--text", tmp_path / "other", "--kss")
+    line += ("--weights", tmp_path / "later")
+    ours = place.run(*line)
     assert [event["event"] for event in ours.events] == ["evaluation"] * 2
-    for found, expected in zip(ours.events, theirs, strict=True):
+    assert run(phonograd, [*map(str, line), "--backend", "native", "--json"]) == 0
+    for found, expected in zip(ours.events, json.loads(capfd.readouterr().out), strict=True):
         for key, value in expected.items():
             assert found[key] == (pytest.approx(value, rel=1e-6) if "perplexity" in key else value), key
     assert place.run("eval", place.artifacts.folder, "--text", place.user).only("evaluation")["kss"] is None
 
 
 @pytest.mark.parametrize(("context", "prefix"), [("", ""), ("w1 w2\nW3 nonsense", "w"), ("w7", "W1"), ("w7", "zz")])
-def test_suggestions_are_the_most_probable_words(place: Place, context: str, prefix: str) -> None:
+def test_suggestions_are_the_predictors(place: Place, context: str, prefix: str) -> None:
     found = place.run("predict", place.artifacts.folder, *_given("--context", context), *_given("--prefix", prefix))
-    words = found.only("suggestions")["words"]
-    vocabulary = Vocabulary.load(place.artifacts.path(VOCABULARY))
-    lines = context.encode().split(b"\n")
-    stream = [1, *vocabulary.encode(lines)[:-1]]  # what is written of the current message has no end yet
-    backend = load_backend("native", place.artifacts)
-    scores = backend.logits(np.array(stream)[:, None])[-1].astype(np.float64)
-    backend.close()
-    probabilities = np.exp(scores) / np.exp(scores).sum()
-    fitting = [id for id, word in enumerate(vocabulary.words) if id > 1 and word.startswith(prefix.lower().encode())]
-    best = sorted(fitting, key=lambda id: -scores[id])[:3]
-    assert [entry["word"].encode() for entry in words] == [vocabulary.words[id] for id in best]
-    assert [entry["probability"] for entry in words] == pytest.approx([probabilities[id] for id in best], rel=1e-4)
+    with open_predictor(place.artifacts) as predictor:
+        predictor.feed(context)
+        expected = predictor.suggest(prefix)
+    assert [entry["word"] for entry in found.only("suggestions")["words"]] == [one.word for one in expected]
+    shares = [entry["probability"] for entry in found.only("suggestions")["words"]]
+    assert shares == pytest.approx([one.probability for one in expected])
 
 
 def test_prediction_weights_are_written_and_used(tmp_path: Path, place: Place) -> None:

@@ -1,12 +1,11 @@
-"""`phonograd-phone pull` and `pg_pull`: byte for byte the reference's model, or what Python's face refuses."""
+"""Pulls, by the library and by `phonograd-phone pull`: byte for byte the reference's model, or nothing changes."""
 
-import ctypes
+import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,18 @@ import pytest
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.engine.c_abi import find_library
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, load_tensors, save_tensors
+from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.header import new
+from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, load_tensors, save_tensors
 from phonograd.device_runtime.native_build import build_host_command
-from phonograd.device_runtime.update.links import LinkCodec
-from tests.device_runtime.test_links import HOSTILE, ROWS, Place
-from tests.reference.codecs import link_metadata, mask, rotated_parts, write_result
+from phonograd.device_runtime.update.links import LinkCodec, Pulled, pull_links
+from tests.reference.codecs import link_metadata, mask, read_parts, rotated_parts, write_link
 from tests.support.phone_command import Outcome, outcome_of
 
 # Blocks of every kind: several, a short one at the end, one of 64; rows that do not divide a block, and rows of one.
 SHAPES = {"table": (300, 37), "gates": (1, 40, 6), "bias": (1, 70), "vector": (9000,), "column": (130, 1), "one": (1,)}
 SPECS = {name: TensorSpec(name, "F32", shape) for name, shape in SHAPES.items()}
-OTHER_ROWS = {**ROWS, "table.values": np.full((3, 8), 0.25, np.float32)}
-Made = tuple[Path, str]
+Made = tuple[Path, str]  # a file of links, and the hash of the model that it leads to
 
 
 @pytest.fixture(scope="session")
@@ -36,10 +34,9 @@ def command() -> Path:
     return build_host_command().path
 
 
-def pulled(command: Path, fetched: Path, sha256: str, base: Path | None, out: Path, **settings: Any) -> Outcome:
+def pulled(command: Path, fetched: Path, sha256: str, base: Path | None, out: Path) -> Outcome:
     given = () if base is None else ("--base", base)
-    line = (command, "pull", fetched, "--sha256", sha256, "--out", out, *given)
-    return outcome_of([*map(str, line)], **settings)
+    return outcome_of([*map(str, (command, "pull", fetched, "--sha256", sha256, "--out", out, *given))])
 
 
 def row_count(spec: TensorSpec) -> int:
@@ -78,7 +75,7 @@ class Chain:
     trained: list[str]
 
     def make(self, links: int) -> Made:
-        """The file, and the hash of the model that Python has made of it, at `expected`."""
+        """The links, and at `expected` the model that the reference makes of them."""
         frozen = ",".join(name for name in SHAPES if name not in self.trained)
         metadata = {"frozen": frozen} if frozen else {}
         model = {name: self.random.normal(size=shape).astype("<f4") for name, shape in SHAPES.items()}
@@ -89,24 +86,18 @@ class Chain:
         for number in range(1, links + 1):
             link, after = self.folder / f"link-{number}", self.folder / f"model-{number}"
             kind: LinkCodec = "rows-f32" if self.random.integers(2) else "top-rows"
-            result = {"round": str(number), "name": 'é "\\\n\x7f', **metadata}
-            told = link_metadata(sha256, number, kind, "", result)
+            seed = int(link_metadata(sha256, number, kind, "", {})["seed"])
             parts: dict[str, Array] = {}
-            for name in self.trained:
-                spec = SPECS[name]
+            for spec in map(SPECS.__getitem__, self.trained):
                 rows = kind == "rows-f32"
-                parts |= (
-                    rows_parts(self.random, spec, model) if rows else top_parts(self.random, spec, int(told["seed"]))
-                )
-            save_tensors(link, parts, told, checksum=True)
-            sha256 = write_result(before, link, after, result).sha256
-            save_tensors(link, parts, {**told, "result_sha256": sha256}, checksum=True)
+                parts |= rows_parts(self.random, spec, model) if rows else top_parts(self.random, spec, seed)
+            result = {"round": str(number), "name": 'é "\\\n\x7f', **metadata}
+            sha256 = write_link(link, after, before, parts, kind, number, result).sha256
             joined += link.read_bytes()
             before = after
-        fetched = self.folder / "fetched"
-        fetched.write_bytes(joined)
-        (self.folder / "expected").write_bytes(before.read_bytes())
-        return fetched, sha256
+        (self.folder / "fetched").write_bytes(joined)
+        before.rename(self.folder / "expected")
+        return self.folder / "fetched", sha256
 
     @property
     def base(self) -> Path:
@@ -127,27 +118,23 @@ def chain(tmp_path: Path) -> Chain:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_links_lead_to_pythons_model(command: Path, tmp_path: Path, seed: int) -> None:
+def test_links_lead_to_the_references_model(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
-    trained = [name for name in SHAPES if seed % 3 or random.random() < 0.6] or ["table"]
-    chain = Chain(tmp_path, random, trained)
+    chain = Chain(tmp_path, random, [name for name in SHAPES if seed % 3 or random.random() < 0.6] or ["table"])
     links = 1 + seed % 4
     fetched, sha256 = chain.make(links)
-    found = pulled(command, fetched, sha256, chain.base, chain.out)
-    assert found.code == 0, found.err
+    assert pull_links(fetched, chain.base, chain.out, sha256) == Pulled(len(chain.expected), links)
     assert chain.out.read_bytes() == chain.expected
-    said = found.only("pulled")
-    assert (said["path"], said["nbytes"]) == (str(chain.out), chain.out.stat().st_size)
-    assert (said["sha256"], said["links"]) == (sha256, links)
 
 
 def test_the_model_is_replaced_in_place(command: Path, chain: Chain) -> None:
     fetched, sha256 = chain.make(2)
-    assert pulled(command, fetched, sha256, chain.base, chain.base).code == 0
+    told = pulled(command, fetched, sha256, chain.base, chain.base).only("pulled")
     assert chain.base.read_bytes() == chain.expected
+    assert (told["path"], told["nbytes"]) == (str(chain.base), len(chain.expected))
+    assert (told["sha256"], told["links"]) == (sha256, 2)
     written = chain.base.stat()
-    again = pulled(command, fetched, sha256, chain.base, chain.base)
-    assert (again.code, again.only("pulled")["links"]) == (0, 0)
+    assert pulled(command, fetched, sha256, chain.base, chain.base).only("pulled")["links"] == 0
     assert (chain.base.stat().st_ino, chain.base.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
     assert pulled(command, fetched, sha256, chain.base, chain.out).code == 0
     assert chain.out.read_bytes() == chain.expected
@@ -157,8 +144,7 @@ def test_the_model_is_replaced_in_place(command: Path, chain: Chain) -> None:
 def test_a_whole_model_is_checked_and_copied(command: Path, chain: Chain, base: bool) -> None:
     _, sha256 = chain.make(1)
     whole = chain.folder / "expected"
-    found = pulled(command, whole, sha256, chain.base if base else None, chain.out)
-    assert (found.code, found.only("pulled")["links"]) == (0, 0)
+    assert pulled(command, whole, sha256, chain.base if base else None, chain.out).only("pulled")["links"] == 0
     assert chain.out.read_bytes() == chain.expected
     wrong = pulled(command, whole, "0" * 64, None, chain.out)
     assert (wrong.code, wrong.events) == (WeightsError.exit_code, [])
@@ -169,201 +155,230 @@ def test_a_whole_model_is_checked_and_copied(command: Path, chain: Chain, base: 
     assert (cut.code, "the file is truncated" in cut.err) == (WeightsError.exit_code, True)
 
 
-def rejected(command: Path, place: Place, fetched: Path, sha256: str, said: str = "") -> None:
-    """The command refuses with the code of Python's error, in one line with `said`, and changes nothing."""
-    before = {found.name: found.read_bytes() for found in place.folder.iterdir()}
-    with pytest.raises((UpdateError, WeightsError)) as error:  # the one of links, the other of the model they make
-        place.apply(fetched, sha256)
-    found = pulled(command, fetched, sha256, place.base, place.out)
-    assert (found.code, found.events) == (error.value.exit_code, []), (found.err, error.value)
-    assert (found.err.count("\n"), found.err.startswith("phonograd-phone: ")) == (1, True)
-    assert re.search(said, found.err), found.err
-    assert {path.name: path.read_bytes() for path in place.folder.iterdir()} == before
+BASE = {"table": np.arange(800, dtype=np.float32).reshape(100, 8), "bias": np.full(10, -0.0, np.float32)}
+ROWS = {
+    "table.rows": np.array([3, 4, 90], "<u4"),
+    "table.values": np.full((3, 8), 0.5, np.float32),
+    "bias.rows": np.empty(0, "<u4"),
+    "bias.values": np.empty((0, 10), np.float32),
+}
+OTHER_ROWS = {**ROWS, "table.values": np.full((3, 8), 0.25, np.float32)}
+
+
+def top_rows() -> dict[str, Array]:
+    """Parts of rows 3 to 90 of `table`."""
+    values = np.linspace(-1, 1, 3 * 8).astype(np.float32)
+    return {**mask("table", np.array([3, 4, 90]), 100), **rotated_parts("table", values, 4, 5, nearest=True)}
+
+
+@dataclass
+class Place:
+    """A folder with a base model, links from it, and the model on the phone, `out`."""
+
+    folder: Path
+    links: int = 0
+
+    @property
+    def base(self) -> Path:
+        return self.folder / "base"
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    def link(
+        self,
+        parts: Mapping[str, Array],
+        base: Path | None = None,
+        kind: LinkCodec = "rows-f32",
+        **changes: str | None,
+    ) -> Made:
+        """A link from `base` whose metadata are changed, and the hash of the model that the right one leads to."""
+        self.links += 1
+        path, model = self.folder / f"link-{self.links}", self.folder / f"model-{self.links}"
+        sha256 = write_link(path, model, base or self.base, parts, kind, 1, {"round": "1"}).sha256
+        metadata = {key: value for key, value in {**read_parts(path)[1], **changes}.items() if value is not None}
+        save_tensors(path, parts, metadata, checksum=True)
+        return path, sha256
+
+    def two_links(self) -> tuple[bytes, bytes, str]:
+        """Two links that follow each other."""
+        first, _ = self.link(ROWS)
+        second, sha256 = self.link(OTHER_ROWS, self.folder / f"model-{self.links}")
+        return first.read_bytes(), second.read_bytes(), sha256
+
+    def refused(self, fetched: Path, sha256: str, said: str = "") -> None:
+        """In one line, and nothing changes."""
+        before = {found.name: found.read_bytes() for found in self.folder.iterdir()}
+        with pytest.raises((UpdateError, WeightsError)) as error:  # the one of links, the other of the model they make
+            pull_links(fetched, self.base, self.out, sha256)
+        assert re.search(said, str(error.value)), str(error.value)
+        assert "\n" not in str(error.value)
+        assert {found.name: found.read_bytes() for found in self.folder.iterdir()} == before
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     made = Place(tmp_path)
-    base = {"table": np.arange(800, dtype=np.float32).reshape(100, 8), "bias": np.full(10, -0.0, np.float32)}
-    save_tensors(made.base, base)
+    save_tensors(made.base, BASE)
     made.out.write_bytes(b"as it was")
     return made
 
 
-def top_rows(place: Place, changes: Mapping[str, Array | None], **metadata: str) -> Made:
-    """A link of rows 3 to 90 of `table`, with parts that are changed or left out (None)."""
-    values = np.linspace(-1, 1, 3 * 8).astype(np.float32)
-    parts = {**mask("table", np.array([3, 4, 90]), 100), **rotated_parts("table", values, 4, 5, nearest=True)}
-    path, sha256 = place.link(parts, kind="top-rows", **metadata)
-    with TensorFile(path) as file:
-        told = file.metadata
-    kept = {name: part for name, part in {**parts, **changes}.items() if part is not None}
-    save_tensors(path, kept, told, checksum=True)
-    return path, sha256
+Make = Callable[[Place], Made]
 
 
-def mask_of(*rows: int) -> Array:
-    bits = np.zeros(104, bool)
-    bits[list(rows)] = True
-    return np.packbits(bits, bitorder="little")
+def told(**changes: str | None) -> Make:
+    return lambda place: place.link(ROWS, **changes)
 
 
-TOP_ROWS: Mapping[str, tuple[Mapping[str, Array | None], str]] = {
-    "no rows": ({"table.rows": mask_of()}, "table.rows: expected bits of 1 to 100 rows"),
-    "a row beyond the table": ({"table.rows": mask_of(3, 4, 100)}, "table.rows: expected bits of 1 to 100 rows"),
-    "more rows than levels": ({"table.rows": mask_of(*range(40))}, r"table.levels U8\[64\] .* expected, found"),
-    "a short mask": ({"table.rows": mask_of(3)[:-1]}, r"table.rows U8\[13\] expected, found"),
-    "a mask of another type": ({"table.rows": mask_of(3).astype("<u2")}, r"table.rows U8\[13\] expected, found"),
-    "no mask": ({"table.rows": None}, r"table.levels U8\[128\] or .* expected, found"),
-    "a mask alone": ({"table.scales": None, "table.levels": None}, "table.rows is not part of the model"),
-    "no scales": ({"table.scales": None}, r"table.scales F32\[1\] expected, not found"),
-    "no levels": ({"table.levels": None}, "table.* is not part of the model"),
-    "more scales": ({"table.scales": np.ones(2, "<f4")}, r"table.scales F32\[1\] expected, found"),
-    "a scale of NaN": ({"table.scales": np.array([np.nan], "<f4")}, "finite scales of at least 0 expected, found nan"),
-    "an infinite scale": ({"table.scales": np.array([np.inf], "<f4")}, "finite scales of at least 0 expected"),
-    "a scale below 0": ({"table.scales": np.array([-1], "<f4")}, "finite scales of at least 0 expected, found -1"),
-    "weights that overflow": ({"table.scales": np.array([3e38], "<f4")}, "table: element .* expected a finite number"),
-    "levels of no size": ({"table.levels": np.zeros(33, "u1")}, r"table.levels U8\[8\] or .* expected, found"),
-    "levels of another type": ({"table.levels": np.zeros(32, "i1")}, r"table.levels U8\[8\] or .* expected, found"),
-    "the whole tensor": ({"table": np.zeros((100, 8), "<f4")}, "table is not part of the model"),
-    "other levels": ({"table.levels": np.zeros(16, "u1")}, "links to model"),
-}
+def sent(changes: Mapping[str, Array | None], kind: LinkCodec = "rows-f32") -> Make:
+    """With parts that are changed, or left out (None), on the way."""
+
+    def make(place: Place) -> Made:
+        right = ROWS if kind == "rows-f32" else top_rows()
+        path, sha256 = place.link(right, kind=kind)
+        parts = {name: part for name, part in {**right, **changes}.items() if part is not None}
+        save_tensors(path, parts, read_parts(path)[1], checksum=True)
+        return path, sha256
+
+    return make
 
 
-@pytest.mark.parametrize("kind", [*HOSTILE, *TOP_ROWS])
-def test_hostile_links_are_refused(command: Path, place: Place, kind: str) -> None:
-    if kind in HOSTILE:
-        make, said = HOSTILE[kind]
-        rejected(command, place, *make(place), said)
-    else:
-        changes, said = TOP_ROWS[kind]
-        rejected(command, place, *top_rows(place, changes), said)
+def top(**changes: Array | None) -> Make:
+    """Of a link of top rows, parts of `table`."""
+    return sent({f"table.{part}": values for part, values in changes.items()}, "top-rows")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"seed": ""}, "metadata seed: a whole number of at most 18 digits expected, found ''"),
-        ({"seed": "1" * 19}, "metadata seed: a whole number of at most 18 digits"),
-        ({"round": "-1"}, "metadata round: a whole number of at most 18 digits expected, found '-1'"),
-        ({"tokens": "0"}, "0 tokens trained, expected at least 1"),
-        ({"tokens": "1\n"}, r"metadata tokens: .* found '1\\n'"),
-        ({"steps": "2"}, "metadata steps: 1 expected, or nothing"),
-        ({"version": "2"}, "update version 3 expected, found '2'"),
-        ({"base_sha256": None}, "metadata base_sha256 expected, not found"),
-        ({"codec": None}, "metadata codec expected, not found"),
-        ({"codec": "delta-f16"}, "a link expected, .* update of codec delta-f16"),
-        ({"result.frozen": "table"}, "table.* is not part of the model"),
-        ({"result.frozen": "table,bias"}, "frozen: names of some of its tensors expected, found all of them"),
-        ({"result.frozen": "table,"}, "found '', which it has not"),
-        ({"result.frozen": "more"}, "found 'more', which it has not"),
-        ({"result.frozen": ""}, "found '', which it has not"),
-        ({"result.round": "2"}, "links to model"),
-    ],
+def raw(change: Callable[[bytes], bytes]) -> Make:
+    def make(place: Place) -> Made:
+        path, sha256 = place.link(ROWS)
+        path.write_bytes(change(path.read_bytes()))
+        return path, sha256
+
+    return make
+
+
+def followed(by: Callable[[Place], Path]) -> Make:
+    """By what does not lead on."""
+
+    def make(place: Place) -> Made:
+        path, sha256 = place.link(ROWS)
+        path.write_bytes(path.read_bytes() + by(place).read_bytes())
+        return path, sha256
+
+    return make
+
+
+def scale(value: float) -> Array:
+    return np.array([value], "<f4")
+
+
+# What all updates may have wrong is in tests/native/test_updates_hostile.py.
+HOSTILE: tuple[tuple[Make, str], ...] = (
+    (sent({"table.values": OTHER_ROWS["table.values"]}), "links to model .* expected, found .*; fetch the whole model"),
+    (raw(lambda data: data[:-1]), "truncated"),
+    (raw(lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]), "damaged: checksum"),
+    (raw(lambda data: b""), "0 bytes"),
+    (raw(lambda data: data + b"\xff" * 100), "header of"),
+    (followed(lambda place: place.link(ROWS)[0]), "a link from model"),
+    (followed(lambda place: place.link(OTHER_ROWS, place.folder / "model-1")[0]), "links to model"),
+    (followed(lambda place: place.base), ""),
+    (lambda place: (place.link(ROWS)[0], "2" * 64), "links to model 222"),
+    (told(base_sha256="1" * 64), "a link from model .* found 111"),
+    (told(base_sha256="\x1b[2J\n" * 9), r"found '\\x1b\[2J\\n\\x1b\[2J\\n\\x1b\['; fetch"),
+    (told(result_sha256=None), "a link expected, with metadata result_sha256"),
+    (told(codec="full-f32"), "codec rows-f32 or top-rows, found"),
+    (told(format="phonograd-prediction"), "the model .* expected, found"),  # it is taken for a whole model
+    (told(**{"result.frozen": "table"}), "table.* is not part of the model"),
+    (told(**{"result.frozen": "table,bias"}), "frozen: names of some of its tensors expected, found all of them"),
+    (told(**{"result.frozen": "table,"}), "found '', which it has not"),
+    (told(**{"result.frozen": "more"}), "found 'more', which it has not"),
+    (told(**{"result.frozen": ""}), "found '', which it has not"),
+    (told(**{"result.round": "2"}), "links to model"),
+    (sent({"table.rows": np.array([3, 4, 100], "<u4")}), "rising row numbers below 100"),
+    (sent({"more": np.zeros(3, np.float32)}), "more is not part of the model"),
+    (sent({"table.values": np.full((3, 8), np.nan, np.float32)}), "table: element 24 is nan"),
+    (top(rows=np.zeros(13, "u1")), "table.rows: expected bits of 1 to 100 rows"),
+    (top(scales=None, levels=None), "table.rows is not part of the model"),
+    (top(scales=scale(-1)), "finite scales of at least 0 expected, found -1"),
+    (top(scales=scale(3e38)), "table: element .* expected a finite number"),
+    (sent({"table": np.zeros((100, 8), "<f4")}, "top-rows"), "table is not part of the model"),
+    (top(levels=np.zeros(16, "u1")), "links to model"),
 )
-def test_metadata_are_refused(command: Path, place: Place, changes: dict[str, str | None], said: str) -> None:
-    rejected(command, place, *place.link(ROWS, **changes), said)
 
 
-def test_an_update_file_of_another_kind_is_taken_for_a_whole_model(command: Path, place: Place) -> None:
-    path, sha256 = place.link(ROWS, format="phonograd-prediction")
-    found = pulled(command, path, sha256, place.base, place.out)
-    assert (found.code, f"{path}: the model {sha256[:12]}… expected, found" in found.err) == (6, True), found.err
+@pytest.mark.parametrize(("make", "said"), HOSTILE)
+def test_hostile_links_are_refused(place: Place, make: Make, said: str) -> None:
+    place.refused(*make(place), said)
 
 
-def test_a_sum_equal_to_the_weight_keeps_its_bits(command: Path, place: Place) -> None:
+def test_a_file_cut_anywhere_is_refused(place: Place) -> None:
+    one, two, sha256 = place.two_links()
+    fetched = place.folder / "fetched"
+    fetched.write_bytes(one + two)
+    assert pull_links(fetched, place.base, place.folder / "whole", sha256).links == 2
+    ends = [start + end for start, link in ((0, one), (len(one), two)) for end in (0, 8, 8 + link[0] + 256 * link[1])]
+    near = {end + by for end in [*ends, len(one) + len(two)] for by in (-9, -8, -1, 0, 1, 7)}
+    cuts = sorted(near | set(range(0, len(one) + len(two), 131)))
+    for cut in (cut for cut in cuts if 0 <= cut < len(one) + len(two)):
+        fetched.write_bytes((one + two)[:cut])
+        place.refused(fetched, sha256)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2**20 + 1, 2**32, 2**63, 2**64 - 8, 2**64 - 1])
+def test_hostile_lengths_are_refused(place: Place, length: int) -> None:
+    first, second, sha256 = place.two_links()
+    lengthened = length.to_bytes(8, "little") + second[8:]
+    for content in (first + lengthened, lengthened):
+        (place.folder / "fetched").write_bytes(content)
+        place.refused(place.folder / "fetched", sha256)
+
+
+def test_a_sum_equal_to_the_weight_keeps_its_bits(place: Place) -> None:
     """Of 60 blocks of 64 weights, all -0.0, in 1 bit, some decode to 0.0 here and there."""
     names, random = [f"vector-{number}" for number in range(60)], np.random.default_rng(1)
     save_tensors(place.base, {name: np.full(64, -0.0, np.float32) for name in names})
     parts: dict[str, Array] = {}
     for name in names:
         parts |= rotated_parts(name, random.normal(size=64).astype(np.float32), 1, 1)
-    path, sha256 = place.link(parts, kind="top-rows")
-    assert pulled(command, path, sha256, place.base, place.out).code == 0
+    fetched, sha256 = place.link(parts, kind="top-rows")
+    pull_links(fetched, place.base, place.out, sha256)
     found = np.concatenate(list(load_tensors(place.out).values()))
     assert 0 < np.count_nonzero(found == 0) < 600
     assert np.signbit(found[found == 0]).all()
 
 
-def test_a_file_cut_anywhere_is_refused(command: Path, place: Place) -> None:
-    first, _ = place.link(ROWS)
-    second, sha256 = place.link(OTHER_ROWS, place.folder / "model-1")
-    one, two = first.read_bytes(), second.read_bytes()
-    fetched = place.folder / "fetched"
-    fetched.write_bytes(one + two)
-    place.apply(fetched, sha256)
-    assert pulled(command, fetched, sha256, place.base, place.folder / "native").code == 0
-    assert (place.folder / "native").read_bytes() == place.out.read_bytes()
-    ends = [start + end for start, link in ((0, one), (len(one), two)) for end in (0, 8, 8 + link[0] + 256 * link[1])]
-    near = {end + by for end in [*ends, len(one) + len(two)] for by in (-9, -8, -1, 0, 1, 7)}
-    cuts = sorted(near | set(range(0, len(one) + len(two), 131)))
-    for cut in (cut for cut in cuts if 0 <= cut < len(one) + len(two)):
-        fetched.write_bytes((one + two)[:cut])
-        rejected(command, place, fetched, sha256)
-
-
-@pytest.mark.parametrize("length", [0, 1, 2**20 + 1, 2**32, 2**63, 2**64 - 8, 2**64 - 1])
-def test_hostile_lengths_are_refused(command: Path, place: Place, length: int) -> None:
-    first, _ = place.link(ROWS)
-    second, sha256 = place.link(OTHER_ROWS, place.folder / "model-1")
-    lengthened = length.to_bytes(8, "little") + second.read_bytes()[8:]
-    for content in (first.read_bytes() + lengthened, lengthened):
-        first.write_bytes(content)
-        rejected(command, place, first, sha256)
-
-
-def test_hashes_that_are_none_are_shown_quoted(command: Path, place: Place) -> None:
-    path, sha256 = place.link(ROWS, base_sha256="\x1b[2J\n" * 9)
-    found = pulled(command, path, sha256, place.base, place.out)
-    assert (found.code, r"found '\x1b[2J\n\x1b[2J\n\x1b['; fetch" in found.err) == (UpdateError.exit_code, True), (
-        found.err
-    )
-
-
-def test_links_after_the_last_one_are_refused(command: Path, place: Place) -> None:
-    first, sha256 = place.link(ROWS)
-    second, _ = place.link(OTHER_ROWS, place.folder / "model-1")
-    first.write_bytes(first.read_bytes() + second.read_bytes())
-    rejected(command, place, first, sha256)
-    first.write_bytes(first.read_bytes() + place.base.read_bytes())
-    rejected(command, place, first, sha256)
-
-
-def test_what_the_user_gives_is_checked(command: Path, place: Place) -> None:
+def test_the_command_checks_what_the_user_gives(command: Path, place: Place) -> None:
     fetched, sha256 = place.link(ROWS)
-    cases: list[tuple[Outcome, type[PhonogradError], str]] = [
-        (pulled(command, fetched, sha256, None, place.out), UsageError, "give it with --base, or fetch the whole"),
-        (pulled(command, fetched, "ABC", place.base, place.out), UsageError, "--sha256 'ABC': 64 lower-case"),
-        (pulled(command, place.folder / "none", sha256, place.base, place.out), UpdateError, "none: cannot be opened"),
-        (pulled(command, place.folder / "none", sha256, None, place.out), WeightsError, "none: cannot be opened"),
-        (pulled(command, fetched, sha256, place.folder / "none", place.out), WeightsError, "none: cannot be opened"),
-        (
-            pulled(command, fetched, sha256, place.base, Path("/proc/none/out")),
-            StorageError,
-            "no folder /proc/none, and it can't be made",
-        ),
-        (pulled(command, fetched, sha256, place.base, place.folder), StorageError, "cannot write: it is a folder"),
-        (pulled(command, fetched, sha256, place.base, fetched), UsageError, f"would replace {fetched}, an input"),
+    none, base, out = place.folder / "none", place.base, place.out
+    cases: list[tuple[tuple[Path, str, Path | None, Path], type[PhonogradError], str]] = [
+        ((fetched, sha256, None, out), UsageError, "give it with --base, or fetch the whole"),
+        ((fetched, "ABC", base, out), UsageError, "--sha256 'ABC': 64 lower-case"),
+        ((fetched, "2" * 64, base, out), UpdateError, "links to model 222"),
+        ((none, sha256, base, out), UpdateError, "none: cannot be opened"),
+        ((none, sha256, None, out), WeightsError, "none: cannot be opened"),
+        ((fetched, sha256, none, out), WeightsError, "none: cannot be opened"),
+        ((fetched, sha256, base, Path("/proc/none/out")), StorageError, "no folder /proc/none, and it can't be made"),
+        ((fetched, sha256, base, place.folder), StorageError, "cannot write: it is a folder"),
+        ((fetched, sha256, base, fetched), UsageError, f"would replace {fetched}, an input"),
     ]
-    for found, error, said in cases:
-        assert (found.code, said in found.err) == (error.exit_code, True), found
+    for given, error, said in cases:
+        found = pulled(command, *given)
+        assert (found.code, found.events, said in found.err) == (error.exit_code, [], True), found
+        assert (found.err.count("\n"), found.err.startswith("phonograd-phone: ")) == (1, True)
     assert place.out.read_bytes() == b"as it was"
     save_tensors(place.base, {"table": np.zeros(3, "i4")}, {})
-    path, sha256 = place.link({"table.rows": np.empty(0, "<u4"), "table.values": np.empty((0, 3), "<f4")})
-    found = pulled(command, path, sha256, place.base, place.out)
-    assert (found.code, "a model's F32 tensors expected" in found.err) == (WeightsError.exit_code, True)
+    fetched, sha256 = place.link({"table.rows": np.empty(0, "<u4"), "table.values": np.empty((0, 3), "<f4")})
+    place.refused(fetched, sha256, "a model's F32 tensors expected")
 
 
 def large(folder: Path, megabytes: int) -> tuple[Path, Path, str]:
     """A model, a link that changes all of it, and what that leads to."""
-    base, link, model = folder / "base", folder / "link", folder / "model"
+    base, link = folder / "base", folder / "link"
     tensor = np.zeros((megabytes << 8, 1 << 10), np.float32)
     save_tensors(base, {"table": tensor})
-    told = link_metadata(sha256_of_file(base), 1, "rows-f32", "", {})
-    save_tensors(link, {"table": tensor + 1}, told, checksum=True)
-    sha256 = write_result(base, link, model, {}).sha256
-    save_tensors(link, {"table": tensor + 1}, {**told, "result_sha256": sha256}, checksum=True)
-    return base, link, sha256
+    return base, link, write_link(link, folder / "model", base, {"table": tensor + 1}, "rows-f32", 1, {}).sha256
 
 
 def test_memory_is_a_piece_of_the_model(command: Path, tmp_path: Path) -> None:
@@ -373,28 +388,20 @@ def test_memory_is_a_piece_of_the_model(command: Path, tmp_path: Path) -> None:
     assert found.only("pulled")["peak_rss_bytes"] < 12 << 20
 
 
-def killed(line: list[str], number: signal.Signals, after: float) -> int:
-    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        time.sleep(after)
-        process.send_signal(number)
-    return process.returncode
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_pull_leaves_the_old_or_the_new_model(command: Path, tmp_path: Path, number: signal.Signals) -> None:
     base, link, sha256 = large(tmp_path, 8)
     before = sha256_of_file(base)
     line = [str(command), "pull", str(link), "--base", str(base), "--sha256", sha256, "--out", str(base)]
-    killed_it = {-signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGTERM}
     for after in np.linspace(0, 0.15, 12):
-        code = killed(line, number, after)
-        assert code == 0 or code in killed_it
+        with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            time.sleep(after)
+            process.send_signal(number)
+        assert process.returncode in {0, -signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGTERM}
         assert sha256_of_file(base) in {before, sha256}
-        if number == signal.SIGTERM:
-            assert not list(tmp_path.glob(".*.partial"))
-    others = [
-        tmp_path / name for name in (".base.01234567.partially", ".base.download.partial", ".link.01234567.partial")
-    ]
+        assert number == signal.SIGKILL or not list(tmp_path.glob(".*.partial"))
+    names = (".base.01234567.partially", ".base.download.partial", ".link.01234567.partial")
+    others = [tmp_path / name for name in names]
     for other in others:
         other.touch()
     assert outcome_of(line).code == 0
@@ -402,57 +409,17 @@ def test_a_killed_pull_leaves_the_old_or_the_new_model(command: Path, tmp_path: 
     assert sorted(tmp_path.glob(".*")) == sorted(others)
 
 
-class Options(ctypes.Structure):
-    """pg_pull_options."""
-
-    _fields_ = (
-        ("size", c_size_t),
-        *((name, c_char_p) for name in ("fetched", "base", "sha256", "out")),
-        ("stop", c_void_p),
-        ("context", c_void_p),
-    )
+def options_of(place: Chain | Place, pulls: Path, sha256: str, **fields: object) -> Any:
+    paths = {"fetched": pulls, "base": place.base, "out": place.out}
+    given = {name: os.fsencode(path) for name, path in paths.items()}
+    return new("pg_pull_options", **{**given, "sha256": sha256.encode(), **fields})
 
 
-class Pulled(ctypes.Structure):
-    """pg_pulled."""
-
-    _fields_ = (("size", c_size_t), ("bytes", c_int64), ("links", c_int64), ("finished", c_int32))
-
-
-STOP = ctypes.CFUNCTYPE(c_int32, c_void_p)
-
-
-@pytest.fixture(scope="module")
-def library() -> Iterator[ctypes.CDLL]:
-    library = ctypes.CDLL(str(find_library()))
-    library.pg_pull.argtypes, library.pg_pull.restype = (POINTER(Options), POINTER(Pulled)), c_int
-    library.pg_last_error.restype = c_char_p
-    yield library
-
-
-def given(fetched: Path, sha256: str, base: Path, out: Path, stop: Callable[[int | None], int] | None = None) -> Any:
-    function = ctypes.cast(STOP(stop), c_void_p) if stop else None
-    paths = (str(fetched).encode(), str(base).encode(), sha256.encode(), str(out).encode())
-    return Options(ctypes.sizeof(Options), *paths, function, 7)
-
-
-def test_an_app_pulls_by_the_c_abi(library: ctypes.CDLL, chain: Chain) -> None:
-    fetched, sha256 = chain.make(3)
-    told = Pulled(size=ctypes.sizeof(Pulled))
-    assert library.pg_pull(given(fetched, sha256, chain.base, chain.out), told) == 0
-    assert chain.out.read_bytes() == chain.expected
-    assert (told.bytes, told.links, told.finished) == (len(chain.expected), 3, 1)
-    asked = Options.from_buffer_copy(given(fetched, "0" * 64, chain.base, chain.out))
-    assert library.pg_pull(asked, told) == UpdateError.exit_code
-    assert "links to model 000000000000… expected" in library.pg_last_error().decode()
-    assert (told.bytes, told.links, told.finished) == (0, 0, 0)
-
-
-def test_an_app_stops_a_pull_after_any_stage(library: ctypes.CDLL, chain: Chain) -> None:
+def test_an_app_stops_a_pull_after_any_stage(chain: Chain) -> None:
     fetched, sha256 = chain.make(2)
     chain.out.write_bytes(b"as it was")
     names = {path.name for path in chain.folder.iterdir()}
-    told, stages = Pulled(size=ctypes.sizeof(Pulled), finished=1), 5
+    facts, stages = new("pg_pulled", finished=1), 5
     for stage in range(1, stages + 2):
         asked: list[int | None] = []
 
@@ -460,29 +427,28 @@ def test_an_app_stops_a_pull_after_any_stage(library: ctypes.CDLL, chain: Chain)
             asked.append(context)
             return len(asked) == stage
 
-        callback = STOP(stop)
-        options = given(fetched, sha256, chain.base, chain.out)
-        options.stop = ctypes.cast(callback, c_void_p)
-        assert library.pg_pull(options, told) == 0
-        assert (told.finished, len(asked), set(asked)) == (stage > stages, min(stage, stages), {7})
+        options = options_of(chain, fetched, sha256, context=7)
+        options.stop = type(options.stop)(stop)
+        load_library().call("pg_pull", options, facts)
+        assert (facts.finished, len(asked), set(asked)) == (stage > stages, min(stage, stages), {7})
         assert chain.out.read_bytes() == (chain.expected if stage > stages else b"as it was")
         assert {path.name for path in chain.folder.iterdir()} == names
+    with pytest.raises(UpdateError):
+        load_library().call("pg_pull", options_of(chain, fetched, "0" * 64), facts)
+    assert (facts.bytes, facts.links, facts.finished) == (0, 0, 0)
 
 
-def test_a_caller_that_gives_no_structs_is_refused(library: ctypes.CDLL, place: Place) -> None:
+def test_a_caller_that_gives_no_structs_is_refused(place: Place) -> None:
     fetched, sha256 = place.link(ROWS)
-    told, options = Pulled(size=ctypes.sizeof(Pulled)), given(fetched, sha256, place.base, place.out)
-    without = given(fetched, sha256, place.base, place.out)
-    without.fetched = None
-    short = given(fetched, sha256, place.base, place.out)
-    short.size -= 8
-    for one, other, said in (
-        (None, told, b"pg_pull_options: NULL"),
-        (options, None, b"pg_pulled: NULL"),
-        (without, told, b"fetched, sha256 or out: NULL"),
-        (short, told, b"pg_pull_options: `size`"),
-        (options, Pulled(size=8), b"pg_pulled: `size`"),
+    good, facts = options_of(place, fetched, sha256), new("pg_pulled")
+    short, small = options_of(place, fetched, sha256), new("pg_pulled")
+    short.size, small.size = short.size - 8, 8
+    for options, told, said in (
+        (good, None, "pg_pulled: NULL"),
+        (options_of(place, fetched, sha256, fetched=None), facts, "fetched, sha256 or out: NULL"),
+        (short, facts, "pg_pull_options: `size`"),
+        (good, small, "pg_pulled: `size`"),
     ):
-        assert library.pg_pull(one, other) == UsageError.exit_code
-        assert said in library.pg_last_error()
+        with pytest.raises(UsageError, match=said):
+            load_library().call("pg_pull", options, told)
     assert place.out.read_bytes() == b"as it was"

@@ -224,16 +224,6 @@ def test_other_optimizers_are_refused(tmp_path: Path, artifacts: Artifacts, chan
     assert str(refused.value).startswith(str(tmp_path / "optimizer_model.onnx"))
 
 
-def test_an_engine_refuses_an_unknown_operator_of_its_training_graph(tmp_path: Path, artifacts: Artifacts) -> None:
-    shutil.copytree(artifacts.folder, tmp_path / "artifacts")
-    path = tmp_path / "artifacts" / "training_model.onnx"
-    model = onnx.load(path)
-    next(made for made in model.graph.node if made.op_type == "LSTMTraining").op_type = "LSTMTrainins"
-    onnx.save(model, path)
-    with pytest.raises(ArtifactsError, match=re.escape(str(path)) + r".*LSTMTrainins\): the engine has no such"):
-        NativeBackend.load(open_artifacts(tmp_path / "artifacts", verify=False), None, BackendOptions())
-
-
 @pytest.mark.parametrize("graph", ["training_model.onnx", "training_model_sampled.onnx", "eval_model.onnx"])
 def test_graphs_whose_parameters_have_another_shape_are_refused(tmp_path: Path, graph: str) -> None:
     """A row more would be read from behind the tensor."""

@@ -11,7 +11,6 @@ import pytest
 
 from phonograd.device_runtime.base.errors import StoppedError, TextError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.rehearsal import mix
@@ -122,7 +121,6 @@ def test_zero_is_refused_where_the_library_takes_it_for_a_default(place: Place, 
         ),
         ({"user": None, "stream": np.array([-1])}, TextError, "token 0 is -1"),
         ({"weights_sha256": "abc"}, UsageError, "weights_sha256: 64 lower-case hexadecimal digits expected"),
-        ({"options": BackendOptions(threads=-1)}, UsageError, "threads: -1"),
     ],
 )
 def test_refusals(place: Place, tmp_path: Path, changes: dict[str, object], kind: type, said: str) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.device_runtime.native_build import NATIVE
-from tests.native.conftest import BuildTool
+from phonograd.device_runtime.native_build import NATIVE, build_program
 from tests.support.waiting import PATIENCE_SECONDS
 
 HERE = Path(__file__).parent
@@ -17,10 +16,10 @@ EQUAL = (1.0,) * 4
 
 
 @pytest.fixture(scope="module")
-def tool(build_tool: BuildTool) -> Path:
+def tool() -> Path:
     base = [NATIVE / "src" / "base" / f"{name}.cpp" for name in ("cpu_cores", "files", "shares", "thread_pool")]
     parts = NATIVE / "src" / "operators" / "output_parts.cpp"
-    return build_tool("shares_tool", [HERE / "shares_tool.cpp", *base, parts])
+    return build_program("shares_tool", [HERE / "shares_tool.cpp", *base, parts])
 
 
 def modelled(tool: Path, items: int, speeds: tuple[float, ...]) -> tuple[list[int], float]:

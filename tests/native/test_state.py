@@ -5,14 +5,13 @@ PHONOGRAD_KILLS sets how many random moments of an epoch are tried.
 
 import contextlib
 import fcntl
-import json
 import os
 import resource
 import shutil
 import signal
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -20,7 +19,6 @@ import pytest
 
 from phonograd.cli import phonograd
 from phonograd.console import run
-from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.training.round import Round
 from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, until_step, written
@@ -141,22 +139,15 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_keeps_the_state_saved_before(
-    place: Place,
-    undisturbed: Mapping[str, bytes],
-    stopped: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    place: Place, undisturbed: Mapping[str, bytes], stopped: Path, tmp_path: Path
 ) -> None:
     before = (stopped / STATE).read_bytes()
     options = ("--state", stopped, "--save-every", 3)
-    find_library()  # whose compiler would meet the full disk
     said = f"{stopped / STATE}: cannot write: File too large; free space or choose another place"
     with files_of_at_most(len(before) // 2):
         full = place.train(*options, restore_signals=True)  # a program that Python starts has SIGXFSZ as by default
         assert (full.code, full.err) == (11, f"phonograd-phone: {said}\n")
         assert full.events[-1] == full.events[-1] | {"event": "step", "step": 9}
-        assert python(place, *options) == 11
-    assert capfd.readouterr().err == f"phonograd: {said}\n"
     assert {path.name: path.read_bytes() for path in stopped.iterdir()} == {STATE: before}
     with files_of_at_most(len(before) // 2):
         assert place.train("--state", stopped, "--save-every", 1000, *outputs(tmp_path)).code == 11
@@ -178,22 +169,6 @@ def test_the_phone_goes_on_with_pythons_state(
     resumed = place.train("--state", state, *outputs(tmp_path))
     assert resumed.only("start")["resumed_at"] == 8
     assert written(tmp_path) == undisturbed
-
-
-def test_python_goes_on_with_the_phones_state(
-    place: Place,
-    undisturbed: Mapping[str, bytes],
-    stopped: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    assert python(place, "--state", stopped, "--lr", 0.25) == 17
-    assert "differs in learning_rate (0.25 expected, found 0.5)" in capfd.readouterr().err
-    assert python(place, "--state", stopped, "--json", *outputs(tmp_path)) == 0
-    report = json.loads(capfd.readouterr().out)
-    assert (report["resumed_at"], report["steps"], len(report["losses"])) == (6, STEPS, STEPS)
-    assert written(tmp_path) == undisturbed
-    assert list(stopped.iterdir()) == []
 
 
 def test_onnx_runtime_has_no_state(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -232,33 +207,33 @@ def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:
     assert (base[rows] != tensors["embedding.weight.values"]).any(axis=1).all()
 
 
-def damaged(raw: bytes, how: str) -> bytes:
-    header = 8 + struct.unpack("<Q", raw[:8])[0]
-    middle = (header + len(raw)) // 2
-    return {
-        "cut short": raw[: len(raw) // 2],
-        "empty": b"",
-        "a bit of the data": raw[:middle] + bytes([raw[middle] ^ 1]) + raw[middle + 1 :],
-        "a digit of the metadata": raw.replace(b'"dropout_steps":"6"', b'"dropout_steps":"7"'),
-        "the checksum": raw[:-4] + bytes([raw[-4] ^ 1]) + raw[-3:],
-        "followed by more": raw + b"\0",
-    }[how]
+def flipped(raw: bytes) -> bytes:
+    """A bit of the data."""
+    middle = (8 + struct.unpack("<Q", raw[:8])[0] + len(raw)) // 2
+    return raw[:middle] + bytes([raw[middle] ^ 1]) + raw[middle + 1 :]
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("damage", "said"),
     [
-        ("cut short", "truncated"),
-        ("empty", "0 bytes"),
-        ("a bit of the data", " expected, its bytes have "),
-        ("a digit of the metadata", " expected, its bytes have "),
-        ("the checksum", " expected, its bytes have "),
-        ("followed by more", "followed by bytes that belong to no tensor"),
+        (lambda raw: raw[: len(raw) // 2], "truncated"),
+        (lambda raw: b"", "0 bytes"),
+        (flipped, " expected, its bytes have "),
+        (lambda raw: raw.replace(b'"dropout_steps":"6"', b'"dropout_steps":"7"'), " expected, its bytes have "),
+        (lambda raw: raw[:-4] + bytes([raw[-4] ^ 1]) + raw[-3:], " expected, its bytes have "),
+        (lambda raw: raw + b"\0", "followed by bytes that belong to no tensor"),
     ],
 )
-def test_a_damaged_state_is_refused(place: Place, stopped: Path, how: str, said: str) -> None:
+def test_a_damaged_state_is_refused(
+    place: Place,
+    undisturbed: Mapping[str, bytes],
+    stopped: Path,
+    tmp_path: Path,
+    damage: Callable[[bytes], bytes],
+    said: str,
+) -> None:
     raw = (stopped / STATE).read_bytes()
-    bad = damaged(raw, how)
+    bad = damage(raw)
     assert bad != raw
     (stopped / STATE).write_bytes(bad)
     found = place.train("--state", stopped)
@@ -266,7 +241,9 @@ def test_a_damaged_state_is_refused(place: Place, stopped: Path, how: str, said:
     assert str(stopped / STATE) in found.err
     assert said in found.err
     assert (stopped / STATE).read_bytes() == bad
-    assert place.train("--state", stopped, "--restart").only("start")["resumed_at"] == 0
+    restarted = place.train("--state", stopped, "--restart", *outputs(tmp_path))
+    assert restarted.only("start")["resumed_at"] == 0
+    assert written(tmp_path) == undisturbed
 
 
 def resealed(raw: bytes) -> bytes:
@@ -336,14 +313,6 @@ def test_the_state_of_another_job_is_refused_and_kept(place: Place, stopped: Pat
         assert f"belongs to another job, which differs in {name}" in found.err
         assert "resume with the same inputs and options, or discard it with --restart" in found.err
         assert (stopped / STATE).read_bytes() == raw
-
-
-def test_restart_discards_and_ends_in_the_same_bits(
-    place: Place, undisturbed: Mapping[str, bytes], stopped: Path, tmp_path: Path
-) -> None:
-    found = place.train("--state", stopped, "--restart", *outputs(tmp_path))
-    assert found.only("start")["resumed_at"] == 0
-    assert written(tmp_path) == undisturbed
 
 
 def test_a_folder_in_use_is_waited_for_and_then_refused(place: Place, stopped: Path) -> None:

@@ -1,4 +1,7 @@
-"""The weights do not depend on the number of threads, to the bit; between kernel sets they differ by rounding only."""
+"""The weights do not depend on the number of threads, to the bit; between kernel sets they differ by rounding only.
+
+So they do with an output sample, whose rows are packed.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, Precision, Window
+from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, OutputSample, Precision, Window
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
@@ -23,12 +26,20 @@ def _training(**changes: object) -> TrainingConfig:
     return TrainingConfig(minibatch=B, bptt=T, learning_rate=LEARNING_RATE, **changes)  # type: ignore[arg-type]
 
 
-MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
-    "lstm-clipped": (LanguageModelConfig("lstm", V, E, H, 2), _training(clip_norm=0.05)),
-    "lstm-dropout": (LanguageModelConfig("lstm", V, E, H, 2), _training(clip_norm=None, dropout=0.3)),
-    "gru": (LanguageModelConfig("gru", V, E, H, 1), _training(clip_norm=None)),
-    "lstm-tied-projected": (LanguageModelConfig("lstm", V, E, H, 1, tied=True), _training(clip_norm=0.05)),
-    "gru-tied-lwf": (LanguageModelConfig("gru", V, H, H, 1, tied=True), _training(loss="lwf")),
+CLIPPED, LWF, PLAIN = _training(clip_norm=0.05), _training(loss="lwf"), _training(clip_norm=None)
+DROPPING = _training(clip_norm=None, dropout=0.3)
+FULL: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
+    "lstm-clipped": (LanguageModelConfig("lstm", V, E, H, 2), CLIPPED),
+    "lstm-dropout": (LanguageModelConfig("lstm", V, E, H, 2), DROPPING),
+    "gru": (LanguageModelConfig("gru", V, E, H, 1), PLAIN),
+    "lstm-tied-projected": (LanguageModelConfig("lstm", V, E, H, 1, tied=True), CLIPPED),
+    "gru-tied-lwf": (LanguageModelConfig("gru", V, H, H, 1, tied=True), LWF),
+}
+MODELS = {
+    **FULL,
+    **{f"sampled {name}": case for name, case in FULL.items()},
+    "sampled gru without bias": (LanguageModelConfig("gru", V, E, H, 1, output_bias=False), CLIPPED),
+    "sampled lstm-lwf": (LanguageModelConfig("lstm", V, E, H, 1), LWF),
 }
 KERNELS = load_library().cpu_info()["kernels"]
 BF16: list[Precision] = ["bf16-emulated"]
@@ -41,20 +52,36 @@ def folders() -> dict[str, Artifacts]:
     return {name: exported(model, training, seed=3, spread=10) for name, (model, training) in MODELS.items()}
 
 
-def windows() -> list[Window]:
+def candidates() -> OutputSample:
+    """Some words, the first and the last among them, and their shifts."""
+    random = np.random.default_rng(2)
+    ids = np.union1d(random.choice(V, 125, replace=False), [0, 1, V - 1])
+    return OutputSample(ids, random.exponential(size=len(ids)).astype(np.float32))
+
+
+def windows(sampled: bool = False) -> list[Window]:
     random = np.random.default_rng(5)
-    made = [Window(*(random.integers(0, V, (T, B)) for _ in range(2))) for _ in range(STEPS)]
+    words = candidates().candidates if sampled else np.arange(V)
+    made = [Window(*(random.choice(words, (T, B)) for _ in range(2))) for _ in range(STEPS)]
     made[2].tokens[:, 1] = made[2].tokens[0, 0]  # rows of the embedding that several tokens move
     made[-1].targets[3:, 2:] = IGNORED
     return made
 
 
 def trained(
-    artifacts: Artifacts, threads: int, kernels: str, precision: Precision = "fp32"
+    folders: dict[str, Artifacts],
+    name: str,
+    threads: int,
+    kernels: str | None,
+    precision: Precision = "fp32",
+    fuse: bool = True,
 ) -> tuple[list[float], dict[str, Array]]:
-    options = BackendOptions(threads=threads, seed=9, kernels=kernels, precision=precision)
-    backend = NativeBackend.load(artifacts, None, options)
-    losses = [backend.step(window, LEARNING_RATE) for window in windows()]
+    """Losses and weights of an epoch."""
+    sampled = name.startswith("sampled")
+    sample = candidates() if sampled else None
+    options = BackendOptions(threads=threads, seed=9, kernels=kernels, precision=precision, sample=sample)
+    backend = NativeBackend(folders[name], None, options, fuse)
+    losses = [backend.step(window, LEARNING_RATE) for window in windows(sampled)]
     weights = backend.weights()
     backend.close()
     return losses, weights
@@ -65,24 +92,24 @@ def trained(
 def test_weights_are_the_same_bits_on_any_number_of_threads(
     folders: dict[str, Artifacts], name: str, kernels: str
 ) -> None:
-    losses, weights = trained(folders[name], 1, kernels)
+    losses, weights = trained(folders, name, 1, kernels)
     assert np.isfinite(losses).all()
     # Threads share the work alike whatever the kernels: those that are not chosen here take an odd number only.
     for threads in (2, 3, 4, 8) if kernels == KERNELS[0] else (3,):
-        other_losses, other = trained(folders[name], threads, kernels)
+        other_losses, other = trained(folders, name, threads, kernels)
         assert other_losses == losses, threads
         for tensor, expected in weights.items():
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
 
 
 @pytest.mark.parametrize("precision", BF16)
-@pytest.mark.parametrize("name", ["lstm-clipped", "gru", "lstm-tied-projected", "gru-tied-lwf"])
+@pytest.mark.parametrize("name", ["lstm-clipped", "gru", "lstm-tied-projected", "gru-tied-lwf", "sampled lstm-clipped"])
 def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(
     folders: dict[str, Artifacts], name: str, precision: Precision
 ) -> None:
-    _, weights = trained(folders[name], 1, KERNELS[0], precision)
+    _, weights = trained(folders, name, 1, KERNELS[0], precision)
     for threads in (2, 3, 4, 8):
-        _, other = trained(folders[name], threads, KERNELS[0], precision)
+        _, other = trained(folders, name, threads, KERNELS[0], precision)
         for tensor, expected in weights.items():
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
 
@@ -119,9 +146,9 @@ def test_a_sweep_in_bf16_rounds_the_recurrent_weights(
 def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name: str) -> None:
     assert KERNELS[-1] == "portable"
     before = NativeBackend.load(folders[name], None, BackendOptions()).weights()
-    expected_losses, expected = trained(folders[name], 2, "portable")
+    expected_losses, expected = trained(folders, name, 2, "portable")
     for kernels in KERNELS[:-1]:
-        losses, weights = trained(folders[name], 2, kernels)
+        losses, weights = trained(folders, name, 2, kernels)
         np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
         for tensor, values in expected.items():
             # Of what training moved, not only of the weight: a wrong gradient can't hide behind a large first weight.
@@ -133,14 +160,11 @@ def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_fused_nodes_agree_with_single_ones(folders: dict[str, Artifacts], name: str) -> None:
-    fused, single = (
-        NativeBackend(folders[name], None, BackendOptions(threads=2, seed=9), fuse) for fuse in (True, False)
-    )
-    for window in windows():
-        assert fused.step(window, LEARNING_RATE) == pytest.approx(single.step(window, LEARNING_RATE), rel=1e-5)
-    others = single.weights()
-    for tensor, values in fused.weights().items():
-        assert np.linalg.norm(others[tensor] - values) <= 1e-5 * np.linalg.norm(values), tensor
+    losses, weights = trained(folders, name, 2, None)
+    single_losses, single = trained(folders, name, 2, None, fuse=False)
+    np.testing.assert_allclose(losses, single_losses, rtol=1e-5)
+    for tensor, values in single.items():
+        assert np.linalg.norm(weights[tensor] - values) <= 1e-5 * np.linalg.norm(values), tensor
 
 
 def test_weights_depend_on_the_seed_of_the_masks(folders: dict[str, Artifacts]) -> None:

@@ -300,12 +300,6 @@ def decoded(path: Path, base: TensorFile) -> Parts:
 # Links.
 
 
-def write_result(base: Path, link: Path, out: Path, metadata: dict[str, str]) -> WrittenFile:
-    """The model after a link."""
-    with TensorFile(base) as file:
-        return save_tensors(out, decoded(link, file), metadata)
-
-
 def link_metadata(
     base_sha256: str, round_number: int, codec: str, result_sha256: str, result: Mapping[str, str]
 ) -> dict[str, str]:
