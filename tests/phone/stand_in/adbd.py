@@ -8,12 +8,13 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 from . import messages as wire
-from .keys import TOKEN_BYTES, KnownHosts
 from .link import Link
 from .messages import Message, ProtocolError
-from .services import Services
 from .streams import Stream
 
+TOKEN_BYTES = 20
+# The work of a service on a stream, by the name with which a host opens it; None: there is no such service.
+FindService = Callable[[str, Stream], Coroutine[None, None, None] | None]
 HOST_LEAVES_SECONDS = 0.3  # how long a new host waits for one that is just going away
 
 
@@ -26,24 +27,23 @@ class Connection:
         writer: asyncio.StreamWriter,
         link: Link,
         banner: str,
-        known: KnownHosts,
+        trusted: set[bytes],
         is_allowed: Callable[[], bool],
     ):
         self._reader = reader
         self._writer = writer
         self._link = link
         self._banner = banner
-        self._known = known
+        self._trusted = trusted
         self._is_allowed = is_allowed
         self._max_payload = wire.MAX_PAYLOAD
-        self._token = b""
         self._offered_key: bytes | None = None
         self._online = False
         self._streams: dict[int, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_id = 1
 
-    async def serve(self, services: Services) -> None:
+    async def serve(self, find_service: FindService) -> None:
         """Until the host goes away or breaks the protocol."""
         try:
             while True:
@@ -55,7 +55,7 @@ class Connection:
                 elif not self._online:
                     continue
                 elif message.command == wire.OPEN:
-                    await self._open(message, services)
+                    await self._open(message, find_service)
                 else:
                     await self._to_stream(message)
         except (OSError, EOFError, ProtocolError):
@@ -67,7 +67,7 @@ class Connection:
         """Trust the key that the host offered, and let it in. False: it waits for nothing."""
         if self._offered_key is None or self._online:
             return False
-        self._known.trust(self._offered_key)
+        self._trusted.add(self._offered_key)
         await self._let_in()
         return True
 
@@ -98,29 +98,25 @@ class Connection:
         await self._challenge()
 
     async def _challenge(self) -> None:
-        self._token = os.urandom(TOKEN_BYTES)
-        await self._send(Message(wire.AUTH, wire.TOKEN, 0, self._token))
+        await self._send(Message(wire.AUTH, wire.TOKEN, 0, os.urandom(TOKEN_BYTES)))
 
     async def _authenticate(self, message: Message) -> None:
         if message.arg0 == wire.SIGNATURE:
-            if self._known.signed(self._token, message.payload):
-                await self._let_in()
-            else:
-                await self._challenge()
+            await self._challenge()  # signatures are not checked here: the host goes on and offers its key
         elif message.arg0 == wire.RSAPUBLICKEY:
             self._offered_key = message.payload
-            if self._is_allowed():
+            if self._offered_key in self._trusted or self._is_allowed():
                 await self.authorise()
 
     async def _let_in(self) -> None:
         self._online = True
         await self._send(Message(wire.CNXN, wire.VERSION, wire.MAX_PAYLOAD, self._banner.encode()))
 
-    async def _open(self, message: Message, services: Services) -> None:
+    async def _open(self, message: Message, find_service: FindService) -> None:
         stream = Stream(self._next_id, message.arg0, self._send, self._max_payload)
         self._next_id += 1
         service = message.payload.rstrip(b"\0").decode("utf-8", "surrogateescape")
-        work = services.find(service, stream)
+        work = find_service(service, stream)
         if work is None:
             await self._send(Message(wire.CLSE, 0, message.arg0))
             return
@@ -167,17 +163,16 @@ class Connection:
 class Adbd:
     """Listens for hosts on a port of this machine's loopback, and lets one in at a time, as over a cable."""
 
-    def __init__(self, link: Link, banner: str, known: KnownHosts, services: Services, trusts_hosts: bool, port: int):
+    def __init__(self, link: Link, banner: str, find_service: FindService, trusts_hosts: bool, port: int):
         self._link = link
         self._banner = banner
-        self._known = known
-        self._services = services
+        self._find_service = find_service
+        self._trusted: set[bytes] = set()
         self._trusts_hosts = trusts_hosts
         self._allow_next = False
         self._server: asyncio.Server | None = None
         self._connection: Connection | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self.port = port
 
     async def plug(self) -> None:
@@ -223,9 +218,9 @@ class Adbd:
             writer.transport.abort()
             return
         writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(reader, writer, self._link, self._banner, self._known, self._is_allowed)
+        connection = Connection(reader, writer, self._link, self._banner, self._trusted, self._is_allowed)
         self._connection = connection
-        self._serving = asyncio.create_task(connection.serve(self._services))
+        self._serving = asyncio.create_task(connection.serve(self._find_service))
         try:
             await asyncio.gather(self._serving, return_exceptions=True)
         finally:
