@@ -204,10 +204,6 @@ def test_stderr_is_bounded(adb: Adb) -> None:
         assert process.err.endswith("xend\n")
 
 
-
-
-
-
 def test_a_file_that_is_not_here_is_not_pushed(adb: Adb, fake: FakeAdb, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot read: No such file or directory"):
         adb.push(SERIAL, tmp_path / "none", "/data/w")
@@ -241,21 +237,11 @@ def test_a_pull_that_fails_leaves_nothing(
     assert fake.still_running() == []
 
 
-
-
 NO_SERVER = (
     "* daemon not running; starting now at tcp:5037\nADB server didn't ACK\n"
     "Full server startup log: /tmp/adb.0.log\nadb: failed to start daemon: Address already in use\n"
     "error: cannot connect to daemon\n"
 )
-
-
-
-
-
-
-
-
 
 
 def test_a_server_that_does_not_start_is_tried_twice(adb: Adb, fake: FakeAdb) -> None:

@@ -86,8 +86,6 @@ def test_the_table_names_every_phone(phone_bench: Run) -> None:
     assert "Phone B" in done.out
 
 
-
-
 def test_the_first_failing_phones_code_is_the_commands(phone_bench: Run, desk: Desk) -> None:
     desk.phones[0].bug_in_sync, desk.phones[1].lost_in_epoch = True, 1
     done = phone_bench()

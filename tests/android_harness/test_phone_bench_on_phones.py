@@ -125,8 +125,6 @@ def pushed_since(phones: Sequence[StandInPhone], before: Sequence[int]) -> list[
     return [phone.counters.pushed - was for phone, was in zip(phones, before, strict=True)]
 
 
-
-
 def test_three_phones_at_once_and_only_missing_files(
     three_phones: list[StandInPhone], bench: Bench, artifacts: Path, next_round: Path, tmp_path: Path
 ) -> None:

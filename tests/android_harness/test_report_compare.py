@@ -336,8 +336,6 @@ def test_phones_without_epochs_are_not_compared() -> None:
         require_no_regression(compare(report(failed("A")), report(phone("A"))), 0.1)
 
 
-
-
 @pytest.mark.parametrize(
     ("text", "share"), [("10%", 0.1), ("0.1", 0.1), ("2.5 %", 0.025), ("0", 0.0), ("150%", 1.5), (".05", 0.05)]
 )

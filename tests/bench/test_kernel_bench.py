@@ -42,8 +42,6 @@ def test_a_library_without_the_entry_is_refused(fake_engine: None) -> None:
         NativeKernels()
 
 
-
-
 def test_the_harness_asks_for_a_number_of_threads() -> None:
     line = [sys.executable, "-m", "pytest", "phonograd/bench/kernels", "-o", "addopts=--import-mode=importlib"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": ""}

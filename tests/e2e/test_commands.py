@@ -49,8 +49,6 @@ def test_counts_are_those_beside_the_vocabulary_or_follow_zipfs_law(
     assert {"counts.txt", "training_model_sampled.onnx"} < set(document["files"])
 
 
-
-
 def test_a_model_is_named_by_its_preset_only_if_it_is_that(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     words = tmp_path / "words"
     for size, name in ((100, "tiny"), (3, "custom: lstm 2x16, embedding 16, untied, 3 words")):
@@ -60,8 +58,6 @@ def test_a_model_is_named_by_its_preset_only_if_it_is_that(phono: Run, workplace
         assert outcome.code == 0
         assert name in outcome.out
         assert phono("inspect", tmp_path / "made", "--json").document["preset"] == name
-
-
 
 
 def test_operators_that_cannot_be_listed(phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +78,7 @@ def serving(
     """The URL of `phonograd serve` in a process of its own."""
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", state, *options]
     line += ["--port", "0", "--json"]
-    with subprocess.Popen(
-        [*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    with subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())["url"]

@@ -115,8 +115,6 @@ def test_equal_inputs_give_equal_bytes(aar: Aar, tools: Tools, tmp_path: Path) -
     assert (again.sha256, again.bytes) == (aar.sha256, aar.bytes)
 
 
-
-
 def test_the_command(aar: Aar, tmp_path: Path) -> None:
     line = ["python", "-m", "phonograd.android_harness.app", "--aar", tmp_path / "x.aar", "--out", tmp_path / "x.apk"]
     done = subprocess.run(line, capture_output=True, text=True, check=True)

@@ -61,8 +61,6 @@ def test_the_signature(apk: Apk, tools: Tools) -> None:
     assert "Verified using v3 scheme (APK Signature Scheme v3): true" in said
 
 
-
-
 def test_alignment(apk: Apk, tools: Tools) -> None:
     run_tool(tools.zipalign, "-c", "-p", "4", apk.path)
 
@@ -94,10 +92,6 @@ def test_the_classes(apk: Apk, tmp_path: Path) -> None:
 def test_the_same_key_gives_the_same_bytes(apk: Apk, tools: Tools, keystore: Path, tmp_path: Path) -> None:
     again = build_apk(tmp_path / "again.apk", tools, build_phone_binary().path, keystore)
     assert (again.sha256, again.bytes) == (apk.sha256, apk.bytes)
-
-
-
-
 
 
 @pytest.mark.parametrize(
