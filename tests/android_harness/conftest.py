@@ -31,9 +31,14 @@ def adb(adb_server: AdbServer) -> Adb:
     return Adb(find_adb(), PATIENT)
 
 
+def work_of(phone: StandInPhone) -> Path:
+    """The sessions' folder on the phone, as this machine sees it."""
+    return phone.root / WORK_FOLDER.lstrip("/")
+
+
 def nothing_is_left(phone: StandInPhone) -> bool:
     """No program, no lock, no transient file."""
-    work = phone.root / WORK_FOLDER.lstrip("/")
+    work = work_of(phone)
     return phone.processes() == [] and not (work / "lock").exists() and not (work / "run").exists()
 
 

@@ -72,9 +72,6 @@ elif command == "shell":
         end(rule)
     sys.stdout.write(rules.get("noise_out", "")); sys.stdout.flush()
     sys.exit(subprocess.run(["sh", "-c", script], stdin=stdin).returncode)
-elif command == "push":
-    shutil.copyfile(arguments[1], here / "phone" / arguments[2].replace("/", "_"))
-    print(arguments[1] + ": 1 file pushed, 0 skipped. 100.0 MB/s (1 bytes in 0.001s)")
 elif command == "pull":
     source = here / "phone" / arguments[1].replace("/", "_")
     if rule is not None:  # so many bytes of the file

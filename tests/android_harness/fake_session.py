@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from phonograd.android_harness.errors import PhoneLostError
 from phonograd.android_harness.phones.facts import Battery, Cluster, Core, Phone, PhoneFacts, Power
 from phonograd.android_harness.result import KeptAwake, PowerState, Pushed, PushedFile, Sample
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
+from tests.android_harness.reports import facts
 
 BIG, LITTLE = (4, 5, 6, 7), (0, 1, 2, 3)
 BIG_KHZ, LITTLE_KHZ = 2_314_000, 1_800_000
@@ -24,24 +27,12 @@ def parse_facts(serial: str = "PHONE1", **changes: Any) -> PhoneFacts:
     """A phone of 4 + 4 cores, cool and charged."""
     cores = tuple(Core(n, BIG_KHZ if n in BIG else LITTLE_KHZ, None, None) for n in range(8))
     values: dict[str, Any] = {
-        "serial": serial,
-        "manufacturer": "Acme",
-        "model": "Test Phone",
-        "soc": "Acme 9000",
-        "android": "14",
-        "sdk": 34,
-        "abi": "arm64-v8a",
-        "fingerprint": "acme/test:14",
         "cores": cores,
         "clusters": (Cluster(LITTLE, LITTLE_KHZ, None), Cluster(BIG, BIG_KHZ, None)),
-        "memory_bytes": 4 << 30,
-        "memory_available_bytes": 2 << 30,
-        "free_bytes": 10 << 30,
         "battery": Battery(80, 25.0, False),
-        "thermal_status": 0,
         "temperature_c": 30.0,
     }
-    return PhoneFacts(**(values | changes))
+    return replace(facts(serial, "Test Phone"), **(values | changes))
 
 
 def phone_of(serial: str = "PHONE1", **changes: Any) -> Phone:

@@ -7,7 +7,6 @@ import pytest
 
 from phonograd.android_harness.adb.tool import find_adb
 from phonograd.android_harness.errors import AdbError
-from tests.android_harness.fake_adb import FakeAdb
 
 
 def program(path: Path, text: str) -> Path:
@@ -38,20 +37,17 @@ def bin_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_on_path_first(bin_: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = adb_that_says(bin_ / "adb", DEBIANS)
-    adb_that_says(tmp_path / "sdk" / "platform-tools" / "adb", "Android Debug Bridge version 1.0.41")
-    monkeypatch.setenv("ANDROID_HOME", str(tmp_path / "sdk"))
-    found = find_adb()
-    assert (found.path, found.version, found.origin) == (path, "29.0.6-debian", "PATH")
-
-
 @pytest.mark.parametrize("variable", ["ANDROID_HOME", "ANDROID_SDK_ROOT"])
-def test_in_the_sdk(bin_: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    path = adb_that_says(tmp_path / "sdk" / "platform-tools" / "adb", "Android Debug Bridge version 1.0.39")
+def test_on_path_then_in_the_sdk(bin_: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    sdks = adb_that_says(tmp_path / "sdk" / "platform-tools" / "adb", "Android Debug Bridge version 1.0.39")
     monkeypatch.setenv(variable, str(tmp_path / "sdk"))
     found = find_adb()
-    assert (found.path, found.version, found.origin) == (path, "1.0.39", variable)
+    assert (found.path, found.version, found.origin) == (sdks, "1.0.39", variable)
+    on_path = adb_that_says(bin_ / "adb", DEBIANS)
+    found = find_adb()
+    assert (found.path, found.version, found.origin) == (on_path, "29.0.6-debian", "PATH")
+    adb_that_says(bin_ / "adb", "All database, version 3")  # the next candidate is tried if one is not adb
+    assert find_adb().origin == variable
 
 
 @pytest.mark.usefixtures("bin_")
@@ -61,15 +57,6 @@ def test_inside_adbutils_without_importing_it(tmp_path: Path) -> None:
     path = adb_that_says(package / "binaries" / "adb", DEBIANS)
     found = find_adb()
     assert (found.path, found.origin) == (path, "adbutils")
-
-
-def test_the_next_candidate_is_tried_if_one_is_not_adb(
-    bin_: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    adb_that_says(bin_ / "adb", "All database, version 3")
-    adb_that_says(tmp_path / "sdk" / "platform-tools" / "adb", DEBIANS)
-    monkeypatch.setenv("ANDROID_HOME", str(tmp_path / "sdk"))
-    assert find_adb().origin == "ANDROID_HOME"
 
 
 @pytest.mark.parametrize(
@@ -91,9 +78,3 @@ def test_none(bin_: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, fou
         find_adb()
     assert error.value.exit_code == 19
     assert str(error.value).endswith("get it: `apt install adb`, or `pip install 'phonograd[adb]'`")
-
-
-@pytest.mark.usefixtures("bin_")
-def test_the_fake_is_one(fake: FakeAdb, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(fake.folder))
-    assert find_adb() == fake.tool

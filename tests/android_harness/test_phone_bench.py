@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from phonograd.android_harness.adb.tool import AdbTool
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.phones import discovery
 from phonograd.android_harness.phones.facts import Phone
-from phonograd.android_harness.report.document import schema
+from phonograd.android_harness.report.document import schema, write_report
 from phonograd.android_harness.timing import bench
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime import native_build
 from tests.android_harness.fake_session import FakePhone, FakeSession, phone_of
+from tests.android_harness.reports import phone, report
 from tests.android_harness.small_artifacts import small_artifacts
 from tests.support.command_line import Outcome, Run
 
@@ -84,16 +86,6 @@ def test_the_table_names_every_phone(phone_bench: Run) -> None:
     assert "Phone B" in done.out
 
 
-def test_a_phone_that_fails_is_a_line_and_the_exit_code(phone_bench: Run, desk: Desk) -> None:
-    desk.phones[0].lost_in_epoch = 3
-    done = phone_bench("--json")
-    assert done.code == 21
-    assert done.err == "phonograd: phone A: disconnected\n"
-    a, b = json.loads(done.out)["phones"]
-    assert len(a["epochs"]) == 2
-    assert (len(b["epochs"]), b["failure"]) == (4, None)
-
-
 def test_the_first_failing_phones_code_is_the_commands(phone_bench: Run, desk: Desk) -> None:
     desk.phones[0].bug_in_sync, desk.phones[1].lost_in_epoch = True, 1
     done = phone_bench()
@@ -119,17 +111,37 @@ def test_phones_that_are_not_ready_are_named_and_left_out(phone_bench: Run, desk
         (["--cores", "fast"], 2, "--cores is 'fast'"),
         (["--rehearsal", "general.txt"], 2, "--rehearsal needs --user"),
         (["--max-slowdown", "10%"], 2, "--max-slowdown needs --compare"),
+        (["--compare", "OLD", "--max-slowdown", "10"], 2, "expected a share such as 10% or 0.1"),
+        (["--compare", "OLD", "--fail-unsure"], 2, "--fail-unsure needs --max-slowdown"),
+        (["--compare", "OLD", "--max-slowdown", "10%", "--epochs", 2], 2, "needs --epochs 3 or more"),
+        (
+            ["--compare", "OLD", "--max-slowdown", "10%", "--cores", "little", "--threads", 4],
+            25,
+            "threads was None, is 4; cores was big, is little; use its options",
+        ),
+        (["--compare", "missing.json"], 25, "missing.json: cannot be read"),
         (["--out", "/dev/null/r.json"], 11, "/dev/null/r.json: cannot write"),
+        (["--html", "/dev/null/r.html"], 11, "no folder"),
     ],
 )
 def test_impossible_options_fail_before_phones_are_listed(
-    phone_bench: Run, desk: Desk, arguments: list[object], code: int, message: str
+    phone_bench: Run, desk: Desk, tmp_path: Path, arguments: list[object], code: int, message: str
 ) -> None:
-    done = phone_bench(*arguments)
+    write_report(tmp_path / "old.json", report(phone(), cooldown_seconds=0.0))
+    done = phone_bench(*(tmp_path / "old.json" if one == "OLD" else one for one in arguments))
     assert done.code == code
     assert message in done.err
     assert done.err.count("\n") == 1
     assert desk.looked == 0
+
+
+def test_a_page_without_matplotlib_fails_before_the_run(
+    phone_bench: Run, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = phone_bench("--html", tmp_path / "page.html")
+    assert (done.code, "phonograd[plots]" in done.err, desk.looked) == (10, True, 0)
 
 
 def test_invalid_artifacts_fail_before_the_run(phone_bench: Run, desk: Desk) -> None:
@@ -139,14 +151,20 @@ def test_invalid_artifacts_fail_before_the_run(phone_bench: Run, desk: Desk) -> 
 
 
 def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
-    old = tmp_path / "old.json"
+    old, new, page, trace = (tmp_path / name for name in ("old.json", "new.json", "page.html", "trace"))
     assert phone_bench("--out", old).code == 0
+    assert json.loads(old.read_text("utf-8"))["comparison"] is None
     desk.phones[1] = FakePhone("B", steps_seconds=(3.0,) * 6)
     compared = phone_bench("--compare", old)
     assert compared.code == 0, compared.err
     assert "Comparison with the old report" in compared.out
-    slow = phone_bench("--compare", old, "--max-slowdown", "10%", "--json")
+    outputs = ("--out", new, "--html", page, "--trace", trace)
+    slow = phone_bench("--compare", old, "--max-slowdown", "10%", "--json", *outputs)
     assert slow.code == 24
+    assert json.loads(slow.out) == json.loads(new.read_text("utf-8"))
+    assert json.loads(new.read_text("utf-8"))["comparison"]["phones"][0]["time"]["basis"] == "epochs"
+    assert "Comparison with the old report" in page.read_text("utf-8")
+    assert json.loads(trace.read_text("utf-8"))["traceEvents"]
     assert "Phone B" in slow.err
     assert "Phone A" not in slow.err
     assert len(json.loads(slow.out)["phones"]) == 2

@@ -21,7 +21,7 @@ from phonograd.android_harness.report.compare import (
 from phonograd.android_harness.report.intervals import from_epochs, from_steps, student_t
 from phonograd.android_harness.result import Failure, PhoneResult, Placement, PowerState
 from phonograd.device_runtime.base.errors import UsageError
-from tests.android_harness.reports import PAPERS, both_layers, facts, failed, many, phone, report, with_codecs
+from tests.android_harness.reports import PAPERS, both_layers, facts, failed, phone, report, with_codecs
 
 
 def compared(old: PhoneResult, new: PhoneResult, **settings: Any) -> PhoneComparison:
@@ -334,14 +334,6 @@ def test_phones_without_epochs_are_not_compared() -> None:
     require_no_regression(compare(report(phone("A")), report(failed("A"))), 0.1)  # it has its own exit code
     with pytest.raises(ReportError, match="no phone has timed epochs in both"):
         require_no_regression(compare(report(failed("A")), report(phone("A"))), 0.1)
-
-
-def test_many_phones_are_compared_with_themselves() -> None:
-    both = report(*many(20))
-    found = compare(both, both)
-    assert len(found.phones) == 20
-    assert (found.missing, found.added) == ((), ())
-    require_no_regression(found, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,16 @@
 
 import functools
 import re
-import sys
 from collections import Counter
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from phonograd.android_harness.phones.facts import Battery
 from phonograd.android_harness.report.compare import compare
-from phonograd.android_harness.report.page import page, write_page
+from phonograd.android_harness.report.page import page
 from phonograd.android_harness.result import Failure
-from phonograd.device_runtime.base.errors import MissingExtraError
 from tests.android_harness.reports import SMALL, both_layers, failed, phone, quiet_facts, report, swept
 from tests.android_harness.test_report_table import HOSTILE
 
@@ -274,10 +271,3 @@ def test_a_phone_that_reports_half_of_its_facts() -> None:
     text = Page(page(report(phone(facts=facts)))).text
     assert "1 GB, – available" in text
     assert "50 %, – °C, not charging" in text
-
-
-def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[plots\]'"):
-        write_page(tmp_path / "page.html", report())
-    assert list(tmp_path.iterdir()) == []

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import download_model
-from phonograd.device_runtime.formats.tensor_file import load_tensors
 from tests.android_harness.round_place import serving
 from tests.phone.stand_in import AdbServer, StandInPhone
 from tests.support.phone_command import Place, make_place, text_of
@@ -95,29 +93,9 @@ def test_a_round_of_three_phones_and_the_next(
         model_bytes = out.stat().st_size
         for phone in second["phones"]:  # the new model, and a manifest that names it
             assert model_bytes < phone["pushed_bytes"] < model_bytes + 10_000
-        check_average(place, three_phones, second, out, server.url, tmp_path)
     for phone in three_phones:
         assert left(phone) == {"user.txt"}
         assert phone.processes() == []
-
-
-def check_average(
-    place: Place, phones: list[StandInPhone], report: dict[str, Any], base: Path, url: str, folder: Path
-) -> None:
-    """The model that came out is the token-weighted mean of what the same commands train on this machine."""
-    total, sums = 0, 0.0
-    for phone in phones:
-        (found,) = [entry for entry in report["phones"] if entry["serial"] == phone.serial]
-        text, out = folder / "text", folder / "trained"
-        text.write_bytes((phone.root / WORK / "user.txt").read_bytes())
-        line = ("train", place.artifacts.folder, "--weights", base, "--user", text, "--out", out)
-        tokens = place.run(*line, "--seed", found["seed"]).only("report")["tokens"]
-        assert tokens == found["training"]["tokens"]
-        total, sums = total + tokens, sums + tokens * load_tensors(out)["decoder.weight"].astype(np.float64)
-    came = folder / "came.safetensors"
-    assert download_model(url, came).sha256 == report["model_after"]
-    # Other kernels add in another order.
-    np.testing.assert_allclose(load_tensors(came)["decoder.weight"], sums / total, atol=1e-5)
 
 
 def test_the_server_stops_answering(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from phonograd.android_harness.errors import (
 )
 from phonograd.android_harness.phones.facts import Power
 from phonograd.android_harness.result import KeptAwake, PowerState
-from phonograd.android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
+from phonograd.android_harness.session import PROGRAM, PhoneSession, SessionSettings
 from phonograd.android_harness.session.watchdog import Watchdog
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
-from tests.android_harness.conftest import nothing_is_left
+from tests.android_harness.conftest import nothing_is_left, work_of
 from tests.phone.stand_in import A53, A76, AdbServer, StandInPhone
 from tests.support.command_line import Run
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -57,13 +57,8 @@ def program(tmp_path: Path) -> Callable[[str], dict[str, Path]]:
 
 def reconnect_to(phone: StandInPhone, adb_server: AdbServer) -> None:
     """As a USB phone comes back by itself; one over the network does not always."""
-
-    def connected() -> bool:
-        adb_server.run("connect", phone.serial)
-        return adb_server.state(phone.serial) == "device"
-
     adb_server.disconnect(phone)
-    until(connected)
+    adb_server.connect(phone)
 
 
 def sampling_on(phone: StandInPhone) -> bool:
@@ -91,11 +86,11 @@ def test_only_missing_files_are_pushed(adb: Adb, watched: StandInPhone, tmp_path
         with pytest.raises(PhoneRunError, match=r"SHA-256 is 000000000000… on the phone and .* here"):
             session.pull("artifacts/a", tmp_path / "back", "0" * 64)
         assert not (tmp_path / "back").exists()
-    assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()  # without keep the phone is as it was
+    assert not work_of(watched).exists()  # without keep the phone is as it was
 
 
 def test_only_the_shell_user_can_read_pushed_files(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
-    work = watched.root / WORK_FOLDER.lstrip("/")
+    work = work_of(watched)
     work.mkdir(0o755)  # as an earlier version made it
     files = {PROGRAM: tmp_path / "program", "artifacts/deep/a": tmp_path / "a", "run/text": tmp_path / "a"}
     for path, mode in ((tmp_path / "program", 0o755), (tmp_path / "a", 0o644)):
@@ -123,7 +118,7 @@ def test_a_file_that_arrives_damaged_is_not_renamed_into_place(adb: Adb, watched
         PhoneSession(adb, watched.serial, KEPT) as session,
     ):
         session.sync({"a": tmp_path / "a"}, change)
-    assert not (watched.root / WORK_FOLDER.lstrip("/") / "a").exists()
+    assert not (work_of(watched) / "a").exists()
 
 
 def test_two_harnesses(adb: Adb, watched: StandInPhone) -> None:
@@ -136,7 +131,7 @@ def test_two_harnesses(adb: Adb, watched: StandInPhone) -> None:
 
 
 def test_a_stale_lock_is_taken_over(adb: Adb, watched: StandInPhone) -> None:
-    work = watched.root / WORK_FOLDER.lstrip("/")
+    work = work_of(watched)
     # A living process with the lock's nonce in its command line: only the boot tells that it is another's.
     living = adb.shell(watched.serial, "sleep 1000 0123 </dev/null >/dev/null 2>&1 & echo $!", check=True).out.strip()
     for stale in (
@@ -200,51 +195,38 @@ def test_a_program_that_prints_nothing(
 
 
 @pytest.mark.both_adbs
-def test_a_pulled_cable(adb: Adb, phone: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
-    def unplug(at: float, event: object) -> None:
-        phone.unplug()
-
-    with (
-        pytest.raises(PhoneLostError, match=r"disconnected while phonograd-phone train ran \(cable pulled,"),
-        PhoneSession(adb, phone.serial, FAST) as session,
-    ):
-        session.sync(program(SLOW))
-        session.run(["train"], unplug, threading.Event())
-    until(lambda: nothing_is_left(phone))
-
-
-@pytest.mark.both_adbs
-def test_a_lost_connection(
-    adb: Adb, adb_server: AdbServer, phone: StandInPhone, program: Callable[[str], dict[str, Path]]
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ("unplugged", r"disconnected while phonograd-phone train ran \(cable pulled,"),
+        ("reconnected", "the connection was lost while phonograd-phone train ran, and is back"),
+        ("rebooted", "rebooted while phonograd-phone train ran; its work is lost"),
+    ],
+)
+def test_a_broken_connection(
+    adb: Adb,
+    adb_server: AdbServer,
+    phone: StandInPhone,
+    program: Callable[[str], dict[str, Path]],
+    broken: str,
+    message: str,
 ) -> None:
-    def reconnect(at: float, event: object) -> None:
+    def hear(at: float, event: object) -> None:
+        if broken == "unplugged":
+            phone.unplug()
+            return
+        if broken == "rebooted":
+            phone.reboot(0.5)
         reconnect_to(phone, adb_server)
 
-    with (
-        pytest.raises(PhoneLostError, match="the connection was lost while phonograd-phone train ran, and is back"),
-        PhoneSession(adb, phone.serial, BACK) as session,
-    ):
+    settings = FAST if broken == "unplugged" else BACK
+    with pytest.raises(PhoneLostError, match=message), PhoneSession(adb, phone.serial, settings) as session:
         session.sync(program(SLOW))
-        session.run(["train"], reconnect, threading.Event())
-    until(lambda: nothing_is_left(phone))
-
-
-def test_a_reboot(
-    adb: Adb, adb_server: AdbServer, phone: StandInPhone, program: Callable[[str], dict[str, Path]]
-) -> None:
-    def reboot(at: float, event: object) -> None:
-        phone.reboot(0.5)
-        reconnect_to(phone, adb_server)
-
-    with (
-        pytest.raises(PhoneLostError, match="rebooted while phonograd-phone train ran; its work is lost"),
-        PhoneSession(adb, phone.serial, BACK) as session,
-    ):
-        session.sync(program(SLOW))
-        session.run(["train"], reboot, threading.Event())
-    assert (phone.root / WORK_FOLDER.lstrip("/") / "lock").exists()  # nobody was left to remove it
-    with PhoneSession(adb, phone.serial, FAST) as session:
-        assert session.found_leftovers
+        session.run(["train"], hear, threading.Event())
+    if broken == "rebooted":
+        assert (work_of(phone) / "lock").exists()  # nobody was left to remove it
+        with PhoneSession(adb, phone.serial, FAST) as session:
+            assert session.found_leftovers
     until(lambda: nothing_is_left(phone))
 
 
@@ -324,7 +306,7 @@ def test_a_watchdog_that_is_killed_is_named_and_cleaned_up_after(
         session.run(["train"], kill_watchdog, threading.Event())
     assert nothing_is_left(watched)  # at once: the program was ended, the lock taken over, the settings undone
     assert not watched.fixed_performance
-    assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()
+    assert not work_of(watched).exists()
 
 
 def test_storage_that_is_full(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
@@ -426,7 +408,7 @@ def test_a_reboot_at_any_moment_leaves_nothing_that_devices_does_not_restore(
 ) -> None:
     """Moments: what was done last, or the command of Android's that runs."""
     phone.fall_asleep()
-    before, work = settings_of(phone), phone.root / WORK_FOLDER.lstrip("/")
+    before, work = settings_of(phone), work_of(phone)
     here, rebooted = threading.Event(), threading.Event()
     (tmp_path / "text").write_text("secret")
     files = {**program(SLOW if moment == "training" else "true"), "run/text": tmp_path / "text"}
@@ -487,7 +469,7 @@ def test_restoring_removes_kept_files_but_not_those_of_a_session(
         assert phono("devices", "--json").document["phones"][0]["leftovers"] == []
         busy = phono("devices", "--restore")
         assert (busy.code, "is using it; wait" in busy.err) == (22, True)
-    assert (watched.root / WORK_FOLDER.lstrip("/") / "a").read_text() == "kept"
-    (watched.root / WORK_FOLDER.lstrip("/") / "probe.0123").write_text("an earlier boot")
+    assert (work_of(watched) / "a").read_text() == "kept"
+    (work_of(watched) / "probe.0123").write_text("an earlier boot")
     assert phono("devices", "--restore").code == 0
-    assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()
+    assert not work_of(watched).exists()

@@ -240,11 +240,3 @@ def test_devices_that_are_not_ready(phono: Run, adb_server: AdbServer) -> None:
         assert phono("devices").code == 0
         phone.battery(7, charging=True)
         assert "its battery is at 7 %; 20 % is needed, even on a charger" in phono("devices").err
-        phone.battery(90, charging=False)
-        phone.heat(48, 3)
-        assert "it is hot: thermal status severe, expected light or less; let it cool down" in phono("devices").err
-        phone.heat(30, 0)
-        phone.fill_storage(leave_bytes=1_000_000)
-        assert "it has 1 MB of free space; 200 MB is needed; free space on it" in phono("devices").err
-        phone.empty_storage()
-        assert phono("devices").code == 0

@@ -1,5 +1,7 @@
 """Waiting for a phone to cool: when it ends, and when it is given up."""
 
+from typing import Any
+
 import pytest
 
 from phonograd.android_harness.errors import NoPhoneError
@@ -15,14 +17,26 @@ def cooled(phone: FakePhone, limit: float = 300.0, baseline: float | None = BASE
     return cool_down(session.sample, baseline, limit, FakeStop(session))
 
 
-def test_a_cool_phone_needs_no_wait() -> None:
-    assert cooled(FakePhone(celsius=lambda at_s: 31.9)) == Cooling("cool", 0.0, 31.9)
-
-
-def test_a_hot_phone_cools_until_it_is_near_the_baseline() -> None:
-    cooling = cooled(FakePhone(celsius=lambda at_s: 40.0 - at_s / 10))
-    assert cooling.outcome == "cool"
-    assert cooling.seconds == 80.0
+@pytest.mark.parametrize(
+    ("phone", "settings", "expected"),
+    [
+        (FakePhone(celsius=lambda at_s: 31.9), {}, Cooling("cool", 0.0, 31.9)),
+        (FakePhone(celsius=lambda at_s: 40.0 - at_s / 10), {}, Cooling("cool", 80.0, 32.0)),
+        # Still cooling when the time is over; without a cooldown there is no wait.
+        (FakePhone(celsius=lambda at_s: 60.0 - at_s / 20), {"limit": 100.0}, Cooling("limit", 100.0, 55.0)),
+        (FakePhone(celsius=lambda at_s: 80.0), {"limit": 0.0}, Cooling("not asked", 0.0, 80.0)),
+        (
+            FakePhone(changes=lambda at_s: {"temperatures_c": {}, "battery_temperature_c": None}),
+            {},
+            Cooling("no sensor", 0.0, None),
+        ),
+        (FakePhone(), {"baseline": None}, Cooling("no sensor", 0.0, 30.0)),
+        # A severe thermal status waits even at the baseline's temperature.
+        (FakePhone(changes=lambda at_s: {"thermal_status": 3 if at_s < 50 else 2}), {}, Cooling("cool", 50.0, 30.0)),
+    ],
+)
+def test_when_a_wait_ends(phone: FakePhone, settings: dict[str, Any], expected: Cooling) -> None:
+    assert cooled(phone, **settings) == expected
 
 
 def test_a_phone_that_stops_cooling_has_settled() -> None:
@@ -30,26 +44,6 @@ def test_a_phone_that_stops_cooling_has_settled() -> None:
     assert cooling.outcome == "settled"
     assert 10 + 29 < cooling.seconds < 10 + 34
     assert cooling.temperature_c == 35.0
-
-
-def test_the_limit_ends_the_wait_for_a_phone_that_is_still_cooling() -> None:
-    cooling = cooled(FakePhone(celsius=lambda at_s: 60.0 - at_s / 20), limit=100.0)
-    assert (cooling.outcome, cooling.seconds) == ("limit", 100.0)
-
-
-def test_a_phone_without_sensors_needs_no_wait() -> None:
-    phone = FakePhone(changes=lambda at_s: {"temperatures_c": {}, "battery_temperature_c": None})
-    assert cooled(phone) == Cooling("no sensor", 0.0, None)
-    assert cooled(FakePhone(), baseline=None).outcome == "no sensor"
-
-
-def test_without_cooldown_there_is_no_wait() -> None:
-    assert cooled(FakePhone(celsius=lambda at_s: 80.0), limit=0.0) == Cooling("not asked", 0.0, 80.0)
-
-
-def test_a_severe_thermal_status_waits_even_at_the_baseline_temperature() -> None:
-    cooling = cooled(FakePhone(changes=lambda at_s: {"thermal_status": 3 if at_s < 50 else 2}))
-    assert cooling == Cooling("cool", 50.0, 30.0)
 
 
 def test_a_phone_that_stays_severely_hot_fails() -> None:

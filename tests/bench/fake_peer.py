@@ -1,22 +1,33 @@
-"""A contestant for tests: its variant says what it does."""
+"""A contestant for tests: its variant says what it does, or is what its losses and weights are multiplied by."""
 
 import sys
+from pathlib import Path
+
+import numpy as np
 
 from phonograd.bench.worker import UnavailableError
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 
 
 class FakePeer:
-    def __init__(self, variant):
+    def __init__(self, job):
         self.about = {"versions": {"fake": "1"}}
-        self.loss, self.steps = float(variant or 1), 0
+        self.artifacts, self.variant, self.steps = Path(job.artifacts), job.variant, 0
+        self.scale = float(1 if job.variant in ("", "phased", "overflows") else job.variant)
 
     def step(self, tokens, targets):
         sys.stdout.write("noise of a library\n")
         self.steps += 1
-        if self.loss < 0 and self.steps > 1:
+        if self.scale < 0 and self.steps > 1:
             sys.exit("fell over")
         # The same for all that saw the same windows.
-        return self.loss * float((tokens * targets).sum())
+        return self.scale * float((tokens * targets).sum())
+
+    def weights(self):
+        added = np.float32(np.inf if self.variant == "overflows" else 1)
+        first = load_tensors(self.artifacts / WEIGHTS)
+        return {name: np.float32(self.scale) * (array + added) for name, array in first.items()}
 
 
 class PhasedPeer(FakePeer):
@@ -29,6 +40,4 @@ def load(job):
         raise UnavailableError("no such chip")
     if job.variant == "broken":
         raise ValueError("cannot read it")
-    if job.variant == "phased":
-        return PhasedPeer("1")
-    return FakePeer(job.variant)
+    return (PhasedPeer if job.variant == "phased" else FakePeer)(job)

@@ -1,4 +1,3 @@
-import ctypes
 import os
 import subprocess
 import sys
@@ -41,36 +40,6 @@ def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_library_without_the_entry_is_refused(fake_engine: None) -> None:
     with pytest.raises(UnsupportedError, match=r"libc\.so\.6: function pg_bench_kernel expected, found none"):
         NativeKernels()
-
-
-def test_the_entry_gets_its_arguments_and_its_refusal_is_told(
-    fake_engine: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    signature = ctypes.CFUNCTYPE(
-        ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_int64] * 3, *[ctypes.c_int32] * 2,
-        ctypes.POINTER(ctypes.c_double),
-    )  # fmt: skip
-
-    def entry(kernels, kernel, M, N, K, threads, repeats, seconds):
-        if kernel != b"gemm_tn":
-            return 10
-        assert (kernels, M, N, K, threads) == (b"avx2", 2, 3, 4, 5)
-        for at in range(repeats):
-            seconds[at] = 1.5 + at
-        return 0
-
-    class Library:
-        pg_bench_kernel = signature(entry)
-
-        def __getitem__(self, name):
-            return getattr(self, name)
-
-    monkeypatch.setattr(native.ctypes, "CDLL", lambda path: Library())
-    kernels = NativeKernels()
-    assert kernels.sets == ("avx2", "portable")
-    assert kernels.seconds("avx2", Kernel("gemm_tn", M=2, N=3, K=4), 5, 2) == [1.5, 2.5]
-    with pytest.raises(UnsupportedError, match="kernel exp of avx2, 1: no such kernel"):
-        kernels.seconds("avx2", Kernel("exp"), 1, 1)
 
 
 def test_the_harness_asks_for_a_number_of_threads() -> None:

@@ -22,7 +22,7 @@ SHORT = ParityConfig(steps=2, threads=1)
 
 
 def fake(variant: str) -> Entry:
-    return Entry(f"fake {variant}", "tests.bench.fake_trainer", variant)
+    return Entry(f"fake {variant}", "tests.bench.fake_peer", variant)
 
 
 def test_the_backends_and_torch_agree(artifacts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

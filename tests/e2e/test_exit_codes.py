@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import IO
 
 import click
-import numpy as np
 import pytest
 
 import phonograd.commands
 from phonograd.cli import phonograd as group
 from phonograd.device_runtime.base.errors import PhonogradError, UpdateError
 from phonograd.device_runtime.engine.c_abi import ERRORS
-from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
-from tests.support.command_line import Run, Workplace
+from tests.support.command_line import Workplace
 
 ROOT = Path(__file__).parents[2]
 # What no class stands for: success, a bug, what ends a contest of a bench or a process, and signals.
@@ -139,31 +137,3 @@ def test_a_full_disk_behind_stdout_and_a_reader_that_has_gone(workplace: Workpla
         assert shown_to(writer, *line) == (141, "")
     finally:
         os.close(writer)
-
-
-def test_a_damaged_update_has_one_code_in_all_commands(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
-    base, update = workplace.artifacts / "weights.safetensors", tmp_path / "update"
-    whole = tmp_path / "whole"
-    assert phono("update", "encode", base, "--base", base, "--tokens", 9, "--seed", 1, "--out", whole).code == 0
-    nan = {**load_tensors(base), "output.bias": np.full(17, np.nan, np.float32)}
-    metadata = {**TensorFile(whole).metadata, "codec": "full-f32"}
-    for damage in ("cut", "empty", "missing", "not finite"):
-        match damage:
-            case "cut":
-                update.write_bytes(whole.read_bytes()[:-1])
-            case "empty":
-                update.write_bytes(b"")
-            case "missing":
-                update.unlink()
-            case "not finite":
-                save_tensors(update, nan, metadata, checksum=True)
-        lines = (
-            ("update", "show", update),
-            ("update", "decode", update, "--base", base, "--out", tmp_path / "weights"),
-            ("fold", base, update, "--out", tmp_path / "model"),
-            ("upload", update, "--server", "http://127.0.0.1:1"),
-        )
-        for line in lines if damage != "not finite" else lines[1:3]:
-            outcome = phono(*line)
-            assert outcome.code == 7, (damage, outcome.err)
-            assert str(update) in outcome.err

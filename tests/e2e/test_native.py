@@ -1,13 +1,11 @@
-"""The native engine by the commands: its plan, an epoch beside ONNX Runtime's, and the binary for phones."""
+"""The native engine by the commands: its plan, and the binary for phones."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.device_runtime.native_build import check_phone_binary
 from phonograd.device_runtime.native_build.compiler import Build
 from tests.support.command_line import Run, Workplace
@@ -19,30 +17,6 @@ def test_the_plan_is_printed(phono: Run, workplace: Workplace) -> None:
     assert phono("inspect", workplace.artifacts, "--plan", "--json").document == {"plan": outcome.out}
     for part in ("embedding.weight", "LSTM", "2 threads"):
         assert part in outcome.out
-
-
-def test_an_epoch_is_that_of_onnx_runtime(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
-    reports = {}
-    for backend in ("native", "ort"):
-        arguments = ("--user", workplace.user, "--backend", backend, "--out", tmp_path / backend, "--json")
-        reports[backend] = phono("train", workplace.artifacts, *arguments).document
-        assert (reports[backend]["backend"], reports[backend]["precision"]) == (backend, "fp32")
-    assert reports["native"]["losses"] == pytest.approx(reports["ort"]["losses"], rel=1e-5)
-    ours, theirs = load_tensors(tmp_path / "native"), load_tensors(tmp_path / "ort")
-    assert list(ours) == list(theirs)
-    for name, expected in theirs.items():
-        assert np.linalg.norm(ours[name] - expected) <= 1e-5 * np.linalg.norm(expected), name
-    texts = ("--text", workplace.user, "--kss", "--json")
-    scores = [phono("eval", workplace.artifacts, "--backend", backend, *texts).document[0] for backend in reports]
-    for figure in ("perplexity", "top1", "kss"):
-        assert scores[0][figure] == pytest.approx(scores[1][figure], rel=1e-5), figure
-
-
-def test_pinned_threads_train_the_same_bits(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
-    for name, options in (("plain", ()), ("pinned", ("--pin-threads", "--threads", "3"))):
-        arguments = ("--user", workplace.user, "--backend", "native", "--out", tmp_path / name)
-        assert phono("train", workplace.artifacts, *arguments, *options).code == 0
-    assert (tmp_path / "plain").read_bytes() == (tmp_path / "pinned").read_bytes()
 
 
 def test_the_binary_for_phones(phono: Run, tmp_path: Path) -> None:

@@ -53,23 +53,22 @@ def test_an_option_that_would_be_ignored(
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize(
     "line",
     [
-        "train {art} --user {user} --lr",
-        "train {art} --user {user} --duty",
-        "pretrain --preset tiny --vocab {user} --text {user} --out out --clip-norm",
-        "simulate {art} --users {user} --out out --drop-outs",
-        "serve --artifacts {art} --state s --server-lr",
-        "report --state s --price-per-gb",
-        "phone-bench {art} --cooldown",
+        "train {art} --user {user} --lr nan",
+        "train {art} --user {user} --duty inf",
+        "pretrain --preset tiny --vocab {user} --text {user} --out out --clip-norm -inf",
+        "simulate {art} --users {user} --out out --drop-outs nan",
+        "serve --artifacts {art} --state s --server-lr inf",
+        "report --state s --price-per-gb nan",
+        "phone-bench {art} --cooldown inf",
     ],
 )
-def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str, number: str) -> None:
-    outcome = phono(*line.format(art=workplace.artifacts, user=workplace.user).split(), number)
+def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str) -> None:
+    outcome = phono(*line.format(art=workplace.artifacts, user=workplace.user).split())
     assert (outcome.code, outcome.out) == (2, "")
-    assert f"Invalid value for '{line.rsplit(maxsplit=1)[-1]}'" in outcome.err
+    assert f"Invalid value for '{line.split()[-2]}'" in outcome.err
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), 0, -1])

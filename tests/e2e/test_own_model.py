@@ -12,7 +12,7 @@ from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.export.torch_layout import seeded_weights
 from tests.e2e.test_bad_input import refused
 from tests.e2e.test_commands import serving
@@ -97,9 +97,6 @@ def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: 
 )
 def test_a_model_is_declared_once(phono: Run, arguments: tuple[str, ...], part: str) -> None:
     refused(phono("export", *arguments, "--vocab", "v", "--out", "o"), 2, part)
-
-
-def test_pretrain_needs_a_shape(phono: Run) -> None:
     refused(phono("pretrain", "--vocab", "v", "--text", "t", "--out", "o"), 2, "give --preset NAME, or --cell")
 
 
@@ -111,14 +108,6 @@ def test_another_vocabulary_than_the_models(phono: Run, workplace: Workplace, tm
     refused(outcome, 4, f"{fewer}: 17 words expected, as {model} has rows, found 16; give the vocabulary")
     outcome = phono("export", "--model", model, "--vocab", fewer, "--weights-vocab", fewer, "--out", tmp_path / "a")
     refused(outcome, 4, f"{fewer}: 17 words expected")
-
-    (tmp_path / "theirs.txt").write_bytes(b"".join(reversed(lines)))
-    theirs = ("--vocab", workplace.vocabulary, "--weights-vocab", tmp_path / "theirs.txt")
-    assert phono("export", "--model", model, *theirs, "--out", tmp_path / "a").code == 0
-    rows = load_tensors(tmp_path / "a" / WEIGHTS)
-    trained: dict[str, Any] = torch.load(model, weights_only=True)
-    np.testing.assert_array_equal(rows["embedding.weight"], trained["encoder.weight"].numpy()[::-1])
-    np.testing.assert_array_equal(rows["decoder.bias"], trained["decoder.bias"].numpy()[::-1])
 
 
 def test_names_of_ones_own_and_what_was_done_is_said(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
@@ -154,19 +143,6 @@ def test_a_text_checks_an_export(phono: Run, workplace: Workplace, tmp_path: Pat
     )
 
 
-def test_an_export_that_computes_something_else(
-    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def doubled(path: Path, tensors: dict[str, Any], *rest: Any) -> Any:
-        return save_tensors(path, {name: array * 2 for name, array in tensors.items()}, *rest)
-
-    monkeypatch.setattr("phonograd.export.artifacts.save_tensors", doubled)
-    export = ("export", "--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 3, "--out", tmp_path / "a")
-    refused(phono(*export, "--check", workplace.user), 6, "PyTorch with its tensors computes something else")
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".", "a"))]
-    assert phono(*export).code == 0
-
-
 def test_words_that_no_text_is_split_into(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     lines = workplace.vocabulary.read_bytes().splitlines()
     whitespace, artifacts = tmp_path / "whitespace.txt", tmp_path / "a"
@@ -177,21 +153,6 @@ def test_words_that_no_text_is_split_into(phono: Run, workplace: Workplace, tmp_
     assert f"warning: {artifacts / 'vocab.txt'}: {said}" in phono("eval", artifacts, "--text", workplace.user).err
     settings = ("--text", workplace.general, "--minibatch", 2, "--bptt", 5, "--max-steps", 1, "--out", tmp_path / "w")
     assert f"phonograd: warning: {whitespace}: {said}" in phono("pretrain", *tiny, *settings).err
-
-
-def test_a_pytorch_file_where_weights_are_asked_for(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
-    model = state_dict(tmp_path / "my.pt", "lstm", 1, False, True)
-    shape = ("--cell", "lstm", "--layers", 1, "--hidden", 12)
-    declared = ("--vocab", workplace.vocabulary, "--weights", model, "--out", tmp_path / "a")
-    assert phono("export", *shape, *declared).code == 0
-    refused(
-        phono("export", "--preset", "tiny", *declared), 6, "F32[17, 16] expected, found encoder.weight", "asked for"
-    )
-    evaluate = ("eval", tmp_path / "a", "--text", workplace.user, "--json")
-    assert phono(*evaluate, "--weights", model).document == phono(*evaluate).document
-    other = tmp_path / "other.safetensors"
-    save_tensors(other, {name: np.zeros(1, np.float32) for name in ("encoder.weight", "rnn.weight_ih_l0")})
-    refused(phono(*evaluate, "--weights", other), 6, "found encoder.weight F32[1]")
 
 
 @pytest.mark.parametrize("codec", ["full-f32", "rows-f32"])

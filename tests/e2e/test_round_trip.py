@@ -68,22 +68,24 @@ def test_a_place_that_is_taken_costs_no_training(phono: Run, workplace: Workplac
     assert list(desk.glob("phonograd-updates/*/*")) == []
 
 
-def test_a_codec_that_the_server_does_not_take_costs_no_training(
-    phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("codecs", "strategy", "refusal"),
+    [
+        (("full-f32",), "fedavg", "--codec rows-f32: http://nobody.invalid takes full-f32"),
+        (("rows-f32",), "fedsgd", "--steps 1 expected: round 3 has strategy fedsgd, which averages single steps"),
+    ],
+)
+def test_what_the_server_does_not_take_costs_no_training(
+    phono: Run,
+    workplace: Workplace,
+    monkeypatch: pytest.MonkeyPatch,
+    codecs: tuple[str, ...],
+    strategy: str,
+    refusal: str,
 ) -> None:
-    opened = CurrentRound(1, "0" * 64, 4, 2, 0, ("full-f32",))
+    opened = CurrentRound(3, "0" * 64, 4, 2, 0, codecs, strategy)
     monkeypatch.setattr(server_client, "current_round", lambda server: opened)
     outcome = phono("train", workplace.artifacts, "--user", workplace.user, "--server", "http://nobody.invalid")
-    assert (outcome.code, "--codec rows-f32: http://nobody.invalid takes full-f32" in outcome.err) == (2, True)
-
-
-def test_a_round_of_single_steps_refuses_an_epoch_before_training(
-    phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = CurrentRound(3, "0" * 64, 4, 2, 0, ("rows-f32",), "fedsgd")
-    monkeypatch.setattr(server_client, "current_round", lambda server: opened)
-    outcome = phono("train", workplace.artifacts, "--user", workplace.user, "--server", "http://nobody.invalid")
-    refusal = "--steps 1 expected: round 3 has strategy fedsgd, which averages single steps"
     assert (outcome.code, refusal in outcome.err) == (2, True)
 
 

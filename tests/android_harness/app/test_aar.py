@@ -12,7 +12,6 @@ from phonograd.android_harness.app import Aar, Tools, build_aar
 from phonograd.android_harness.app.aar import BINARY
 from phonograd.android_harness.app.contents import JAVA
 from phonograd.android_harness.app.toolchain import run_tool
-from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.native_build import build_phone_binary, check_phone_binary
 from tests.android_harness.app.conftest import STEPS, Script
 from tests.android_harness.app.jvm import Jvm
@@ -114,14 +113,6 @@ def test_its_classes_train_with_its_program(
 def test_equal_inputs_give_equal_bytes(aar: Aar, tools: Tools, tmp_path: Path) -> None:
     again = build_aar(tmp_path / "again.aar", tools, build_phone_binary().path)
     assert (again.sha256, again.bytes) == (aar.sha256, aar.bytes)
-
-
-def test_a_binary_for_this_machine_is_refused(tools: Tools, tmp_path: Path) -> None:
-    out = tmp_path / "phonograd.aar"
-    out.write_bytes(b"what stood there")
-    with pytest.raises(BuildError, match="aarch64"):
-        build_aar(out, tools, tools.zipalign)
-    assert out.read_bytes() == b"what stood there"
 
 
 def test_the_command(aar: Aar, tmp_path: Path) -> None:

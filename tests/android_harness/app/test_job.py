@@ -49,6 +49,21 @@ class Phone:
             self.said = process.stdout.read().splitlines()
             assert process.wait(PATIENCE_SECONDS) == 0
 
+    def train(self) -> list[str]:
+        """Start a job and let it end: what was said."""
+        with self.app() as tell:
+            tell("create")
+            tell("start")
+        return self.said
+
+    def train_and_stop(self) -> None:
+        """Start a job, and stop it once a step's state is on disk."""
+        with self.app() as tell:
+            tell("create")
+            tell("start")
+            self.await_state()
+            tell("stop")
+
     def trainer(self) -> int:
         """The process that trains."""
         tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
@@ -75,10 +90,7 @@ def test_when_it_runs(phone: Phone) -> None:
 
 
 def test_an_undisturbed_epoch(phone: Phone, reference: bytes) -> None:
-    with phone.app() as tell:
-        tell("create")
-        tell("start")
-    assert phone.said == [
+    assert phone.train() == [
         "started true",
         f"report {len(reference)}",
         "log phonograd training: FINISHED, exit code 0",
@@ -90,10 +102,7 @@ def test_an_undisturbed_epoch(phone: Phone, reference: bytes) -> None:
 
 def test_nothing_to_train_on(phone: Phone) -> None:
     phone.update.write_bytes(b"not yet uploaded")
-    with phone.app() as tell:
-        tell("create")
-        tell("start")
-    assert phone.said == ["started false"]
+    assert phone.train() == ["started false"]
 
 
 def test_stopped_and_started_again(phone: Phone, reference: bytes) -> None:
@@ -122,30 +131,17 @@ def test_stopped_and_started_again(phone: Phone, reference: bytes) -> None:
 
 
 def test_the_app_killed(phone: Phone, reference: bytes) -> None:
-    with phone.app() as tell:
-        tell("create")
-        tell("start")
-        phone.await_state()
-        tell("stop")
+    phone.train_and_stop()
     assert not phone.update.exists()
-    with phone.app() as tell:
-        tell("create")
-        tell("start")
+    phone.train()
     assert phone.update.read_bytes() == reference
 
 
 def test_a_damaged_state(phone: Phone, reference: bytes) -> None:
-    with phone.app() as tell:
-        tell("create")
-        tell("start")
-        phone.await_state()
-        tell("stop")
+    phone.train_and_stop()
     for file in phone.state.iterdir():
         file.write_bytes(b"damaged")
-    with phone.app() as tell:
-        tell("create")
-        tell("start")
-    assert phone.said == [
+    assert phone.train() == [
         "started true",
         "log phonograd training: STATE_REFUSED, exit code 17",
         f"report {len(reference)}",
@@ -157,10 +153,7 @@ def test_a_damaged_state(phone: Phone, reference: bytes) -> None:
 
 def test_no_binary(phone: Phone) -> None:
     (phone.files.parent.parent / "lib" / "libphonograd_phone.so").unlink()
-    with phone.app() as tell:
-        tell("create")
-        tell("start")
-    started, log, finished = phone.said
+    started, log, finished = phone.train()
     assert (started, finished) == ("started true", "finished 1 false")
     assert log.startswith("log phonograd training did not start: java.io.FileNotFoundException: ")
 
@@ -168,8 +161,5 @@ def test_no_binary(phone: Phone) -> None:
 def test_a_text_that_cannot_be_trained_on(phone: Phone) -> None:
     (phone.files / "user.txt").unlink()
     (phone.files / "user.txt").write_text("secret\n")
-    with phone.app() as tell:
-        tell("create")
-        tell("start")
-    assert phone.said == ["started true", "log phonograd training: FAILED, exit code 3", "finished 1 false"]
+    assert phone.train() == ["started true", "log phonograd training: FAILED, exit code 3", "finished 1 false"]
     assert "secret" not in "\n".join(phone.said)

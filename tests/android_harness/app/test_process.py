@@ -77,11 +77,6 @@ def test_exit_codes(jvm: Jvm, script: Script, code: int, outcome: str) -> None:
     assert heard.only("message") == ("phonograd-phone: what went wrong",)
 
 
-def test_killed_for_memory(jvm: Jvm, script: Script) -> None:
-    heard = jvm.drive("never", script("kill -KILL $$"), *NOWHERE)
-    assert heard.only("ended")[:2] == ("TRY_LATER", "137")
-
-
 def test_the_real_refusals(jvm: Jvm, place: Place, tmp_path: Path) -> None:
     state = tmp_path / "state"
     nobody = jvm.drive("never", place.command, place.artifacts.folder, tmp_path / "no.txt", tmp_path / "update", state)

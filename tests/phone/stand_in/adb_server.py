@@ -107,8 +107,13 @@ class AdbServer:
 
     def connect(self, phone: StandInPhone, expected: str = "device") -> None:
         """Connect to the phone and wait until its state is the expected one. StandInError: it never was."""
-        self.run("connect", phone.serial)
-        self.wait_for(phone, expected)
+
+        def reached() -> bool:
+            if self.state(phone.serial) != expected:
+                self.run("connect", phone.serial)  # again, where it was booting
+            return self.state(phone.serial) == expected
+
+        _until(reached, f"{phone.serial} does not become {expected}")
 
     def disconnect(self, phone: StandInPhone) -> None:
         """Forget the phone."""

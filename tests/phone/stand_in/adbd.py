@@ -8,42 +8,31 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 from . import messages as wire
-from .keys import TOKEN_BYTES, KnownHosts
 from .link import Link
 from .messages import Message, ProtocolError
-from .services import Services
 from .streams import Stream
 
+TOKEN_BYTES = 20
+# The work of a service on a stream, by the name with which a host opens it; None: there is no such service.
+FindService = Callable[[str, Stream], Coroutine[None, None, None] | None]
 HOST_LEAVES_SECONDS = 0.3  # how long a new host waits for one that is just going away
 
 
 class Connection:
     """One host's connection, from its first byte to its last."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        link: Link,
-        banner: str,
-        known: KnownHosts,
-        is_allowed: Callable[[], bool],
-    ):
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, adbd: "Adbd"):
         self._reader = reader
         self._writer = writer
-        self._link = link
-        self._banner = banner
-        self._known = known
-        self._is_allowed = is_allowed
+        self._adbd = adbd
         self._max_payload = wire.MAX_PAYLOAD
-        self._token = b""
         self._offered_key: bytes | None = None
         self._online = False
         self._streams: dict[int, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_id = 1
 
-    async def serve(self, services: Services) -> None:
+    async def serve(self) -> None:
         """Until the host goes away or breaks the protocol."""
         try:
             while True:
@@ -55,7 +44,7 @@ class Connection:
                 elif not self._online:
                     continue
                 elif message.command == wire.OPEN:
-                    await self._open(message, services)
+                    await self._open(message)
                 else:
                     await self._to_stream(message)
         except (OSError, EOFError, ProtocolError):
@@ -67,7 +56,7 @@ class Connection:
         """Trust the key that the host offered, and let it in. False: it waits for nothing."""
         if self._offered_key is None or self._online:
             return False
-        self._known.trust(self._offered_key)
+        self._adbd.trusted.add(self._offered_key)
         await self._let_in()
         return True
 
@@ -79,12 +68,12 @@ class Connection:
         header = await self._reader.readexactly(wire.HEADER.size)
         message, length = wire.decode_header(header)
         payload = await self._reader.readexactly(length) if length else b""
-        await self._link.carry(len(header) + length)
+        await self._adbd.link.carry(len(header) + length)
         return Message(message.command, message.arg0, message.arg1, payload)
 
     async def _send(self, message: Message) -> None:
         data = wire.encode(message)
-        await self._link.carry(len(data))
+        await self._adbd.link.carry(len(data))
         if self._writer.transport.is_closing():
             return
         self._writer.write(data)
@@ -98,29 +87,25 @@ class Connection:
         await self._challenge()
 
     async def _challenge(self) -> None:
-        self._token = os.urandom(TOKEN_BYTES)
-        await self._send(Message(wire.AUTH, wire.TOKEN, 0, self._token))
+        await self._send(Message(wire.AUTH, wire.TOKEN, 0, os.urandom(TOKEN_BYTES)))
 
     async def _authenticate(self, message: Message) -> None:
         if message.arg0 == wire.SIGNATURE:
-            if self._known.signed(self._token, message.payload):
-                await self._let_in()
-            else:
-                await self._challenge()
+            await self._challenge()  # signatures are not checked here: the host goes on and offers its key
         elif message.arg0 == wire.RSAPUBLICKEY:
             self._offered_key = message.payload
-            if self._is_allowed():
+            if self._offered_key in self._adbd.trusted or self._adbd.is_allowed():
                 await self.authorise()
 
     async def _let_in(self) -> None:
         self._online = True
-        await self._send(Message(wire.CNXN, wire.VERSION, wire.MAX_PAYLOAD, self._banner.encode()))
+        await self._send(Message(wire.CNXN, wire.VERSION, wire.MAX_PAYLOAD, self._adbd.banner))
 
-    async def _open(self, message: Message, services: Services) -> None:
+    async def _open(self, message: Message) -> None:
         stream = Stream(self._next_id, message.arg0, self._send, self._max_payload)
         self._next_id += 1
         service = message.payload.rstrip(b"\0").decode("utf-8", "surrogateescape")
-        work = services.find(service, stream)
+        work = self._adbd.find_service(service, stream)
         if work is None:
             await self._send(Message(wire.CLSE, 0, message.arg0))
             return
@@ -167,17 +152,16 @@ class Connection:
 class Adbd:
     """Listens for hosts on a port of this machine's loopback, and lets one in at a time, as over a cable."""
 
-    def __init__(self, link: Link, banner: str, known: KnownHosts, services: Services, trusts_hosts: bool, port: int):
-        self._link = link
-        self._banner = banner
-        self._known = known
-        self._services = services
+    def __init__(self, link: Link, banner: str, find_service: FindService, trusts_hosts: bool, port: int):
+        self.link = link
+        self.banner = banner.encode()
+        self.find_service = find_service
+        self.trusted: set[bytes] = set()  # keys of hosts
         self._trusts_hosts = trusts_hosts
         self._allow_next = False
         self._server: asyncio.Server | None = None
         self._connection: Connection | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self.port = port
 
     async def plug(self) -> None:
@@ -209,13 +193,14 @@ class Adbd:
         if self._connection is None or not await self._connection.authorise():
             self._allow_next = True
 
-    def _is_allowed(self) -> bool:
+    def is_allowed(self) -> bool:
+        """Whether a host of an unknown key may come in."""
         allowed = self._trusts_hosts or self._allow_next
         self._allow_next = False
         return allowed
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._link.speaking.is_set():
+        if not self.link.speaking.is_set():
             await self.drop()  # a silent phone does not even notice that its host went away
         if self._serving is not None:
             await asyncio.wait({self._serving}, timeout=HOST_LEAVES_SECONDS)
@@ -223,9 +208,8 @@ class Adbd:
             writer.transport.abort()
             return
         writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(reader, writer, self._link, self._banner, self._known, self._is_allowed)
-        self._connection = connection
-        self._serving = asyncio.create_task(connection.serve(self._services))
+        self._connection = Connection(reader, writer, self)
+        self._serving = asyncio.create_task(self._connection.serve())
         try:
             await asyncio.gather(self._serving, return_exceptions=True)
         finally:

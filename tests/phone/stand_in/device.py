@@ -11,18 +11,17 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from . import throttling, userland, world
+from . import userland, world
 from .adbd import Adbd
 from .children import Children
-from .keys import KnownHosts
 from .link import Link
-from .services import Services
 from .shell import ShellService
 from .spec import PhoneSpec
+from .streams import Stream
 from .sync import SyncService
 
 ENVIRONMENT = {
@@ -57,11 +56,18 @@ class Device:
         self._children = Children()
         self._tasks: set[asyncio.Task[None]] = set()
         environment = {**ENVIRONMENT, "QEMU_CPU": spec.cpu, "HOSTNAME": spec.product}
-        shell = ShellService(self._children, self._link, environment)
-        services = Services(shell, SyncService(self._link), lambda: self._later(self.reboot(spec.boot_seconds)))
-        known = KnownHosts(Path("/data/misc/adb/adb_keys"))
-        self.adbd = Adbd(self._link, banner(spec), known, services, spec.trusts_hosts, port)
+        self._shell = ShellService(self._children, self._link, environment)
+        self._sync = SyncService(self._link)
+        self.adbd = Adbd(self._link, banner(spec), self._find_service, spec.trusts_hosts, port)
         self._later(self._pull_when_broken())
+
+    def _find_service(self, name: str, stream: Stream) -> Coroutine[None, None, None] | None:
+        match name.partition(":")[0].partition(",")[0]:
+            case "shell":
+                return self._shell.serve(name, stream)
+            case "sync":
+                return self._sync.serve(stream)
+        return None
 
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -103,9 +109,6 @@ class Device:
 
     async def empty_storage(self) -> None:
         world.resize_storage(self._spec.storage_bytes)
-
-    async def throttle_under_load(self, floor: float, celsius_per_step: float, step_seconds: float) -> None:
-        self._later(throttling.throttle(floor, celsius_per_step, step_seconds))
 
     async def processes(self) -> list[str]:
         return self._children.running()

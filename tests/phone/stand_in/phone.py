@@ -149,10 +149,6 @@ class StandInPhone:
         """The cable is pulled: every connection breaks, and no new one is taken."""
         self._order("cable", order="unplug")
 
-    def plug(self) -> None:
-        """The cable is back; adb has to connect again."""
-        self._order("cable", order="plug")
-
     def go_silent(self) -> None:
         """Connections stay and are taken, and nothing is ever answered."""
         self._order("talk", speaks=False)
@@ -179,9 +175,9 @@ class StandInPhone:
         """Somebody taps Allow: the host that asks is trusted from now on; if none does, the next that will."""
         self._order("cable", order="authorise")
 
-    def reboot(self, seconds: float | None = None) -> None:
+    def reboot(self, seconds: float) -> None:
         """Everything ends at once; the phone is back, with its /data, after that many seconds."""
-        self._order("reboot", seconds=self.spec.boot_seconds if seconds is None else seconds)
+        self._order("reboot", seconds=seconds)
 
     def fill_storage(self, leave_bytes: int = 0) -> None:
         """Leave that many bytes free in /data, in whole pages."""
@@ -203,10 +199,6 @@ class StandInPhone:
         folder = self.root / f"sys/devices/system/cpu/cpu{core}/cpufreq"
         _write(folder / "scaling_cur_freq", khz)
         _write(folder / "scaling_max_freq", khz)
-
-    def throttle_under_load(self, floor: float = 0.5, celsius_per_step: float = 2.0, step_seconds: float = 0.1) -> None:
-        """From now on work makes it hot: by ten steps down to `floor` of its frequencies, and back when it rests."""
-        self._order("throttle_under_load", floor=floor, celsius_per_step=celsius_per_step, step_seconds=step_seconds)
 
     def battery(self, percent: int, charging: bool = True) -> None:
         """The battery's charge, and whether the cable charges it."""

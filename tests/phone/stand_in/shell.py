@@ -1,4 +1,4 @@
-"""adbd's shell services: `shell,v2,...,raw:COMMAND` with its packets, and plain `exec:COMMAND`; none has a terminal.
+"""adbd's shell service, `shell,v2,...,raw:COMMAND`, with its packets and without a terminal.
 
 As in a real adbd (AOSP: daemon/shell_service.cpp) a child has one socket as stdin and stdout and one as stderr. When
 the host goes away the child gets SIGHUP and its sockets are closed; what the child itself started is left alone.
@@ -79,10 +79,10 @@ class ShellService:
 
     async def serve(self, service: str, stream: Stream) -> None:
         """Run one command until it ends or its host goes away."""
-        kind, _, command = service.partition(":")
+        command = service.partition(":")[2]
         self._link.counters.shells += 1
         (end, errors), pid, finished = self._start(command)
-        session = _Session("v2" in kind.split(","), stream, self._link, end, errors)
+        session = _Session(stream, self._link, end, errors)
         try:
             heard_out = await session.until_silent()
             if not heard_out:
@@ -117,8 +117,7 @@ def _hang_up(pid: int) -> None:
 class _Session:
     """What goes between one child and its host."""
 
-    def __init__(self, packets: bool, stream: Stream, link: Link, end: _End, errors: _End):
-        self._packets = packets
+    def __init__(self, stream: Stream, link: Link, end: _End, errors: _End):
         self._stream = stream
         self._link = link
         self._end = end
@@ -142,25 +141,17 @@ class _Session:
     async def report(self, code: int) -> None:
         """Tell how the child ended: its code, or 128 and the signal."""
         with suppress(StreamClosedError):
-            if self._packets:
-                await self._stream.send(_PACKET.pack(EXIT, 1) + bytes([code if code >= 0 else 128 - code]))
+            await self._stream.send(_PACKET.pack(EXIT, 1) + bytes([code if code >= 0 else 128 - code]))
             await self._stream.close()
 
     async def _forward(self, end: _End, name: int) -> None:
         while data := await end.read():
             await self._link.shell_output(len(data))
-            packet = _PACKET.pack(name, len(data)) + data if self._packets else data
-            await self._stream.send(packet)
+            await self._stream.send(_PACKET.pack(name, len(data)) + data)
 
     async def _feed(self) -> None:
         with suppress(StreamClosedError):
             while True:
-                if not self._packets:
-                    data = await self._stream.receive()
-                    if not data:
-                        return
-                    await self._end.write(data)
-                    continue
                 name, length = _PACKET.unpack(await self._stream.receive_exactly(_PACKET.size))
                 data = await self._stream.receive_exactly(length)
                 if name == STDIN:

@@ -9,7 +9,7 @@ PATIENCE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class PhoneSpec:
-    """One phone's build. Its cores are this machine's (at most `cores`), half little and half big.
+    """One phone's build. Its cores are this machine's, half little and half big.
 
     `cpu` is qemu's name of a CPU; `little_part` and `big_part` are what /proc/cpuinfo says (ARM's part numbers).
     Frequencies are kHz, bytes are bytes. With `trusts_hosts` False the dialog "Allow USB debugging?" stays open until
@@ -33,9 +33,7 @@ class PhoneSpec:
     storage_bytes: int = 2 * GIB
     battery_percent: int = 80
     celsius: float = 30.0
-    cores: int | None = None
     trusts_hosts: bool = True
-    boot_seconds: float = 1.0
 
 
 _ARMV8_0 = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"

@@ -6,7 +6,7 @@ What comes half is deleted, directories are made as needed, errors are the words
 import os
 import stat
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,7 +35,6 @@ class SyncService:
 
     def __init__(self, link: Link):
         self._link = link
-        self._handlers: dict[bytes, Callable[[Stream, Path], object]] = {}
 
     async def serve(self, stream: Stream) -> None:
         """Until QUIT, a failure, or the stream's end."""

@@ -49,7 +49,7 @@ def host_cores() -> list[int]:
 
 def cores(spec: PhoneSpec) -> list[Core]:
     """The phone's cores, with this machine's numbers: the first half little, the others big."""
-    numbers = host_cores()[: spec.cores]
+    numbers = host_cores()
     little = len(numbers) // 2
     return [
         Core(number, False, spec.little_part, spec.little_khz, spec.little_capacity)
@@ -165,13 +165,6 @@ def fill_sys(sys: Path, spec: PhoneSpec) -> None:
         write(folder / name, _ranges([core.number for core in everyone]))
     for place, core in enumerate(everyone):
         _fill_core(folder, core, place)
-    for big in (False, True):
-        cluster = [core for core in everyone if core.big == big]
-        if cluster:
-            write(
-                folder / f"cpufreq/policy{cluster[0].number}/related_cpus",
-                " ".join(str(core.number) for core in cluster),
-            )
     kinds = [f"cpu-{'big' if core.big else 'little'}-{core.number}" for core in everyone]
     for number, kind in enumerate([*kinds, "battery", "skin"]):
         write(sys / f"class/thermal/thermal_zone{number}/type", kind)
@@ -183,20 +176,13 @@ def fill_sys(sys: Path, spec: PhoneSpec) -> None:
 
 def _fill_core(folder: Path, core: Core, place: int) -> None:
     mine = folder / f"cpu{core.number}"
-    steps = [core.khz * step // 4 for step in (1, 2, 3, 4)]
     write(mine / "cpu_capacity", core.capacity)
-    write(mine / "topology/physical_package_id", int(core.big))
-    write(mine / "topology/cluster_id", int(core.big))
     if place:
         write(mine / "online", 1)
     for name, value in (
         ("cpuinfo_max_freq", core.khz),
-        ("cpuinfo_min_freq", steps[0]),
         ("scaling_max_freq", core.khz),
-        ("scaling_min_freq", steps[0]),
         ("scaling_cur_freq", core.khz),
-        ("scaling_governor", "schedutil"),
-        ("scaling_available_frequencies", " ".join(map(str, steps))),
     ):
         write(mine / "cpufreq" / name, value)
 
