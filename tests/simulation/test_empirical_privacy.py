@@ -12,7 +12,7 @@ from statsmodels.stats.diagnostic import lilliefors as reference
 
 import phonograd
 from phonograd import console
-from phonograd.api.privacy import empirical_privacy
+from phonograd.api.simulating import empirical_privacy
 from phonograd.cli import phonograd as group
 from phonograd.simulation.empirical import tail
 from phonograd.simulation.empirical.page import exponential_plot, quantile_plot, tail_plot
