@@ -6,16 +6,14 @@ from phonograd.api.administration import report as report
 from phonograd.api.administration import rollback as rollback
 from phonograd.api.administration import round_report as round_report
 from phonograd.api.exporting import export_artifacts as export_artifacts
-from phonograd.api.inspecting import inspect as inspect
+from phonograd.api.exporting import inspect as inspect
 from phonograd.api.model import Model as Model
 from phonograd.api.model import evaluate as evaluate
 from phonograd.api.model import open_model as open_model
-from phonograd.api.predicting import open_predictor as open_predictor
-from phonograd.api.predicting import predict as predict
-from phonograd.api.predicting import quantize as quantize
+from phonograd.api.model import open_predictor as open_predictor
+from phonograd.api.model import predict as predict
+from phonograd.api.model import quantize as quantize
 from phonograd.api.pretraining import pretrain as pretrain
-from phonograd.api.privacy import empirical_privacy as empirical_privacy
-from phonograd.api.privacy import simulate_attacks as simulate_attacks
 from phonograd.api.rounds import JoinedRound as JoinedRound
 from phonograd.api.rounds import connect as connect
 from phonograd.api.rounds import download as download
@@ -24,7 +22,9 @@ from phonograd.api.rounds import pull as pull
 from phonograd.api.rounds import upload as upload
 from phonograd.api.serving import RunningServer as RunningServer
 from phonograd.api.serving import start_server as start_server
+from phonograd.api.simulating import empirical_privacy as empirical_privacy
 from phonograd.api.simulating import simulate as simulate
+from phonograd.api.simulating import simulate_attacks as simulate_attacks
 from phonograd.api.training import ResumableState as ResumableState
 from phonograd.api.training import Trained as Trained
 from phonograd.api.training import train as train
@@ -80,9 +80,9 @@ from phonograd.server_agg.settings.server import ServerSettings as ServerSetting
 from phonograd.server_agg.settings.storage import ServerStorage as ServerStorage
 from phonograd.server_agg.transfer.settings import TransferSettings as TransferSettings
 from phonograd.simulation.attacks.canaries import CanarySettings as CanarySettings
-from phonograd.simulation.attacks.records import AttackRecord as AttackRecord
 from phonograd.simulation.attacks.run import AttackSettings as AttackSettings
 from phonograd.simulation.empirical.pairs import PrivacySettings as PrivacySettings
+from phonograd.simulation.records import AttackRecord as AttackRecord
 from phonograd.simulation.records import SimulationRecord as SimulationRecord
 from phonograd.simulation.settings import SimulationSettings as SimulationSettings
 

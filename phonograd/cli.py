@@ -8,43 +8,35 @@ import click
 
 from phonograd import __version__
 
-# name: (module, its click command, the line `phonograd --help` shows)
+# name: (module of `commands`, its click command, the line `phonograd --help` shows)
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
-    "corpus": ("phonograd.commands.text", "corpus", "Fetch the demo's text."),
-    "vocab": ("phonograd.commands.text", "vocab", "Build a vocabulary."),
-    "pretrain": ("phonograd.commands.pretrain", "pretrain", "Pre-train a model on general text (torch)."),
-    "export": ("phonograd.commands.export", "export", "Write the artifacts folder that phones train from."),
-    "inspect": ("phonograd.commands.export", "inspect", "Show an artifacts folder's contents."),
-    "train": ("phonograd.commands.train", "train", "Train one epoch on a user's text, as a phone does."),
-    "eval": ("phonograd.commands.evaluate", "evaluate", "Measure perplexity, top-1 accuracy and keystroke savings."),
-    "predict": ("phonograd.commands.predict", "predict", "Show the most probable next words after a text."),
-    "update": ("phonograd.commands.update", "update", "Encode, decode and show updates."),
-    "fold": ("phonograd.commands.fold", "fold", "Average updates into the next model, without a server."),
-    "build-phone": ("phonograd.commands.native", "build_phone", "Build and check the binary that phones run."),
-    "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),
-    "upload": ("phonograd.commands.server", "upload", "Send an update to a server."),
-    "pull": ("phonograd.commands.server", "pull", "Bring a local model up to date with a server."),
-    "report": ("phonograd.commands.report", "report", "Report rounds and the bytes each one cost."),
-    "models": ("phonograd.commands.report", "models", "List a server's models and their lineage; fetch one."),
-    "rollback": ("phonograd.commands.report", "rollback", "Return a server to an earlier model."),
-    "discard": ("phonograd.commands.report", "discard", "Delete the updates of a round that failed."),
-    "tokens": ("phonograd.commands.tokens", "tokens", "Enrol phones at a server, replace and revoke their tokens."),
-    "devices": ("phonograd.commands.devices", "devices", "List the phones on adb and whether they are ready."),
-    "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),
-    "phone-round": ("phonograd.commands.phone_round", "phone_round", "Run a federated round on phones over adb."),
-    "simulate": (
-        "phonograd.commands.simulate",
-        "simulate",
-        "Simulate federated rounds of many phones on this machine.",
-    ),
-    "privacy": ("phonograd.commands.privacy", "privacy", "Compute epsilon, and measure what a model gives away."),
-    "reproduce": (
-        "phonograd.commands.reproduce",
-        "reproduce",
-        "Measure the papers' tables and figures again.",
-    ),
-    "bench": ("phonograd.commands.bench", "bench", "Benchmark training and aggregation on this machine."),
-    "demo": ("phonograd.commands.demo", "demo", "Run one federated round at full size, from corpus to report."),
+    "corpus": ("text", "corpus", "Fetch the demo's text."),
+    "vocab": ("text", "vocab", "Build a vocabulary."),
+    "pretrain": ("pretrain", "pretrain", "Pre-train a model on general text (torch)."),
+    "export": ("export", "export", "Write the artifacts folder that phones train from."),
+    "inspect": ("export", "inspect", "Show an artifacts folder's contents."),
+    "train": ("train", "train", "Train one epoch on a user's text, as a phone does."),
+    "eval": ("evaluate", "evaluate", "Measure perplexity, top-1 accuracy and keystroke savings."),
+    "predict": ("predict", "predict", "Show the most probable next words after a text."),
+    "update": ("update", "update", "Encode, decode and show updates."),
+    "fold": ("fold", "fold", "Average updates into the next model, without a server."),
+    "build-phone": ("native", "build_phone", "Build and check the binary that phones run."),
+    "serve": ("server", "serve", "Run the aggregation server."),
+    "upload": ("server", "upload", "Send an update to a server."),
+    "pull": ("server", "pull", "Bring a local model up to date with a server."),
+    "report": ("report", "report", "Report rounds and the bytes each one cost."),
+    "models": ("report", "models", "List a server's models and their lineage; fetch one."),
+    "rollback": ("report", "rollback", "Return a server to an earlier model."),
+    "discard": ("report", "discard", "Delete the updates of a round that failed."),
+    "tokens": ("tokens", "tokens", "Enrol phones at a server, replace and revoke their tokens."),
+    "devices": ("devices", "devices", "List the phones on adb and whether they are ready."),
+    "phone-bench": ("phone_bench", "phone_bench", "Time epochs on phones over adb."),
+    "phone-round": ("phone_round", "phone_round", "Run a federated round on phones over adb."),
+    "simulate": ("simulate", "simulate", "Simulate federated rounds of many phones on this machine."),
+    "privacy": ("privacy", "privacy", "Compute epsilon, and measure what a model gives away."),
+    "reproduce": ("reproduce", "reproduce", "Measure the papers' tables and figures again."),
+    "bench": ("bench", "bench", "Benchmark training and aggregation on this machine."),
+    "demo": ("demo", "demo", "Run one federated round at full size, from corpus to report."),
 }
 
 
@@ -60,7 +52,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(f"phonograd.commands.{module}"), attribute)
         return command
 
     def resolve_command(

@@ -1,4 +1,4 @@
-"""Artifacts from a model: one of PyTorch, its state dict, or a file of it."""
+"""Artifacts from a model (one of PyTorch, its state dict, or a file of it), and what a folder of them holds."""
 
 import contextlib
 import dataclasses
@@ -11,13 +11,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 import numpy as np
 
-from phonograd.api.inputs import StrPath, Text, messages_of, path_of
+from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of
 from phonograd.device_runtime.base.errors import VocabularyError
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.inspection import describe
 from phonograd.export.model_file import ModelOfStateDict, load_model, own_model, tensors_named
 from phonograd.export.presets import preset_named
 from phonograd.export.state_dict import Renames, StateDict
@@ -183,3 +184,11 @@ def _arrays(model: HasStateDict | Mapping[str, Any]) -> dict[str, Array]:
 def _array(tensor: Any) -> Array:
     """A NumPy array as it is, a torch tensor as float32 on the CPU: NumPy has no bfloat16."""
     return tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor.detach().float().cpu().numpy())
+
+
+def inspect(artifacts: Artifacts | StrPath) -> dict[str, Any]:
+    """Parameters, bytes, settings, tensors, files, frozen tensors, and the operators of each graph (None without onnx).
+
+    As `phonograd inspect --json` prints it. Raises ArtifactsError, also for a file that was altered.
+    """
+    return describe(artifacts_of(artifacts))

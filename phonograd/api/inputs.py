@@ -1,11 +1,12 @@
-"""What callers may give: paths as text or Path, texts as files or as messages, a seed or a phone's name."""
+"""What callers may give: paths as text or Path, texts as files or as messages, a seed or a phone's name, engines."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from phonograd.device_runtime.base.errors import TextError, UsageError
+from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.outputs import require_apart
@@ -80,3 +81,18 @@ def chosen_seed(seed: int | None, phone: str | None, base_sha256: Callable[[], s
     if seed is not None:
         return seed
     return random_seed() if phone is None else seed_of(base_sha256(), round_number, phone)
+
+
+Engine = Literal["local", "ray"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+
+def require_engine(engine: Engine) -> None:
+    """Raise UsageError for a name that is no engine's."""
+    if engine not in ENGINES:
+        raise UsageError(f"engine {engine!r}: expected {' or '.join(ENGINES)}")
+
+
+def workers_of(workers: int | None) -> int:
+    """As many workers as were asked for, else one a core."""
+    return workers or usable_cores()

@@ -1,17 +1,52 @@
-"""A language model that runs: what it makes of a text."""
+"""A language model that runs: what it makes of a text, and the next word that a keyboard shows."""
 
 import contextlib
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from pathlib import Path
 
-from phonograd.api.base_weights import base_weights
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of, vocabulary_of
 from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
-from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.engine.predictor import (
+    Predictor,
+    Suggestion,
+    is_prediction_file,
+    write_prediction_weights,
+)
+from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.state_dict import is_torch_file
+
+
+@contextlib.contextmanager
+def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile]:
+    """The folder's own weights, or those of `weights` in any layout and float type that `export --weights` takes.
+
+    What is not in the folder's layout is converted, to the bytes that export would write: an update names the same
+    model. Raises WeightsError for a file that fits neither layout, is not finite, or is of another vocabulary.
+    """
+    with contextlib.ExitStack() as resources:
+        own = resources.enter_context(TensorFile(folder.path(WEIGHTS)))
+        if weights is None:
+            yield own
+            return
+        if not is_torch_file(weights):
+            file = resources.enter_context(TensorFile(weights))
+            if list(file.specs.items()) == list(own.specs.items()) and frozen_in(file) == frozen_in(own):
+                yield file
+                return
+        from phonograd.export.model_file import load_weights
+
+        config = folder.manifest.model
+        vocabulary = Vocabulary.load(folder.path(VOCABULARY), config.vocabulary)
+        converted = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-"))) / WEIGHTS
+        save_tensors(converted, load_weights(weights, config, vocabulary), frozen_metadata(frozen_in(own), own.specs))
+        yield resources.enter_context(TensorFile(converted))
 
 
 class Model:
@@ -100,3 +135,51 @@ def evaluate(
     """What a model makes of one text: `open_model` and `Model.evaluate` in one call."""
     with open_model(artifacts, weights=weights, backend=backend, options=options) as model:
         return model.evaluate(text, kss=kss, progress=progress)
+
+
+def open_predictor(
+    artifacts: Artifacts | StrPath, *, weights: StrPath | None = None, options: BackendOptions | None = None
+) -> Predictor:
+    """Open a model for prediction alone, at the start of a text; use it as a context, or `close` it.
+
+    weights: None for the folder's prediction weights if it has them, else its weights; or a file of either kind, such
+    as a later round's model or a torch state dict. options: threads, kernels. Raises ArtifactsError, WeightsError,
+    VocabularyError, UnsupportedError.
+    """
+    folder, given = artifacts_of(artifacts), path_of(weights)
+    with contextlib.ExitStack() as resources:
+        if given is not None and not _is_prediction_file(given):
+            given = resources.enter_context(base_weights(folder, given)).path
+        return Predictor(folder, given, options or BackendOptions())
+
+
+def predict(
+    artifacts: Artifacts | StrPath,
+    context: str,
+    prefix: str = "",
+    *,
+    weights: StrPath | None = None,
+    options: BackendOptions | None = None,
+) -> list[Suggestion]:
+    """What a keyboard would suggest: the three most probable next words that begin with `prefix`, best first.
+
+    context: what was written before, messages a line each; the last line is the one being written. It opens the model
+    each time; for many predictions, keep one `open_predictor`, which reads no word twice. Raises what that raises.
+    """
+    with open_predictor(artifacts, weights=weights, options=options) as predictor:
+        predictor.feed(context)
+        return predictor.suggest(prefix)
+
+
+def quantize(artifacts: Artifacts | StrPath, out: StrPath, *, weights: StrPath | None = None) -> WrittenFile:
+    """Write a model's prediction weights, in int8: a quarter of its size, and less than half of the time.
+
+    weights: as for `evaluate`; None: the folder's own. `phonograd-phone quantize` writes the same bytes on a phone.
+    Raises ArtifactsError, WeightsError, StorageError.
+    """
+    with base_weights(artifacts_of(artifacts), path_of(weights)) as file:
+        return write_prediction_weights(file.path, Path(out))
+
+
+def _is_prediction_file(path: Path) -> bool:
+    return not is_torch_file(path) and is_prediction_file(path)

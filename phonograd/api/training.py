@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Literal
 
-from phonograd.api.base_weights import base_weights
 from phonograd.api.inputs import (
     StrPath,
     Text,
@@ -19,6 +18,7 @@ from phonograd.api.inputs import (
     text_of,
     vocabulary_of,
 )
+from phonograd.api.model import base_weights
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.engine import DEFAULT_BACKEND, BackendOptions, load_backend
@@ -66,19 +66,13 @@ def train(
 ) -> Trained:
     """Train on a user's text as a phone does, and write the trained weights and the update for the server.
 
-    user, rehearsal: a file, one message a line, or the messages. Of `rehearsal`, general text, so much is mixed in that
-    the user's share of the tokens is `user_share` (TrainingConfig's if None). weights: what training starts from, as in
-    `open_model`. steps: 1 takes a single step, with the gradient of the whole text (FedSGD); None is one step for each
-    window. learning_rate: None is the artifacts'. The seed is `seed`, or follows from model, `round_number` and
-    `phone`, or is random; it replaces that of `options`.
-
-    output_sample: train the softmax over the text's own words and this many others, drawn at random (FORMAT.md, "Output
-    sample"), in place of the whole vocabulary: several times faster. sample_seed: of that draw; None is a random one,
-    which a state keeps, and which no one else may learn.
-
-    out: where the trained weights go; update: where the update goes, in `codec` and of round `round_number`; of a text
-    of whose words the vocabulary lacks a larger share than max_unknown, in (0, 1], none is made (TextError). duty: the
-    share of the wall time that steps take, in (0, 1]: below 1, rests between them keep the device cooler.
+    user, rehearsal: a file, one message a line, or the messages; of `rehearsal`, general text, so much is mixed in that
+    the user's share of the tokens is `user_share` (TrainingConfig's if None). weights: as in `open_model`.
+    learning_rate: None is the artifacts'. output_sample: train the softmax over the text's own words and this many
+    others, drawn at random (FORMAT.md, "Output sample"): several times faster; nobody else may learn `sample_seed`,
+    which is random if None. max_unknown: of a text of whose words the vocabulary lacks a larger share, no update is
+    made (TextError). duty: the share of the wall time that steps take, in (0, 1]; rests keep the device cooler.
+    RoundSettings says the rest. The seed replaces that of `options`.
 
     progress hears (steps done, steps in all, nats a token); on_text hears what will be trained on; stop is entered
     before the first step and gives a function that is asked between steps for the number of a signal that asks to end,

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.api.engines import Engine, require_engine, workers_of
-from phonograd.api.inputs import StrPath, chosen_seed, require_output
+from phonograd.api.inputs import Engine, StrPath, chosen_seed, require_engine, require_output, workers_of
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts

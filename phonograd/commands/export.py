@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 import click
 
 from phonograd.api.exporting import export_artifacts
-from phonograd.api.inspecting import inspect as inspect_artifacts
+from phonograd.api.exporting import inspect as inspect_artifacts
 from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.model_options import SHAPE, DeclaredShape
 from phonograd.commands.native import build_on_first_use

@@ -34,7 +34,7 @@ def predict(
 
     A TEXT is whole words; line feeds separate messages. Probabilities are among all words, whatever the prefix.
     """
-    from phonograd.api.predicting import open_predictor
+    from phonograd.api.model import open_predictor
 
     folder = open_artifacts(artifacts)
     build_on_first_use(console)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import click
 
-from phonograd.api.privacy import empirical_privacy
+from phonograd.api.simulating import empirical_privacy
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, FiniteRange, Options, arg, opt, own_options
 from phonograd.commands.privacy_attacks import canaries, membership

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from phonograd.api.privacy import simulate_attacks
+from phonograd.api.simulating import simulate_attacks
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, Command, Grouped, Options, decorated, opt
 from phonograd.commands.paths import INPUT, OUT_FOLDER
@@ -14,8 +14,8 @@ from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.simulation.attacks.canaries import CanarySettings
-from phonograd.simulation.attacks.records import AttackRecord
 from phonograd.simulation.attacks.run import AttackSettings
+from phonograd.simulation.records import AttackRecord
 from phonograd.simulation.settings import SimulationSettings
 
 # Those of phonograd simulate, but for how the model is evaluated and how phones fail.

@@ -15,8 +15,8 @@ from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.simulation.folder import read_record
+from phonograd.simulation.records import rows_of
 from phonograd.simulation.settings import SimulationSettings
-from phonograd.simulation.table import rows_of
 
 SIMULATION = (
     Options(SimulationSettings)

@@ -44,36 +44,20 @@ class CorpusConfig:
     seed: int = 1
 
 
-@dataclass(frozen=True)
 class Corpus:
-    """Paths of a fetched corpus."""
+    """Paths of a fetched corpus in `folder`.
 
-    folder: Path
+    general_train: general English to pre-train on and rehearse with; general_valid: to choose the pre-trained weights
+    by; general_test: held out. users_test: tweets held out. words: a list of words, one a line, to fill the vocabulary
+    with.
+    """
 
-    @property
-    def general_train(self) -> Path:
-        """General English to pre-train on and rehearse with."""
-        return self.folder / "general-train.txt"
-
-    @property
-    def general_test(self) -> Path:
-        """General English held out."""
-        return self.folder / "general-test.txt"
-
-    @property
-    def general_valid(self) -> Path:
-        """General English to choose the pre-trained weights by."""
-        return self.folder / "general-valid.txt"
-
-    @property
-    def users_test(self) -> Path:
-        """Tweets held out."""
-        return self.folder / "users-test.txt"
-
-    @property
-    def words(self) -> Path:
-        """A list of words, one a line, to fill the vocabulary with."""
-        return self.folder / "words.txt"
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.general_train, self.general_valid, self.general_test = (
+            folder / f"general-{part}.txt" for part in ("train", "valid", "test")
+        )
+        self.users_test, self.words = folder / "users-test.txt", folder / "words.txt"
 
     @property
     def users(self) -> list[Path]:
@@ -135,12 +119,6 @@ def _third_column(table: bytes) -> list[bytes]:
     return [text.replace(b"&amp;", b"&").replace(b"&lt;", b"<").replace(b"&gt;", b">") for text in texts]
 
 
-def _shuffled(lines: Sequence[bytes], seed: int) -> list[bytes]:
-    order = list(lines)
-    SplitMix64(seed).shuffle(order)
-    return order
-
-
 def write_corpus(folder: Path, texts: dict[str, list[bytes]], config: CorpusConfig) -> Corpus:
     """Split texts (see `_texts`) into users, held-out and general parts under `folder`.
 
@@ -149,8 +127,9 @@ def write_corpus(folder: Path, texts: dict[str, list[bytes]], config: CorpusConf
     corpus = Corpus(folder)
     with storage_errors(folder):
         (folder / "users").mkdir(parents=True, exist_ok=True)
-    general = _shuffled(texts["general"], config.seed)
-    tweets = _shuffled(texts["tweets"], config.seed)
+    general, tweets = [*texts["general"]], [*texts["tweets"]]
+    for lines in (general, tweets):
+        SplitMix64(config.seed).shuffle(lines)
     held_out, tweets = tweets[: config.user_test_messages], tweets[config.user_test_messages :]
     test, valid = config.general_test_messages, config.general_valid_messages
     _write_lines(corpus.general_test, general[:test])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any
 
 from phonograd.device_runtime.base.documents import FieldError, Record, read, written
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, UsageError
@@ -15,7 +15,6 @@ from phonograd.papers.experiment import Experiment, Rows, flag, load
 from phonograd.papers.result import Result
 from phonograd.papers.small import SmallInputs
 
-S_contra = TypeVar("S_contra", contravariant=True)
 # Called with (parts done, parts in all, what is running).
 Progress = Callable[[int, int, str], None]
 
@@ -67,16 +66,6 @@ class Outcome:
     facts: Mapping[str, float] = field(default_factory=dict)
 
 
-class Kind(Protocol[S_contra]):
-    """A module of `kinds/`: the record of its settings, and what runs them."""
-
-    Settings: type[Record]
-
-    def run(self, settings: S_contra, context: Context) -> Outcome:
-        """Measure with one seed."""
-        ...
-
-
 def run(
     name: str,
     work: Path,
@@ -121,11 +110,11 @@ def run(
     )
 
 
-def kind_of(name: str, experiment: Experiment, small: bool) -> tuple[Kind[Any], Record]:
+def kind_of(name: str, experiment: Experiment, small: bool) -> tuple[Any, Record]:
     """The module that runs an experiment, and its settings. Raises ArtifactsError if the experiment's file is wrong."""
     if not (Path(__file__).parent / "kinds" / f"{experiment.kind}.py").is_file():
         raise ArtifactsError(f"experiment {name}: kind {experiment.kind!r} is no module of papers/kinds")
-    kind = cast(Kind[Any], import_module(f"phonograd.papers.kinds.{experiment.kind}"))
+    kind: Any = import_module(f"phonograd.papers.kinds.{experiment.kind}")
     chosen = experiment.settings | (experiment.small if small else {})
     try:
         return kind, read(kind.Settings, chosen)

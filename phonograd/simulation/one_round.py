@@ -1,15 +1,16 @@
-"""One simulated round: phones train, updates arrive or do not, the next model is written."""
+"""One simulated round: phones download and train, updates arrive or do not, the next model is written."""
 
 import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StoppedError, TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.phone import PhoneJob, PhoneResult
 from phonograd.simulation.records import Quality, RoundRecord
@@ -19,14 +20,20 @@ from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Population, text_slice
 from phonograd.simulation.workers import Workers
 
+# Called after each phone with their number so far; may raise StoppedError.
+PhoneTrained = Callable[[int], None]
 
-@dataclass(frozen=True)
-class RoundPlan:
-    """A round to run: its phones and those of the round before, and the hashes of both rounds' base models.
 
-    bytes_down: what its phones download, as `downloads` has it.
+@dataclass
+class OneRound:
+    """A round of a simulation: its phones and those of the round before, and the hashes of both rounds' base models.
+
+    bytes_down: what its phones download, by `bytes_down`.
     """
 
+    settings: SimulationSettings
+    population: Population
+    folder: SimulationFolder
     number: int
     parts: Sequence[Participation]
     base_sha256: str
@@ -34,20 +41,8 @@ class RoundPlan:
     base_before_sha256: str
     bytes_down: int
 
-
-# Called after each phone with their number so far; may raise StoppedError.
-PhoneTrained = Callable[[int], None]
-
-
-class OneRound:
-    """Runs a round of a simulation."""
-
-    def __init__(self, settings: SimulationSettings, population: Population, folder: SimulationFolder, plan: RoundPlan):
-        self._settings = settings
-        self._population = population
-        self._folder = folder
-        self._plan = plan
-        self._base = folder.model(plan.number - 1)
+    def __post_init__(self) -> None:
+        self._base = self.folder.model(self.number - 1)
         self._began = time.perf_counter()
         self._again = self._bytes_up = 0
         self._results: dict[str, PhoneResult] = {}
@@ -58,42 +53,41 @@ class OneRound:
 
         student: for strategy transfer. Raises TrainingError if all phones diverged, and what `trained` raises.
         """
-        number, settings = self._plan.number, self._settings.strategy
-        files = self._folder.model(number)
-        population = len(self._population.training)
-        base_sha256 = self._plan.base_sha256
-        how = self._settings.how_published
+        number, settings = self.number, self.settings
+        files, population = self.folder.model(number), len(self.population.training)
+        base, sha256 = self._base, self.base_sha256
+        strategy, how = settings.strategy, settings.how_published
         with contextlib.closing(self._arriving(workers, trained)) as arrivals:
-            closed = close_round(settings, number, self._base, base_sha256, arrivals, files, population, student, how)
+            closed = close_round(strategy, number, base, sha256, arrivals, files, population, student, how)
         if closed.model is None:
-            self._folder.repeat_model(number)
+            self.folder.repeat_model(number)
         return closed
 
     @property
     def folded(self) -> list[Path]:
         """The files of updates that no later round needs."""
-        number = self._plan.number
-        return [self._update(number, place) for place, part in enumerate(self._plan.parts) if not part.late]
+        number = self.number
+        return [self._update(number, place) for place, part in enumerate(self.parts) if not part.late]
 
     def record(self, closed: NextModel, epsilon: float | None, quality: Quality | None) -> RoundRecord:
         """The record of the round."""
-        plan, losses, published = self._plan, self._losses, closed.published
+        losses, published = self._losses, closed.published
         results = self._results.values()
         dropped = self._dropped
         return RoundRecord(
-            number=plan.number,
-            base_sha256=plan.base_sha256,
-            model_sha256=plan.base_sha256 if closed.model is None else closed.model.sha256,
+            number=self.number,
+            base_sha256=self.base_sha256,
+            model_sha256=self.base_sha256 if closed.model is None else closed.model.sha256,
             outcome="failed" if closed.model is None else "closed",
             phones=len(results),
             accepted=closed.accepted,
-            drop_outs=sum(part.drops_out for part in plan.parts),
-            late=sum(part.late for part in plan.parts),
+            drop_outs=sum(part.drops_out for part in self.parts),
+            late=sum(part.late for part in self.parts),
             refused=closed.refused + len(dropped),
             repeated=closed.repeated,
             diverged=sum(bool(result.diverged) for result in results),
             bytes_up=self._bytes_up + sum(arrival.path.stat().st_size for arrival in dropped),
-            bytes_down=plan.bytes_down,
+            bytes_down=self.bytes_down,
             tokens=sum(result.tokens for result in results),
             repeated_texts=self._again,
             loss_first=statistics.fmean(first for first, _ in losses) if losses else None,
@@ -117,18 +111,17 @@ class OneRound:
         return [result.losses for result in self._results.values() if not result.diverged]
 
     def _jobs(self) -> Iterator[PhoneJob]:
-        plan = self._plan
-        for place, part in enumerate(plan.parts):
-            everything, least = self._population.training[part.user], self._population.least_tokens
-            messages, again = text_slice(everything, self._settings.text_bytes, part.earlier, least)
+        for place, part in enumerate(self.parts):
+            everything, least = self.population.training[part.user], self.population.least_tokens
+            messages, again = text_slice(everything, self.settings.text_bytes, part.earlier, least)
             self._again += again
-            path = self._update(plan.number, place)
+            path = self._update(self.number, place)
             yield PhoneJob(
-                part.user, messages, plan.number, self._base.weights, plan.base_sha256, part.sample_seed, path
+                part.user, messages, self.number, self._base.weights, self.base_sha256, part.sample_seed, path
             )
 
     def _update(self, number: int, place: int) -> Path:
-        return self._folder.updates(number) / f"{place}.safetensors"
+        return self.folder.updates(number) / f"{place}.safetensors"
 
     def _arriving(self, workers: Workers, trained: PhoneTrained) -> Generator[Arrival, None, None]:
         """The updates that reach the server in this round: those of the round before that are late, then its own, each
@@ -137,7 +130,7 @@ class OneRound:
         if self._takes_late:
             yield from self._arrived(self._late)
         results = workers.train(self._jobs())
-        for place, part in enumerate(self._plan.parts):
+        for place, part in enumerate(self.parts):
             while part.user not in self._results:
                 result = next(results)
                 self._results[result.user] = result
@@ -145,7 +138,7 @@ class OneRound:
             result = self._results[part.user]
             if result.diverged or part.drops_out or part.late:
                 continue
-            arrival = Arrival(part.user, self._update(self._plan.number, place), result.sha256)
+            arrival = Arrival(part.user, self._update(self.number, place), result.sha256)
             yield from self._arrived([arrival] * (2 if part.duplicate else 1))
         if self._results and not self._losses:
             raise TrainingError(next(iter(self._results.values())).diverged)
@@ -156,7 +149,7 @@ class OneRound:
 
     @property
     def _takes_late(self) -> bool:
-        return self._settings.late == "next" and not self._settings.strategy.private
+        return self.settings.late == "next" and not self.settings.strategy.private
 
     @property
     def _dropped(self) -> list[Arrival]:
@@ -165,12 +158,11 @@ class OneRound:
 
     @property
     def _late(self) -> list[Arrival]:
-        plan = self._plan
-        same_base = plan.base_before_sha256 == plan.base_sha256
-        its_base = None if same_base else self._folder.model(plan.number - 2).weights
+        same_base = self.base_before_sha256 == self.base_sha256
+        its_base = None if same_base else self.folder.model(self.number - 2).weights
         arrivals = []
-        for place, part in enumerate(plan.parts_before):
-            path = self._update(plan.number - 1, place)
+        for place, part in enumerate(self.parts_before):
+            path = self._update(self.number - 1, place)
             if part.late and path.exists():
                 arrivals.append(Arrival(part.user, path, sha256_of_file(path), its_base))
         return arrivals
@@ -181,3 +173,27 @@ def stop_or_go_on(number: int, stop: Callable[[], int] | None) -> None:
     signal = stop() if stop else 0
     if signal:
         raise StoppedError(f"interrupted in round {number}; run the same command to resume", signal)
+
+
+# What phones download before they train is one rule of simulations, and what `train --server` does: every phone has the
+# first model, which came with the app. Who takes part in a round downloads its base model: as links from the model that
+# it had last, where the server keeps them and they are smaller together than the model, else whole.
+def bytes_down(
+    parts: Sequence[Participation], held: Mapping[str, int], rounds: Sequence[RoundRecord], model_bytes: int
+) -> int:
+    """Bytes that the phones of the round after `rounds` download, all together.
+
+    held: by user, the round whose model the phone had last; 0, the first one, if it is not there. model_bytes: of the
+    base model's file.
+    """
+    return sum(_of_phone(rounds[held.get(part.user, 0) :], model_bytes) for part in parts)
+
+
+def _of_phone(behind: Sequence[RoundRecord], model_bytes: int) -> int:
+    """Bytes for a phone that lacks the models of these rounds."""
+    links = [ended.link_bytes for ended in behind if ended.outcome == "closed"]
+    known = [nbytes for nbytes in links if nbytes is not None]
+    most = ServerSettings.links_kept
+    if len(known) < len(links) or (most is not None and len(links) > most):
+        return model_bytes
+    return min(sum(known), model_bytes)

@@ -8,8 +8,7 @@ from typing import Any
 
 from phonograd.pages.plots import COLOURS, Table, of_rounds, svg
 from phonograd.pages.plots import write_page as write
-from phonograd.simulation.records import Quality, SimulationRecord
-from phonograd.simulation.table import MB, rows_of
+from phonograd.simulation.records import MB, Quality, SimulationRecord, rows_of
 
 HASH_DIGITS, SHA256_DIGITS = 12, 64
 

@@ -1,5 +1,6 @@
-"""What a simulation writes about itself: one JSON document, which a resumed run continues."""
+"""What a simulation writes about itself, which a resumed run continues, and what attacks found, as JSON."""
 
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Record, Sha256, about
@@ -84,4 +85,84 @@ class SimulationRecord(Record, frozen=True):
     users: Users
     before: Quality
     rounds: tuple[RoundRecord, ...] = ()
+    schema_version: Literal[1] = 1
+
+
+MB = 1e6
+
+
+def rows_of(record: SimulationRecord) -> list[dict[str, Any]]:
+    """A row for the model before the first round, and for each round whose model was measured."""
+    up = [0, *accumulate(ended.bytes_up for ended in record.rounds)]
+    down = [0, *accumulate(ended.bytes_down for ended in record.rounds)]
+    rows = [_row(0, record.before, None, 0, 0, 0) | {"link, MB": None, "left out, %": None}]
+    for ended in record.rounds:
+        if ended.quality is not None:
+            number = ended.number
+            row = _row(number, ended.quality, ended.loss_last, ended.accepted, up[number] / MB, down[number] / MB)
+            link = None if ended.link_bytes is None else ended.link_bytes / MB
+            left_out = None if ended.left_out is None else 100 * ended.left_out
+            rows.append(row | {"link, MB": link, "left out, %": left_out})
+    return rows
+
+
+def _row(number: int, quality: Quality, loss: float | None, accepted: int, up: float, down: float) -> dict[str, Any]:
+    general, users = quality.general, quality.users
+    row: dict[str, Any] = {"round": number, "accepted": accepted, "loss": loss}
+    if general is not None:
+        row |= {"general perplexity": general.perplexity, "with unknown words": general.perplexity_with_unknown}
+        row |= {} if general.kss is None else {"general KSS, %": 100 * general.kss}
+    if users is not None:
+        spread = users.perplexity
+        row |= {"users' perplexity": spread.mean, "p10": spread.p10, "p90": spread.p90}
+        row |= {"users' with unknown words": users.perplexity_with_unknown.mean}
+        row |= {"users' top-1, %": 100 * users.top1.mean}
+        row |= {} if users.kss is None else {"users' KSS, %": 100 * users.kss.mean}
+    return row | {"MB up": up, "MB down": down}
+
+
+class Exposure(Record, frozen=True):
+    """How much a model knows of one secret (Carlini et al. 2019), in bits."""
+
+    user: str
+    insertions: Annotated[Positive, about("times that the secret is in the user's text")]
+    rank: Annotated[Positive, about("of its likelihood among all secrets of its form; 1 is the most likely")]
+    exposure: Annotated[Amount, about("log2 of the number of secrets, minus log2 of the rank")]
+    extrapolated: Annotated[Amount, about("-log2 of the chance, by a skew-normal fit, that a secret is as likely")]
+    before: Annotated[Amount, about("the exposure under the first model")]
+
+
+class Canaries(Record, frozen=True):
+    """Secrets that users' phones trained on. space: the number of secrets of their form, |R|."""
+
+    space: Positive
+    secrets: tuple[Exposure, ...]
+
+
+class Estimate(Record, frozen=True):
+    """A figure with its 95 % bootstrap interval over users."""
+
+    value: Number
+    low: Number
+    high: Number
+
+
+class Membership(Record, frozen=True):
+    """Whether users' loss tells that they took part. A user's score is the nats a token by which it fell."""
+
+    members: Positive
+    others: Positive
+    auc: Annotated[Estimate, about("the chance that a member's score is above another user's; 0.5 is guessing")]
+    tpr: Annotated[Estimate, about("the share of members found if at most 1 % of others are taken for members")]
+    member_score: Annotated[Number, about("the mean over members")]
+    other_score: Number
+
+
+class AttackRecord(Record, frozen=True):
+    """Attacks on the last model of a simulation; null for one that was not asked for."""
+
+    rounds: Positive
+    epsilon: Annotated[float | None, about("spent; null if the strategy is not private, or without noise")]
+    canaries: Canaries | None
+    membership: Membership | None
     schema_version: Literal[1] = 1

@@ -4,25 +4,27 @@ import contextlib
 import hashlib
 import math
 import shutil
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
+from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer
-from phonograd.simulation import quality
-from phonograd.simulation.downloads import bytes_down
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
-from phonograd.simulation.one_round import OneRound, RoundPlan, stop_or_go_on
-from phonograd.simulation.records import Quality, RoundRecord, SimulationRecord, Users
+from phonograd.simulation.one_round import OneRound, bytes_down, stop_or_go_on
+from phonograd.simulation.phone import EvaluationJob
+from phonograd.simulation.records import Quality, RoundRecord, Scores, SimulationRecord, Spread, Users, UserScores
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.server import Student
 from phonograd.simulation.settings import SimulationSettings
@@ -107,8 +109,8 @@ class Simulation:
                 if number > len(record.rounds):
                     down = bytes_down(taking_part, held, record.rounds, self.model(number - 1).stat().st_size)
                     shas = self._sha256(number - 1), self._sha256(max(0, number - 2))
-                    plan = RoundPlan(number, taking_part, shas[0], before, shas[1], down)
-                    round_ = OneRound(self._settings, self.population, self._folder, plan)
+                    place = self._settings, self.population, self._folder
+                    round_ = OneRound(*place, number, taking_part, shas[0], before, shas[1], down)
                     ended = self._run(round_, workers, number, progress, stop)
                     self._record = record = msgspec.structs.replace(record, rounds=(*record.rounds, ended))
                     self._folder.save(record)
@@ -187,7 +189,7 @@ class Simulation:
     def _measure(self, workers: Workers, number: int) -> Quality:
         users = [text_slice(messages, self._settings.text_bytes, 0)[0] for messages in self.population.testing.values()]
         weights = self._folder.model(number).weights
-        return quality.measure(workers, weights, self._texts.general_test, users)
+        return measure_quality(workers, weights, self._texts.general_test, users)
 
     def _epsilon(self, number: int) -> float | None:
         strategy = self._settings.strategy
@@ -247,3 +249,35 @@ def _hash(messages: Iterable[bytes]) -> str:
     for message in messages:
         digest.update(message + b"\n")
     return digest.hexdigest()
+
+
+def measure_quality(workers: Workers, weights: Path, general: Messages, users: Sequence[Messages]) -> Quality:
+    """Evaluate a model with all workers. general: messages, or none. Raises TrainingError if it diverged."""
+    texts = [general, *users] if general else users  # the longest first, so that workers end together
+    found = workers.evaluate([EvaluationJob(weights, text) for text in texts])
+    of_general = found.pop(0) if general else None
+    of_users = found
+    for evaluation in [*of_users, *([of_general] if of_general else [])]:
+        if not math.isfinite(evaluation.perplexity + evaluation.perplexity_with_unknown):
+            raise TrainingError("the model's perplexity is not finite: training diverged; lower the learning rate")
+    return Quality(_scores(of_general) if of_general else None, _user_scores(of_users) if of_users else None)
+
+
+def _scores(found: Evaluation) -> Scores:
+    return Scores(found.perplexity, found.perplexity_with_unknown, found.top1, found.kss)
+
+
+def _user_scores(found: Sequence[Evaluation]) -> UserScores:
+    kss = [evaluation.kss for evaluation in found if evaluation.kss is not None]
+    return UserScores(
+        len(found),
+        _spread([evaluation.perplexity for evaluation in found]),
+        _spread([evaluation.perplexity_with_unknown for evaluation in found]),
+        _spread([evaluation.top1 for evaluation in found]),
+        _spread(kss) if kss else None,
+    )
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    low, high = np.percentile(values, [10, 90])
+    return Spread(statistics.fmean(values), float(low), float(high))  # fmean's result does not depend on the order

@@ -7,7 +7,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing.process import BaseProcess
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StoppedError
@@ -37,9 +36,7 @@ class Workers(Protocol):
 
     def __enter__(self) -> "Workers": ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
 
     def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
         """Train phones; results come as they end, and few jobs are asked for ahead, so that memory does not grow with
@@ -87,11 +84,9 @@ class _ThisProcess:
         self._phone.close()
 
     def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
-        """See Workers."""
         return map(self._phone.train, jobs)
 
     def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
-        """See Workers."""
         return [self._phone.evaluate(job) for job in jobs]
 
 
@@ -115,7 +110,6 @@ class _Processes:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
-        """See Workers."""
         left = iter(jobs)
         waiting: set[Future[PhoneResult]] = set()
         while True:
@@ -126,7 +120,6 @@ class _Processes:
             yield from map(self._result, ended)
 
     def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
-        """See Workers."""
         return [self._result(future) for future in [self._submit(_evaluate, job) for job in jobs]]
 
     def _submit(self, work: Callable[[Job], Result], job: Job) -> "Future[Result]":

@@ -16,7 +16,7 @@ from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.papers.few_nodes.averaging import train_averaged
-from phonograd.papers.few_nodes.compressed import train_compressed
+from phonograd.papers.few_nodes.dgc import train_compressed
 from phonograd.papers.kinds import resnet
 from phonograd.papers.node_round import NodeRound, Pass
 from tests.support.margins import Margin

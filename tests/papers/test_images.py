@@ -11,8 +11,7 @@ from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
 from phonograd.papers.images.dataset import Images, load_mnist, made_images
-from phonograd.papers.images.federation import Data, FineTuning, Phase, fine_tune
-from phonograd.papers.images.node import Classifier, accuracy, train
+from phonograd.papers.images.node import Classifier, Data, FineTuning, Phase, accuracy, fine_tune, train
 from tests.support.margins import Margin
 
 PIXELS = 36

@@ -17,8 +17,17 @@ from phonograd.device_runtime.text import sampling
 from phonograd.device_runtime.text.sampling import log_likelihoods
 from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.simulation.attacks import canaries, membership
-from phonograd.simulation.attacks.canaries import Canary, CanarySettings, Plan, Secrets, planted
-from phonograd.simulation.attacks.exposure import SkewNormal, exposure_of, extrapolated, rank_of
+from phonograd.simulation.attacks.canaries import (
+    Canary,
+    CanarySettings,
+    Plan,
+    Secrets,
+    SkewNormal,
+    exposure_of,
+    extrapolated,
+    planted,
+    rank_of,
+)
 from phonograd.simulation.users import text_slice
 from phonograd.simulation.workers import Workers
 from tests.support.artifacts import exported, words

@@ -11,7 +11,7 @@ import pytest
 from statsmodels.stats.diagnostic import lilliefors as reference
 
 import phonograd
-from phonograd.api.privacy import empirical_privacy
+from phonograd.api.simulating import empirical_privacy
 from phonograd.simulation.empirical import tail
 from phonograd.simulation.empirical.page import exponential_plot, quantile_plot, tail_plot
 from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs

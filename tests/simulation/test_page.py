@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import phonograd
-from phonograd.api.privacy import empirical_privacy
+from phonograd.api.simulating import empirical_privacy
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.simulation.empirical.page import write_page as write_pairs
 from phonograd.simulation.empirical.pairs import PrivacySettings

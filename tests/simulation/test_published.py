@@ -11,11 +11,10 @@ import phonograd
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.simulation import one_round
-from phonograd.simulation.downloads import bytes_down
 from phonograd.simulation.folder import SimulationFolder
-from phonograd.simulation.records import RoundRecord
+from phonograd.simulation.one_round import bytes_down
+from phonograd.simulation.records import RoundRecord, rows_of
 from phonograd.simulation.schedule import Participation
-from phonograd.simulation.table import rows_of
 from tests.papers.finished import round_record
 from tests.support.artifacts import exported
 

@@ -27,10 +27,9 @@ from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer as train_student
 from phonograd.simulation.folder import read_record
-from phonograd.simulation.records import RoundRecord
+from phonograd.simulation.records import RoundRecord, rows_of
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.simulator import Simulation, Texts
-from phonograd.simulation.table import rows_of
 from phonograd.simulation.users import text_slice
 from tests.support.artifacts import exported
 from tests.support.command_line import Run

@@ -9,8 +9,7 @@ from phonograd.device_runtime.base.documents import Positive
 from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
 from phonograd.papers.images.dataset import load_mnist, made_images
-from phonograd.papers.images.federation import Data, FineTuning, fine_tune
-from phonograd.papers.images.node import Classifier, accuracy, train
+from phonograd.papers.images.node import Classifier, Data, FineTuning, accuracy, fine_tune, train
 from phonograd.papers.run import Context, Outcome
 
 _CLASSES = 10

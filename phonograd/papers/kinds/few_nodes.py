@@ -12,7 +12,7 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tens
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.papers.few_nodes.averaging import train_averaged
-from phonograd.papers.few_nodes.compressed import train_compressed
+from phonograd.papers.few_nodes.dgc import train_compressed
 from phonograd.papers.node_round import Pass
 from phonograd.papers.run import Context, Outcome
 

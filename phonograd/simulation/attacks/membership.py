@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from phonograd.simulation.attacks.records import Estimate, Membership
 from phonograd.simulation.phone import EvaluationJob
+from phonograd.simulation.records import Estimate, Membership
 from phonograd.simulation.users import Messages
 from phonograd.simulation.workers import Workers
 

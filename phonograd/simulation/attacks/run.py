@@ -11,7 +11,7 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.simulation.attacks import canaries, membership
 from phonograd.simulation.attacks.canaries import CanarySettings
-from phonograd.simulation.attacks.records import AttackRecord
+from phonograd.simulation.records import AttackRecord
 from phonograd.simulation.schedule import schedule
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.simulator import Progress, Simulation, Texts, population_of

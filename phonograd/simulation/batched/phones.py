@@ -9,14 +9,13 @@ from itertools import islice
 from phonograd.device_runtime.base.errors import MissingExtraError, OutOfMemoryError, TrainingError, UnsupportedError
 from phonograd.device_runtime.formats.manifest import TRAINING_MODEL, TRAINING_MODEL_SAMPLED, Artifacts
 from phonograd.device_runtime.training.report import OutputLayer, require_converging
-from phonograd.simulation.batched.dropout import dropout_nodes
 from phonograd.simulation.phone import PhoneJob, PhoneResult, PreparedPhone, VirtualPhone
 from phonograd.simulation.settings import Device, SimulationSettings
 
 try:
     import torch
 
-    from phonograd.simulation.batched.batch import Base, Batch
+    from phonograd.simulation.batched.batch import Base, Batch, dropout_nodes
 except ImportError as error:
     raise MissingExtraError(
         f"backend torch needs PyTorch ({error}); install it with: pip install 'phonograd[export]'"
