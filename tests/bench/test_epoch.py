@@ -154,7 +154,7 @@ def test_who_cannot_run_here_is_named_and_left_out(artifacts: Path) -> None:
         "fake absent": "no such chip",
         "gone": "No module named 'phonograd.bench.peers.no_such_module'",
     }
-    with pytest.raises(BenchError, match="no contestant can run here: no such chip"):
+    with pytest.raises(BenchError, match="no contestant can run here: .*no such chip"):
         bench_epoch({"untied": artifacts}, absent, SHORT)
 
 
