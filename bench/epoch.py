@@ -4,11 +4,12 @@ import contextlib
 import math
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Turn, Worker, turned, worker_environment
@@ -17,7 +18,8 @@ from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name,
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.worker import Job
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.formats.manifest import MANIFEST, WEIGHTS, Manifest, open_artifacts
+from phonograd.device_runtime.formats.manifest import MANIFEST, WEIGHTS, Manifest, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 SCHEMA_VERSION = 2
 CEILINGS = tuple(
@@ -27,6 +29,21 @@ CEILINGS = tuple(
     for variant in ("openblas", "torch", "native", "torch bf16", "native bf16")
 )
 PAPER_EPOCH_STEPS = 20  # about 20 KB of text: 4,000 tokens in windows of 200
+
+Kind = tuple[LanguageModelConfig, TrainingConfig]
+# What can be trained: the paper's model, and that with one thing changed.
+_KINDS: dict[str, Callable[[LanguageModelConfig], Kind]] = {
+    "untied": lambda paper: (paper, TrainingConfig()),
+    "tied": lambda paper: (msgspec.structs.replace(paper, tied=True), TrainingConfig()),
+    "lwf": lambda paper: (paper, TrainingConfig(loss="lwf")),
+    "gru": lambda paper: (msgspec.structs.replace(paper, cell="gru"), TrainingConfig()),
+}
+KINDS = tuple(_KINDS)
+
+
+def kind_named(name: str, paper: LanguageModelConfig) -> Kind:
+    """Shape and training of one of KINDS; paper: the shape of `untied`."""
+    return _KINDS[name](paper)
 
 
 @dataclass(frozen=True)

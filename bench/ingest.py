@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from phonograd.bench.contestants import Answers, BenchError, Say, turned
 from phonograd.bench.environment import version_of
 from phonograd.bench.markdown import MB, Column, Table, figure, text
 from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
-from phonograd.bench.passes import Passes, measure_passes
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
 from phonograd.bench.uploads.bodies import Body, BodyMaker
@@ -29,6 +30,7 @@ from phonograd.bench.uploads.sending import HOST, Upload, post_damaged, post_upd
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.export.presets import preset_named
 
 SCHEMA_VERSION = 1
@@ -37,6 +39,7 @@ BARE, BARE_SYNC, COPY = "bare handler", "bare handler, synced", "file copy"
 RECEIVED, ACCEPTED, CLIENT = "received", "accepted", "accepted, own client"
 UNREACHED_CLIENTS = 1_000_000  # clients per round, so that the round stays open
 POLL_SECONDS = 0.01
+PASS_TRIALS = 3
 SERVED_SECONDS = 300.0
 # The server's limits: memory of 2.2 models and 150 MB, half the bare handler's MB/s, three passes.
 MEMORY_MODELS, MEMORY_BYTES, LEAST_RATIO, MOST_PASSES = 2.2, 150_000_000, 0.5, 3.0
@@ -63,7 +66,7 @@ class IngestBenchConfig:
 def bench_ingest(config: IngestBenchConfig, say: Say = str) -> dict[str, Any]:
     """Run all measurements in a temporary folder. Raises BenchError, ArtifactsError, StorageError.
 
-    The result has pass_seconds and copy_seconds, medians of phonograd.bench.passes.Passes.
+    The result has pass_seconds and copy_seconds, medians of `measure_passes`.
     """
     with tempfile.TemporaryDirectory() as place:
         bench = _Ingest(Path(place), config, say)
@@ -81,8 +84,8 @@ def bench_ingest(config: IngestBenchConfig, say: Say = str) -> dict[str, Any]:
             memory=[bench.memory(phones) for phones in config.phones],
             last_byte=last_byte,
             crowds=list(bench.crowds()),
-            pass_seconds=statistics.median(one.add_seconds for one in passes),
-            copy_seconds=statistics.median(one.copy_seconds for one in passes),
+            pass_seconds=statistics.median(add for add, _ in passes),
+            copy_seconds=statistics.median(copy for _, copy in passes),
         )
 
 
@@ -162,7 +165,7 @@ class _Ingest:
         sent = send_at_once(receiver.port, [make[way](name, body) for name, body in uploads])
         return total / MB / (max(one.answered for one in sent) - min(one.began for one in sent))
 
-    def last_bytes(self) -> tuple[list[Answers], list[Passes]]:
+    def last_bytes(self) -> tuple[list[Answers], list[tuple[float, float]]]:
         """Rounds of two phones, one after the other; the second one's last byte closes the round.
 
         The time from that until its model is served. pause: how long the phone waits before its last 64 KiB; passes:
@@ -171,7 +174,7 @@ class _Ingest:
         """
         pauses = (0.0, self.config.pause)
         seconds: dict[float, list[float]] = {pause: [] for pause in pauses}
-        passes: list[Passes] = []
+        passes: list[tuple[float, float]] = []
         place = self.folder / "last-byte"
         place.mkdir()
         with phonograd_serve(self.artifacts, place / "state", 2) as server:
@@ -192,8 +195,8 @@ class _Ingest:
             {
                 "pause": pause,
                 "seconds": statistics.median(own),
-                "passes": statistics.median(a / b.add_seconds for a, b in zip(own, passes, strict=True)),
-                "copies": statistics.median(a / b.copy_seconds for a, b in zip(own, passes, strict=True)),
+                "passes": statistics.median(a / b for a, (b, _) in zip(own, passes, strict=True)),
+                "copies": statistics.median(a / b for a, (_, b) in zip(own, passes, strict=True)),
                 "each": own,
             }
             for pause, own in seconds.items()
@@ -254,6 +257,38 @@ class _Ingest:
                 "slowest_health_seconds": max(probed.seconds),
                 "median_health_seconds": statistics.median(probed.seconds),
             }
+
+
+def measure_passes(base: Path, update: Path, scratch: Path) -> tuple[float, float]:
+    """Seconds of one pass, c = a + b over all float32 arrays of a model, with a and b in memory and c in newly
+    allocated memory; and seconds to copy the model's file and sync the copy. Each is the median of a few trials.
+
+    `scratch` is a temporary file, which is removed.
+    """
+    weights, trained = load_tensors(base), load_tensors(update)
+
+    def add() -> None:
+        sums = [np.add(array, trained[name]) for name, array in weights.items()]
+        del sums
+
+    def copy() -> None:
+        with base.open("rb") as source, scratch.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+            target.flush()
+            os.fsync(target.fileno())
+
+    medians = _median_seconds(add), _median_seconds(copy)
+    scratch.unlink()
+    return medians
+
+
+def _median_seconds(work: Callable[[], None]) -> float:
+    seconds = []
+    for _ in range(PASS_TRIALS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
 
 
 def _make_material(artifacts: Path, update: Path, model: LanguageModelConfig) -> None:

@@ -63,6 +63,4 @@ def _as_sent_by(phone: int, path: Path) -> bytes:
         return b"".join([header, file.read()])
 
 
-def load(job: AggregationJob) -> StrategyAggregator:
-    """See phonograd.bench.worker."""
-    return StrategyAggregator(job)
+load = StrategyAggregator

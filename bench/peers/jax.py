@@ -93,6 +93,4 @@ def _layer(x: Any, W: Any, R: Any, bias: Any, state: State) -> tuple[Any, State]
     return outputs, after
 
 
-def load(job: Job) -> JaxContestant:
-    """See phonograd.bench.worker."""
-    return JaxContestant(job)
+load = JaxContestant

@@ -16,8 +16,7 @@ from phonograd.bench.contestants import (
     sampled,
     selected_entries,
 )
-from phonograd.bench.epoch import EpochBenchConfig, bench_epoch
-from phonograd.bench.kinds import KINDS
+from phonograd.bench.epoch import KINDS, EpochBenchConfig, bench_epoch
 from phonograd.commands.bench_options import (
     Names,
     artifacts_option,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phonograd.bench.kinds import KINDS, kind_named
+from phonograd.bench.epoch import KINDS, kind_named
 from phonograd.commands.options import Decorator, opt
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console

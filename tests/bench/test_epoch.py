@@ -17,8 +17,7 @@ from phonograd.bench.contestants import (
     selected_entries,
     worker_environment,
 )
-from phonograd.bench.epoch import EpochBenchConfig, _fastest, _fraction, bench_epoch, disagreements
-from phonograd.bench.kinds import KINDS, kind_named
+from phonograd.bench.epoch import KINDS, EpochBenchConfig, _fastest, _fraction, bench_epoch, disagreements, kind_named
 from phonograd.bench.results import Document, render
 from phonograd.bench.worker import Job
 from phonograd.cli import phonograd

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from phonograd.bench.contestants import BenchError
-from phonograd.bench.ingest import IngestBenchConfig, bench_ingest
-from phonograd.bench.passes import measure_passes
+from phonograd.bench.ingest import IngestBenchConfig, bench_ingest, measure_passes
 from phonograd.bench.results import Document, render
 from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
 from phonograd.bench.uploads.bodies import Body, BodyMaker
@@ -189,7 +188,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path, monke
 
 def test_a_pass_leaves_nothing_behind(material: Path, tmp_path: Path) -> None:
     passes = measure_passes(material / "artifacts" / WEIGHTS, material / "update", tmp_path / "copy")
-    assert min(passes.add_seconds, passes.copy_seconds) > 0
+    assert min(passes) > 0
     assert list(tmp_path.iterdir()) == []
 
 
