@@ -228,7 +228,7 @@ def _plan(console: Console, folder: Artifacts) -> str:
     from phonograd.device_runtime.engine.native import NativeBackend
 
     build_on_first_use(console)
-    engine = NativeBackend.load(folder, None, BackendOptions())
+    engine = NativeBackend(folder, None, BackendOptions())
     try:
         return engine.plan()
     finally:

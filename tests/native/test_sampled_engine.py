@@ -92,7 +92,7 @@ def test_fused_over_packed_rows_agrees_with_the_graph_as_it_stands(name: str) ->
 
 @pytest.mark.parametrize("name", ["untied", "tied lwf"])
 def test_kernel_sets_agree_but_for_rounding(name: str) -> None:
-    before = NativeBackend.load(exported(*MODELS[name], seed=3, spread=10), None, BackendOptions()).weights()
+    before = NativeBackend(exported(*MODELS[name], seed=3, spread=10), None, BackendOptions()).weights()
     losses, weights = trained(name, kernels="portable")
     for kernels in KERNELS[:-1]:
         other_losses, other = trained(name, kernels=kernels)
@@ -160,7 +160,7 @@ def sample_of(ids: list[int], shifts: list[float] | None = None) -> OutputSample
 )
 def test_samples_that_cannot_be_are_refused(sample: OutputSample, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        NativeBackend.load(exported(*MODELS["untied"], seed=3, spread=10), None, BackendOptions(sample=sample))
+        NativeBackend(exported(*MODELS["untied"], seed=3, spread=10), None, BackendOptions(sample=sample))
 
 
 @pytest.mark.parametrize("count", [-1, 2**31, 2**62])
@@ -239,7 +239,7 @@ def test_graphs_that_would_train_other_rows_are_refused(
     onnx.save(model, folder / "training_model_sampled.onnx")
     resized(folder)
     with pytest.raises(ArtifactsError, match=re.escape(said)) as refused:
-        NativeBackend.load(open_artifacts(folder, verify=False), None, BackendOptions(sample=candidates()))
+        NativeBackend(open_artifacts(folder, verify=False), None, BackendOptions(sample=candidates()))
     assert "training_model_sampled.onnx: " in str(refused.value)
 
 
