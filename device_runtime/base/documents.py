@@ -51,7 +51,7 @@ def about(text: str) -> Meta:
     return Meta(description=text)
 
 
-def parse(text: bytes) -> Any:
+def parse(text: bytes | str) -> Any:
     """The JSON value of `text`. Raises FieldError if it is not JSON, has NaN or infinity, or a key twice."""
     try:
         return json.loads(text, parse_constant=_no_number, object_pairs_hook=_unique_keys)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UsageError
 from phonograd.device_runtime.client.protocol import TOKEN, TOKEN_RULE, is_loopback
@@ -203,7 +204,7 @@ def expected_fields(server: Server) -> Iterator[None]:
     """Raise ServerRefusedError if the code in the block fails on a missing or wrong field of a response."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise ServerRefusedError(
             f"{server}: a field of its answer is missing or wrong ({error!r}); is it phonograd serve, this version?"
         ) from error

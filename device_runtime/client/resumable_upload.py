@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import regular_file, sha256_of_file
 from phonograd.device_runtime.client.connection import (
@@ -52,16 +54,6 @@ class UploadReceipt:
     bytes: int
 
 
-@dataclass(frozen=True)
-class _Upload:
-    """A file to send, and its URL at the server."""
-
-    path: Path
-    nbytes: int
-    url: str
-    phone: str | None
-
-
 def upload_update(
     server: Server, path: Path, phone: str | None, progress: Progress | None = None, retry: RetryPolicy | None = None
 ) -> UploadReceipt:
@@ -81,42 +73,14 @@ def upload_update(
         raise UpdateError(f"{path}: cannot be read: {error.strerror}; expected an update that train wrote") from error
     update = update_metadata(path)
     facts = {"sha256": sha256, **{key: update.get(key, "") for key in ("base_sha256", "round")}}
-    headers = announcement(facts, nbytes, phone)
     retry = retry or RetryPolicy()
-    closing = Closing(retry)
+    closing, upload = Closing(retry), _Upload(server, path, nbytes, phone, progress, retry)
     while True:
         try:
-            return _sent(server, path, nbytes, phone, headers, progress, retry)
+            return upload.send(announcement(facts, nbytes, phone))
         except ServerRefusedError as error:
             if not closing.wait_after(error):
                 raise
-
-
-def _sent(
-    server: Server,
-    path: Path,
-    nbytes: int,
-    phone: str | None,
-    headers: dict[str, str],
-    progress: Progress | None,
-    retry: RetryPolicy,
-) -> UploadReceipt:
-    """Announce the update, or find it at the server, and send what is missing there."""
-    with http_client(server) as client:
-        response = client.post("/v1/uploads", headers=headers)
-        if response.status_code != 201:
-            raise refusal(server, response)
-        with expected_fields(server):
-            upload = _Upload(path, nbytes, response.headers["Location"], phone)
-            offset = int(response.headers["Upload-Offset"])
-    _send_all(server, upload, offset, progress, retry)
-    outcome = _outcome(server, upload)
-    if outcome.get("state") == "receiving":
-        # The server has all bytes but has not decided: its disk failed then, or it is still reading after the answer to
-        # an earlier request was lost. An empty request waits for the decision or triggers it.
-        _send(server, upload, nbytes, progress)
-        outcome = _outcome(server, upload)
-    return _receipt(server, outcome)
 
 
 def _named(phone: str | None) -> dict[str, str]:
@@ -144,79 +108,90 @@ def announcement(facts: Mapping[str, str], nbytes: int, phone: str | None) -> di
     return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_named(phone)}
 
 
-def _send_all(server: Server, upload: _Upload, offset: int, progress: Progress | None, retry: RetryPolicy) -> None:
-    """Send from `offset` on until the server has all bytes. If the connection breaks, ask for the offset and resume."""
-    retries = Retries(retry)
-    while offset < upload.nbytes:
-        try:
-            _send(server, upload, offset, progress)
+@dataclass(frozen=True)
+class _Upload:
+    server: Server
+    path: Path
+    nbytes: int
+    phone: str | None
+    progress: Progress | None
+    retry: RetryPolicy
+
+    def send(self, headers: dict[str, str]) -> UploadReceipt:
+        """Announce the update, or find it at the server, and send what is missing there."""
+        with http_client(self.server) as client:
+            response = client.post("/v1/uploads", headers=headers)
+            if response.status_code != 201:
+                raise refusal(self.server, response)
+            with expected_fields(self.server):
+                url, offset = response.headers["Location"], int(response.headers["Upload-Offset"])
+        self._send_all(url, offset)
+        outcome = self._outcome(url)
+        if outcome.get("state") == "receiving":
+            # The server has all bytes but has not decided: its disk failed then, or it is still reading after the
+            # answer to an earlier request was lost. An empty request waits for the decision or triggers it.
+            self._send_from(url, self.nbytes)
+            outcome = self._outcome(url)
+        with expected_fields(self.server):
+            if outcome["receipt"] is None:
+                raise ServerRefusedError(f"{self.server}: refused ({outcome['status']}): {outcome['reason']}")
+            return msgspec.convert(outcome["receipt"], UploadReceipt)
+
+    def _send_all(self, url: str, offset: int) -> None:
+        """Send from `offset` on until the server has all bytes. If the connection breaks, ask for the offset and
+        resume.
+        """
+        retries = Retries(self.retry)
+        while offset < self.nbytes:
+            try:
+                self._send_from(url, offset)
+                return
+            except ServerUnreachableError:
+                if not retries.wait():
+                    raise
+            try:
+                found = self._offset(url)
+            except ServerUnreachableError:
+                continue  # the next attempt to send counts it
+            if found > offset:
+                retries.reset()
+            offset = found
+
+    def _send_from(self, url: str, offset: int) -> None:
+        headers = {
+            **TUS,
+            "Upload-Offset": str(offset),
+            "Content-Type": TUS_BODY_TYPE,
+            "Content-Length": str(self.nbytes - offset),
+            **_named(self.phone),
+        }
+        with http_client(self.server) as client:
+            response = client.patch(url, content=self._pieces(offset), headers=headers)
+        if response.status_code == 204:
             return
-        except ServerUnreachableError:
-            if not retries.wait():
-                raise
-        try:
-            found = _offset(server, upload)
-        except ServerUnreachableError:
-            continue  # the next attempt to send counts it
-        if found > offset:
-            retries.reset()
-        offset = found
+        if "Upload-Offset" in response.headers:  # another request was first, or bytes changed
+            raise ServerUnreachableError(str(refusal(self.server, response)))
+        raise refusal(self.server, response)
 
+    def _pieces(self, offset: int) -> Iterator[bytes]:
+        with regular_file(self.path) as file:
+            file.seek(offset)
+            while piece := file.read(SEND_BYTES):
+                yield piece
+                offset += len(piece)
+                if self.progress is not None:
+                    self.progress(offset, self.nbytes)
 
-def _send(server: Server, upload: _Upload, offset: int, progress: Progress | None) -> None:
-    headers = {
-        **TUS,
-        "Upload-Offset": str(offset),
-        "Content-Type": TUS_BODY_TYPE,
-        "Content-Length": str(upload.nbytes - offset),
-        **_named(upload.phone),
-    }
-    with http_client(server) as client:
-        response = client.patch(upload.url, content=_pieces(upload, offset, progress), headers=headers)
-    if response.status_code == 204:
-        return
-    if "Upload-Offset" in response.headers:
-        raise ServerUnreachableError(str(refusal(server, response)))  # another request was first, or bytes changed
-    raise refusal(server, response)
+    def _offset(self, url: str) -> int:
+        with http_client(self.server) as client:
+            response = client.head(url, headers={**TUS, **_named(self.phone)})
+        if response.status_code == 409:  # an earlier request of ours, whose connection broke, reached the server later
+            raise ServerUnreachableError(f"{self.server}: the offset of the upload is not known yet; try again")
+        if response.status_code != 200:
+            raise refusal(self.server, response)
+        with expected_fields(self.server):
+            return int(response.headers["Upload-Offset"])
 
-
-def _pieces(upload: _Upload, offset: int, progress: Progress | None) -> Iterator[bytes]:
-    with regular_file(upload.path) as file:
-        file.seek(offset)
-        while piece := file.read(SEND_BYTES):
-            yield piece
-            offset += len(piece)
-            if progress is not None:
-                progress(offset, upload.nbytes)
-
-
-def _offset(server: Server, upload: _Upload) -> int:
-    with http_client(server) as client:
-        response = client.head(upload.url, headers={**TUS, **_named(upload.phone)})
-    if response.status_code == 409:  # an earlier request of ours, whose connection broke, reached the server later
-        raise ServerUnreachableError(f"{server}: the offset of the upload is not known yet; try again")
-    if response.status_code != 200:
-        raise refusal(server, response)
-    with expected_fields(server):
-        return int(response.headers["Upload-Offset"])
-
-
-def _outcome(server: Server, upload: _Upload) -> dict[str, Any]:
-    with http_client(server) as client:
-        return json_object(server, client.get(upload.url, headers=_named(upload.phone)), 200)
-
-
-def _receipt(server: Server, document: dict[str, Any]) -> UploadReceipt:
-    with expected_fields(server):
-        receipt: dict[str, Any] | None = document["receipt"]
-        if receipt is None:
-            raise ServerRefusedError(f"{server}: refused ({document['status']}): {document['reason']}")
-        return UploadReceipt(
-            round=int(receipt["round"]),
-            phone=str(receipt["phone"]),
-            accepted=None if receipt["accepted"] is None else int(receipt["accepted"]),
-            clients_per_round=int(receipt["clients_per_round"]),
-            round_closed=bool(receipt["round_closed"]),
-            model_sha256=receipt["model_sha256"],
-            bytes=int(receipt["bytes"]),
-        )
+    def _outcome(self, url: str) -> dict[str, Any]:
+        with http_client(self.server) as client:
+            return json_object(self.server, client.get(url, headers=_named(self.phone)), 200)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from phonograd.device_runtime.base.errors import ServerRefusedError, UsageError
 from phonograd.device_runtime.client.connection import (
     Closing,
@@ -78,16 +80,7 @@ def current_round(server: Server) -> CurrentRound:
         document = json_object(server, response, 200)
     with expected_fields(server):
         closing = None if document.get("closing") is None else float(response.headers["Retry-After"])
-        return CurrentRound(
-            round=int(document["round"]),
-            base_sha256=str(document["base_sha256"]),
-            model_bytes=int(document["model_bytes"]),
-            clients_per_round=int(document["clients_per_round"]),
-            accepted=None if document["accepted"] is None else int(document["accepted"]),
-            codecs=tuple(map(str, document["codecs"])),
-            strategy=str(document["strategy"]),
-            closing_seconds=closing,
-        )
+        return msgspec.convert({**document, "strategy": document["strategy"], "closing_seconds": closing}, CurrentRound)
 
 
 def open_round(server: Server, retry: RetryPolicy | None = None, waiting: Waiting | None = None) -> CurrentRound:

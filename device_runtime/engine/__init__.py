@@ -14,14 +14,19 @@ __all__ = ["BACKENDS", "DEFAULT_BACKEND", "Backend", "BackendOptions", "load_bac
 def load_backend(
     name: str, artifacts: Artifacts, weights: Path | None = None, options: BackendOptions | None = None
 ) -> Backend:
-    """Load artifacts into the backend of that name. Raises what `Backend.load` raises."""
+    """Load artifacts into the backend of that name. Starts from the folder's weights, or from a tensor
+    file of the same shapes (canonical names, float32).
+
+    Raises WeightsError for weights that do not fit, MissingExtraError if the runtime is not installed, UsageError or
+    UnsupportedError for options that the backend or this CPU does not support, ArtifactsError for an output sample if
+    the folder has no graph for one."""
     chosen = options or BackendOptions()
     if name == "native":
         from phonograd.device_runtime.engine.native import NativeBackend
 
-        return NativeBackend.load(artifacts, weights, chosen)
+        return NativeBackend(artifacts, weights, chosen)
     if name == "ort":
         from phonograd.device_runtime.engine.ort import OrtBackend
 
-        return OrtBackend.load(artifacts, weights, chosen)
+        return OrtBackend(artifacts, weights, chosen)
     raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}")

@@ -1,14 +1,12 @@
 """The protocol of backends, which execute the artifacts, and their options."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from phonograd.device_runtime.base.errors import TrainingError
-from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
 
 Ids = npt.NDArray[np.int64]
@@ -79,16 +77,6 @@ class Backend(Protocol):
 
     Recurrent states start at zero, carry over from call to call within one text, and return to zero with `reset`.
     """
-
-    @classmethod
-    def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "Backend":
-        """Start from the folder's weights, or from a tensor file of the same shapes (canonical names, float32).
-
-        Raises WeightsError for weights that do not fit, MissingExtraError if the runtime is not installed, UsageError
-        or UnsupportedError for options that the backend or this CPU does not support, ArtifactsError for an output
-        sample if the folder has no graph for one.
-        """
-        ...
 
     def reset(self) -> None:
         """Set the recurrent states to zero, at the start of a new text."""

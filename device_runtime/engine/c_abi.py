@@ -8,7 +8,7 @@ import platform
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from ctypes import c_char_p, c_void_p
+from ctypes import byref, c_void_p
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from phonograd.device_runtime.base.errors import (
     WeightsError,
 )
 from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions
-from phonograd.device_runtime.engine.header import functions, new, structs
+from phonograd.device_runtime.engine.header import functions, new, plain, structs
 from phonograd.device_runtime.native_build import (
     PACKAGED_LIBRARY,
     Progress,
@@ -59,7 +59,6 @@ ERRORS: Mapping[int, type[PhonogradError]] = {
 
 def options_of(options: BackendOptions, fuse: bool = True) -> Any:
     """pg_options of a backend's options; `fuse` False runs every node by itself, for tests."""
-    kernels = options.kernels or os.environ.get(KERNELS)
     return new(
         "pg_options",
         threads=options.threads,
@@ -67,7 +66,7 @@ def options_of(options: BackendOptions, fuse: bool = True) -> Any:
         unfused=not fuse,
         precision=PRECISIONS.index(options.precision),
         seed=options.seed,
-        kernels=kernels and kernels.encode(),
+        kernels=options.kernels or os.environ.get(KERNELS) or None,
     )
 
 
@@ -113,21 +112,28 @@ class NativeLibrary:
         """A function of the header. Use `call` for functions that can fail."""
         function = getattr(self._library, name)  # the same object each time
         if function.argtypes is None:
-            function.restype, function.argtypes = functions()[name]
+            function.restype, function.argtypes, _ = functions()[name]
         return function
 
-    def call(self, name: str, *arguments: object) -> None:
-        """Call a function that returns a pg_status; structs go by their address. Raises the error of that exit code."""
-        given = [ctypes.byref(one) if isinstance(one, ctypes.Structure) else one for one in arguments]
-        status = self.function(name)(*given)
+    def call(self, name: str, *given: object, **named: object) -> tuple[Any, ...]:
+        """Call a function that returns a pg_status. Raises the error of that exit code.
+
+        Arguments are given in the header's order, or by its names, as `plain` has them, and structs by their address.
+        Those that are left out are outputs: they are returned, in this order.
+        """
+        places = functions()[name].places
+        arguments = dict(zip(places, given, strict=False)) | named
+        outputs = {key: place() for key, place in places.items() if key not in arguments}
+        status = self.function(name)(
+            *(_passed(arguments[key]) if key in arguments else byref(outputs[key]) for key in places)
+        )
         if status:
             raise self._error(status)
+        return tuple(getattr(one, "value", one) for one in outputs.values())
 
     def text(self, name: str, handle: c_void_p) -> str:
-        """Call a function that returns a string through its second argument."""
-        found = c_char_p()
-        self.call(name, handle, ctypes.byref(found))
-        return (found.value or b"").decode()
+        """Call a function whose only output is a string."""
+        return ctypes.string_at(*self.call(name, handle)).decode()
 
     def cpu_info(self) -> dict[str, Any]:
         """The CPU as the engine sees it: features, cores, kernels it can run (best first), bf16 (a name or None)."""
@@ -141,14 +147,17 @@ class NativeLibrary:
         return RuntimeError(f"native engine, status {status}: {message}")
 
 
+def _passed(value: object) -> Any:
+    return byref(value) if isinstance(value, ctypes.Structure) else plain(value)
+
+
 class Handle:
     """What a function of the library opened: freed by `close`, at a block's end, or with this object."""
 
     def __init__(self, library: NativeLibrary, kind: str, *arguments: object):
         """Call pg_KIND_open with these arguments; pg_KIND_close frees it. Raises what `NativeLibrary.call` raises."""
         self._library = library
-        self.handle = c_void_p()
-        library.call(f"pg_{kind}_open", *arguments, ctypes.byref(self.handle))
+        self.handle = c_void_p(*library.call(f"pg_{kind}_open", *arguments))
         self._free = weakref.finalize(self, library.function(f"pg_{kind}_close"), self.handle.value)
 
     def __enter__(self: Opened) -> Opened:

@@ -3,8 +3,7 @@ paper P), and for tests of single operators.
 """
 
 import ctypes
-import os
-from ctypes import c_int32, c_int64, c_size_t, c_void_p
+from ctypes import c_int64
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +33,13 @@ class NativeGraph(Handle):
         fuse: bool = True,
         library: NativeLibrary | None = None,
     ):
-        super().__init__(
-            library or load_library(),
-            "graph",
-            os.fsencode(model),
-            optimizer and os.fsencode(optimizer),
-            weights and os.fsencode(weights),
-            options_of(options or BackendOptions(), fuse),
-        )
+        chosen = options_of(options or BackendOptions(), fuse)
+        super().__init__(library or load_library(), "graph", model, optimizer, weights, chosen)
 
     def set(self, name: str, values: Array) -> None:
         """Set an input's values, of the dtype and shape that the graph declares."""
         dense = np.ascontiguousarray(values)
-        self._library.call("pg_graph_set", self.handle, name.encode(), dense.ctypes.data, dense.nbytes)
+        self._library.call("pg_graph_set", self.handle, name, dense, dense.nbytes)
 
     def run(self, learning_rate: float = 0.0) -> None:
         """Execute the graph once, and the optimizer if there is one."""
@@ -54,11 +47,8 @@ class NativeGraph(Handle):
 
     def get(self, name: str) -> Array:
         """A copy of an output's or a parameter's values."""
-        data, count, rank = c_void_p(), c_size_t(), c_int32()
         shape = (c_int64 * MAX_DIMENSIONS)()
-        references = [ctypes.byref(data), ctypes.byref(count), shape, ctypes.byref(rank)]
-        self._library.call("pg_graph_get", self.handle, name.encode(), *references)
-        dimensions = tuple(shape[: rank.value])
-        elements = int(np.prod(dimensions, dtype=np.int64))
-        dtype = np.dtype(DTYPES[count.value // elements if elements else 4])
-        return np.frombuffer(ctypes.string_at(data, count.value), dtype).reshape(dimensions).copy()
+        data, nbytes, rank = self._library.call("pg_graph_get", self.handle, name, shape=shape)
+        elements = int(np.prod(shape[:rank], dtype=np.int64))
+        dtype = np.dtype(DTYPES[nbytes // elements if elements else 4])
+        return np.frombuffer(ctypes.string_at(data, nbytes), dtype).reshape(shape[:rank]).copy()

@@ -2,9 +2,12 @@
 
 import ctypes
 import functools
+import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from phonograd.device_runtime.native_build import NATIVE
 
@@ -41,17 +44,40 @@ def structs() -> Mapping[str, Any]:
 
 
 def new(name: str, **fields: object) -> Any:
-    """A struct with these fields and its size; all others are zero."""
-    kind = structs()[name]
-    sized = {"size": ctypes.sizeof(kind)} if kind._fields_[0][0] == "size" else {}
-    return kind(**sized, **fields)
+    """A struct with these fields, as `plain` has them, and its size; all others, and those that are None, are zero."""
+    made = structs()[name]()
+    made.kept = fields  # arrays, for as long as their addresses
+    if made._fields_[0][0] == "size":
+        made.size = ctypes.sizeof(made)
+    for field, value in fields.items():
+        if value is not None:
+            setattr(made, field, plain(value))
+    return made
+
+
+def plain(value: Any) -> Any:
+    """What C takes: the bytes of a path or a name, the address of a dense array; all else as it is."""
+    if isinstance(value, str | os.PathLike):
+        return os.fsencode(value)
+    return value.ctypes.data if isinstance(value, np.ndarray) else value
+
+
+class Function(NamedTuple):
+    """A function's result, the types of its arguments, and by their names what makes a place for each that may be an
+    output. A c_int result is a pg_status.
+    """
+
+    result: Any
+    arguments: tuple[Any, ...]
+    places: Mapping[str, Any]
 
 
 @functools.cache
-def functions() -> Mapping[str, tuple[Any, tuple[Any, ...]]]:
-    """Result and arguments of each function by its name. A c_int result is a pg_status."""
+def functions() -> Mapping[str, Function]:
+    """The functions by name."""
     return {
-        name: (_type(result), _arguments(arguments)) for result, name, arguments in _FUNCTION.findall(_declarations())
+        name: Function(_type(result), _arguments(arguments), dict(map(_place, _split(arguments))))
+        for result, name, arguments in _FUNCTION.findall(_declarations())
     }
 
 
@@ -70,8 +96,21 @@ def _field(name: str, kind: Any) -> tuple[str, Any]:
     return (array[1], kind * int(array[2])) if array else (name, kind)
 
 
+def _split(arguments: str) -> list[str]:
+    return [] if arguments.strip() == "void" else arguments.split(",")
+
+
 def _arguments(text: str) -> tuple[Any, ...]:
-    return () if text.strip() == "void" else tuple(_type(argument.rpartition(" ")[0]) for argument in text.split(","))
+    return tuple(_type(argument.rpartition(" ")[0]) for argument in _split(text))
+
+
+def _place(argument: str) -> tuple[str, Any]:
+    """An argument's name, and what makes a place for what it points to."""
+    pointer, _, name = argument.strip().rpartition(" ")
+    pointed = pointer.removesuffix("*")
+    if pointed in structs():
+        return name, functools.partial(new, pointed)
+    return name, ctypes.c_void_p if pointed.endswith("*") else _type(pointed)
 
 
 def _type(spelled: str) -> Any:

@@ -2,8 +2,7 @@
 
 import ctypes
 import json
-import os
-from ctypes import POINTER, c_char_p, c_float, c_int64
+from ctypes import POINTER, c_float
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +30,7 @@ class NativeBackend(Handle):
         if options.sample is not None:
             ids, shifts = _dense(options.sample.candidates), np.ascontiguousarray(options.sample.shifts, np.float32)
             chosen.candidates, chosen.shifts, chosen.C = ids.ctypes.data, shifts.ctypes.data, len(ids)
-        paths = os.fsencode(artifacts.folder), weights and os.fsencode(weights)
-        super().__init__(library or load_library(), "engine", *paths, chosen)
-
-    @classmethod
-    def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "NativeBackend":
-        """See Backend.load."""
-        return cls(artifacts, weights, options)
+        super().__init__(library or load_library(), "engine", artifacts.folder, weights, chosen)
 
     def reset(self) -> None:
         """See Backend.reset."""
@@ -49,11 +42,8 @@ class NativeBackend(Handle):
         for what, ids in (("tokens", tokens), ("targets", targets)):
             if ids.shape != self._window:
                 raise ValueError(f"window: {what} of shape {self._window} expected, found {ids.shape}")
-        loss = c_float()
-        self._library.call(
-            "pg_engine_step", self.handle, tokens.ctypes.data, targets.ctypes.data, learning_rate, ctypes.byref(loss)
-        )
-        return loss.value
+        (loss,) = self._library.call("pg_engine_step", self.handle, tokens, targets, learning_rate)
+        return float(loss)
 
     def logits(self, tokens: Ids) -> Floats:
         """See Backend.logits."""
@@ -61,7 +51,7 @@ class NativeBackend(Handle):
         if ids.ndim != 2:
             raise ValueError(f"tokens: a shape [T, B] expected, found {ids.shape}")
         scores = np.empty((ids.size, self._model.vocabulary), np.float32)
-        self._library.call("pg_engine_logits", self.handle, ids.ctypes.data, *ids.shape, scores.ctypes.data)
+        self._library.call("pg_engine_logits", self.handle, ids, *ids.shape, scores)
         return scores
 
     def weights(self) -> dict[str, Array]:
@@ -69,11 +59,9 @@ class NativeBackend(Handle):
         copies: dict[str, Array] = {}
         shapes = {spec.name: spec.shape for spec in self._model.tensor_specs()}
         for index in range(self._library.function("pg_engine_parameters")(self.handle)):
-            name, elements, data = c_char_p(), c_int64(), POINTER(c_float)()
-            references = [ctypes.byref(part) for part in (name, elements, data)]
-            self._library.call("pg_engine_parameter", self.handle, index, *references)
-            values = np.ctypeslib.as_array(data, (elements.value,))
-            tensor = (name.value or b"").decode()
+            name, elements, data = self._library.call("pg_engine_parameter", self.handle, index)
+            values = np.ctypeslib.as_array(ctypes.cast(data, POINTER(c_float)), (elements,))
+            tensor = ctypes.string_at(name).decode()
             copies[tensor] = values.copy().reshape(shapes[tensor])
         return copies
 

@@ -50,11 +50,6 @@ class OrtBackend:
         self._states: tuple[Array, ...] = ()
         self.reset()
 
-    @classmethod
-    def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "OrtBackend":
-        """See Backend.load."""
-        return cls(artifacts, weights, options)
-
     def _replace_weights(self, path: Path) -> None:
         with TensorFile(path) as file:
             check_specs(str(path), file.specs, self._manifest.model.tensor_specs())

@@ -1,8 +1,6 @@
 """A keyboard's predictor: the native engine's pg_predictor."""
 
 import ctypes
-import os
-from ctypes import c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +33,7 @@ class Predictor(Handle):
 
     def __init__(self, artifacts: Artifacts, weights: Path | None, options: BackendOptions):
         self._vocabulary = artifacts.manifest.model.vocabulary
-        folder, file = os.fsencode(artifacts.folder), weights and os.fsencode(weights)
-        super().__init__(load_library(), "predictor", folder, file, options_of(options))
+        super().__init__(load_library(), "predictor", artifacts.folder, weights, options_of(options))
 
     def reset(self) -> None:
         """Return to the start of a text."""
@@ -53,23 +50,19 @@ class Predictor(Handle):
         TrainingError if the model's scores are not finite, WeightsError if the weights were changed meanwhile.
         """
         capacity = min(count, self._vocabulary)
-        found, written = (structs()["pg_suggestion"] * max(1, capacity))(), c_int32()
-        self._library.call(
-            "pg_predictor_suggest", self.handle, _encoded(prefix), capacity, found, ctypes.byref(written)
-        )
-        return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in found[: written.value]]
+        found = (structs()["pg_suggestion"] * max(1, capacity))()
+        (count,) = self._library.call("pg_predictor_suggest", self.handle, _encoded(prefix), capacity, found)
+        return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in found[:count]]
 
     def scores(self) -> Floats:
         """Scores [V] float32 of the next word; their softmax is the probabilities. Raises what `suggest` raises."""
         scores = np.empty(self._vocabulary, np.float32)
-        self._library.call("pg_predictor_scores", self.handle, scores.ctypes.data)
+        self._library.call("pg_predictor_scores", self.handle, scores)
         return scores
 
     def state(self) -> bytes:
         """Where the text stands, for `restore`. It says much about the text: keep it on the phone."""
-        data, size = c_void_p(), c_size_t()
-        self._library.call("pg_predictor_state", self.handle, ctypes.byref(data), ctypes.byref(size))
-        return ctypes.string_at(data, size.value)
+        return ctypes.string_at(*self._library.call("pg_predictor_state", self.handle))
 
     def restore(self, state: bytes) -> None:
         """Continue from a state of a predictor of the same model. Raises StateError if it is none."""
@@ -82,7 +75,7 @@ def write_prediction_weights(weights: Path, out: Path) -> WrittenFile:
     Raises WeightsError for weights that are not finite or change meanwhile, UsageError for an output that is the input,
     StorageError.
     """
-    load_library().call("pg_quantize", None, os.fsencode(weights), os.fsencode(out))
+    load_library().call("pg_quantize", None, weights, out)
     return WrittenFile(out.stat().st_size, sha256_of_file(out))
 
 

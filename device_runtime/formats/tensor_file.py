@@ -19,11 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
+from phonograd.device_runtime.base.documents import FieldError, Record, parse, read
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import (
     HASH_CHUNK_BYTES,
@@ -246,19 +248,12 @@ def _read_header(path: Path, descriptor: int, start: int, size: int) -> tuple[by
     return _read(descriptor, length, start + 8), 8 + length
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = dict(pairs)
-    if len(keys) != len(pairs):
-        raise ValueError("a key appears twice")
-    return keys
-
-
 def _check_header(
     path: Path, raw: bytes, data_bytes: int, followed: bool
 ) -> tuple[dict[str, str], dict[str, TensorSpec], dict[str, int]]:
     try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys)
-    except (ValueError, RecursionError) as error:
+        header = parse(raw.decode())
+    except ValueError as error:
         raise WeightsError(f"{path}: header is not valid JSON ({error})") from error
     if not isinstance(header, dict):
         raise WeightsError(f"{path}: header is a JSON {type(header).__name__}, expected an object")
@@ -280,25 +275,26 @@ def _check_header(
     return metadata, specs, offsets
 
 
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+_Size = Annotated[int, Meta(ge=0, lt=1 << 62)]
+
+
+class _Entry(Record, frozen=True):
+    dtype: str
+    shape: Annotated[tuple[_Size, ...], Meta(max_length=MAX_DIMENSIONS)]
+    data_offsets: Annotated[tuple[_Size, ...], Meta(min_length=2, max_length=2)]
 
 
 def _check_entry(path: Path, name: str, entry: object) -> tuple[TensorSpec, int]:
     if not TENSOR_NAME.match(name):
         raise WeightsError(f"{path}: tensor name {name[:80]!r} is not letters, digits, '_', '.', '-' (200 at most)")
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise WeightsError(f"{path}: tensor {name}: expected dtype, shape and data_offsets")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in NUMPY_DTYPES:
-        raise WeightsError(f"{path}: tensor {name}: unknown dtype {dtype!r}")
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_size, shape)):
-        raise WeightsError(
-            f"{path}: tensor {name}: shape {str(shape)[:80]} is not a list of up to {MAX_DIMENSIONS} sizes"
-        )
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        raise WeightsError(f"{path}: tensor {name}: data_offsets {str(offsets)[:80]} is not a pair of sizes")
-    spec = TensorSpec(name, dtype, tuple(shape))
+    try:
+        found = read(_Entry, entry)
+    except (FieldError, RecursionError) as error:
+        raise WeightsError(f"{path}: tensor {name}: {error}; expected dtype, shape and data_offsets") from error
+    dtype, shape, offsets = found.dtype, found.shape, found.data_offsets
+    if dtype not in NUMPY_DTYPES:
+        raise WeightsError(f"{path}: tensor {name}: unknown dtype {dtype[:80]!r}")
+    spec = TensorSpec(name, dtype, shape)
     # NumPy, like other readers, multiplies all sizes, so those beside a 0 are bounded too.
     if math.prod(size or 1 for size in shape) * np.dtype(NUMPY_DTYPES[dtype]).itemsize >= 1 << 63:
         raise WeightsError(f"{path}: tensor {spec}: its sizes make 2^63 bytes or more, those of 0 left out")

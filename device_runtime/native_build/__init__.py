@@ -1,7 +1,7 @@
 """Building the native engine's C++ for this host and for phones. No other module knows the compiler's flags."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -61,36 +61,33 @@ PACKAGED_PHONE_BINARY = NATIVE / "lib" / COMMAND
 Origin = Literal["prebuilt", "cached", "built"]
 
 
-def build_host_library(
-    out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
-) -> BuildResult:
-    """Build the shared library that Python loads, at `out` or in the cache (None). Raises what `Build.run` raises."""
-    return _copied_to(_host_library(root).run(fresh, progress), out)
+@dataclass(frozen=True)
+class _Product:
+    name: str
+    target: Target
+    sources: Callable[[Path], tuple[Path, ...]]
+    shared: bool = False
+    check: Callable[[Path], object] | None = None
+
+    def __call__(
+        self, out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
+    ) -> BuildResult:
+        """Build and check it, at `out` or in the cache (None). Raises what `Build.run` raises."""
+        built = Build(self.name, self.target, root, self.sources(root), self.shared).run(fresh, progress)
+        if self.check is not None:
+            self.check(built.path)
+        if out is None:
+            return built
+        _copy(built.path, out)
+        return BuildResult(out, built.cached)
 
 
-def build_arm64_library(
-    out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
-) -> BuildResult:
-    """Build and check the C ABI's library for arm64 Linux, at `out` or in the cache (None). Raises as `Build.run`."""
-    built = _arm64_library(root).run(fresh, progress)
-    check_arm64_library(built.path)
-    return _copied_to(built, out)
-
-
-def build_phone_binary(
-    out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
-) -> BuildResult:
-    """Build and check the command for arm64 phones, at `out` or in the cache (None). Raises as `Build.run`."""
-    built = Build(f"{COMMAND}-aarch64", PHONE, root, command_sources(root)).run(fresh, progress)
-    check_phone_binary(built.path)
-    return _copied_to(built, out)
-
-
-def build_host_command(
-    out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
-) -> BuildResult:
-    """Build the phone's command for this host, to test and benchmark it. Raises what `Build.run` raises."""
-    return _copied_to(Build(f"{COMMAND}-x86_64", HOST, root, command_sources(root)).run(fresh, progress), out)
+# The shared library that Python loads; the C ABI's for arm64 Linux; the command for arm64 phones, and for this host, to
+# test and benchmark it.
+build_host_library = _Product(LIBRARY, HOST, engine_sources, shared=True)
+build_arm64_library = _Product("libphonograd-aarch64.so", ARM64, engine_sources, True, check_arm64_library)
+build_phone_binary = _Product(f"{COMMAND}-aarch64", PHONE, command_sources, check=check_phone_binary)
+build_host_command = _Product(f"{COMMAND}-x86_64", HOST, command_sources)
 
 
 def build_program(name: str, sources: Sequence[Path], target: Target = HOST, root: Path = NATIVE) -> Path:
@@ -121,21 +118,6 @@ def deliver_phone_binary(out: Path, force: bool = False, progress: Progress | No
     else:
         origin = "cached" if build_phone_binary(out, force, progress).cached else "built"
     return PhoneDelivery(check_phone_binary(out), origin)
-
-
-def _host_library(root: Path) -> Build:
-    return Build(LIBRARY, HOST, root, engine_sources(root), shared=True)
-
-
-def _arm64_library(root: Path) -> Build:
-    return Build("libphonograd-aarch64.so", ARM64, root, engine_sources(root), shared=True)
-
-
-def _copied_to(built: BuildResult, out: Path | None) -> BuildResult:
-    if out is None:
-        return built
-    _copy(built.path, out)
-    return BuildResult(out, built.cached)
 
 
 def _copy(source: Path, out: Path) -> None:

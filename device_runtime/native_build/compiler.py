@@ -102,12 +102,6 @@ class Build:
             progress(len(objects) + 1, len(objects) + 1, self.name)
         return BuildResult(product, cached=False)
 
-    def found(self) -> Path | None:
-        """The file, if it is in the cache: nothing is compiled or linked. Raises StorageError."""
-        folder, objects = self._places()
-        product = folder / self._product(objects)
-        return product if _touched(product) else None
-
     def objects(self) -> list[Path]:
         """Compile what changed, and return the objects in the order of the sources. Raises what `run` raises."""
         folder, objects = self._places()

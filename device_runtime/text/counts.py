@@ -1,9 +1,6 @@
 """How often each word of a vocabulary was seen in general text. FORMAT.md, "Counts"."""
 
-import ctypes
-import os
 from collections.abc import Sequence
-from ctypes import c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +25,6 @@ def load_counts(path: Path, vocabulary: Vocabulary, remedy: str = "export the fo
     Raises VocabularyError if the file can't be read, or has another word than the vocabulary, a line too few or too
     many, or a count that is no whole number of at most 15 digits.
     """
-    counts = c_void_p()
     return vocabulary.tokenizer.call(
-        "pg_tokenizer_counts",
-        *(os.fsencode(path), remedy.encode(), ctypes.byref(counts)),
-        result=lambda: ids_at(counts, len(vocabulary)),
+        "pg_tokenizer_counts", path, remedy, result=lambda counts: ids_at(counts, len(vocabulary))
     )

@@ -71,18 +71,9 @@ def evaluate(
             progress(done, total)
 
     struct, native = "pg_evaluation_options", scorer.handle if isinstance(scorer, NativeBackend) else None
-    figures = new("pg_evaluation")
     with callback(struct, "progress", heard) as hear, callback(struct, "scores", scores) as score:
-        options = new(struct, text=text_of(text), kss=kss, T=bptt, B=minibatch, engine=native, progress=hear)
-        if native is None:
-            options.scores = score
-        given = options, figures
-        vocabulary.tokenizer.call("pg_tokenizer_evaluate", *given, result=lambda: None)
-    return Evaluation(
-        figures.tokens,
-        figures.unknown_tokens,
-        figures.perplexity,
-        figures.perplexity_with_unknown,
-        figures.top1,
-        figures.kss if kss else None,
-    )
+        given = {"text": text_of(text), "kss": kss, "T": bptt, "B": minibatch, "progress": hear}
+        options = new(struct, **given, engine=native, scores=None if native else score)
+        found = vocabulary.tokenizer.call("pg_tokenizer_evaluate", options, result=lambda figures: figures)
+    figures = {name: getattr(found, name) for name in Evaluation.__dataclass_fields__}
+    return Evaluation(**figures | ({} if kss else {"kss": None}))

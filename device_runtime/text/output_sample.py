@@ -6,7 +6,7 @@ the softmax's partition sum is that over the whole vocabulary.
 
 import ctypes
 import secrets
-from ctypes import c_float, c_int64, c_void_p
+from ctypes import c_float
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,15 +32,13 @@ def draw_output_sample(stream: Ids, counts: Ids, draw: SampleDraw) -> OutputSamp
     stream: ids [N] of the text that is trained on; counts: [V], how often general text has each word.
     """
     ids, seen = (np.ascontiguousarray(values, np.int64) for values in (stream, counts))
-    candidates, shifts, count = c_void_p(), c_void_p(), c_int64()
-    results = (ctypes.byref(candidates), ctypes.byref(shifts), ctypes.byref(count))
 
-    def copied() -> OutputSample:
-        added = np.ctypeslib.as_array(ctypes.cast(shifts, ctypes.POINTER(c_float)), (count.value,)).copy()
-        return OutputSample(ids_at(candidates, count.value), added)
+    def copied(candidates: int, shifts: int, count: int) -> OutputSample:
+        added = np.ctypeslib.as_array(ctypes.cast(shifts, ctypes.POINTER(c_float)), (count,)).copy()
+        return OutputSample(ids_at(candidates, count), added)
 
-    given = (ids.ctypes.data, len(ids), seen.ctypes.data, len(seen), draw.drawn, draw.seed)
-    return plain_tokenizer().call("pg_tokenizer_sample", *given, *results, result=copied)
+    given = ids, len(ids), seen, len(seen), draw.drawn, draw.seed
+    return plain_tokenizer().call("pg_tokenizer_sample", *given, result=copied)
 
 
 def random_sample_seed() -> int:

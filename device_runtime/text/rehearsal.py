@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import TextError
-from phonograd.device_runtime.engine.header import new
 from phonograd.device_runtime.text.tokenizer import ids_at, text_of
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 
@@ -48,10 +48,9 @@ def mix(
     With λ = 1 the user's messages stay in order and `general` is not used. Raises TextError if `general` is too short,
     or for a share outside (0, 1].
     """
-    own, others, stream = b"\n".join(user), b"\n".join(general), new("pg_stream")
-    texts = (text_of(own), text_of(others))
+    texts = text_of(b"\n".join(user)), text_of(b"\n".join(general))
 
-    def copied() -> TrainingText:
+    def copied(stream: Any) -> TrainingText:
         shares = (stream.user_unknown_share, stream.general_unknown_share if stream.general_tokens else None)
         return TrainingText(
             stream.user_tokens,
@@ -61,9 +60,7 @@ def mix(
             stream=ids_at(stream.ids, stream.tokens),
         )
 
-    return vocabulary.tokenizer.call(
-        "pg_tokenizer_mix", *texts, user_share, seed & (1 << 64) - 1, stream, result=copied
-    )
+    return vocabulary.tokenizer.call("pg_tokenizer_mix", *texts, user_share, seed & (1 << 64) - 1, result=copied)
 
 
 def require_known(text: TextShares, name: str, max_unknown: float) -> None:

@@ -2,10 +2,9 @@
 
 import ctypes
 import functools
-import os
 import threading
 from collections.abc import Callable
-from ctypes import c_char_p, c_int64, c_size_t, c_void_p
+from ctypes import c_int64
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,19 +26,16 @@ class Tokenizer(Handle):
     def __init__(self, words: bytes | None = None, name: str = "vocabulary"):
         self._lock = threading.Lock()
         given = words if words is None else text_of(words)
-        super().__init__(load_library(), "tokenizer", given, os.fsencode(name))
+        super().__init__(load_library(), "tokenizer", given, name)
 
-    def call(self, name: str, *arguments: object, result: Callable[[], Result]) -> Result:
-        """Call a function of the library; `result` copies what it returned, before the next call replaces that."""
+    def call(self, name: str, *arguments: object, result: Callable[..., Result]) -> Result:
+        """Call a function of the library; `result` copies its outputs, before the next call replaces them."""
         with self._lock:
-            self._library.call(name, self.handle, *arguments)
-            return result()
+            return result(*self._library.call(name, self.handle, *arguments))
 
     def lines(self, name: str, text: Path | bytes) -> list[bytes]:
         """The lines that a function of the library makes of a text."""
-        data, size = c_char_p(), c_size_t()
-        arguments = (text_of(text), ctypes.byref(data), ctypes.byref(size))
-        return self.call(name, *arguments, result=lambda: ctypes.string_at(data, size.value)).split(b"\n")[:-1]
+        return self.call(name, text_of(text), result=ctypes.string_at).split(b"\n")[:-1]
 
 
 @functools.cache
@@ -50,14 +46,10 @@ def plain_tokenizer() -> Tokenizer:
 
 def text_of(text: Path | bytes) -> Any:
     """The pg_text of a file, or of bytes."""
-    return (
-        new("pg_text", bytes=text, length=len(text))
-        if isinstance(text, bytes)
-        else new("pg_text", path=os.fsencode(text))
-    )
+    return new("pg_text", bytes=text, length=len(text)) if isinstance(text, bytes) else new("pg_text", path=text)
 
 
-def ids_at(address: c_void_p, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def ids_at(address: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """A copy of `count` ids at an address."""
     return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(c_int64)), (count,)).copy() if count else _EMPTY
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import VocabularyError
 from phonograd.device_runtime.base.files import read_bytes
 from phonograd.device_runtime.engine.backend import Ids
-from phonograd.device_runtime.engine.header import new
 from phonograd.device_runtime.text.tokenizer import Tokenizer, ids_at, text_of
 
 __all__ = ["EOS", "EOS_WORD", "UNK", "UNK_WORD", "Ids", "Vocabulary"]
@@ -54,11 +53,5 @@ class Vocabulary:
 
     def encode(self, messages: Iterable[bytes]) -> Ids:
         """The token stream of messages with a token: ids [N] int64, each followed by `<eos>`, unknown words 0."""
-        text, stream = b"\n".join(messages), new("pg_stream")
-        return self.tokenizer.call(
-            "pg_tokenizer_mix",
-            text_of(text),
-            *(None, 1.0, 0),
-            stream,
-            result=lambda: ids_at(stream.ids, stream.tokens),
-        )
+        given = text_of(b"\n".join(messages)), None, 1.0, 0
+        return self.tokenizer.call("pg_tokenizer_mix", *given, result=lambda stream: ids_at(stream.ids, stream.tokens))

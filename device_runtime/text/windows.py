@@ -1,8 +1,5 @@
 """The token stream laid out in minibatch columns and cut into BPTT windows. FORMAT.md, "Windows"."""
 
-import ctypes
-from ctypes import c_int64, c_void_p
-
 import numpy as np
 
 from phonograd.device_runtime.engine.backend import Ids, Window
@@ -15,15 +12,9 @@ def windows(stream: Ids, minibatch: int, bptt: int) -> list[Window]:
     The last window is padded to T rows and masked, so that no text is lost.
     """
     ids = np.ascontiguousarray(stream, np.int64)
-    inputs, targets, count = c_void_p(), c_void_p(), c_int64()
-    results = (ctypes.byref(inputs), ctypes.byref(targets), ctypes.byref(count))
-    shape = (-1, bptt, minibatch)
 
-    def copied() -> tuple[Ids, Ids]:
-        size = count.value * bptt * minibatch
-        return ids_at(inputs, size).reshape(shape), ids_at(targets, size).reshape(shape)
+    def copied(inputs: int, targets: int, count: int) -> list[Ids]:
+        return [ids_at(of, count * bptt * minibatch).reshape(-1, bptt, minibatch) for of in (inputs, targets)]
 
-    parts = plain_tokenizer().call(
-        "pg_tokenizer_windows", ids.ctypes.data, len(ids), bptt, minibatch, *results, result=copied
-    )
+    parts = plain_tokenizer().call("pg_tokenizer_windows", ids, len(ids), bptt, minibatch, result=copied)
     return [Window(tokens, following) for tokens, following in zip(*parts, strict=True)]

@@ -6,11 +6,12 @@ import os
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import c_int32, c_uint64, c_void_p
+from ctypes import c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from phonograd.device_runtime.base.errors import StoppedError, UsageError
@@ -20,7 +21,7 @@ from phonograd.device_runtime.engine.header import new, structs
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares
 from phonograd.device_runtime.text.tokenizer import text_of
-from phonograd.device_runtime.training.report import EpochReport, OutputLayer
+from phonograd.device_runtime.training.report import EpochReport
 
 # Steps between saves of a state; training/state.h says why.
 SAVE_EVERY = 5
@@ -115,8 +116,7 @@ class Round(Handle):
     @property
     def text(self) -> TextShares:
         """Of the text that will be trained on."""
-        job = self._described()
-        return TextShares(**{name: job[name] for name in TextShares.__dataclass_fields__})
+        return msgspec.convert(self._described(), TextShares)
 
     def train(
         self, progress: Callable[[int, int, float], None] | None = None, stop: Callable[[], int] | None = None
@@ -128,7 +128,7 @@ class Round(Handle):
         weight is not finite or training diverges, StoppedError (after saving the state) if `stop` asks for it,
         WeightsError if the weights' file was changed, StateError for a state of another job, StorageError.
         """
-        self._stop, finished = stop, c_int32()
+        self._stop = stop
 
         def heard(_: object, address: int) -> None:
             step = structs()["pg_progress"].from_address(address)
@@ -137,14 +137,15 @@ class Round(Handle):
                     progress(step.step, step.steps, step.loss)
 
         on_progress = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)(heard)
-        self._library.call("pg_round_train", self.handle, on_progress, None, ctypes.byref(finished))
+        (finished,) = self._library.call("pg_round_train", self.handle, on_progress, None)
         if self._raised:
             raise self._raised[0]
         if not finished:
             saved = "the state is saved: run the same command to resume" if self._saved else "nothing is saved"
             job = self._described()
             raise StoppedError(f"interrupted after step {job['steps_done']} of {job['steps']}; {saved}", self._signal)
-        return _report(json.loads(self._library.text("pg_round_report", self.handle)))
+        found = json.loads(self._library.text("pg_round_report", self.handle))
+        return msgspec.convert({**found, "report": found}, Trained)
 
     def discard_state(self) -> None:
         """Remove the saved state of a finished round, once its report is kept."""
@@ -169,42 +170,21 @@ class Round(Handle):
 
 
 def _options(settings: RoundSettings) -> Any:
-    chosen = options_of(settings.options)
-    options = new("pg_round_options", kernels=chosen.kernels)
-    for name in ("threads", "pin_threads", "precision"):
-        setattr(options, name, getattr(chosen, name))
-    for name in ("user_share", "duty", "epochs", "round", "max_unknown", "learning_rate", "output_sample", "steps"):
-        value = getattr(settings, name)
-        if value == 0:  # which the library takes as not given
-            raise UsageError(f"`{name}` {value}: expected a number above 0")
-        setattr(options, name, value or 0)
-    for name in ("folder", "weights", "weights_sha256", "phone", "out", "update", "codec"):
-        value = getattr(settings, name)
-        setattr(options, name, None if value is None else os.fsencode(value))
-    seeds = {name: getattr(settings, name) for name in ("seed", "sample_seed")}
-    pointed = {name: c_uint64(seed) for name, seed in seeds.items() if seed is not None}
-    for name, seed in pointed.items():
-        setattr(options, name, ctypes.addressof(seed))
+    given = {name: getattr(settings, name) for name in RoundSettings.__dataclass_fields__}
+    run, state, stream = options_of(given.pop("options")), given.pop("state"), given["stream"]
+    for name in ("seed", "sample_seed"):
+        seed = given.pop(name)
+        if seed is not None:
+            given[name] = np.array([seed % 2**64], np.uint64)
     for name in ("user", "rehearsal"):
-        value = getattr(settings, name)
-        if value is not None:
-            setattr(options, name, text_of(value))
-    ids = None if settings.stream is None else np.ascontiguousarray(settings.stream, np.int64)
-    if ids is not None:
-        options.stream, options.stream_tokens = ids.ctypes.data, len(ids)
-    if settings.state is not None:
-        options.state = os.fsencode(settings.state.folder)
-        options.save_every, options.restart = settings.state.save_every, settings.state.restart
-    options.pointed_at = pointed, ids  # for as long as the options live
-    return options
-
-
-def _report(found: dict[str, Any]) -> Trained:
-    facts: dict[str, Any] = {name: found[name] for name in EpochReport.__dataclass_fields__}
-    facts |= {name: tuple(facts[name]) for name in ("losses", "step_seconds")}
-    report = EpochReport(**facts | {"output_layer": OutputLayer(**facts["output_layer"])})
-    return Trained(found["seed"], report, _written(found.get("weights")), _written(found.get("update")))
-
-
-def _written(found: dict[str, Any] | None) -> WrittenFile | None:
-    return None if found is None else WrittenFile(found["nbytes"], found["sha256"])
+        if given[name] is not None:
+            given[name] = text_of(given[name])
+    for name, value in given.items():
+        if isinstance(value, int | float) and value == 0:  # which the library takes as not given
+            raise UsageError(f"`{name}` {value}: expected a number above 0")
+    given |= {name: getattr(run, name) for name in ("kernels", "threads", "pin_threads", "precision")}
+    if stream is not None:
+        given |= {"stream": np.ascontiguousarray(stream, np.int64), "stream_tokens": len(stream)}
+    if state is not None:
+        given |= {"state": state.folder, "save_every": state.save_every, "restart": state.restart}
+    return new("pg_round_options", **given)

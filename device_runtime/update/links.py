@@ -1,6 +1,5 @@
 """Links: small files that lead from one model to the next, bit for bit. FORMAT.md, "Links"."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,9 +31,7 @@ def write_lossless_link(
 
     Raises WeightsError, StorageError.
     """
-    return _write_link(path, base, model, _options(base_sha256, model, "rows-f32", model_sha256=model_sha256.encode()))[
-        0
-    ]
+    return _write_link(path, base, model, _options(base_sha256, model, "rows-f32", model_sha256=model_sha256))[0]
 
 
 def write_lossy_link(
@@ -55,9 +52,7 @@ def write_lossy_link(
     StorageError.
     """
     left_out = None if residual is None else native_weights(residual)
-    options = _options(
-        base_sha256, model, "top-rows", residual=left_out, rows=rows, bits=bits, result=os.fsencode(result)
-    )
+    options = _options(base_sha256, model, "top-rows", residual=left_out, rows=rows, bits=bits, result=result)
     return _write_link(path, base, model, options)
 
 
@@ -65,8 +60,8 @@ def _options(base_sha256: str, model: TensorFile, codec: LinkCodec, **of_codec: 
     number = int(model.metadata["round"])
     return new(
         "pg_link_options",
-        base_sha256=base_sha256.encode(),
-        codec=codec.encode(),
+        base_sha256=base_sha256,
+        codec=codec,
         round=number,
         seed=seed_of(base_sha256, number, SENDER),
         **of_codec,
@@ -74,9 +69,7 @@ def _options(base_sha256: str, model: TensorFile, codec: LinkCodec, **of_codec: 
 
 
 def _write_link(path: Path, base: TensorFile, model: TensorFile, options: Any) -> tuple[WrittenFile, WrittenFile]:
-    link, result = new("pg_written"), new("pg_written")
-    models = native_weights(base), native_weights(model)
-    load_library().call("pg_link_write", *models, options, os.fsencode(path), link, result)
+    link, result = load_library().call("pg_link_write", native_weights(base), native_weights(model), options, path)
     return WrittenFile(link.nbytes, link.sha256.decode()), WrittenFile(result.nbytes, result.sha256.decode())
 
 
@@ -87,8 +80,6 @@ def pull_links(fetched: Path, base: Path, out: Path, sha256: str) -> Pulled:
     damaged or do not lead from one of these models to the other, WeightsError for a damaged or another whole model,
     StorageError; then `out` is as before.
     """
-    paths = {"fetched": fetched, "base": base, "out": out}
-    given = {name: os.fsencode(path) for name, path in paths.items()}
-    options, facts = new("pg_pull_options", sha256=sha256.encode(), **given), new("pg_pulled")
-    load_library().call("pg_pull", options, facts)
+    options = new("pg_pull_options", fetched=fetched, base=base, out=out, sha256=sha256)
+    (facts,) = load_library().call("pg_pull", options)
     return Pulled(facts.bytes, facts.links)

@@ -1,13 +1,12 @@
 """The update a phone sends, written and read by the native library. FORMAT.md, "Updates"."""
 
-import ctypes
-import os
 import weakref
 from collections.abc import Iterator, Mapping
-from ctypes import POINTER, c_int64, c_void_p
+from ctypes import POINTER, c_int64, c_void_p, cast
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from phonograd.device_runtime.base.documents import Record
@@ -58,7 +57,7 @@ def native_weights(file: TensorFile) -> c_void_p:
     """
     found = _native_weights.get(file)
     if found is None:
-        opened = Handle(load_library(), "weights", os.fsencode(file.path), file.descriptor)
+        opened = Handle(load_library(), "weights", file.path, file.descriptor)
         found = _native_weights.setdefault(file, opened)
     return found.handle
 
@@ -74,9 +73,9 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     check_specs("trained weights", {name: spec_of(name, array) for name, array in trained.items()}, base.specs.values())
     arrays = [np.ascontiguousarray(trained[name], "<f4") for name in base.specs]
     tensors = (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-    weights, found = native_weights(base), new("pg_written")
+    weights = native_weights(base)
     base.require_unchanged()
-    load_library().call("pg_update_write", weights, tensors, options, os.fsencode(path), found)
+    (found,) = load_library().call("pg_update_write", weights, tensors, options, path)
     return WrittenFile(found.nbytes, found.sha256.decode())
 
 
@@ -85,15 +84,7 @@ def update_options(info: UpdateInfo) -> Any:
     for name, count in (("round", info.round), ("tokens", info.tokens), ("seed", info.seed)):
         if not 0 <= count <= MAX_COUNT:
             raise UpdateError(f"update: {name} {count}: expected a whole number from 0 to {MAX_COUNT}")
-    return new(
-        "pg_update_options",
-        base_sha256=info.base_sha256.encode(),
-        codec=info.codec.encode(),
-        round=info.round,
-        tokens=info.tokens,
-        seed=info.seed,
-        steps=info.steps or 0,
-    )
+    return new("pg_update_options", **msgspec.structs.asdict(info))
 
 
 class UpdateFile(Handle):
@@ -106,9 +97,8 @@ class UpdateFile(Handle):
 
     def __init__(self, path: Path, start: int | None = None):
         self.path = path
-        super().__init__(load_library(), "update", os.fsencode(path), -1 if start is None else start)
-        facts = new("pg_update_facts")
-        self._library.call("pg_update_about", self.handle, facts)
+        super().__init__(load_library(), "update", path, -1 if start is None else start)
+        (facts,) = self._library.call("pg_update_about", self.handle)
         base_sha256: str = facts.base_sha256.decode(errors="replace")
         self.info = UpdateInfo(
             base_sha256, facts.round, facts.tokens, facts.codec.decode(), facts.seed, facts.steps or None
@@ -149,15 +139,13 @@ class UpdateFile(Handle):
 
         A tile has at most TILE_ELEMENTS, and stays valid while later ones are read. Raises UpdateError.
         """
-        runs, count = POINTER(c_int64)(), c_int64()
-        with Handle(self._library, "tiles", self.handle, native_weights(base), spec.name.encode()) as tiles:
+        with Handle(self._library, "tiles", self.handle, native_weights(base), spec.name) as tiles:
             while self.handle:  # until the update is closed
                 values = np.empty(min(TILE_ELEMENTS, spec.elements), np.float32)
-                room = values.ctypes.data, len(values)
-                self._library.call("pg_tiles_next", tiles.handle, *room, ctypes.byref(runs), ctypes.byref(count))
-                if count.value == 0:
+                runs, count = self._library.call("pg_tiles_next", tiles.handle, values, len(values))
+                if count == 0:
                     return
-                found, end = runs[: 2 * count.value], 0
+                found, end = cast(runs, POINTER(c_int64))[: 2 * count], 0
                 for start, length in zip(found[::2], found[1::2], strict=True):
                     yield start, values[end : end + length]
                     end += length

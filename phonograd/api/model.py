@@ -111,7 +111,7 @@ def open_model(
 
     weights: a tensor file, of a later round or a torch state dict; None: the folder's own. backend: native or ort. The
     first use in a source checkout compiles the engine. Raises ArtifactsError, WeightsError, and what
-    `Backend.load` raises.
+    `load_backend` raises.
     """
     folder = artifacts_of(artifacts)
     with contextlib.ExitStack() as resources:

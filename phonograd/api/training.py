@@ -80,7 +80,7 @@ def train(
 
     Raises TextError, ArtifactsError, VocabularyError, WeightsError (the base, or it was changed meanwhile),
     TrainingError (not finite, diverged), StorageError, StateError, StoppedError, UsageError for arguments that do not
-    go together, and what `Backend.load` raises.
+    go together, and what `load_backend` raises.
     """
     if user_share is not None and rehearsal is None:
         raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")

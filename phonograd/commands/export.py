@@ -211,7 +211,7 @@ def _plan(console: Console, folder: Artifacts) -> str:
     from phonograd.device_runtime.engine.native import NativeBackend
 
     build_on_first_use(console)
-    with contextlib.closing(NativeBackend.load(folder, None, BackendOptions())) as engine:
+    with contextlib.closing(NativeBackend(folder, None, BackendOptions())) as engine:
         return engine.plan()
 
 

@@ -198,7 +198,7 @@ class _Transfer:
     def _text(self, seed: int) -> Ids:
         tokens = self._settings.transfer_tokens
         if self._general is None:
-            model = NativeBackend.load(self._artifacts, self._base, BackendOptions(threads=self._threads))
+            model = NativeBackend(self._artifacts, self._base, BackendOptions(threads=self._threads))
             try:
                 ids = generated_text(model, self._artifacts.manifest.model.vocabulary, tokens, seed)
             finally:

@@ -81,7 +81,7 @@ def add_predictions(
     are not finite.
     """
     try:
-        backend = NativeBackend.load(artifacts, teacher, BackendOptions(threads=threads))
+        backend = NativeBackend(artifacts, teacher, BackendOptions(threads=threads))
     except WeightsError as error:  # weights too large for the engine
         raise WeightsError(f"{name}: {error}; discard it") from error
     try:

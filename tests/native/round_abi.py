@@ -18,7 +18,7 @@ ON_PROGRESS = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Progress))
 def load() -> ctypes.CDLL:
     """The library, with the functions of its header declared."""
     library = ctypes.CDLL(str(find_library()))
-    for name, (result, arguments) in functions().items():
+    for name, (result, arguments, _) in functions().items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library

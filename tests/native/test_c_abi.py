@@ -13,7 +13,7 @@ from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.engine.header import functions
 
 ROOT = Path(__file__).parents[2]
-STATUSES = sorted(name for name, (_, arguments) in functions().items() if arguments)
+STATUSES = sorted(name for name, (_, arguments, _) in functions().items() if arguments)
 # A process of its own: a NULL that is followed ends it.
 NULLS = """
 import ctypes, sys

@@ -238,7 +238,7 @@ def test_graphs_whose_parameters_have_another_shape_are_refused(tmp_path: Path, 
     artifacts = open_artifacts(tmp_path / "artifacts", verify=False)
     sample = OutputSample(np.arange(V), zeros(V)) if "sampled" in graph else None
     with pytest.raises(ArtifactsError, match=rf"{graph}: input '{name}' .*\[{V + 1},4\].*export the artifacts again"):
-        NativeBackend.load(artifacts, None, BackendOptions(sample=sample)).logits(np.array([[V]]))
+        NativeBackend(artifacts, None, BackendOptions(sample=sample)).logits(np.array([[V]]))
 
 
 @pytest.mark.parametrize("fuse", [True, False])
@@ -258,7 +258,7 @@ def test_ids_out_of_range_change_nothing(artifacts: Artifacts, what: str, wrong:
 
 
 def test_ids_out_of_range_in_evaluation(artifacts: Artifacts) -> None:
-    backend = NativeBackend.load(artifacts, None, BackendOptions())
+    backend = NativeBackend(artifacts, None, BackendOptions())
     with pytest.raises(TrainingError, match=f"token {V} at place 0"):
         backend.logits(np.array([[V]]))
 
@@ -269,7 +269,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, artifacts: Arti
     weights["decoder.bias"][-1] = value
     save_tensors(tmp_path / "weights.safetensors", weights)
     with pytest.raises(WeightsError, match="tensor decoder.bias: element 11 is (nan|-?inf), expected a finite"):
-        NativeBackend.load(artifacts, tmp_path / "weights.safetensors", BackendOptions())
+        NativeBackend(artifacts, tmp_path / "weights.safetensors", BackendOptions())
 
 
 def test_weights_that_do_not_lie_on_whole_floats_are_refused(tmp_path: Path, artifacts: Artifacts) -> None:
@@ -279,14 +279,14 @@ def test_weights_that_do_not_lie_on_whole_floats_are_refused(tmp_path: Path, art
     path = tmp_path / "weights.safetensors"
     path.write_bytes(struct.pack("<Q", length + 1) + content[8 : 8 + length] + b" " + content[8 + length :])
     with pytest.raises(WeightsError, match=r"tensor \S+ begins at byte \d+, expected a multiple of 4"):
-        NativeBackend.load(artifacts, path, BackendOptions())
+        NativeBackend(artifacts, path, BackendOptions())
 
 
 def test_weights_of_more_tensors_than_the_models_are_refused(tmp_path: Path, artifacts: Artifacts) -> None:
     weights = load_tensors(artifacts.folder / "weights.safetensors") | {"zz.more": zeros(2)}
     save_tensors(tmp_path / "weights.safetensors", weights)
     with pytest.raises(WeightsError, match="6 tensors expected, found 7"):
-        NativeBackend.load(artifacts, tmp_path / "weights.safetensors", BackendOptions())
+        NativeBackend(artifacts, tmp_path / "weights.safetensors", BackendOptions())
 
 
 @pytest.mark.parametrize("fuse", [True, False])
@@ -317,7 +317,7 @@ def test_options_out_of_range(
     artifacts: Artifacts, options: BackendOptions, error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason):
-        NativeBackend.load(artifacts, None, options)
+        NativeBackend(artifacts, None, options)
 
 
 def test_values_of_a_graph_by_wrong_name_or_size(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def sample_of(ids: list[int], shifts: list[float] | None = None) -> OutputSample
 )
 def test_samples_that_cannot_be_are_refused(artifacts: Artifacts, sample: OutputSample, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        NativeBackend.load(artifacts, None, BackendOptions(sample=sample))
+        NativeBackend(artifacts, None, BackendOptions(sample=sample))
 
 
 @pytest.mark.parametrize("count", [-1, 2**31, 2**62])
@@ -161,7 +161,7 @@ def test_graphs_that_would_train_other_rows_are_refused(
     onnx.save(model, folder / "training_model_sampled.onnx")
     resized(folder)
     with pytest.raises(ArtifactsError, match=re.escape(said)) as refused:
-        NativeBackend.load(open_artifacts(folder, verify=False), None, BackendOptions(sample=candidates()))
+        NativeBackend(open_artifacts(folder, verify=False), None, BackendOptions(sample=candidates()))
     assert "training_model_sampled.onnx: " in str(refused.value)
 
 

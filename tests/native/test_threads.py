@@ -131,7 +131,7 @@ def test_a_sweep_in_bf16_rounds_the_recurrent_weights(
     moved = []
     for path in (None, tmp_path / "rounded"):
         options = BackendOptions(threads=2, seed=9, kernels=KERNELS[0], precision=precision)
-        backend = NativeBackend.load(folders[name], path, options)
+        backend = NativeBackend(folders[name], path, options)
         backend.step(windows()[0], LEARNING_RATE)
         moved.append(backend.weights())
         backend.close()
@@ -145,7 +145,7 @@ def test_a_sweep_in_bf16_rounds_the_recurrent_weights(
 @pytest.mark.parametrize("name", MODELS)
 def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name: str) -> None:
     assert KERNELS[-1] == "portable"
-    before = NativeBackend.load(folders[name], None, BackendOptions()).weights()
+    before = NativeBackend(folders[name], None, BackendOptions()).weights()
     expected_losses, expected = trained(folders, name, 2, "portable")
     for kernels in KERNELS[:-1]:
         losses, weights = trained(folders, name, 2, kernels)
@@ -169,7 +169,7 @@ def test_fused_nodes_agree_with_single_ones(folders: dict[str, Artifacts], name:
 
 def test_weights_depend_on_the_seed_of_the_masks(folders: dict[str, Artifacts]) -> None:
     first, other = (
-        NativeBackend.load(folders["lstm-dropout"], None, BackendOptions(seed=seed)).step(windows()[0], 0.1)
+        NativeBackend(folders["lstm-dropout"], None, BackendOptions(seed=seed)).step(windows()[0], 0.1)
         for seed in (9, 10)
     )
     assert first != other

@@ -102,7 +102,7 @@ def test_an_offset_that_is_asked_for_too_early_is_asked_for_again(
     server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An earlier request, whose connection broke, may reach the server after the question: the answer is 409 then."""
-    head, send = httpx.Client.head, resumable_upload._send
+    head, send = httpx.Client.head, resumable_upload._Upload._send_from
     early = [httpx.Response(409)]
     broken = [ServerUnreachableError("broken"), ServerUnreachableError("broken again")]
 
@@ -115,7 +115,7 @@ def test_an_offset_that_is_asked_for_too_early_is_asked_for_again(
         send(*args)
 
     monkeypatch.setattr(httpx.Client, "head", ask)
-    monkeypatch.setattr(resumable_upload, "_send", send_or_break)
+    monkeypatch.setattr(resumable_upload._Upload, "_send_from", send_or_break)
     receipt = client.upload_update(server.url, workshop.update(0), "phone1", retry=QUICK)
     assert (receipt.accepted, early, broken) == (1, [], [])
 

@@ -212,7 +212,7 @@ def test_a_student_of_one_teacher_comes_closer_to_it(tmp_path: Path, margin: Mar
 
 def _chances(weights: Mapping[str, Array], tokens: Ids, folder: Path) -> Floats:
     save_tensors(folder / "weights", weights)
-    backend = NativeBackend.load(ARTIFACTS, folder / "weights", BackendOptions())
+    backend = NativeBackend(ARTIFACTS, folder / "weights", BackendOptions())
     scores = backend.logits(tokens).astype(np.float64)
     backend.close()
     chances = np.exp(scores)
@@ -233,7 +233,7 @@ def test_drawn_text_has_each_message_once_and_the_size_asked_for() -> None:
 
 
 def test_generated_text_is_the_models_own() -> None:
-    model = NativeBackend.load(ARTIFACTS, None, BackendOptions())
+    model = NativeBackend(ARTIFACTS, None, BackendOptions())
     text = generated_text(model, V, 1990, seed=1)
     np.testing.assert_array_equal(text, generated_text(model, V, 1990, seed=1))
     assert list(text) != list(generated_text(model, V, 1990, seed=2))
