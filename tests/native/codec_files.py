@@ -25,7 +25,8 @@ class Workshop:
     def __init__(self, folder: Path, base: dict[str, Array] | None = None, metadata: dict[str, str] | None = None):
         random = np.random.default_rng(0)
         self.folder = folder
-        self.base = base or {name: random.normal(size=shape).astype("<f4") for name, shape in SHAPES.items()}
+        made: dict[str, Array] = {name: random.normal(size=shape).astype("<f4") for name, shape in SHAPES.items()}
+        self.base = base or made
         self.path = folder / "base"
         self.sha256 = save_tensors(self.path, self.base, metadata or {}).sha256
 

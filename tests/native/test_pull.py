@@ -411,7 +411,7 @@ def test_a_killed_pull_leaves_the_old_or_the_new_model(command: Path, tmp_path: 
 
 def options_of(place: Chain | Place, pulls: Path, sha256: str, **fields: object) -> Any:
     paths = {"fetched": pulls, "base": place.base, "out": place.out}
-    given = {name: os.fsencode(path) for name, path in paths.items()}
+    given: dict[str, object] = {name: os.fsencode(path) for name, path in paths.items()}
     return new("pg_pull_options", **{**given, "sha256": sha256.encode(), **fields})
 
 

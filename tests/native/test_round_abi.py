@@ -6,8 +6,8 @@ import math
 import os
 import shutil
 import struct
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +119,6 @@ def test_a_state_is_discarded_after_a_finished_round_alone(library: ctypes.CDLL,
     assert not saved.exists()
 
 
-def test_the_library_tells_its_version(library: ctypes.CDLL) -> None:
-    library.pg_version.restype = ctypes.c_char_p
-    assert library.pg_version().decode() == __version__
-
-
 @pytest.mark.parametrize("thread", [False, True])
 def test_a_cancelled_round_is_resumed_with_the_same_bits(
     library: ctypes.CDLL, place: Place, tmp_path: Path, thread: bool
@@ -132,16 +127,12 @@ def test_a_cancelled_round_is_resumed_with_the_same_bits(
     options = options_of(place, update=tmp_path / "update", codec="delta-int8", state=tmp_path / "state")
 
     def cancel(round: Round) -> Callable[[int], None]:
-        def now() -> None:
-            round.call("pg_round_cancel")
-
         def each(step: int) -> None:
             if step == 8 and thread:
-                other = threading.Thread(target=now)
-                other.start()
-                other.join()
+                with ThreadPoolExecutor(1) as other:
+                    other.submit(round.call, "pg_round_cancel").result()
             elif step == 8:
-                now()
+                round.call("pg_round_cancel")
 
         return each
 
@@ -180,7 +171,8 @@ def test_a_state_is_kept_until_it_is_discarded(library: ctypes.CDLL, place: Plac
     assert (tmp_path / "update").read_bytes() == first
 
 
-def test_the_sizes_of_a_model(library: ctypes.CDLL, place: Place) -> None:
+def test_the_sizes_of_a_model_and_the_version(library: ctypes.CDLL, place: Place) -> None:
+    assert library.pg_version().decode() == __version__
     tensors = load_tensors(place.artifacts.path(WEIGHTS))
     with opened(library, options_of(place, output_sample=60, precision=2, threads=1)) as round:
         model = Model(size=ctypes.sizeof(Model))
@@ -223,6 +215,11 @@ def damaged(folder: Path) -> dict[str, Any]:
     return {}
 
 
+def without_manifest(folder: Path) -> dict[str, Any]:
+    (folder / "manifest.json").unlink()
+    return {}
+
+
 def not_a_number(folder: Path) -> dict[str, Any]:
     tensors = load_tensors(folder / WEIGHTS)
     next(iter(tensors.values())).flat[3] = np.nan
@@ -241,7 +238,7 @@ def base_opened(flags: int) -> Callable[[Path], dict[str, Any]]:
         ({"folder_descriptor": 1}, UsageError, "`folder` and `folder_descriptor` exclude each other"),
         ({"folder": "/none"}, ArtifactsError, "no such folder"),
         (damaged, ArtifactsError, "training_model.onnx"),
-        (lambda folder: (folder / "manifest.json").unlink() or {}, ArtifactsError, "manifest.json"),
+        (without_manifest, ArtifactsError, "manifest.json"),
         (not_a_number, WeightsError, "element 3"),
         ({"user": None}, UsageError, "`user`: no text; give the path of a file, or bytes"),
         ({"user": b"elsewhere " * 600, "update": "u"}, TextError, "at most 50 % expected of an update"),
@@ -343,19 +340,10 @@ def test_the_sizes_of_structs(library: ctypes.CDLL, place: Place) -> None:
 
 
 def test_rounds_of_several_threads_are_independent(library: ctypes.CDLL, place: Place, tmp_path: Path) -> None:
-    finish(library, options_of(place, update=tmp_path / "alone", threads=1))
-    failures: list[BaseException] = []
+    def work(name: str) -> bytes:
+        finish(library, options_of(place, update=tmp_path / name, threads=1))
+        return (tmp_path / name).read_bytes()
 
-    def work(number: int) -> None:
-        try:
-            finish(library, options_of(place, update=tmp_path / str(number), threads=1))
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert {(tmp_path / str(number)).read_bytes() for number in range(3)} == {(tmp_path / "alone").read_bytes()}
+    alone = work("alone")
+    with ThreadPoolExecutor(3) as pool:
+        assert set(pool.map(work, "abc")) == {alone}

@@ -57,7 +57,8 @@ def test_deltas_of_every_size(tmp_path: Path, codec: str, scale: float) -> None:
     made = {name: random.normal(size=shape).astype("<f4") for name, shape in SHAPES.items()}
     if scale < 1e-9:  # so that the smallest deltas are not rounded away
         made = {name: np.zeros_like(array) for name, array in made.items()}
-    workshop, trained = Workshop(tmp_path, made), {}
+    workshop = Workshop(tmp_path, made)
+    trained: dict[str, Array] = {}
     for name, array in made.items():
         spread = random.exponential(size=(*array.shape[:-1], 1)) * (random.random((*array.shape[:-1], 1)) < 0.7)
         trained[name] = (array + spread * random.normal(scale=scale, size=array.shape)).astype("<f4")
