@@ -26,7 +26,7 @@ FOLDER = "/data/local/tmp"
 @contextmanager
 def client(adb_server: AdbServer, phone: StandInPhone, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
     """A running adb client; killed at the end if it still runs."""
-    line, pipe = [adb_server.adb, "-s", phone.serial, *arguments], subprocess.PIPE
+    line, pipe = [str(adb_server.adb), "-s", phone.serial, *arguments], subprocess.PIPE
     with subprocess.Popen(line, env=adb_server.environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
             yield process
