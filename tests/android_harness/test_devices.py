@@ -74,15 +74,6 @@ def test_the_document_of_several_phones(phono: Run, desk: FakeAdb) -> None:
     assert (new["state"], new["facts"], new["ready"]) == ("unauthorized", None, False)
 
 
-def test_each_phone_is_asked_for_facts_and_leftovers(phono: Run, desk: FakeAdb) -> None:
-    attach(desk, DESK)
-    phono("devices")
-    asked = [(call["serial"], arguments[0]) for call in desk.calls() if (arguments := call["arguments"])]  # type: ignore[index]
-    assert sorted(asked, key=str) == sorted(
-        [(None, "version"), (None, "devices"), *[(SERIAL, "shell"), ("S7", "shell")] * 2], key=str
-    )
-
-
 def test_chosen_phones(phono: Run, desk: FakeAdb) -> None:
     attach(desk, DESK)
     document = phono("devices", "--serial", SERIAL, "--json").document

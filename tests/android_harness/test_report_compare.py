@@ -267,9 +267,6 @@ def test_a_model_that_several_phones_have_matches_none() -> None:
     assert (found.phones, len(found.missing), found.added) == ((), 2, ("Pixel 8 (C)",))
     with pytest.raises(ReportError, match="no phone has timed epochs in both"):
         require_no_regression(found, 0.1)
-
-
-def test_one_old_phone_is_not_matched_to_either_of_two_new_ones() -> None:
     found = compare(report(phone("A", "Pixel 8")), report(phone("B", "Pixel 8"), phone("C", "Pixel 8")))
     assert (found.phones, found.missing, len(found.added)) == ((), ("Pixel 8 (A)",), 2)
 
