@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
 from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream
-from phonograd.server_agg.aggregation.privacy.strategy import mechanism_of
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
 from tests.server_agg.rounds_of_updates import CONTEXT, Round, all_bits, model, random_weights, trained
 from tests.server_agg.trained_weights import TrainedWeights
@@ -108,7 +108,7 @@ def noise_of_a_round(settings: StrategySettings, context: RoundContext) -> dict[
 @pytest.mark.parametrize("strategy", ["dp-fedavg", "dp-fedsgd"])
 def test_a_rounds_noise_has_the_stated_variance_and_shape(strategy: str, estimator: str) -> None:
     settings = StrategySettings(strategy=strategy, estimator=estimator, noise_multiplier=0.7, sampling=0.3)
-    mechanism = mechanism_of(settings, CONTEXT.population)
+    mechanism = GaussianMean(settings, CONTEXT.population, settings.noise_multiplier)
     sensitivity = 15 / (0.3 * 100) if estimator == "fixed" else 2 * 15 / (0.3 * 100 * 0.5)
     assert mechanism.noise_std == pytest.approx(0.7 * sensitivity)
     noise = noise_of_a_round(settings, CONTEXT)

@@ -18,9 +18,8 @@ from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.refusals import InvalidUpdateError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds import coordinator as coordinators
-from phonograd.server_agg.rounds.closing import SlowJob
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.student import Students
+from phonograd.server_agg.rounds.student import SlowJob, Students
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.transfer import TransferSettings, transfer
 from tests.server_agg.test_closing_rounds import closed, send_two
