@@ -6,7 +6,7 @@ The delta is trained weights minus base weights. Sums run over blocks that fit a
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,15 +31,7 @@ def max_abs_delta(update: TileSource, base: TensorFile) -> float:
     """The largest |delta| of an update, in float32 precision. Raises WeightsError unless it is below 2**30."""
 
     def largest(tiles: Iterator[NamedTile]) -> float:
-        max_abs = 0.0
-        scratch = np.empty(BLOCK_ELEMENTS, np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            for name, first, values in tiles:
-                for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
-                    old = base.read_range(name, first + start, first + stop)
-                    delta = np.subtract(values[start:stop], old, out=scratch[: stop - start])
-                    max_abs = max(max_abs, _finite_max_abs(delta, name, first + start))
-        return max_abs
+        return max((max_abs for _, _, max_abs in _deltas(tiles, base, np.float32)), default=0.0)
 
     max_abs = max(run_in_threads(named_tiles(update, base), largest, threads_for(base)))
     if max_abs >= MAX_ABS_LIMIT:
@@ -51,23 +43,28 @@ def norms_of(update: TileSource, base: TensorFile, norm: Norm = "2") -> dict[str
     """Each tensor's ||delta||_p, float64, p = 1, 2 or inf. Raises WeightsError for a delta that is not finite."""
 
     def partial(tiles: Iterator[NamedTile]) -> list[tuple[str, float]]:
-        parts = []
-        scratch = np.empty(BLOCK_ELEMENTS, np.float64)
-        for name, first, values in tiles:
-            for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
-                old = base.read_range(name, first + start, first + stop)
-                delta = scratch[: stop - start]
-                with np.errstate(invalid="ignore"):
-                    np.subtract(values[start:stop], old, out=delta, dtype=np.float64)
-                max_abs = _finite_max_abs(delta, name, first + start)
-                parts.append((name, _part_of_norm(delta, norm, max_abs)))
-        return parts
+        deltas = _deltas(tiles, base, np.float64)
+        return [(name, _part_of_norm(delta, norm, max_abs)) for name, delta, max_abs in deltas]
 
     gathered: dict[str, list[float]] = {name: [0.0] for name in base.specs}
     for parts in run_in_threads(named_tiles(update, base), partial, threads_for(base)):
         for name, part in parts:
             gathered[name].append(part)
     return {name: _whole_norm(parts, norm) for name, parts in gathered.items()}
+
+
+def _deltas(
+    tiles: Iterator[NamedTile], base: TensorFile, dtype: type[np.floating[Any]]
+) -> Iterator[tuple[str, Array, float]]:
+    """Block by block: the tensor, its delta, which is valid until the next one, and the largest |delta|."""
+    scratch = np.empty(BLOCK_ELEMENTS, dtype)
+    for name, first, values in tiles:
+        for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
+            old = base.read_range(name, first + start, first + stop)
+            delta = scratch[: stop - start]
+            with np.errstate(over="ignore", invalid="ignore"):  # checked below
+                np.subtract(values[start:stop], old, out=delta, dtype=dtype)
+            yield name, delta, _finite_max_abs(delta, name, first + start)
 
 
 def _finite_max_abs(delta: Array, name: str, start: int) -> float:

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
@@ -61,13 +61,23 @@ class RoundAggregator:
         """
         if self._aggregation is None:
             aggregation = self._begun()
-            for stored in self.stored():
-                stored.add_to(aggregation)
+            for row in self._rows():
+                self._add_again(aggregation, row)
             self._aggregation = aggregation
         return self._aggregation
 
-    def take(self, update: UpdateFile, its_base: Path | None, weight: int) -> Measures:
-        """Measure an update and aggregate it, which counts from `keep` on. its_base: the model of a late update.
+    def _add_again(self, aggregation: Aggregation, row: Update) -> None:
+        path, update = self._folder.update(str(row.sha256)), self._client_update(row)
+        try:
+            if (found := sha256_of_file(self._fetched(row))) != row.sha256:
+                raise StorageError(f"{path}: changed, its SHA-256 is {found}; restore the state folder")
+            with update.open() as source:
+                aggregation.add(source, update.weight, update.measures)
+        except (OSError, WeightsError, UpdateError) as error:
+            raise StorageError(f"{path}: cannot read an accepted update: {error}; restore the file") from error
+
+    def take(self, update: UpdateFile, origin: str | None, weight: int) -> Measures:
+        """Measure an update and aggregate it, which counts from `keep` on. origin: the base model of a late update.
 
         If other servers may close the round, it is only measured: the one that does aggregates what is stored. Raises
         WeightsError or UpdateError for an update that does not fit, with nothing changed.
@@ -76,7 +86,7 @@ class RoundAggregator:
         if shared and self._measuring is None:
             self._measuring = self._begun()
         aggregation = self._measuring or self.aggregation
-        with rebased(update, its_base) as tiles:
+        with rebased(update, self._late_base(origin)) as tiles:
             source = CachedTiles(tiles)
             measures = aggregation.measure(source)
             if not shared:
@@ -97,58 +107,32 @@ class RoundAggregator:
         """Drop the aggregation: it is rebuilt from the stored updates."""
         self._aggregation = None
 
-    def stored(self) -> list["StoredUpdate"]:
-        """The accepted updates."""
+    def stored(self) -> list[ClientUpdate]:
+        """The accepted updates, opened when the aggregation reads them."""
+        return [self._client_update(row) for row in self._rows()]
+
+    def _rows(self) -> list[Update]:
         with self._ledger.reading() as session:
-            rows = queries.accepted_updates(session, self.row.number)
-        return [StoredUpdate(row, self._folder) for row in rows]
+            return queries.accepted_updates(session, self.row.number)
+
+    def _client_update(self, row: Update) -> ClientUpdate:
+        measures: Measures = json.loads(row.measures or "{}")
+        return ClientUpdate(str(row.sha256), row.weight or 1, measures, lambda: self._opened(row))
+
+    @contextlib.contextmanager
+    def _opened(self, row: Update) -> Iterator[TileSource]:
+        its_base = self._late_base(row.base_sha256)
+        with UpdateFile(self._fetched(row)) as update, rebased(update, its_base) as source:
+            yield source
+
+    def _fetched(self, row: Update) -> Path:
+        return self._folder.fetched(self._folder.update(str(row.sha256)), self._folder.stored_update(row.id))
+
+    def _late_base(self, origin: str | None) -> Path | None:
+        return None if origin is None else self._folder.fetched(self._folder.model(origin))
 
 
 def closes_at(row: Round, rules: RoundRules) -> float | None:
     """The deadline of a round in seconds since 1970, or None."""
     seconds = rules.deadline_seconds
     return None if seconds is None else row.opened_at + seconds
-
-
-def late_base(folder: StateFolder, origin: str | None) -> Path | None:
-    """Where the model is that a late update was made from; None for an update of the open round."""
-    return None if origin is None else folder.fetched(folder.model(origin))
-
-
-class StoredUpdate:
-    """The accepted update of `row`."""
-
-    def __init__(self, row: Update, folder: StateFolder):
-        self._row = row
-        self._folder = folder
-        self._path = folder.update(str(row.sha256))
-
-    @property
-    def client_update(self) -> ClientUpdate:
-        """The update as the aggregation sees it."""
-        return ClientUpdate(str(self._row.sha256), self._row.weight or 1, self._measures, self.open)
-
-    @property
-    def _measures(self) -> Mapping[str, float]:
-        measures: Mapping[str, float] = json.loads(self._row.measures or "{}")
-        return measures
-
-    def add_to(self, aggregation: Aggregation) -> None:
-        """Aggregate it again, after a restart. Raises StorageError if the file has changed."""
-        try:
-            if (found := sha256_of_file(self._fetched())) != self._row.sha256:
-                raise StorageError(f"{self._path}: changed, its SHA-256 is {found}; restore the state folder")
-            with self.open() as source:
-                aggregation.add(source, self._row.weight or 1, self._measures)
-        except (OSError, WeightsError, UpdateError) as error:
-            raise StorageError(f"{self._path}: cannot read an accepted update: {error}; restore the file") from error
-
-    def _fetched(self) -> Path:
-        return self._folder.fetched(self._path, self._folder.stored_update(self._row.id))
-
-    @contextlib.contextmanager
-    def open(self) -> Iterator[TileSource]:
-        """The update's tiles."""
-        its_base = late_base(self._folder, self._row.base_sha256)
-        with UpdateFile(self._fetched()) as update, rebased(update, its_base) as source:
-            yield source

@@ -12,27 +12,24 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
 
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError, StorageError
-from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.strategies import ClientUpdate
 from phonograd.server_agg.refusals import UnknownRoundError, one_line
-from phonograd.server_agg.rounds import log_events, opening, privacy, sweeping
+from phonograd.server_agg.rounds import opening, privacy, sweeping
 from phonograd.server_agg.rounds.current_round import LiveRound
+from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.publication import PublishedDraft, published
+from phonograd.server_agg.rounds.student import SlowJob, Students
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Ending, Model, Round
-from phonograd.server_agg.transfer.settings import TransferSettings
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +103,7 @@ def close_round(current: LiveRound) -> None:
 
     def model() -> Model | None:
         aggregator = current.aggregator
-        updates = [update.client_update for update in aggregator.stored()]
+        updates = aggregator.stored()
         return _new_model(current, updates) if updates or aggregator.settings.private else None
 
     _end(current, model)
@@ -123,7 +120,7 @@ def _end(current: LiveRound, make: Callable[[], Model | None]) -> None:
         _fail_or_retry(current, error)
         return
     current.load_after_end()
-    log_events.round_closed(row.number, ending, current.open_round.base_sha256)
+    log_event("round_closed", round=row.number, ending=ending, model=current.open_round.base_sha256)
 
 
 def record_model(current: LiveRound, ending: Ending, model: Model | None) -> None:
@@ -200,7 +197,7 @@ def _fail_or_retry(current: LiveRound, error: Exception) -> None:
             update.state, update.reason = "kept", f"round {row.number} failed"
         session.flush()
         opening.add_round(session, current.ledger.clock(), row.number + 1, row.base_sha256, current.settings)
-    log_events.round_failed(row.number, reason, error)
+    log_event("round_failed", error, round=row.number, reason=reason)
     current.load_after_end()
 
 
@@ -248,51 +245,14 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
                 round_.rolled_back_at = now
         open_.closed_at, open_.ending = now, "rollback"
         session.flush()
-        if settings is None:
-            opening.add_round_like(session, now, sha256, open_)
-        else:
-            opening.add_round(session, now, open_.number + 1, sha256, settings)
+        opening.add_round(session, now, open_.number + 1, sha256, settings or open_)
     sweeping.delete_updates(folder, discarded)
-
-
-@dataclass(frozen=True)
-class SlowJob:
-    """What a round's model is made from. work: a folder of its own, kept until the round has ended; metadata: of the
-    model's file.
-    """
-
-    round: Round
-    transfer: TransferSettings
-    base: Path
-    updates: Sequence[ClientUpdate]
-    work: Path
-    metadata: Mapping[str, str]
-
-
-class ModelMaker(Protocol):
-    """Makes the models of rounds of a slow strategy."""
-
-    def require(self, settings: TransferSettings) -> None:
-        """Check, at the server's start, that rounds with these settings can be closed. Raises PhonogradError."""
-        ...
-
-    def make(
-        self, job: SlowJob, out: Path, progress: Callable[[int, int], None], stop: Callable[[], int]
-    ) -> WrittenFile:
-        """Write a round's model to `out`: minutes of work, without the coordinator's lock.
-
-        The same job gives the same bytes, also if it goes on from the work files that an earlier call left. progress
-        hears (parts done, parts in all).
-
-        Raises StoppedError soon after `stop()` is not 0, StorageError for a disk error, which may go away.
-        """
-        ...
 
 
 class SlowClosing:
     """Closes one round at a time. lock: the coordinator's; callers of `begin` and `resume` hold it."""
 
-    def __init__(self, current: LiveRound, lock: threading.Lock, maker: ModelMaker):
+    def __init__(self, current: LiveRound, lock: threading.Lock, maker: Students):
         self._current = current
         self._lock = lock
         self._maker = maker
@@ -306,7 +266,7 @@ class SlowClosing:
         with current.ledger.writing() as session:
             session.get_one(Round, number).closing_at = current.ledger.clock()
         current.load()
-        log_events.round_closing(number, current.open_round.accepted)
+        log_event("round_closing", round=number, accepted=current.open_round.accepted)
         self.resume()
 
     def resume(self) -> None:
@@ -315,10 +275,10 @@ class SlowClosing:
             return
         current = self._current
         row = current.aggregator.row
-        updates = [update.client_update for update in current.aggregator.stored()]
-        base, work = current.aggregator.base.path, current.folder.closing(row.number)
-        transfer = opening.transfer_settings_of(row)
-        job = SlowJob(row, transfer, base, updates, work, model_metadata(row.number, row.base_sha256))
+        base, updates = current.aggregator.base.path, current.aggregator.stored()
+        work = current.folder.closing(row.number)
+        transfer, metadata = opening.transfer_settings_of(row), model_metadata(row.number, row.base_sha256)
+        job = SlowJob(row, transfer, base, updates, work, metadata)
         current.progress.begin()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(job, self._stop), name="closing")
@@ -359,7 +319,7 @@ class SlowClosing:
                     if not current.closed and current.aggregator.row.number == number:  # else it was rolled back
                         _end(current, model)
         except StorageError as error:
-            log_events.round_not_closed(number, error)  # the next tick tries again
+            log_event("round_not_closed", error, round=number)  # the next tick tries again
         except Exception:  # a bug must not end in silence
             log.exception("round %d: closing it failed; retrying", number)
         finally:
@@ -375,6 +335,6 @@ def _logged(number: int, report: Callable[[int, int], None]) -> Callable[[int, i
         report(done, total)
         if total > 0 and (now := 10 * done // total) > tenths:
             tenths = now
-            log_events.closing_progress(number, done / total)
+            log_event("closing_progress", f"{100 * done / total:.0f} %", round=number, share=done / total)
 
     return progress

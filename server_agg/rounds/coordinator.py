@@ -13,9 +13,10 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.server_agg.refusals import RefusalError, RoundClosingError
-from phonograd.server_agg.rounds import admission, closing, ingestion, log_events, startup
-from phonograd.server_agg.rounds.closing import ModelMaker, SlowClosing, end_if_complete
+from phonograd.server_agg.rounds import admission, closing, ingestion, startup
+from phonograd.server_agg.rounds.closing import SlowClosing, end_if_complete
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
+from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.publication import KeptLink, links_between
 from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
 from phonograd.server_agg.rounds.student import Students
@@ -43,7 +44,7 @@ class Coordinator:
         state: Path,
         settings: ServerSettings,
         clock: Callable[[], float] | None = None,
-        slow_models: ModelMaker | None = None,
+        slow_models: Students | None = None,
     ):
         self.settings = settings
         self.folder = StateFolder(state, store_at(settings.store))
@@ -93,8 +94,9 @@ class Coordinator:
     def _ingest_unattended(self, upload: UploadRecord) -> None:
         """Ingest an upload that was complete before a restart; the phone can ask for its outcome."""
         sha256 = self.uploads.bytes.sha256(upload.id)
+        announced = {"round": upload.round, "phone": upload.phone, "bytes": upload.length}
         if upload.sha256 not in (None, sha256):
-            log_events.upload_changed(upload)
+            log_event("upload_changed", **announced)
             self.uploads.bytes.cut(upload.id, 0)
             return
         try:
@@ -102,9 +104,9 @@ class Coordinator:
         except RoundClosingError:
             return  # its phone comes again
         except StorageError as error:  # a full disk: phones can fetch the model meanwhile
-            log_events.update_not_ingested(upload, error)
+            log_event("update_not_ingested", error, round=upload.round, phone=upload.phone)
         except UpdateError as error:
-            log_events.update_refused(upload, error)
+            log_event("update_refused", error, **announced)
 
     @property
     def security(self) -> SecuritySettings:
@@ -187,7 +189,7 @@ class Coordinator:
         self.ledger.flush()
         self.ledger.follow_clock()
         for upload in self.uploads.expire():
-            log_events.upload_expired(upload)
+            log_event("upload_expired", upload.reason, round=upload.round, phone=upload.phone, bytes=upload.offset)
         if self.ledger.shared:
             for upload in self.uploads.abandoned():
                 self._ingest_unattended(upload)
@@ -203,7 +205,7 @@ class Coordinator:
             self.overdue = False
         except StorageError as error:
             self.overdue = True
-            log_events.round_not_closed(self.current.round, error)
+            log_event("round_not_closed", error, round=self.current.round)
 
     def rollback(self, number: int) -> OpenRound:
         """Roll back to the model of round `number` (0: the exported model) and open the next round on it.
@@ -222,7 +224,7 @@ class Coordinator:
             closing.roll_back(self.folder, self.ledger, self.settings, number)
             self._slow.cancel()
             self._round.load_after_end()
-            log_events.rolled_back(number, self.current.round, self.current.base_sha256)
+            log_event("rolled_back", to_round=number, round=self.current.round, model=self.current.base_sha256)
             return self.current
 
     def discard(self, number: int) -> int:

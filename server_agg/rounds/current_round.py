@@ -11,7 +11,7 @@ from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import AdmissionState
 from phonograd.server_agg.rounds.aggregator import RoundAggregator, closes_at
-from phonograd.server_agg.rounds.progress import Progress, retry_seconds
+from phonograd.server_agg.rounds.progress import Progress
 from phonograd.server_agg.rounds.publication import KeptLink, links_to_keep
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.settings.rules import RoundRules
@@ -76,10 +76,10 @@ class LiveRound:
     @property
     def retry_seconds(self) -> float:
         """When a phone without a place should ask again."""
-        closing, usual = self.open_round.closing, self.settings.retry_seconds
-        if closing is None:
+        usual = self.settings.retry_seconds
+        if self._snapshot.open_round.closing is None:
             return usual
-        return SHARED_CLOSING_SECONDS if self.ledger.shared else retry_seconds(closing, usual)
+        return SHARED_CLOSING_SECONDS if self.ledger.shared else self.progress.retry_seconds(usual)
 
     @property
     def closed(self) -> bool:
@@ -136,10 +136,19 @@ class LiveRound:
     def publish(self) -> None:
         """Take another snapshot of the ledger; any thread may."""
         with self.ledger.reading() as session:
-            row = opening.expect_open_round(self.ledger, session)
-            accepted = queries.count_updates(session, row.number, "accepted")
-            halted = privacy.halt_reason(session, row)
-            model_bytes = session.get_one(Model, row.base_sha256).bytes
+            found = self.seen(session)
+        self.show(found)
+
+    def show(self, snapshot: RoundSnapshot) -> None:
+        """From here on this is the open round."""
+        self._snapshot = snapshot
+
+    def seen(self, session: Session) -> RoundSnapshot:
+        """The open round within a transaction, to be shown once that is durable."""
+        row = opening.expect_open_round(self.ledger, session)
+        accepted = queries.count_updates(session, row.number, "accepted")
+        halted = privacy.halt_reason(session, row)
+        model_bytes = session.get_one(Model, row.base_sha256).bytes
         state, strategy = self._admission_of(row, halted), StrategySettings.from_json(row.strategy)
         open_round = OpenRound(
             round=row.number,
@@ -154,7 +163,7 @@ class LiveRound:
             halted=halted,
             codecs=tuple(CODECS),
         )
-        self._snapshot = RoundSnapshot(open_round, state)
+        return RoundSnapshot(open_round, state)
 
     def _admission_of(self, row: Round, halted: str | None) -> AdmissionState:
         soon = self.ledger.shared and row.closing_at is not None

@@ -16,9 +16,9 @@ from phonograd.server_agg.refusals import (
     RefusalError,
     RoundClosingError,
 )
-from phonograd.server_agg.rounds import admission, log_events
-from phonograd.server_agg.rounds.aggregator import late_base
+from phonograd.server_agg.rounds import admission
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
+from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.uploads import (
     UploadMetadata,
     UploadRecord,
@@ -84,10 +84,11 @@ def ingest(current: LiveRound, uploads: UploadStore, identifier: str, sha256: st
         uploads.refuse(identifier, error, nbytes)
         raise
     if earlier is not None:
-        log_events.update_repeated(row, earlier.round, nbytes)
+        log_event("update_repeated", round=earlier.round, phone=row.phone, bytes=nbytes)
         return False
-    taken = current.open_round
-    log_events.update_accepted(row, taken.round, taken.accepted, taken.clients_per_round)
+    taken, needed = current.open_round, current.open_round.clients_per_round
+    fields = {"phone": row.phone, "bytes": row.length, "accepted": taken.accepted, "needed": needed}
+    log_event("update_accepted", round=taken.round, **fields)
     return True
 
 
@@ -135,7 +136,7 @@ def _accept(
         try:
             update.check_parts(aggregator.base)
             weight = aggregator.strategy.weight(info)
-            measures = aggregator.take(update, late_base(folder, origin), weight)
+            measures = aggregator.take(update, origin, weight)
         except (WeightsError, UpdateError) as error:
             _require_readable(update.path)
             raise InvalidUpdateError(redact_path(error, update.path)) from error
@@ -157,8 +158,9 @@ def _accept(
         if ledger.shared and queries.count_updates(session, number, "accepted") >= aggregator.rules.clients_per_round:
             # The round takes no more updates; whichever server comes first makes its model.
             session.get_one(Round, number).closing_at = ledger.clock()
+        seen = current.seen(session)
     aggregator.keep()
-    current.publish()
+    current.show(seen)
 
 
 def _opened(path: Path) -> UpdateFile:

@@ -24,38 +24,27 @@ def expect_open_round(ledger: Ledger, session: Session) -> Round:
     return round_
 
 
-def add_round(session: Session, now: float, number: int, base_sha256: str, settings: ServerSettings) -> Round:
-    """Open round `number` with these settings, within the caller's transaction."""
-    return _added(session, Round(number=number, base_sha256=base_sha256, opened_at=now, **_stored(settings)))
+def add_round(session: Session, now: float, number: int, base_sha256: str, settings: ServerSettings | Round) -> Round:
+    """Open round `number` with these settings, or those of an earlier round, within the caller's transaction."""
+    round_ = Round(number=number, base_sha256=base_sha256, opened_at=now, population=0)
+    apply_settings(round_, settings)
+    queries.delete_refused_unsent(session, number - REFUSALS_KEPT)
+    session.add(round_)
+    session.flush()
+    privacy.sample_phones(session, round_, now)
+    return round_
 
 
-def add_round_like(session: Session, now: float, base_sha256: str, before: Round) -> Round:
-    """Open the round after `before`, with its settings."""
-    stored = {name: getattr(before, name) for name in ("rules", "strategy", "transfer")}
-    return _added(session, Round(number=before.number + 1, base_sha256=base_sha256, opened_at=now, **stored))
-
-
-def apply_settings(round_: Round, settings: ServerSettings) -> None:
-    """Give a round other settings."""
-    for name, value in _stored(settings).items():
-        setattr(round_, name, value)
-
-
-def _stored(settings: ServerSettings) -> dict[str, str | None]:
-    """The columns of a round that hold its settings."""
-    transfer = json.dumps(asdict(settings.transfer), sort_keys=True) if settings.strategy.slow else None
-    return {"rules": settings.rules.to_json(), "strategy": settings.strategy.to_json(), "transfer": transfer}
+def apply_settings(round_: Round, settings: ServerSettings | Round) -> None:
+    """Give a round other settings, or those of an earlier round."""
+    if isinstance(settings, Round):
+        round_.rules, round_.strategy, round_.transfer = settings.rules, settings.strategy, settings.transfer
+        return
+    round_.rules, round_.strategy = settings.rules.to_json(), settings.strategy.to_json()
+    slow = settings.strategy.slow
+    round_.transfer = json.dumps(asdict(settings.transfer), sort_keys=True) if slow else None
 
 
 def transfer_settings_of(round_: Round) -> TransferSettings:
     """The settings of transfer learning of a round; the defaults for a round of another strategy."""
     return TransferSettings(**json.loads(round_.transfer or "{}"))
-
-
-def _added(session: Session, round_: Round) -> Round:
-    queries.delete_refused_unsent(session, round_.number - REFUSALS_KEPT)
-    round_.population = 0
-    session.add(round_)
-    session.flush()
-    privacy.sample_phones(session, round_, round_.opened_at)
-    return round_

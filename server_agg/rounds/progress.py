@@ -34,8 +34,7 @@ class Progress:
         share, left = self._latest
         return ClosingProgress(since=at, share=share, seconds_left=left)
 
-
-def retry_seconds(progress: ClosingProgress, usual: float) -> float:
-    """When a phone should come again; `usual` while there is no estimate."""
-    left = usual if progress.seconds_left is None else progress.seconds_left
-    return min(max(1.0, left), LONGEST_RETRY_SECONDS)
+    def retry_seconds(self, usual: float) -> float:
+        """When a phone should come again; `usual` while there is no estimate."""
+        left = self._latest[1]
+        return min(max(1.0, usual if left is None else left), LONGEST_RETRY_SECONDS)

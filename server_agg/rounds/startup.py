@@ -8,8 +8,8 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finit
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import opening, privacy, publication
-from phonograd.server_agg.rounds.closing import ModelMaker
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
+from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def open_state(
-    folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, slow_models: ModelMaker
+    folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, slow_models: Students
 ) -> None:
     """Prepare folder and ledger so that a round is open, with these settings if it has no updates yet.
 

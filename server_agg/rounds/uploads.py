@@ -17,6 +17,7 @@ from phonograd.server_agg.storage.upload_bytes import upload_bytes
 # Of several servers, one that has not gone on with an upload for this long was killed. An idle connection ends before.
 ABANDONED_SECONDS = 120.0
 MOST_REFUSALS = 20
+OF_ROW = ("id", "round", "phone", "state", "length", "sha256", "status", "reason")  # of an UploadRecord
 
 
 @dataclass(frozen=True)
@@ -100,20 +101,9 @@ class UploadStore:
     def _record(self, row: Update, offset: int, touched: float) -> UploadRecord:
         if row.state in ("accepted", "repeated"):
             offset = row.length
-        waits = self._expire_seconds if offset else self._announce_seconds
-        return UploadRecord(
-            id=row.id,
-            round=row.round,
-            phone=row.phone,
-            state=row.state,
-            length=row.length,
-            offset=offset,
-            sha256=row.sha256,
-            touched_at=touched,
-            expires_at=touched + waits,
-            status=row.status,
-            reason=row.reason,
-        )
+        expires = touched + (self._expire_seconds if offset else self._announce_seconds)
+        of_row = {name: getattr(row, name) for name in OF_ROW}
+        return UploadRecord(offset=offset, touched_at=touched, expires_at=expires, **of_row)
 
     def unfinished(self) -> list[UploadRecord]:
         """All uploads in progress, including complete ones that are not ingested yet."""

@@ -49,25 +49,15 @@ class ServerSettings:
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
-        checks = (
-            (0 <= self.port <= 65535, f"`port` is {self.port}, expected 0 to 65535"),
-            (
-                self.max_upload_bytes is None or self.max_upload_bytes >= 1,
-                f"`max_upload_bytes` is {self.max_upload_bytes}, expected at least 1",
-            ),
-            (self.idle_seconds > 0, f"`idle_seconds` is {self.idle_seconds}, expected more than 0"),
-            (self.expire_seconds > 0, f"`expire_seconds` is {self.expire_seconds}, expected more than 0"),
-            (self.announce_seconds > 0, f"`announce_seconds` is {self.announce_seconds}, expected more than 0"),
-            (self.retry_seconds > 0, f"`retry_seconds` is {self.retry_seconds}, expected more than 0"),
-            (
-                self.models_kept is None or self.models_kept >= 1,
-                f"`models_kept` is {self.models_kept}, expected at least 1",
-            ),
-            (
-                self.links_kept is None or self.links_kept >= 0,
-                f"`links_kept` is {self.links_kept}, expected at least 0",
-            ),
+        seconds = ("idle_seconds", "expire_seconds", "announce_seconds", "retry_seconds")
+        least = (("max_upload_bytes", 1), ("models_kept", 1), ("links_kept", 0))
+        checks = [(0 <= self.port <= 65535, f"`port` is {self.port}, expected 0 to 65535")]
+        checks += (
+            (getattr(self, name) > 0, f"`{name}` is {getattr(self, name)}, expected more than 0") for name in seconds
         )
+        for name, low in least:
+            value = getattr(self, name)
+            checks.append((value is None or value >= low, f"`{name}` is {value}, expected at least {low}"))
         for good, message in (*checks, *self._combined_checks()):
             if not good:
                 raise ValueError(message)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -38,15 +39,9 @@ class WireBytes:
     down_tcp: int | None = 0
 
     def __add__(self, other: "WireBytes") -> "WireBytes":
-        return WireBytes(
-            self.up_headers + other.up_headers,
-            self.up_body + other.up_body,
-            self.down_headers + other.down_headers,
-            self.down_body + other.down_body,
-            self.requests + other.requests,
-            _added(self.up_tcp, other.up_tcp),
-            _added(self.down_tcp, other.down_tcp),
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        sums: list[Any] = [None if None in pair else sum(pair) for pair in pairs]
+        return WireBytes(*sums)
 
     def __sub__(self, earlier: "WireBytes") -> "WireBytes":
         """What came since `earlier`, of no request of its own; TCP's bytes are told apart."""
@@ -57,10 +52,6 @@ class WireBytes:
             self.down_body - earlier.down_body,
             requests=0,
         )
-
-
-def _added(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
 
 
 class Ledger:

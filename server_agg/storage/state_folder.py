@@ -38,7 +38,7 @@ from phonograd.device_runtime.base.files import (
 )
 from phonograd.server_agg.storage.folder_claim import LEDGER, LOCK, SUBFOLDERS, claim
 from phonograd.server_agg.storage.noise_keys import NoiseKeys
-from phonograd.server_agg.storage.stores import StateFolderStore, Store
+from phonograd.server_agg.storage.stores import Store
 
 COPY_CHUNK_BYTES = 1 << 20
 MODELS, UPDATES = "models", "updates"
@@ -58,7 +58,7 @@ class StateFolder:
     def __init__(self, root: Path, store: Store | None = None):
         require_posix(f"{root}, a server's state folder")
         self.root = root
-        self.store = store or StateFolderStore()
+        self.store = store or Store()
         self._fetching = threading.Lock()
         self._claim = claim(root)
         self.ledger = root / LEDGER

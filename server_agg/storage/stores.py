@@ -3,9 +3,10 @@
 Objects are whole files that never change. With an object store the state folder has copies of them, which may be lost.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StorageError, UsageError
 from phonograd.server_agg.settings.storage import ServerStorage
@@ -15,60 +16,37 @@ Result = TypeVar("Result")
 FOLDERS = ("file", "local")
 
 
-class Store(Protocol):
+class Store:
     """Objects by name, such as `models/HASH.safetensors`; thread-safe. Every method raises StorageError.
 
-    elsewhere: whether objects are anywhere else than in the state folder.
+    Here they are the state folder's files, and there is nothing to do. elsewhere: whether they are anywhere else.
     """
-
-    elsewhere: bool
-
-    def put(self, source: Path, name: str) -> None:
-        """Store a file, durably, in place of an object of this name."""
-        ...
-
-    def get(self, name: str, target: Path) -> bool:
-        """Copy an object to a file. Returns False if there is no such object."""
-        ...
-
-    def has(self, name: str) -> bool:
-        """Whether there is such an object."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """The objects whose names begin with `folder/`; without it."""
-        ...
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; those that are missing are fine."""
-        ...
-
-
-class StateFolderStore:
-    """No other place: the state folder's files are the objects."""
 
     elsewhere = False
 
     def put(self, source: Path, name: str) -> None:
-        """The file will be renamed in the folder, durably."""
+        """Store a file, durably, in place of an object of this name. The state folder's is renamed there."""
 
     def get(self, name: str, target: Path) -> bool:
-        """Nothing to do: the folder is the store."""
+        """Copy an object to a file. Returns False if there is no such object elsewhere."""
+        del name, target
         return False
 
     def has(self, name: str) -> bool:
-        """Nothing to do: the folder is the store."""
+        """Whether there is such an object elsewhere."""
+        del name
         return False
 
     def names(self, folder: str) -> list[str]:
-        """Nothing to do: the folder is the store."""
+        """The objects elsewhere whose names begin with `folder/`; without it."""
+        del folder
         return []
 
     def delete(self, names: Iterable[str]) -> None:
-        """Nothing to do: the folder is the store."""
+        """Delete objects elsewhere; those that are missing are fine."""
 
 
-class ObjectStore:
+class ObjectStore(Store):
     """The objects below a URL of fsspec's, such as s3://bucket/folder."""
 
     elsewhere = True
@@ -95,13 +73,12 @@ class ObjectStore:
 
     def has(self, name: str) -> bool:
         """Ask for it, not for what was heard of it before."""
-        return bool(self._do(name, self._exists))
+        return bool(self._do(name, lambda path: self._without_cache().exists(path)))
 
     def names(self, folder: str) -> list[str]:
         """List them, not what was heard of them before."""
-        found = self._do(folder, self._found)
-        start = len(f"{self._root}/{folder}/")
-        return [path[start:] for path in found]
+        found = self._do(folder, lambda path: self._without_cache().find(path))
+        return [str(path)[len(f"{self._root}/{folder}/") :] for path in found]
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files."""
@@ -115,19 +92,13 @@ class ObjectStore:
             return False
         return True
 
-    def _exists(self, path: str) -> bool:
+    def _without_cache(self) -> Any:
         self._files.invalidate_cache()
-        return bool(self._files.exists(path))
-
-    def _found(self, path: str) -> Sequence[str]:
-        self._files.invalidate_cache()
-        return [str(found) for found in self._files.find(path)]
+        return self._files
 
     def _delete(self, path: str) -> None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(path)
-        except FileNotFoundError:
-            return
 
     def _do(self, name: str, call: Callable[[str], Result]) -> Result:
         try:
@@ -141,7 +112,7 @@ def store_at(url: str | None) -> Store:
 
     Raises StorageError for a URL that no store can be opened at, MissingExtraError without its package.
     """
-    return StateFolderStore() if url is None else ObjectStore(url)
+    return Store() if url is None else ObjectStore(url)
 
 
 def store_of(storage: ServerStorage) -> Store:

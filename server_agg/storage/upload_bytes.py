@@ -2,11 +2,12 @@
 another server.
 """
 
+import contextlib
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
@@ -29,99 +30,60 @@ from phonograd.server_agg.storage.tables import Chunk, Update
 Stored = tuple[int, float]
 
 
-class Sink(Protocol):
-    """The end of an upload's bytes. counted: those of its bytes that the ledger has, with the request."""
-
-    counted: int
-
-    def write(self, data: memoryview, /) -> int:
-        """Append some of these bytes, and return how many."""
-
-    def close(self) -> None:
-        """End it; what was written stays."""
-
-
-class UploadBytes(Protocol):
-    """Every method raises StorageError."""
-
-    def stored(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
-        """What is stored of uploads in progress, by id; an upload without bytes may be left out."""
-        ...
-
-    def append(self, identifier: str, offset: int) -> Sink:
-        """Append to an upload of `offset` bytes."""
-        ...
-
-    def hashed(self, identifier: str) -> Any:
-        """The SHA-256 object of the bytes so far; None if the whole is hashed once it is here."""
-        ...
-
-    def sha256(self, identifier: str) -> str:
-        """The hex SHA-256 of a complete upload."""
-        ...
-
-    def bring(self, identifier: str) -> None:
-        """Have a complete upload at StateFolder.upload."""
-        ...
-
-    def cut(self, identifier: str, length: int) -> None:
-        """Drop the bytes after `length`, where a request began."""
-        ...
-
-    def delete(self, identifier: str) -> None:
-        """Delete the bytes of an upload that has ended."""
-        ...
-
-
 class FileBytes:
-    """A file for each upload, whose size is the offset: the two cannot disagree after a crash."""
+    """A file for each upload, whose size is the offset: the two cannot disagree after a crash.
+
+    Every method raises StorageError.
+    """
 
     def __init__(self, folder: StateFolder):
         self._folder = folder
 
     def stored(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
-        """The sizes of the files, and when they were last written."""
+        """What is stored of uploads in progress, by id; an upload without bytes may be left out."""
+        del session
         found = {}
         for row in rows:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 status = self._folder.upload(row.id).stat()
-            except FileNotFoundError:
-                continue
-            found[row.id] = status.st_size, status.st_mtime
+                found[row.id] = status.st_size, status.st_mtime
         return found
 
-    def append(self, identifier: str, offset: int) -> Sink:
-        """A file to continue at `offset`; created if missing, which may take the disk a while."""
+    def append(self, identifier: str, offset: int) -> "Sink":
+        """Append to an upload of `offset` bytes. Its file is created if missing, which may take the disk a while."""
         path = self._folder.upload(identifier)
         with storage_errors(path):
-            return _File(path, offset)
+            return FileSink(path, offset)
 
     def hashed(self, identifier: str) -> Any:
-        """Read again; an upload without bytes may have no file yet."""
+        """The SHA-256 object of the bytes so far; None if the whole is hashed once it is here."""
         path = self._folder.upload(identifier)
-        with storage_errors(path):
+        with storage_errors(path):  # an upload without bytes may have no file yet
             return hashed_file(path) if path.exists() else hashlib.sha256()
 
     def sha256(self, identifier: str) -> str:
-        """Read the whole file."""
+        """The hex SHA-256 of a complete upload."""
         return sha256_of_file(self._folder.upload(identifier))
 
     def bring(self, identifier: str) -> None:
-        """Nothing to do: the bytes are in the folder already."""
+        """Have a complete upload at StateFolder.upload."""
 
     def cut(self, identifier: str, length: int) -> None:
-        """Truncate the file."""
+        """Drop the bytes after `length`, where a request began."""
         path = self._folder.upload(identifier)
         with storage_errors(path), path.open("r+b") as file:
             file.truncate(length)
 
     def delete(self, identifier: str) -> None:
-        """Remove the file."""
+        """Delete the bytes of an upload that has ended."""
         self._folder.upload(identifier).unlink(missing_ok=True)
 
 
-class _File:
-    """A file that the system writes to disk while it grows; a restart counts what is not counted."""
+class FileSink:
+    """The end of an upload's bytes: a file that the system writes to disk while it grows.
+
+    counted: those of its bytes that the ledger has, with the request; a restart counts the others.
+    """
 
     counted = 0
 
@@ -131,7 +93,7 @@ class _File:
         self._begun = offset  # bytes of it on their way to the disk
 
     def write(self, data: memoryview, /) -> int:
-        """Append, and begin to write what was gathered."""
+        """Append some of these bytes, begin to write what was gathered, and return how many were appended."""
         written = self._file.write(data)
         if (stop := self._file.tell()) - self._begun >= WRITEBACK_BYTES:
             begin_writeback(self._file.fileno(), self._begun, stop)
@@ -139,11 +101,11 @@ class _File:
         return written
 
     def close(self) -> None:
-        """Close the file."""
+        """End it; what was written stays."""
         self._file.close()
 
 
-class ChunkBytes:
+class ChunkBytes(FileBytes):
     """Chunks of an upload are objects in the store, and rows in the ledger, written in this order.
 
     A row is written only where the upload ends by then, so two servers never both append, and in one transaction with
@@ -151,7 +113,7 @@ class ChunkBytes:
     """
 
     def __init__(self, folder: StateFolder, ledger: Ledger, store: ObjectStore):
-        self._folder = folder
+        super().__init__(folder)
         self._ledger = ledger
         self._store = store
 
@@ -161,9 +123,9 @@ class ChunkBytes:
         wanted = wanted.where(Chunk.upload.in_([row.id for row in rows])).group_by(Chunk.upload)
         return {upload: (stop, at) for upload, stop, at in session.execute(wanted)}
 
-    def append(self, identifier: str, offset: int) -> Sink:
+    def append(self, identifier: str, offset: int) -> "Sink":
         """Each write is a chunk."""
-        return _Chunks(self._ledger, self._store, identifier, offset)
+        return ChunkSink(self._ledger, self._store, identifier, offset)
 
     def hashed(self, identifier: str) -> Any:
         """Other servers may have other bytes of it."""
@@ -171,7 +133,7 @@ class ChunkBytes:
     def sha256(self, identifier: str) -> str:
         """Of the chunks as they are now."""
         self._join(identifier)
-        return sha256_of_file(self._folder.upload(identifier))
+        return super().sha256(identifier)
 
     def bring(self, identifier: str) -> None:
         """Join the chunks."""
@@ -180,28 +142,29 @@ class ChunkBytes:
 
     def _join(self, identifier: str) -> None:
         with self._ledger.reading() as session:
-            chunks = _chunks(session, identifier)
-        path = self._folder.upload(identifier)
-        with atomic_file(path) as file:
-            for chunk in chunks:
-                file.write(self._store.read(chunk.name))
+            names = session.scalars(select(Chunk.name).where(Chunk.upload == identifier).order_by(Chunk.start)).all()
+        with atomic_file(self._folder.upload(identifier)) as file:
+            for name in names:
+                file.write(self._store.read(name))
 
     def cut(self, identifier: str, length: int) -> None:
         """Delete the chunks from there on."""
-        self._folder.upload(identifier).unlink(missing_ok=True)
+        super().delete(identifier)
         with self._ledger.writing() as session:
             session.execute(delete(Chunk).where(Chunk.upload == identifier, Chunk.stop > length))
 
     def delete(self, identifier: str) -> None:
         """Delete the rows, then the objects."""
-        self._folder.upload(identifier).unlink(missing_ok=True)
+        super().delete(identifier)
         with self._ledger.writing() as session:
             session.execute(delete(Chunk).where(Chunk.upload == identifier))
         folder = f"incoming/{identifier}"
         self._store.delete(f"{folder}/{name}" for name in self._store.names(folder))
 
 
-class _Chunks:
+class ChunkSink:
+    """The end of an upload's bytes, as FileSink's: every chunk is stored, and counted, as it comes."""
+
     def __init__(self, ledger: Ledger, store: ObjectStore, identifier: str, offset: int):
         self._ledger = ledger
         self._store = store
@@ -226,14 +189,13 @@ class _Chunks:
         return len(data)
 
     def close(self) -> None:
-        """Nothing to do: every chunk is stored as it comes."""
+        """Nothing is left to do."""
 
 
-def _chunks(session: Session, identifier: str) -> list[Chunk]:
-    return list(session.scalars(select(Chunk).where(Chunk.upload == identifier).order_by(Chunk.start)))
+Sink: TypeAlias = FileSink | ChunkSink
 
 
-def upload_bytes(folder: StateFolder, ledger: Ledger) -> UploadBytes:
+def upload_bytes(folder: StateFolder, ledger: Ledger) -> FileBytes:
     """Chunks if the state folder has a store elsewhere, else files."""
     store = folder.store
     return ChunkBytes(folder, ledger, store) if isinstance(store, ObjectStore) else FileBytes(folder)

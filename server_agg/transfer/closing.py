@@ -1,7 +1,9 @@
 """Trains a round's next model from its updates, resumably."""
 
+import contextlib
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,21 +11,29 @@ from pathlib import Path
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import StoppedError, WeightsError
+from phonograd.device_runtime.base.errors import StoppedError, TrainingError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.base.random_words import stream_of
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine.backend import BackendOptions, Window
+from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, Window
+from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
-from phonograd.device_runtime.formats.manifest import TRAINING_MODEL_DISTILL, VOCABULARY, Artifacts
-from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.device_runtime.formats.manifest import (
+    OPTIMIZER_MODEL,
+    TEACHER_PREFIX,
+    TEACHER_PROBS,
+    TRAINING_MODEL_DISTILL,
+    VOCABULARY,
+    Artifacts,
+)
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, check_finite, write_tensor_file
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.device_runtime.text.windows import windows
+from phonograd.device_runtime.training.report import DIVERGENCE
 from phonograd.server_agg.aggregation.strategy import ClientUpdate, sorted_by_hash
 from phonograd.server_agg.transfer.settings import TransferSettings
-from phonograd.server_agg.transfer.student import copy_model, train_student
-from phonograd.server_agg.transfer.teachers import Predictions, add_predictions, write_teacher
+from phonograd.server_agg.transfer.teachers import Predictions, to_probabilities, write_teacher
 from phonograd.server_agg.transfer.text import drawn_text, generated_text, require_window
 
 # Of the predictions on disk. Longer texts are cut into parts, each with zero states at its start.
@@ -119,7 +129,7 @@ class _Transfer:
             for number in range(texts)
         ]
         done = self._parts_done()
-        count = _Count(self._cost(parts, len(first)), self._cost(parts[done:], len(first)), progress, stop)
+        self._count = _Count(self._cost(parts, len(first)), self._cost(parts[done:], len(first)), progress, stop)
         cycle, layout = 0, first
         held: tuple[int, int] | None = None
         rows, vocabulary = self._training.bptt * self._training.minibatch, self._artifacts.manifest.model.vocabulary
@@ -130,33 +140,76 @@ class _Transfer:
                     cycle, layout = part.cycle, self._windows(part.cycle)
                 own = layout[part.number * size : (part.number + 1) * size]
                 if part.text != held:
-                    self._predict(own, predictions, count)
+                    self._predict(own, predictions)
                     held = part.text
-                self._train(place, own, predictions, count)
+                self._train(place, own, predictions)
         with TensorFile(self._base) as base:
             metadata = {**metadata, **frozen_metadata(frozen_in(base), base.specs)}
-        return copy_model(self._work / STUDENT, out, metadata)
+        with TensorFile(self._work / STUDENT) as student:
+            for name in student.specs:
+                check_finite("transfer learning", name, student.read(name))
+            tensors = (student.read(name) for name in student.specs)
+            return write_tensor_file(out, student.specs.values(), tensors, metadata)
 
-    def _predict(self, windows: Sequence[Window], predictions: Predictions, count: "_Count") -> None:
+    def _predict(self, windows: Sequence[Window], predictions: Predictions) -> None:
         teacher = self._work / TEACHER
         try:
             for number, update in enumerate(self._updates):
                 write_teacher(update, self._base, teacher)
-                name = f"update {update.sha256[:12]}…"
-                share = 1 / len(self._updates)
-                add_predictions(
-                    teacher, name, share, self._artifacts, windows, predictions, number == 0, self._threads, count
-                )
+                try:
+                    backend = NativeBackend(self._artifacts, teacher, BackendOptions(threads=self._threads))
+                except WeightsError as error:  # weights too large for the engine
+                    raise WeightsError(f"update {update.sha256[:12]}…: {error}; discard it") from error
+                with contextlib.closing(backend):
+                    self._add_teacher(number, backend, windows, predictions)
         finally:
             teacher.unlink(missing_ok=True)
 
-    def _train(self, place: int, windows: Sequence[Window], predictions: Predictions, count: "_Count") -> None:
-        student = self._work / STUDENT
+    def _add_teacher(
+        self, number: int, teacher: NativeBackend, windows: Sequence[Window], predictions: Predictions
+    ) -> None:
+        """Add its share of the teachers' mean probabilities; the first replaces what is there."""
+        for place, window in enumerate(windows):
+            scores = teacher.logits(window.tokens)
+            padding = window.targets.reshape(-1) == IGNORED
+            if not to_probabilities(scores, np.where(padding, 0, 1 / len(self._updates)).astype(np.float32)):
+                sha256 = self._updates[number].sha256
+                raise WeightsError(f"update {sha256[:12]}…: its scores are NaN or infinite; discard it")
+            if number > 0:
+                scores += predictions.read(place)
+            predictions.write(place, scores)
+            self._count()
+
+    def _train(self, place: int, windows: Sequence[Window], predictions: Predictions) -> None:
+        """Train the student on these windows, from zero states. Raises TrainingError if training diverges."""
+        artifacts, student = self._artifacts, self._work / STUDENT
         rate = self._settings.transfer_lr or self._training.learning_rate
         options = BackendOptions(threads=self._threads, seed=stream_of(self._seed, f"dropout {place}"))
         weights = student if place else self._base
-        metadata = {PARTS: str(place + 1)}
-        train_student(weights, self._artifacts, windows, predictions, rate, options, student, metadata, count)
+        states = [state for state in artifacts.manifest.states if not state.input.startswith(TEACHER_PREFIX)]
+        graphs = artifacts.path(TRAINING_MODEL_DISTILL), artifacts.path(OPTIMIZER_MODEL)
+        with NativeGraph(*graphs, weights, options) as graph:
+            for number, window in enumerate(windows):
+                graph.set("tokens", window.tokens)
+                graph.set(TEACHER_PROBS, predictions.read(number))
+                graph.run(rate)
+                self._check_loss(float(graph.get("loss")), window, rate)
+                for state in states:
+                    graph.set(state.input, graph.get(state.output))
+                self._count()
+            with TensorFile(weights) as file:
+                specs = list(file.specs.values())
+            write_tensor_file(student, specs, (graph.get(spec.name) for spec in specs), {PARTS: str(place + 1)})
+
+    def _check_loss(self, loss: float, window: Window, rate: float) -> None:
+        if self._training.loss_reduction == "sum_over_time":
+            loss *= self._training.minibatch / window.predictions
+        most = DIVERGENCE * math.log(self._artifacts.manifest.model.vocabulary)
+        if not loss <= most:  # NaN too
+            raise TrainingError(
+                f"transfer learning: the loss is {loss:.6g} nats a token, expected {most:.6g} at most (ten times a "
+                f"uniform guess); training diverged: lower `transfer_lr` ({rate})"
+            )
 
     def _claim(self, base_sha256: str) -> None:
         """Empty the work folder, unless it is this job's."""
@@ -198,11 +251,9 @@ class _Transfer:
     def _text(self, seed: int) -> Ids:
         tokens = self._settings.transfer_tokens
         if self._general is None:
-            model = NativeBackend(self._artifacts, self._base, BackendOptions(threads=self._threads))
-            try:
+            options = BackendOptions(threads=self._threads)
+            with contextlib.closing(NativeBackend(self._artifacts, self._base, options)) as model:
                 ids = generated_text(model, self._artifacts.manifest.model.vocabulary, tokens, seed)
-            finally:
-                model.close()
         else:
             ids = drawn_text(self._general, Vocabulary.load(self._artifacts.path(VOCABULARY)), tokens, seed)
         require_window(ids, self._training.minibatch, self._training.bptt)

@@ -1,17 +1,12 @@
 """The teachers' mean predictions (paper P, eq. 4), one teacher at a time, on disk."""
 
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import reserve, storage_errors
-from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, Window
-from phonograd.device_runtime.engine.native import NativeBackend
-from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats, TensorFile, TensorWriter, check_finite
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 
@@ -41,9 +36,7 @@ class Predictions:
     def __enter__(self) -> "Predictions":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -64,41 +57,7 @@ class Predictions:
                 done += os.pwrite(self._file.fileno(), view[done:], number * len(view) + done)
 
 
-def add_predictions(
-    teacher: Path,
-    name: str,
-    share: float,
-    artifacts: Artifacts,
-    windows: Sequence[Window],
-    sums: Predictions,
-    first: bool,
-    threads: int,
-    window_done: Callable[[], None],
-) -> None:
-    """Add a teacher's probabilities, times `share`, to the sums of all windows; `first` replaces what is there.
-
-    The rows of padding become zeros. name: of the update, for errors. Raises WeightsError for weights or scores that
-    are not finite.
-    """
-    try:
-        backend = NativeBackend(artifacts, teacher, BackendOptions(threads=threads))
-    except WeightsError as error:  # weights too large for the engine
-        raise WeightsError(f"{name}: {error}; discard it") from error
-    try:
-        for number, window in enumerate(windows):
-            scores = backend.logits(window.tokens)
-            scale = np.where(window.targets.reshape(-1) == IGNORED, 0, share).astype(np.float32)
-            if not _to_probabilities(scores, scale):
-                raise WeightsError(f"{name}: its scores are NaN or infinite; discard it")
-            if not first:
-                scores += sums.read(number)
-            sums.write(number, scores)
-            window_done()
-    finally:
-        backend.close()
-
-
-def _to_probabilities(scores: Floats, scale: Floats) -> bool:
+def to_probabilities(scores: Floats, scale: Floats) -> bool:
     """Replace scores [N, V] by their softmax times scale [N]. Returns whether all were finite."""
     finite = True
     for start in range(0, len(scores), ROWS):

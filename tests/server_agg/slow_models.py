@@ -10,7 +10,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
-from phonograd.server_agg.rounds.closing import SlowJob
+from phonograd.server_agg.rounds.student import SlowJob, Students
 from phonograd.server_agg.transfer import TransferSettings
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -18,7 +18,7 @@ PARTS = 4
 
 
 @dataclass
-class Work:
+class Work(Students):
     """Makes the mean of a round's updates in PARTS steps, each of which waits for `allow`.
 
     Its work file has one line for each finished part, as transfer learning's has: later work goes on from there.

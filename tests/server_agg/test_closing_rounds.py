@@ -32,7 +32,7 @@ from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.progress import LONGEST_RETRY_SECONDS, Progress, retry_seconds
+from phonograd.server_agg.rounds.progress import LONGEST_RETRY_SECONDS, Progress
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.dying_server import lives_of
 from tests.server_agg.slow_models import PARTS, Work, unhindered
@@ -158,7 +158,7 @@ def test_estimates_count_from_where_the_work_was_resumed() -> None:
     assert (found.since, found.share, found.seconds_left) == (5.0, 0.6, pytest.approx(40))
     clock.now += 1e6
     progress.report(61, 100)
-    assert retry_seconds(progress.since(5.0), 60) == LONGEST_RETRY_SECONDS
+    assert progress.retry_seconds(60) == LONGEST_RETRY_SECONDS
     progress.begin()
     assert (progress.since(6.0).share, progress.since(6.0).seconds_left) == (0, None)
 

@@ -3,6 +3,7 @@
 import math
 import random
 import sys
+from dataclasses import replace
 
 import dp_accounting
 import numpy as np
@@ -16,9 +17,10 @@ from phonograd.server_agg.aggregation.privacy.accountant import (
     PrivateRounds,
     privacy_spent,
     require_dp_accounting,
-    would_exceed,
 )
+from phonograd.server_agg.aggregation.privacy.budget import over_budget
 from phonograd.server_agg.aggregation.privacy.mechanism import poisson_sample
+from phonograd.server_agg.aggregation.settings import StrategySettings
 
 # Paper M, table 2's large population: N = 763,430 phones, 5,000 expected a round, z = 1, delta = 1e-9.
 PAPER_ROUNDS = PrivateRounds(sampling=5000 / 763_430, noise_multiplier=1.0, count=5000)
@@ -73,12 +75,12 @@ def test_nothing_spent_and_nothing_hidden() -> None:
 
 
 def test_a_round_that_would_pass_the_budget_is_seen_before() -> None:
-    one = PrivateRounds(0.05, 1.0)
     three = privacy_spent([PrivateRounds(0.05, 1.0, 3)], 1e-6).epsilon
-    assert not would_exceed([one] * 2, one, 1e-6, three)
-    assert would_exceed([one] * 3, one, 1e-6, three)
-    assert would_exceed([one] * 2, one, 1e-6, math.nextafter(three, 0))
-    assert not would_exceed([one] * 1000, one, 1e-6, None)
+    one = StrategySettings("dp-fedavg", sampling=0.05, noise_multiplier=1.0, delta=1e-6, epsilon_budget=three)
+    assert not over_budget([one] * 2, one)
+    assert over_budget([one] * 3, one)
+    assert over_budget([one] * 2, replace(one, epsilon_budget=math.nextafter(three, 0)))
+    assert not over_budget([one] * 1000, replace(one, epsilon_budget=None))
 
 
 def test_without_dp_accounting_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from phonograd.server_agg.aggregation.norms import norms_of
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors
 from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream
-from phonograd.server_agg.aggregation.privacy.strategy import mechanism_of
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
 from tests.server_agg.rounds_of_updates import (
     CONTEXT,
@@ -127,7 +126,7 @@ def noise_of_a_round(settings: StrategySettings, context: RoundContext) -> dict[
 @pytest.mark.parametrize("strategy", ["dp-fedavg", "dp-fedsgd"])
 def test_a_rounds_noise_has_the_stated_variance_and_shape(strategy: str, estimator: str) -> None:
     settings = StrategySettings(strategy=strategy, estimator=estimator, noise_multiplier=0.7, sampling=0.3)
-    mechanism = mechanism_of(settings, CONTEXT.population)
+    mechanism = GaussianMean(settings, CONTEXT.population, settings.noise_multiplier)
     sensitivity = 15 / (0.3 * 100) if estimator == "fixed" else 2 * 15 / (0.3 * 100 * 0.5)
     assert mechanism.noise_std == pytest.approx(0.7 * sensitivity)
     noise = noise_of_a_round(settings, CONTEXT)
@@ -196,7 +195,7 @@ def test_neighbouring_rounds_differ_by_the_sensitivity_at_most(
         token_cap=data.draw(st.sampled_from([None, 50]), label="token cap"),
         clip_norm=data.draw(st.sampled_from([1e-3, 1.5, 40.0]), label="S"),
     )
-    bound = mechanism_of(strategy, CONTEXT.population).sensitivity
+    bound = GaussianMean(strategy, CONTEXT.population, 0.0).sensitivity
     seed = data.draw(st.integers(0, 2**32), label="seed")
     others = data.draw(st.integers(0, 12), label="others")
     updates = [trained(base, seed + n, 10.0 ** data.draw(st.integers(-6, 6), label="scale")) for n in range(others)]
@@ -232,7 +231,7 @@ def test_the_bound_is_reached(estimator: str, base: TensorFile) -> None:
     """A bound twice too large would mean twice the noise: one long delta comes to within 1e-6 of S / divisor."""
     strategy = dataclasses.replace(SILENT, estimator=estimator)
     long = trained(base, 1, 100.0)
-    mechanism = mechanism_of(strategy, CONTEXT.population)
+    mechanism = GaussianMean(strategy, CONTEXT.population, 0.0)
     expected = 1.5 / (0.05 * 100) if estimator == "fixed" else 1.5 / (0.05 * 100 * 0.4)
     assert length(averaged(base, strategy, [long])) == pytest.approx(expected, rel=1e-6)
     assert mechanism.sensitivity == pytest.approx(expected if estimator == "fixed" else 2 * expected)
@@ -251,8 +250,9 @@ def test_clipping_is_the_papers(per_layer: bool, base: TensorFile) -> None:
 
 
 def test_fixed_and_clipped_divisors() -> None:
-    fixed = GaussianMean(2.0, "fixed", 0.1, 1000.0, 0.5, 1.5)
-    clipped = dataclasses.replace(fixed, estimator="clipped")
+    fixed_settings = StrategySettings(clip_norm=2.0, sampling=0.1, min_share=0.5)
+    fixed = GaussianMean(fixed_settings, 1000, 1.5)
+    clipped = GaussianMean(dataclasses.replace(fixed_settings, estimator="clipped"), 1000, 1.5)
     assert [fixed.divisor(weight) for weight in (0, 80, 500)] == [100.0] * 3
     assert [clipped.divisor(weight) for weight in (0, 80, 500)] == [50.0, 80.0, 500.0]
     assert (fixed.sensitivity, clipped.sensitivity) == (0.02, 0.08)  # S/(qW), 2S/(qW_min)

@@ -19,8 +19,8 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.rounds.closing import ModelMaker
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.server import AggregationServer
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
@@ -140,7 +140,7 @@ class RunningServer:
 
 @contextlib.contextmanager
 def run_server(
-    workshop: Workshop, state: Path, slow_models: ModelMaker | None = None, **changes: object
+    workshop: Workshop, state: Path, slow_models: Students | None = None, **changes: object
 ) -> Iterator[RunningServer]:
     settings = settings_with(**{"port": 0, "clients_per_round": 2} | changes)
     coordinator = Coordinator(workshop.artifacts, state, settings, slow_models=slow_models)

@@ -8,7 +8,7 @@ import functools
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -50,16 +50,6 @@ def privacy_spent(rounds: Iterable[PrivateRounds], delta: float) -> PrivacySpent
 def epsilon_upper_bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
     """epsilon by RDP alone: at least that of `privacy_spent`, and fast for any number of rounds."""
     return _epsilon("rdp", _gathered(rounds), delta)
-
-
-def would_exceed(
-    rounds: Sequence[PrivateRounds], next_round: PrivateRounds, delta: float, budget: float | None
-) -> bool:
-    """Whether `next_round` after `rounds` would raise epsilon (by PLD) above `budget`; False for a budget of None.
-
-    Raises MissingExtraError without dp-accounting.
-    """
-    return budget is not None and _epsilon("pld", _gathered([*rounds, next_round]), delta) > budget
 
 
 def require_dp_accounting() -> None:

@@ -7,11 +7,8 @@ by more noise on the deltas, so that both together cost what the deltas alone wo
 import math
 from dataclasses import dataclass
 
-from phonograd.device_runtime.formats.tensor_file import TensorFile
-
 RATE = 0.2  # of the bound's geometric update: the paper's eta_C
 SMALLEST, LARGEST = 1e-6, 1e6
-_KEY = "clip_norm"  # in the metadata of a model: the bound of the round that starts from it
 _GRID = 1 << 20  # steps of the count and its noise: with finer ones its low bits could reveal the count
 
 
@@ -57,13 +54,3 @@ class AdaptiveClip:
         # A far outlier of the noise moves the bound by a factor of 2 at most.
         factor = math.exp(max(-math.log(2), min(math.log(2), -RATE * moved)))
         return min(LARGEST, max(SMALLEST, bound * factor))
-
-
-def bound_of(model: TensorFile, first: float) -> float:
-    """The bound of the round that starts from this model; `first` if no round with adaptive clipping made it."""
-    return float(model.metadata.get(_KEY, first))
-
-
-def metadata_of(bound: float) -> dict[str, str]:
-    """The metadata of a model from which a round with this bound starts."""
-    return {_KEY: repr(bound)}

@@ -8,7 +8,6 @@ from phonograd.server_agg.aggregation.privacy.accountant import (
     PrivateRounds,
     epsilon_upper_bound,
     privacy_spent,
-    would_exceed,
 )
 from phonograd.server_agg.aggregation.settings import StrategySettings
 
@@ -20,7 +19,8 @@ def over_budget(published: Iterable[StrategySettings], settings: StrategySetting
 
     Raises MissingExtraError without dp-accounting.
     """
-    return would_exceed(_costs(published), _cost(settings), settings.delta, settings.epsilon_budget)
+    budget = settings.epsilon_budget
+    return budget is not None and privacy_spent_including(published, settings).epsilon > budget
 
 
 def privacy_spent_including(published: Iterable[StrategySettings], settings: StrategySettings) -> PrivacySpent:

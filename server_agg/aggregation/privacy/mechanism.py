@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from phonograd.server_agg.aggregation.settings import StrategySettings
+
 _SAMPLE_BITS = 53
 # Norms are summed in float64, and scaling a delta rounds once more: clipping to a billionth less keeps the result below
 # the bound in spite of rounding.
@@ -49,32 +51,32 @@ def _factor(norm: float, limit: float) -> float:
 
 @dataclass(frozen=True)
 class GaussianMean:
-    """The Gaussian mechanism of one round (paper M, Algorithm 1).
+    """The Gaussian mechanism of one round (paper M, Algorithm 1), of phones whose weight is at most 1.
 
-    clip_norm: S, the largest norm of a phone's delta, whose weight is at most 1; estimator: `fixed` or `clipped`;
-    sampling: q; population_weight: W, the total weight of all phones, a public constant; min_share: W_min / W;
-    noise_multiplier: z.
+    population: enrolled phones, N, a public constant; noise_multiplier: z.
     """
 
-    clip_norm: float
-    estimator: str
-    sampling: float
-    population_weight: float
-    min_share: float
+    settings: StrategySettings
+    population: int
     noise_multiplier: float
+
+    @property
+    def _expected_weight(self) -> float:
+        """qW, where W = N x mean_weight is the total weight of all phones."""
+        return self.settings.sampling * (self.population * self.settings.mean_weight)
 
     def divisor(self, weight: float) -> float:
         """The divisor of the sum of w x delta; `weight` is the sum of w. f_f: qW. f_c: max(qW_min, sum of w)."""
-        expected = self.sampling * self.population_weight
-        return expected if self.estimator == "fixed" else max(expected * self.min_share, weight)
+        expected = self._expected_weight
+        return expected if self.settings.estimator == "fixed" else max(expected * self.settings.min_share, weight)
 
     @property
     def sensitivity(self) -> float:
         """How far one phone can move the mean, in L2: S/(qW) for f_f, 2S/(qW_min) for f_c (Lemma 1)."""
-        expected = self.sampling * self.population_weight
-        return (
-            self.clip_norm / expected if self.estimator == "fixed" else 2 * self.clip_norm / (expected * self.min_share)
-        )
+        expected, bound = self._expected_weight, self.settings.clip_norm
+        if self.settings.estimator == "fixed":
+            return bound / expected
+        return 2 * bound / (expected * self.settings.min_share)
 
     @property
     def noise_std(self) -> float:

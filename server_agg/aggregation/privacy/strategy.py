@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, Fold
-from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip, bound_of, metadata_of
+from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors, scaled_max_abs
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -24,18 +24,7 @@ from phonograd.server_agg.aggregation.strategy import (
 from phonograd.server_agg.aggregation.tile_source import TileSource
 
 STEPS_PER_UNIT = 2.0**FRACTION_BITS
-
-
-def mechanism_of(settings: StrategySettings, population: int) -> GaussianMean:
-    """The round's mechanism for `population` enrolled phones, N: W = N x mean_weight."""
-    return GaussianMean(
-        clip_norm=settings.clip_norm,
-        estimator=settings.estimator,
-        sampling=settings.sampling,
-        population_weight=population * settings.mean_weight,
-        min_share=settings.min_share,
-        noise_multiplier=settings.noise_multiplier,
-    )
+BOUND = "clip_norm"  # in the metadata of a model: the bound of the round that starts from it
 
 
 class PrivateMean(Aggregation):
@@ -51,18 +40,19 @@ class PrivateMean(Aggregation):
         if context.population < 1:
             raise ValueError(f"population is {context.population}, expected at least 1 enrolled phone")
         if settings.adaptive_clip is not None:
-            settings = replace(settings, clip_norm=bound_of(base, settings.clip_norm))
+            settings = replace(settings, clip_norm=float(base.metadata.get(BOUND, settings.clip_norm)))
         super().__init__(settings, base, base_sha256, context)
         self._fold = Fold(base, base_sha256)
         self._noise = NoiseStream(context.noise_key, context.number, "dp")
         self._weight = 0  # in steps of 2**-20
         self._phones = self._unclipped = 0
-        self._mechanism = mechanism_of(settings, context.population)
+        noise_multiplier = settings.noise_multiplier
         self._clip: AdaptiveClip | None = None
         if settings.adaptive_clip is not None:
             expected = settings.sampling * context.population
-            self._clip = AdaptiveClip(settings.adaptive_clip, expected, settings.noise_multiplier)
-            self._mechanism = replace(self._mechanism, noise_multiplier=self._clip.delta_noise_multiplier)
+            self._clip = AdaptiveClip(settings.adaptive_clip, expected, noise_multiplier)
+            noise_multiplier = self._clip.delta_noise_multiplier
+        self._mechanism = GaussianMean(settings, context.population, noise_multiplier)
 
     def measure(self, update: TileSource) -> dict[str, float]:
         """Each tensor's L2 norm."""
@@ -94,4 +84,4 @@ class PrivateMean(Aggregation):
             return {}
         normal = NoiseStream(self.context.noise_key, self.context.number, "clip").normals("count", 0, 1)[0]
         bound = self._clip.next_bound(self.settings.clip_norm, self._phones, self._unclipped, float(normal))
-        return metadata_of(bound)
+        return {BOUND: repr(bound)}
