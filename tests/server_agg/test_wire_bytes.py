@@ -7,19 +7,23 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.server_agg.report.document import read_phones, read_report
+from phonograd.server_agg.storage.upload_bytes import FileBytes, Sink
 from tests.server_agg.test_app import head_of
 from tests.server_agg.test_tcp_bytes import report_once
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 LARGE = LanguageModelConfig(
     "lstm", vocabulary=40_000, embedding=128, hidden=8, layers=1
@@ -110,6 +114,44 @@ def test_an_answer_to_a_phone_that_has_gone_counts_as_far_as_it_went(large: Runn
     assert min(totals[name] for name in COUNTERS) >= 0
 
 
+def patch_head(phone: TusPhone, offset: int) -> bytes:
+    lines = [*(f"{name}: {value}" for name, value in TUS.items()), f"Upload-Offset: {offset}"]
+    lines += [f"Content-Type: {BODY}", f"Content-Length: {len(phone.data)}"]
+    return request(phone.path, phone.name, "\r\n", *lines, method="PATCH")
+
+
+def test_a_body_that_goes_on_after_its_answer_counts_to_its_own_request(
+    server: RunningServer, workshop: Workshop, http: httpx.Client
+) -> None:
+    phone = TusPhone(http, "late", workshop.update(1).read_bytes())
+    phone.create_upload()
+    with connected(server) as connection:
+        connection.sendall(patch_head(phone, 5))
+        assert connection.recv(4096).startswith(b"HTTP/1.1 409 ")
+        connection.sendall(phone.data)
+        report_once(server, lambda totals: totals["up_body_bytes"] == len(phone.data))
+    assert phones_of(server)["late"]["retried_bytes"] == len(phone.data)
+
+
+def test_what_came_before_a_connection_broke_is_stored_though_nobody_had_asked_for_it(
+    server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone, append, broken = TusPhone(http, "gone", workshop.update(1).read_bytes()), FileBytes.append, threading.Event()
+
+    def slowly(uploads: FileBytes, identifier: str, offset: int) -> Sink:
+        assert broken.wait(PATIENCE_SECONDS)
+        return append(uploads, identifier, offset)
+
+    monkeypatch.setattr(FileBytes, "append", slowly)
+    phone.create_upload()
+    with connected(server) as connection:
+        connection.sendall(patch_head(phone, 0) + phone.data[:1000])
+        until(lambda: bool(server.requests), "the request")
+    time.sleep(0.3)  # until the server has noticed
+    broken.set()
+    until(lambda: phone.offset() == 1000, "the bytes that came")
+
+
 @contextlib.contextmanager
 def served(workshop: Workshop, state: Path, end: signal.Signals) -> Iterator[str]:
     """The URL of a server in a process of its own, which `end` ends."""
@@ -128,10 +170,8 @@ def test_a_stalled_upload_goes_on_where_it_was_after_a_kill(workshop: Workshop, 
     with served(workshop, state, signal.SIGKILL) as url, client_of(url) as http, socket.socket() as stalled:
         phone = TusPhone(http, "a", data)
         phone.create_upload()
-        lines = [f"{name}: {value}" for name, value in TUS.items()]
-        lines += ["Upload-Offset: 0", f"Content-Type: {BODY}", f"Content-Length: {len(data)}"]
         stalled.connect(("127.0.0.1", int(url.rpartition(":")[2])))
-        stalled.sendall(request(phone.path, "a", "\r\n", *lines, method="PATCH") + data[:half])
+        stalled.sendall(patch_head(phone, 0) + data[:half])
         stored = state / "incoming" / phone.path.rpartition("/")[2]
         until(lambda: stored.exists() and stored.stat().st_size == half, "the bytes that came, while the phone stalls")
     with served(workshop, state, signal.SIGTERM) as url, client_of(url) as http:
