@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from phonograd.device_runtime.base.documents import written
 from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
 from phonograd.server_agg.dashboard import formats, views
-from phonograd.server_agg.dashboard.views import LiveRound, Page
+from phonograd.server_agg.dashboard.views import Page
 from phonograd.server_agg.http.downloads import matches
 from phonograd.server_agg.http.operations import HTML, Answer, Parameter, operation
 from phonograd.server_agg.http.requests import in_query, whole_number
@@ -138,9 +138,9 @@ class Dashboard:
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=mimetypes.guess_type(name)[0], headers=headers)
 
-    def _live(self) -> LiveRound:
+    def _live(self) -> dict[str, Any]:
         coordinator = self._coordinator
-        return LiveRound.of(coordinator.current, coordinator.uploads.unfinished(), coordinator.ledger.clock())
+        return views.live(coordinator.current, coordinator.uploads.unfinished(), coordinator.ledger.clock())
 
     def _page(self, template: str, **values: Any) -> Response:
         now = self._coordinator.ledger.clock()

@@ -52,31 +52,22 @@ class Page(Generic[Item]):
         return cls(items[(number - 1) * length : number * length], number, pages, len(items))
 
 
-@dataclass(frozen=True)
-class LiveRound:
-    """The open round. uploads: the first MAX_UPLOADS_SHOWN in progress; in_progress: the number of all.
-
-    closes_in: seconds until the deadline, negative after it; None without one.
-    """
-
-    round: OpenRound
-    uploads: Sequence[UploadRecord]
-    in_progress: int
-    closes_in: float | None
-
-    @classmethod
-    def of(cls, round_: OpenRound, unfinished: Sequence[UploadRecord], now: float) -> "LiveRound":
-        """The open round at `now`, in seconds since 1970."""
-        closes_in = None if round_.closes_at is None else round_.closes_at - now
-        return cls(round_, unfinished[:MAX_UPLOADS_SHOWN], len(unfinished), closes_in)
-
-
 class Tile(NamedTuple):
     """A figure with its name and a note."""
 
     name: str
     figure: str
     remark: str
+
+
+def live(round_: OpenRound, unfinished: Sequence[UploadRecord], now: float) -> dict[str, Any]:
+    """The open round at `now`, in seconds since 1970, and its uploads in progress: the first, and the number of all.
+
+    closes_in: seconds until the deadline, negative after it; None without one.
+    """
+    closes_in = None if round_.closes_at is None else round_.closes_at - now
+    uploads = {"uploads": unfinished[:MAX_UPLOADS_SHOWN], "in_progress": len(unfinished)}
+    return {"round": round_, **uploads, "closes_in": closes_in}
 
 
 def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
@@ -87,8 +78,9 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
     mean = useful / accepted if accepted else None
     comparison = "no update accepted yet"
     if mean:
+        whole = sum(entry["base_bytes"] * entry["accepted"] for entry in report["rounds"])
         comparison = (
-            f"{_than(_whole_models(report), useful)} than the whole model; {_than(PAPER_MIB_PER_PHONE * MIB, mean)} "
+            f"{_than(whole, useful)} than the whole model; {_than(PAPER_MIB_PER_PHONE * MIB, mean)} "
             f"than paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)} of a different model"
         )
     refused = totals["rejected"] + totals["late"]
@@ -98,7 +90,11 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
         ),
         Tile("Updates", formats.count(accepted), f"accepted; {formats.count(refused)} rejected or late"),
         Tile("Per phone", formats.size(mean), comparison),
-        Tile("Uploaded", formats.size(up), f"{_percent(useful, up)} of it useful" if up else "nothing yet"),
+        Tile(
+            "Uploaded",
+            formats.size(up),
+            f"{100 * useful / up:.1f}\N{NO-BREAK SPACE}% of it useful" if up else "nothing yet",
+        ),
         Tile(
             "Downloaded",
             formats.size(totals["down_body_bytes"] + totals["down_header_bytes"]),
@@ -194,11 +190,6 @@ def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     return {name: sum_of_known([phone[name] for phone in phones]) for name in TRAFFIC}
 
 
-def _whole_models(report: Report) -> int:
-    """The bytes of the accepted updates if each were a whole model."""
-    return sum(int(entry["base_bytes"]) * int(entry["accepted"]) for entry in report["rounds"])
-
-
 def _than(theirs: float, ours: float) -> str:
     ratio = theirs / ours
     return f"{formats.ratio(max(ratio, 1 / ratio))} {'less' if ratio >= 1 else 'more'}"
@@ -233,7 +224,3 @@ def _colour(place: int) -> str:
 
 def _metrics(closed: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted({metric for entry in closed for metric in entry["quality"]})
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}\N{NO-BREAK SPACE}%"

@@ -3,48 +3,48 @@
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from email.utils import formatdate
 from functools import lru_cache
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
-from phonograd.device_runtime.client.protocol import LINKS_TYPE
 from phonograd.server_agg.refusals import RequestError
 
 # One range, as a phone asks that goes on with a download; from the front, or the last bytes.
 RANGE = re.compile(r"bytes=(?:(?P<start>[0-9]{1,18})-(?P<end>[0-9]{0,18})|-(?P<last>[0-9]{1,18}))\Z")
 
 
-class ModelFile(FileResponse):
-    """A model's file, sent in pieces; Range and If-Range are the base class's, by its ETag: the model's hash."""
-
-    # Larger pieces than the base class's 64 KiB: half the time on a fast network.
-    chunk_size = 1 << 18
-
-    def __init__(self, path: Path, etag: str):
-        super().__init__(path, media_type="application/octet-stream", headers={"ETag": etag})
+CHUNK_BYTES = 1 << 18  # with smaller ones a fast network takes twice the time
 
 
-class LinkFiles(StreamingResponse):
-    """Files that follow each other, as if they were one; Range and If-Range as of ModelFile.
+class FilesResponse(StreamingResponse):
+    """Files that follow each other, as if they were one, whole or the one range that the request asks for.
 
-    They are opened in turn: an old link that is deleted on the way breaks the connection, and the phone asks again.
+    etag: what If-Range is compared with. The files are opened in turn: an old link that is deleted on the way breaks
+    the connection, and the phone asks again. Raises RequestError (416) for a range that begins behind the end.
     """
 
-    def __init__(self, request: Request, paths: Sequence[Path], etag: str):
-        sizes = [path.stat().st_size for path in paths]
-        total = sum(sizes)
-        match = check_range(request, total, etag)
+    def __init__(self, request: Request, paths: Sequence[Path], etag: str, media_type: str):
+        found = [path.stat() for path in paths]
+        total = sum(one.st_size for one in found)
+        match = _range(request, total, etag)
         start, stop = _asked(match, total) if match else (0, total)
-        headers = {"ETag": etag, "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
+        changed = formatdate(found[-1].st_mtime, usegmt=True)
+        headers = {
+            "ETag": etag,
+            "Accept-Ranges": "bytes",
+            "Content-Length": str(stop - start),
+            "Last-Modified": changed,
+        }
         if match:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{total}"
+        sizes = [one.st_size for one in found]
         files = [] if request.method == "HEAD" else list(zip(paths, sizes, strict=True))
-        body = _bytes_of(files, start, stop)
-        super().__init__(body, 206 if match else 200, headers, media_type=LINKS_TYPE)
+        super().__init__(_bytes_of(files, start, stop), 206 if match else 200, headers, media_type)
 
 
 def _asked(match: re.Match[str], size: int) -> tuple[int, int]:
@@ -64,7 +64,7 @@ def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Itera
             continue
         with path.open("rb") as file:
             file.seek(at)
-            while at < end and (piece := file.read(min(ModelFile.chunk_size, end - at))):
+            while at < end and (piece := file.read(min(CHUNK_BYTES, end - at))):
                 at += len(piece)
                 yield piece
 
@@ -94,24 +94,20 @@ def _sha256_of_links(files: tuple[tuple[Path, int, int], ...]) -> str:
     return whole.hexdigest()
 
 
-def check_range(request: Request, size: int, etag: str) -> re.Match[str] | None:
-    """The range that a request for a file of `size` bytes asks for, if it is one that can be served.
-
-    Any other is ignored (RFC 9110, 14.2), and taken from the request. Raises RequestError (416) for one that begins
-    behind the file's end.
+def _range(request: Request, size: int, etag: str) -> re.Match[str] | None:
+    """The range of a file of `size` bytes that the request asks for; None for all, also instead of a malformed range
+    (RFC 9110, 14.2) and of one of another file.
     """
-    text = request.headers.get("Range")
-    if text is None:
-        return None
+    text = request.headers.get("Range", "")
     match = RANGE.match(text)
-    good = match is not None and not (match["end"] and int(match["end"]) < int(match["start"]))
-    if good and match is not None and request.headers.get("If-Range", etag) == etag:
-        if (int(match["start"]) >= size) if match["start"] else (int(match["last"]) == 0):
-            message = f"Range: a part of the {size} bytes expected, found {text[:80]}"
-            raise RequestError(416, message, {"Content-Range": f"bytes */{size}"})
-        return match
-    request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
-    return None
+    if match is None or (match["end"] and int(match["end"]) < int(match["start"])):
+        return None
+    if request.headers.get("If-Range", etag) != etag:
+        return None
+    if (int(match["start"]) >= size) if match["start"] else (int(match["last"]) == 0):
+        message = f"Range: a part of the {size} bytes expected, found {text[:80]}"
+        raise RequestError(416, message, {"Content-Range": f"bytes */{size}"})
+    return match
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:

@@ -10,7 +10,7 @@ from phonograd.device_runtime.base.documents import Record, Sha256, about
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.client.protocol import LINKS_TYPE, METRIC
 from phonograd.device_runtime.update.update_file import UpdateFile
-from phonograd.server_agg.http.downloads import LinkFiles, ModelFile, check_range, matches, sha256_of_links
+from phonograd.server_agg.http.downloads import FilesResponse, matches, sha256_of_links
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
 from phonograd.server_agg.http.requests import RecordResponse, note_phone, record_in
 from phonograd.server_agg.http.round_routes import WHO
@@ -111,7 +111,7 @@ class ModelRoutes:
             known = request.headers.get("If-None-Match")
             if matches(known, f'"{sha256}"') or matches(known, etag):
                 return Response(status_code=304, headers={"ETag": etag})
-            return LinkFiles(request, paths, etag)
+            return FilesResponse(request, paths, etag, LINKS_TYPE)
         except (FileNotFoundError, StorageError, UpdateError, WeightsError):  # deleted just now, or damaged
             return None
 
@@ -146,6 +146,4 @@ class ModelRoutes:
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers={"ETag": etag})
         folder = self._coordinator.folder
-        path = folder.fetched(folder.model(sha256))
-        check_range(request, path.stat().st_size, etag)
-        return ModelFile(path, etag)
+        return FilesResponse(request, [folder.fetched(folder.model(sha256))], etag, OCTETS)

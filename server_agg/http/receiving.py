@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -19,21 +19,14 @@ WRITE_BYTES = 1 << 19
 WRITE_SECONDS = 1.0
 
 
-class Digest(Protocol):
-    """A hash that takes bytes, as hashlib makes them."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take more bytes."""
-
-
 class Receiving:
     """One request's body on its way to the end of a file; `nbytes` says at any time how much of it has arrived.
 
-    `digests` take every byte, in threads of `pool`. `interrupt` makes `into` give up: another request goes on with the
-    upload.
+    `digests`, hashlib's, take every byte, in threads of `pool`. `interrupt` makes `into` give up: another request goes
+    on with the upload.
     """
 
-    def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float, pool: ThreadPool):
+    def __init__(self, request: Request, digests: Sequence[Any], idle_seconds: float, pool: ThreadPool):
         self.nbytes = 0
         self._sink: Sink | None = None
         self._request = request
@@ -111,6 +104,6 @@ class Receiving:
     def _store(self, sink: Sink, data: bytearray) -> None:
         view = memoryview(data)
         for digest in self._digests:
-            digest.update(view)  # type: ignore[arg-type]  # any buffer will do
+            digest.update(view)
         while view:
             view = view[sink.write(view) :]

@@ -29,6 +29,7 @@ ISSUED = Answer("Its token, shown this once.", IssuedToken)
 # The registry holds names and lifetimes to their rules; here they are for whoever reads /openapi.json.
 NAMED = Meta(extra_json_schema={"pattern": pattern_of(PHONE_NAME)})
 LIFETIME = Meta(extra_json_schema={"pattern": "^(never|[0-9]{1,8}s|[0-9]{1,6}m|[0-9]{1,4}h|[0-9]{1,3}d)$"})
+Lifetime = Annotated[str, LIFETIME, about("Such as 90d, 12h, 30m, 60s, or never; 10 years at most.")]
 
 
 class NewPhone(Record, frozen=True):
@@ -36,17 +37,13 @@ class NewPhone(Record, frozen=True):
 
     name: Annotated[str, NAMED]
     role: Role = "phone"
-    expires: Annotated[str, LIFETIME, about("Such as 90d, 12h, 30m, 60s, or never; 10 years at most.")] = (
-        DEFAULT_LIFETIME
-    )
+    expires: Lifetime = DEFAULT_LIFETIME
 
 
 class NewToken(Record, frozen=True):
     """How long a fresh token is valid, and the tokens it replaces."""
 
-    expires: Annotated[str, LIFETIME, about("Such as 90d, 12h, 30m, 60s, or never; 10 years at most.")] = (
-        DEFAULT_LIFETIME
-    )
+    expires: Lifetime = DEFAULT_LIFETIME
     overlap: Annotated[str, LIFETIME, about("How long the old tokens remain valid.")] = DEFAULT_OVERLAP
 
 

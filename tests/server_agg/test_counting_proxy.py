@@ -9,6 +9,8 @@ import ssl
 import struct
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from phonograd.server_agg.http import tcp
 from phonograd.server_agg.http.tcp import CountedListener, TcpCounter
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.storage.upload_bytes import FileBytes, Sink
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import StartServer, head_of, post
 from tests.server_agg.test_watching import scrape
@@ -51,10 +54,10 @@ def update_request(update: Path, phone: str) -> bytes:
     return head_of(body, phone) + body
 
 
-def patch_request(phone: TusPhone) -> bytes:
+def patch_request(phone: TusPhone, offset: int = 0) -> bytes:
     """The head of a PATCH of all its bytes."""
     lines = [f"{name}: {value}" for name, value in TUS.items()]
-    lines += ["Upload-Offset: 0", f"Content-Type: {BODY}", f"Content-Length: {len(phone.data)}"]
+    lines += [f"Upload-Offset: {offset}", f"Content-Type: {BODY}", f"Content-Length: {len(phone.data)}"]
     return request(phone.path, phone.name, "\r\n", *lines, method="PATCH")
 
 
@@ -252,6 +255,39 @@ def test_a_download_that_nobody_reads_ends_and_counts_what_the_socket_took(
         assert totals["model_bytes"] > 0  # no refusal
         assert len(everything(phone)) == counted < workshop.base_path.stat().st_size
     assert totals["up_header_bytes"] == len(asked)
+
+
+def test_a_body_that_goes_on_after_its_answer_counts_to_its_own_request(
+    server: RunningServer, workshop: Workshop, http: httpx.Client
+) -> None:
+    phone = TusPhone(http, "late", workshop.update(1).read_bytes())
+    phone.create_upload()
+    with connected(server.port) as connection:
+        connection.sendall(patch_request(phone, 5))
+        assert connection.recv(4096).startswith(b"HTTP/1.1 409 ")
+        connection.sendall(phone.data)
+        report_once(server, lambda totals: totals["up_body_bytes"] == len(phone.data))
+    (counted,) = [one for one in read_phones(server.state, 1) if one["phone"] == "late"]
+    assert counted["retried_bytes"] == len(phone.data)
+
+
+def test_what_came_before_a_connection_broke_is_stored_though_nobody_had_asked_for_it(
+    server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone, append, broken = TusPhone(http, "gone", workshop.update(1).read_bytes()), FileBytes.append, threading.Event()
+
+    def slowly(uploads: FileBytes, identifier: str, offset: int) -> Sink:
+        assert broken.wait(PATIENCE_SECONDS)
+        return append(uploads, identifier, offset)
+
+    monkeypatch.setattr(FileBytes, "append", slowly)
+    phone.create_upload()
+    with connected(server.port) as connection:
+        connection.sendall(patch_request(phone) + phone.data[:1000])
+        until(lambda: bool(server.requests), "the request")
+    time.sleep(0.3)  # the server notices; if it is slower, this tests less
+    broken.set()
+    until(lambda: phone.offset() == 1000, "the bytes that came")
 
 
 @contextlib.contextmanager
