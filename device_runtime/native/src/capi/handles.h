@@ -14,6 +14,10 @@
 // The options of an engine. Throws Error(usage).
 phonograd::EngineOptions checked(const pg_options* options);
 
+// Fill in the caller's struct. `kernels` must live as long as the handle. Throws Error(usage) for NULL or a wrong size.
+void describe_model(const phonograd::Engine& engine, const phonograd::EngineOptions& options,
+                    const std::string& kernels, pg_model* model);
+
 // An engine, its options, and the text it returned last.
 struct pg_engine {
   phonograd::OpenFolder folder;  // the engine reads a graph from it later

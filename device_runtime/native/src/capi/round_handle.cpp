@@ -5,8 +5,7 @@
 #include <string>
 
 #include "capi/border.h"
-#include "capi/model.h"
-#include "capi/open_folder.h"
+#include "capi/handles.h"
 #include "capi/sized.h"
 #include "formats/sha256.h"
 #include "formats/utf8.h"
@@ -53,16 +52,13 @@ void set(Field given, Setting& setting) {
 }
 
 EngineOptions engine_of(const pg_round_options& options) {
-  EngineOptions engine;
-  border::require(options.threads >= 0 && options.threads <= 1024,
-                  "threads: " + std::to_string(options.threads) + "; expected 0 to 1024");
-  border::require(options.precision >= 0 && options.precision <= 2,
-                  "precision: " + std::to_string(options.precision) + "; expected 0, 1 or 2");
-  set(options.threads, engine.threads);
-  engine.pin_threads = options.pin_threads != 0;
-  engine.precision = static_cast<Precision>(options.precision);
-  engine.kernels = text_or_none(options.kernels);
-  return engine;
+  pg_options same{};
+  same.size = sizeof same;
+  same.threads = options.threads;
+  same.pin_threads = options.pin_threads;
+  same.precision = options.precision;
+  same.kernels = options.kernels;
+  return checked(&same);
 }
 
 RoundSettings settings_of(const pg_round_options& options, const OpenFolder& folder) {

@@ -38,41 +38,16 @@ Attribute read_attribute(const std::string& path, const std::string& what, std::
   uint32_t value_field = 0;
   const auto value_of = [&](uint32_t field) {
     if (value_field != 0 && value_field != field) fields.fail("two values");
-    if (field != 8) fields.once();
     value_field = field;
   };
-  while (fields.next()) {
-    switch (fields.number()) {
-      case 1:
-        fields.once();
-        attribute.name = fields.text();
-        break;
-      case 2:
-        value_of(2);
-        attribute.real = fields.real();
-        break;
-      case 3:
-        value_of(3);
-        attribute.integer = fields.integer();
-        break;
-      case 4:
-        value_of(4);
-        attribute.text = fields.text();
-        break;
-      case 8:
-        value_of(8);
-        fields.integers(&attribute.integers);
-        break;
-      case 20:
-        fields.once();
-        type = fields.integer();
-        break;
-      case 13:  // doc_string
-        break;
-      default:  // tensors, graphs, lists of floats and strings, types, references to a function's attributes
-        fields.unknown();
-    }
-  }
+  // Not tensors, graphs, lists of floats and strings, types, references to a function's attributes. Skipped:
+  // doc_string.
+  fields.read({{1, [&] { attribute.name = fields.text(); }},
+               {2, [&] { value_of(2), attribute.real = fields.real(); }},
+               {3, [&] { value_of(3), attribute.integer = fields.integer(); }},
+               {4, [&] { value_of(4), attribute.text = fields.text(); }},
+               {20, [&] { type = fields.integer(); }}},
+              {{8, [&] { value_of(8), fields.integers(&attribute.integers); }}}, {13});
   Fields named(path, what + ": attribute " + quoted(attribute.name), {});
   if (attribute.name.empty()) named.fail("no name");
   // AttributeProto.AttributeType, and the field that holds a value of it. A writer may leave out a zero or empty value.
@@ -109,78 +84,48 @@ std::string label_of(const std::string& path, size_t index, std::string_view mes
 Node read_node(const std::string& path, const std::string& label, std::string_view message) {
   Fields fields(path, label, message);
   Node node;
-  while (fields.next()) {
-    switch (fields.number()) {
-      case 1:
-        node.inputs.push_back(fields.text());
-        break;
-      case 2:
-        node.outputs.push_back(fields.text());
-        break;
-      case 3:
-        fields.once();
-        node.name = fields.text();
-        break;
-      case 4:
-        fields.once();
-        node.op = fields.text();
-        break;
-      case 5: {
-        Attribute attribute = read_attribute(path, label, fields.bytes());
-        for (const Attribute& other : node.attributes) {
-          if (other.name == attribute.name) fields.fail("attribute " + quoted(attribute.name) + " appears twice");
-        }
-        node.attributes.push_back(std::move(attribute));
-        if (node.attributes.size() > kMaxAttributes) fields.fail("more than 64 attributes");
-        break;
-      }
-      case 7:
-        fields.once();
-        node.domain = domain_of(fields.bytes());
-        break;
-      case 6:  // doc_string
-      case 9:  // metadata_props
-        break;
-      default:  // overload: only functions have one
-        fields.unknown();
+  const auto add_attribute = [&] {
+    Attribute attribute = read_attribute(path, label, fields.bytes());
+    for (const Attribute& other : node.attributes) {
+      if (other.name == attribute.name) fields.fail("attribute " + quoted(attribute.name) + " appears twice");
     }
-  }
+    node.attributes.push_back(std::move(attribute));
+    if (node.attributes.size() > kMaxAttributes) fields.fail("more than 64 attributes");
+  };
+  // Not an overload, which only functions have. Skipped: doc_string, metadata_props.
+  fields.read({{3, [&] { node.name = fields.text(); }},
+               {4, [&] { node.op = fields.text(); }},
+               {7, [&] { node.domain = domain_of(fields.bytes()); }}},
+              {{1, [&] { node.inputs.push_back(fields.text()); }},
+               {2, [&] { node.outputs.push_back(fields.text()); }},
+               {5, add_attribute}},
+              {6, 9});
   if (node.op.empty()) fields.fail("no operator");
   return node;
 }
 
 void read_graph(const std::string& path, std::string_view message, Model* model, std::vector<std::string>* labels) {
   Fields fields(path, "graph", message);
-  while (fields.next()) {
-    if (std::max({model->nodes.size(), model->constants.size(), model->inputs.size(), model->outputs.size()}) >=
-        kMaxCount) {
-      fields.fail("more than 65536 nodes or values");
-    }
-    switch (fields.number()) {
-      case 1:
-        labels->push_back(label_of(path, labels->size(), fields.bytes()));
-        model->nodes.push_back(read_node(path, labels->back(), fields.bytes()));
-        break;
-      case 5:
-        model->constants.push_back(
-            read_constant(path, "constant " + std::to_string(model->constants.size()), fields.bytes()));
-        break;
-      case 11:
-        model->inputs.push_back(read_value_info(path, "input " + std::to_string(model->inputs.size()), fields.bytes()));
-        break;
-      case 12:
-        model->outputs.push_back(
-            read_value_info(path, "output " + std::to_string(model->outputs.size()), fields.bytes()));
-        break;
-      case 2:   // name
-      case 10:  // doc_string
-      case 13:  // value_info: shapes are inferred here, not believed
-      case 16:  // metadata_props
-        break;
-      default:  // quantization, sparse constants
-        fields.unknown();
-    }
-  }
+  const auto place = [&](const char* kind, size_t count) {
+    if (count >= kMaxCount) fields.fail("more than 65536 nodes or values");
+    return kind + std::to_string(count);
+  };
+  const auto add_node = [&] {
+    place("node ", labels->size());
+    labels->push_back(label_of(path, labels->size(), fields.bytes()));
+    model->nodes.push_back(read_node(path, labels->back(), fields.bytes()));
+  };
+  const auto add = [&](const char* kind, auto& values, const auto& read) {
+    values.push_back(read(path, place(kind, values.size()), fields.bytes()));
+  };
+  // Not quantization and sparse constants. Skipped: name, doc_string, metadata_props, and value_info (13), since shapes
+  // are inferred here, not believed.
+  fields.read({},
+              {{1, add_node},
+               {5, [&] { add("constant ", model->constants, read_constant); }},
+               {11, [&] { add("input ", model->inputs, read_value_info); }},
+               {12, [&] { add("output ", model->outputs, read_value_info); }}},
+              {2, 10, 13, 16});
 }
 
 using Opsets = std::map<std::string, int64_t>;
@@ -189,19 +134,7 @@ void read_opset(const std::string& path, std::string_view message, Opsets* opset
   Fields fields(path, "opset", message);
   std::string domain;
   int64_t version = 0;
-  while (fields.next()) {
-    fields.once();
-    switch (fields.number()) {
-      case 1:
-        domain = domain_of(fields.bytes());
-        break;
-      case 2:
-        version = fields.integer();
-        break;
-      default:
-        fields.unknown();
-    }
-  }
+  fields.read({{1, [&] { domain = domain_of(fields.bytes()); }}, {2, [&] { version = fields.integer(); }}});
   if (domain.empty() && (version < kOldestOpset || version > kNewestOpset)) {
     fields.fail("version " + std::to_string(version) + " of the standard operators, expected " +
                 std::to_string(kOldestOpset) + " to " + std::to_string(kNewestOpset));
@@ -256,31 +189,13 @@ Model parse_model(const std::string& path, const void* data, size_t size) {
   Opsets opsets;
   std::vector<std::string> labels;
   bool has_graph = false;
-  while (fields.next()) {
-    switch (fields.number()) {
-      case 1:
-        fields.once();
-        model.ir_version = fields.integer();
-        break;
-      case 7:
-        fields.once();
-        has_graph = true;
-        read_graph(path, fields.bytes(), &model, &labels);
-        break;
-      case 8:
-        read_opset(path, fields.bytes(), &opsets);
-        break;
-      case 2:   // producer_name
-      case 3:   // producer_version
-      case 4:   // domain
-      case 5:   // model_version
-      case 6:   // doc_string
-      case 14:  // metadata_props
-        break;
-      default:  // training_info, functions
-        fields.unknown();
-    }
-  }
+  const auto read_its_graph = [&] {
+    has_graph = true;
+    read_graph(path, fields.bytes(), &model, &labels);
+  };
+  // Not training_info and functions. Skipped: who made it, doc_string, metadata_props.
+  fields.read({{1, [&] { model.ir_version = fields.integer(); }}, {7, read_its_graph}},
+              {{8, [&] { read_opset(path, fields.bytes(), &opsets); }}}, {2, 3, 4, 5, 6, 14});
   if (model.ir_version < kOldestIr || model.ir_version > kNewestIr) {
     fields.fail("IR version " + std::to_string(model.ir_version) + ", expected " + std::to_string(kOldestIr) + " to " +
                 std::to_string(kNewestIr));

@@ -24,23 +24,12 @@ std::string bytes_of(const std::vector<T>& values) {
 Dimension read_dimension(const std::string& path, const std::string& what, std::string_view message) {
   Fields fields(path, what + ": dimension", message);
   Dimension dimension;
-  while (fields.next()) {
-    switch (fields.number()) {
-      case 1:  // dim_value
-        fields.once();
-        dimension.size = fields.integer();
-        if (dimension.size < 0) fields.fail("size " + std::to_string(dimension.size) + ", expected at least 0");
-        break;
-      case 2:  // dim_param
-        fields.once();
-        dimension.name = fields.text();
-        break;
-      case 3:  // denotation
-        break;
-      default:
-        fields.unknown();
-    }
-  }
+  const auto read_size = [&] {
+    dimension.size = fields.integer();
+    if (dimension.size < 0) fields.fail("size " + std::to_string(dimension.size) + ", expected at least 0");
+  };
+  // dim_value, dim_param. Skipped: denotation.
+  fields.read({{1, read_size}, {2, [&] { dimension.name = fields.text(); }}}, {}, {3});
   if (dimension.size >= 0 && !dimension.name.empty()) fields.fail("both a size and a name");
   return dimension;
 }
@@ -48,49 +37,33 @@ Dimension read_dimension(const std::string& path, const std::string& what, std::
 void read_shape(const std::string& path, const std::string& what, std::string_view message, ValueInfo* info) {
   Fields fields(path, what, message);
   info->has_shape = true;
-  while (fields.next()) {
-    if (fields.number() != 1) fields.unknown();  // dim
+  const auto add_dimension = [&] {
     if (info->shape.size() == kMaxDimensions) fields.fail("more than 8 dimensions");
     info->shape.push_back(read_dimension(path, what, fields.bytes()));
-  }
+  };
+  fields.read({}, {{1, add_dimension}});
 }
 
 void read_tensor_type(const std::string& path, const std::string& what, std::string_view message, ValueInfo* info) {
   Fields fields(path, what, message);
-  while (fields.next()) {
-    fields.once();
-    switch (fields.number()) {
-      case 1:  // elem_type
-        info->type = data_type(fields, fields.integer());
-        break;
-      case 2:  // shape
-        read_shape(path, what, fields.bytes(), info);
-        break;
-      default:
-        fields.unknown();
-    }
-  }
+  fields.read({{1, [&] { info->type = data_type(fields, fields.integer()); }},
+               {2, [&] { read_shape(path, what, fields.bytes(), info); }}});
 }
 
 void read_type(const std::string& path, const std::string& what, std::string_view message, ValueInfo* info) {
   Fields fields(path, what, message);
   bool typed = false;
-  while (fields.next()) {
-    switch (fields.number()) {
-      case 1:  // tensor_type
-        read_tensor_type(path, what, fields.bytes(), info);
-        break;
-      case 4:  // sequence_type: of the optimizer's lists of tensors, whose values this engine does not pass through it
-        fields.bytes();
-        break;
-      case 6:  // denotation
-        continue;
-      default:  // maps, optional, sparse and opaque values
-        fields.unknown();
-    }
+  const auto typed_once = [&] {
     if (typed) fields.fail("two types");
     typed = true;
-  }
+  };
+  const auto read_tensor = [&] {
+    read_tensor_type(path, what, fields.bytes(), info);
+    typed_once();
+  };
+  // sequence_type (4) is of the optimizer's lists of tensors, whose values this engine does not pass through it. Not
+  // maps, optional, sparse and opaque values. Skipped: denotation.
+  fields.read({}, {{1, read_tensor}, {4, [&] { fields.bytes(), typed_once(); }}}, {6});
 }
 
 }  // namespace
@@ -101,44 +74,23 @@ Constant read_constant(const std::string& path, const std::string& what, std::st
   std::vector<float> reals;
   std::vector<int64_t> integers, small_integers;
   bool raw = false;
-  while (fields.next()) {
-    switch (fields.number()) {
-      case 1:  // dims
-        fields.integers(&constant.shape);
-        break;
-      case 2:  // data_type
-        fields.once();
-        constant.type = data_type(fields, fields.integer());
-        break;
-      case 4:
-        fields.reals(&reals);
-        break;
-      case 5:
-        fields.integers(&small_integers);
-        break;
-      case 7:
-        fields.integers(&integers);
-        break;
-      case 8:
-        fields.once();
-        constant.name = fields.text();
-        break;
-      case 9:
-        fields.once();
-        raw = true;
-        constant.bytes = fields.text();
-        break;
-      case 14:  // data_location
-        fields.once();
-        if (fields.integer() != 0) fields.fail("external data, which this reader does not follow");
-        break;
-      case 12:  // doc_string
-      case 16:  // metadata_props
-        break;
-      default:  // segment, strings, double, uint64, external data
-        fields.unknown();
-    }
-  }
+  const auto read_raw = [&] {
+    raw = true;
+    constant.bytes = fields.text();
+  };
+  const auto refuse_external = [&] {
+    if (fields.integer() != 0) fields.fail("external data, which this reader does not follow");
+  };
+  // Not segment, strings, double, uint64 and external data. Skipped: doc_string, metadata_props.
+  fields.read({{2, [&] { constant.type = data_type(fields, fields.integer()); }},
+               {8, [&] { constant.name = fields.text(); }},
+               {9, read_raw},
+               {14, refuse_external}},
+              {{1, [&] { fields.integers(&constant.shape); }},
+               {4, [&] { fields.reals(&reals); }},
+               {5, [&] { fields.integers(&small_integers); }},
+               {7, [&] { fields.integers(&integers); }}},
+              {12, 16});
   Fields named(path, what + " " + json::quote(constant.name.substr(0, 80)), {});
   if (constant.name.empty()) named.fail("no name");
   if (constant.type == DataType::undefined) named.fail("no data type");
@@ -178,23 +130,9 @@ Constant read_constant(const std::string& path, const std::string& what, std::st
 ValueInfo read_value_info(const std::string& path, const std::string& what, std::string_view message) {
   Fields fields(path, what, message);
   ValueInfo info;
-  while (fields.next()) {
-    switch (fields.number()) {
-      case 1:
-        fields.once();
-        info.name = fields.text();
-        break;
-      case 2:
-        fields.once();
-        read_type(path, what, fields.bytes(), &info);
-        break;
-      case 3:  // doc_string
-      case 4:  // metadata_props
-        break;
-      default:
-        fields.unknown();
-    }
-  }
+  // Skipped: doc_string, metadata_props.
+  fields.read({{1, [&] { info.name = fields.text(); }}, {2, [&] { read_type(path, what, fields.bytes(), &info); }}}, {},
+              {3, 4});
   if (info.name.empty()) fields.fail("no name");
   return info;
 }

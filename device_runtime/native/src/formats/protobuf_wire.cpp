@@ -1,5 +1,6 @@
 #include "formats/protobuf_wire.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace phonograd::wire {
@@ -10,14 +11,22 @@ void Fields::fail(const std::string& reason) const {
   throw Error(Status::artifacts, path_ + ": " + what_ + ": " + reason + "; export the folder again");
 }
 
-void Fields::unknown() const {
-  fail("field " + std::to_string(number_) + " is unknown to this reader");
-}
-
-void Fields::once() {
-  const uint64_t bit = uint64_t{1} << (number_ & 63);
-  if (seen_ & bit) fail("field " + std::to_string(number_) + " appears twice");
-  seen_ |= bit;
+void Fields::read(const Readers& once, const Readers& repeated, std::initializer_list<uint32_t> skipped) {
+  const auto reader = [this](const Readers& readers) {
+    return std::find_if(readers.begin(), readers.end(), [this](const auto& one) { return one.first == number_; });
+  };
+  while (next()) {
+    if (const auto* single = reader(once); single != once.end()) {
+      const uint64_t bit = uint64_t{1} << number_;
+      if (seen_ & bit) fail("field " + std::to_string(number_) + " appears twice");
+      seen_ |= bit;
+      single->second();
+    } else if (const auto* many = reader(repeated); many != repeated.end()) {
+      many->second();
+    } else if (std::find(skipped.begin(), skipped.end(), number_) == skipped.end()) {
+      fail("field " + std::to_string(number_) + " is unknown to this reader");
+    }
+  }
 }
 
 uint64_t Fields::take_varint(std::string_view* from) const {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -20,6 +23,13 @@ class Fields {
       : path_(path), what_(std::move(what)), rest_(message) {}
 
   bool next();  // to the next field; false at the end of the message
+
+  // What is done with a field of a number, which is at most 63.
+  using Readers = std::initializer_list<std::pair<uint32_t, std::function<void()>>>;
+  // Walk over all fields: those in `once` may appear once each, those in `repeated` any number of times, what is in
+  // `skipped` says nothing that counts. Refuses all others, since they might change what the message means.
+  void read(const Readers& once, const Readers& repeated = {}, std::initializer_list<uint32_t> skipped = {});
+
   uint32_t number() const { return number_; }
 
   // The current field's value.
@@ -31,10 +41,6 @@ class Fields {
   void integers(std::vector<int64_t>* values) const;
   void reals(std::vector<float>* values) const;
 
-  // For a field that may appear once in a message: refuses a second one. Numbers up to 63.
-  void once();
-  // For a field that the caller does not know and that might change what the message means.
-  [[noreturn]] void unknown() const;
   [[noreturn]] void fail(const std::string& reason) const;
 
   const std::string& path() const { return path_; }

@@ -24,6 +24,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor files are mappe
 // The largest header of ours is about 4 KB; 1 MiB leaves room for models of a thousand tensors.
 constexpr uint64_t kHeaderCapBytes = 1 << 20;
 
+constexpr size_t kPieceBytes = size_t{1} << 18;  // in memory at a time
 constexpr size_t kMaxNameBytes = 200;
 constexpr int64_t kSizeLimit = int64_t{1} << 62;
 
@@ -254,6 +255,15 @@ void TensorFile::read(size_t at, size_t bytes, void* out) const {
   }
 }
 
+void TensorFile::copy(size_t at, size_t bytes, OutputFile& to) const {
+  std::vector<char> piece(std::min(kPieceBytes, bytes));
+  for (const size_t end = at + bytes; at < end; at += piece.size()) {
+    const size_t count = std::min(piece.size(), end - at);
+    read(at, count, piece.data());
+    to.write(piece.data(), count);
+  }
+}
+
 std::string TensorFile::sha256() const {
   return sha256_of_descriptor(descriptor_, path_, status_);
 }
@@ -348,8 +358,6 @@ std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<
 }
 
 namespace {
-
-constexpr size_t kPieceBytes = size_t{1} << 18;
 
 std::vector<TensorSpec> specs_of(const std::vector<TensorOut>& tensors, bool checksum) {
   std::vector<TensorSpec> specs;

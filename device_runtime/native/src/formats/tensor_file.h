@@ -57,6 +57,9 @@ class TensorFile {
   // Copies bytes from a place in the file without touching the mapping. Throws Error(status) if they can't be read.
   void read(size_t at, size_t bytes, void* out) const;
 
+  // The same to another file, in pieces.
+  void copy(size_t at, size_t bytes, OutputFile& to) const;
+
   // Hex SHA-256 of the open file, even if another file has its path by now. Throws Error(status).
   std::string sha256() const;
   // Throws Error(status) if the open file was written to or truncated since it was opened, or can't be read. A new file

@@ -140,58 +140,51 @@ void check_sum(NodeChecker& node) {
   node.output(0, DataType::float32, node.input(0).shape);
 }
 
-template <typename From, typename To, To (*function)(From)>
+struct Negate {
+  static constexpr const char* name = "negate";
+  static float of(float x) { return -x; }
+};
+struct Rectify {
+  static constexpr const char* name = "rectify";
+  static float of(float x) { return x > 0 ? x : x != x ? x : 0; }
+};
+struct Not {
+  static constexpr const char* name = "not";
+  static uint8_t of(uint8_t x) { return x == 0; }
+};
+template <typename From>
+struct Cast {
+  static constexpr const char* name = "cast";
+  static float of(From x) { return static_cast<float>(x); }
+};
+struct CastBoolean {
+  static constexpr const char* name = "cast";
+  static float of(uint8_t x) { return x != 0 ? 1.0f : 0.0f; }
+};
+
+template <typename Function>
 class Unary : public Operator {
  public:
-  Unary(Tensor* x, Tensor* y, const char* name) : x_(x), y_(y), name_(name) {}
-  void run(Run& run) override {
+  explicit Unary(NodeBuilder& node) : x_(node.input(0)), y_(node.output(0)) {}
+  void run(Run& run) override { map(run, Function::of); }
+  std::string description() const override { return std::string(Function::name) + " " + to_text(y_->shape); }
+
+ private:
+  template <typename From, typename To>
+  void map(Run& run, To (*)(From)) {
     in_chunks(run, y_->elements(), [&](int64_t first, int64_t end) {
       const From* x = static_cast<const From*>(x_->data);
       To* y = static_cast<To*>(y_->data);
-      for (int64_t i = first; i < end; ++i) y[i] = function(x[i]);
+      for (int64_t i = first; i < end; ++i) y[i] = Function::of(x[i]);
     });
   }
-  std::string description() const override { return std::string(name_) + " " + to_text(y_->shape); }
 
- private:
   Tensor *x_, *y_;
-  const char* name_;
 };
-
-float negative(float x) {
-  return -x;
-}
-float rectified(float x) {
-  return x > 0 ? x : x != x ? x : 0;
-}
-uint8_t opposite(uint8_t x) {
-  return x == 0;
-}
-float real_of_boolean(uint8_t x) {
-  return x != 0 ? 1.0f : 0.0f;
-}
-float real_of_integer(int64_t x) {
-  return static_cast<float>(x);
-}
-float real_of_real(float x) {
-  return x;
-}
 
 template <DataType type>
 void check_same_shape(NodeChecker& node) {
   node.output(0, type, node.typed_input(0, type).shape);
-}
-
-std::unique_ptr<Operator> make_neg(NodeBuilder& node) {
-  return std::make_unique<Unary<float, float, negative>>(node.input(0), node.output(0), "negate");
-}
-
-std::unique_ptr<Operator> make_not(NodeBuilder& node) {
-  return std::make_unique<Unary<uint8_t, uint8_t, opposite>>(node.input(0), node.output(0), "not");
-}
-
-std::unique_ptr<Operator> make_relu(NodeBuilder& node) {
-  return std::make_unique<Unary<float, float, rectified>>(node.input(0), node.output(0), "rectify");
 }
 
 void check_cast(NodeChecker& node) {
@@ -201,16 +194,15 @@ void check_cast(NodeChecker& node) {
 }
 
 std::unique_ptr<Operator> make_cast(NodeBuilder& node) {
-  Tensor *x = node.input(0), *y = node.output(0);
-  if (x->type == DataType::boolean) return std::make_unique<Unary<uint8_t, float, real_of_boolean>>(x, y, "cast");
-  if (x->type == DataType::int64) return std::make_unique<Unary<int64_t, float, real_of_integer>>(x, y, "cast");
-  return std::make_unique<Unary<float, float, real_of_real>>(x, y, "cast");
+  const DataType type = node.input(0)->type;
+  if (type == DataType::boolean) return make_operator<Unary<CastBoolean>>(node);
+  return type == DataType::int64 ? make_operator<Unary<Cast<int64_t>>>(node) : make_operator<Unary<Cast<float>>>(node);
 }
 
 // y = a == b for int64 a of any shape and a single b.
 class EqualTo : public Operator {
  public:
-  EqualTo(Tensor* a, Tensor* b, Tensor* y) : a_(a), b_(b), y_(y) {}
+  explicit EqualTo(NodeBuilder& node) : a_(node.input(0)), b_(node.input(1)), y_(node.output(0)) {}
   void run(Run& run) override {
     const int64_t wanted = b_->integers()[0];
     in_chunks(run, y_->elements(), [&](int64_t first, int64_t end) {
@@ -229,14 +221,10 @@ void check_equal(NodeChecker& node) {
   node.output(0, DataType::boolean, node.input(0).shape);
 }
 
-std::unique_ptr<Operator> make_equal(NodeBuilder& node) {
-  return std::make_unique<EqualTo>(node.input(0), node.input(1), node.output(0));
-}
-
 // dx = dy where x > 0 (x may be Relu's input or its result).
 class ReluGradient : public Operator {
  public:
-  ReluGradient(Tensor* dy, Tensor* x, Tensor* dx) : dy_(dy), x_(x), dx_(dx) {}
+  explicit ReluGradient(NodeBuilder& node) : dy_(node.input(0)), x_(node.input(1)), dx_(node.output(0)) {}
   void run(Run& run) override {
     in_chunks(run, dx_->elements(), [&](int64_t first, int64_t end) {
       for (int64_t i = first; i < end; ++i) dx_->floats()[i] = x_->floats()[i] > 0 ? dy_->floats()[i] : 0;
@@ -252,10 +240,6 @@ void check_relu_gradient(NodeChecker& node) {
   node.typed_input(1, DataType::float32);
   node.require_shape(1, node.typed_input(0, DataType::float32).shape);
   node.output(0, DataType::float32, node.input(0).shape);
-}
-
-std::unique_ptr<Operator> make_relu_gradient(NodeBuilder& node) {
-  return std::make_unique<ReluGradient>(node.input(0), node.input(1), node.output(0));
 }
 
 void check_expand(NodeChecker& node) {
@@ -287,12 +271,12 @@ const OperatorTable& elementwise_operators() {
       {"Mul", "", 2, 2, 1, {}, check_binary, make_binary<Multiply>},
       {"Div", "", 2, 2, 1, {}, check_binary, make_binary<Divide>},
       {"Sum", "", 1, 16, 1, {}, check_sum, make_operator<Sum>},
-      {"Neg", "", 1, 1, 1, {}, check_same_shape<DataType::float32>, make_neg},
-      {"Not", "", 1, 1, 1, {}, check_same_shape<DataType::boolean>, make_not},
-      {"Relu", "", 1, 1, 1, {}, check_same_shape<DataType::float32>, make_relu},
-      {"ReluGrad", "com.microsoft", 2, 2, 1, {}, check_relu_gradient, make_relu_gradient},
+      {"Neg", "", 1, 1, 1, {}, check_same_shape<DataType::float32>, make_operator<Unary<Negate>>},
+      {"Not", "", 1, 1, 1, {}, check_same_shape<DataType::boolean>, make_operator<Unary<Not>>},
+      {"Relu", "", 1, 1, 1, {}, check_same_shape<DataType::float32>, make_operator<Unary<Rectify>>},
+      {"ReluGrad", "com.microsoft", 2, 2, 1, {}, check_relu_gradient, make_operator<ReluGradient>},
       {"Cast", "", 1, 1, 1, {"to"}, check_cast, make_cast},
-      {"Equal", "", 2, 2, 1, {}, check_equal, make_equal},
+      {"Equal", "", 2, 2, 1, {}, check_equal, make_operator<EqualTo>},
       {"Expand", "", 2, 2, 1, {}, check_expand, make_expand},
   };
   return table;

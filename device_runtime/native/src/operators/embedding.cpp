@@ -10,7 +10,7 @@ namespace {
 
 class Gather : public Operator {
  public:
-  Gather(Tensor* table, Tensor* ids, Tensor* y) : table_(table), ids_(ids), y_(y) {}
+  explicit Gather(NodeBuilder& node) : table_(node.input(0)), ids_(node.input(1)), y_(node.output(0)) {}
 
   void run(Run& run) override {
     const int64_t V = table_->shape[0], E = table_->elements() / V, count = ids_->elements();
@@ -39,14 +39,10 @@ void check_gather(NodeChecker& node) {
   node.output(0, DataType::float32, shape);
 }
 
-std::unique_ptr<Operator> make_gather(NodeBuilder& node) {
-  return std::make_unique<Gather>(node.input(0), node.input(1), node.output(0));
-}
-
 // The dense gradient: used where it is added to another one, as for tied embeddings. Alone it is fused into the update.
 class GatherGradient : public Operator {
  public:
-  GatherGradient(Tensor* ids, Tensor* dy, Tensor* dx) : ids_(ids), dy_(dy), dx_(dx) {}
+  explicit GatherGradient(NodeBuilder& node) : ids_(node.input(1)), dy_(node.input(2)), dx_(node.output(0)) {}
 
   void run(Run& run) override {
     const int64_t E = dx_->elements() / dx_->shape[0], count = ids_->elements();
@@ -80,16 +76,12 @@ void check_gather_gradient(NodeChecker& node) {
   node.output(0, DataType::float32, shape);
 }
 
-std::unique_ptr<Operator> make_gather_gradient(NodeBuilder& node) {
-  return std::make_unique<GatherGradient>(node.input(1), node.input(2), node.output(0));
-}
-
 }  // namespace
 
 const OperatorTable& embedding_operators() {
   static const OperatorTable table = {
-      {"Gather", "", 2, 2, 1, {"axis"}, check_gather, make_gather},
-      {"GatherGrad", "com.microsoft", 3, 3, 1, {"axis"}, check_gather_gradient, make_gather_gradient},
+      {"Gather", "", 2, 2, 1, {"axis"}, check_gather, make_operator<Gather>},
+      {"GatherGrad", "com.microsoft", 3, 3, 1, {"axis"}, check_gather_gradient, make_operator<GatherGradient>},
   };
   return table;
 }

@@ -87,7 +87,7 @@ std::unique_ptr<Operator> make_matmul(NodeBuilder& node) {
 
 class Transpose : public Operator {
  public:
-  Transpose(Tensor* x, Tensor* y) : x_(x), y_(y) {}
+  explicit Transpose(NodeBuilder& node) : x_(node.input(0)), y_(node.output(0)) {}
 
   void run(Run& run) override {
     const int64_t rows = x_->shape[0], columns = x_->shape[1];
@@ -111,17 +111,13 @@ void check_transpose(NodeChecker& node) {
   node.output(0, DataType::float32, {x[1], x[0]});
 }
 
-std::unique_ptr<Operator> make_transpose(NodeBuilder& node) {
-  return std::make_unique<Transpose>(node.input(0), node.output(0));
-}
-
 }  // namespace
 
 const OperatorTable& product_operators() {
   static const OperatorTable table = {
       {"Gemm", "", 2, 3, 1, {"alpha", "beta", "transA", "transB"}, check_gemm, make_gemm},
       {"MatMul", "", 2, 2, 1, {}, check_matmul, make_matmul},
-      {"Transpose", "", 1, 1, 1, {"perm"}, check_transpose, make_transpose},
+      {"Transpose", "", 1, 1, 1, {"perm"}, check_transpose, make_operator<Transpose>},
   };
   return table;
 }

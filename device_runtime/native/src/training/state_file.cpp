@@ -1,10 +1,6 @@
 #include "training/state_file.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -116,11 +112,7 @@ class SummedWriter {
 // Reads a state after its header was checked; every error names the file and the next step.
 class Reader {
  public:
-  explicit Reader(const std::string& path)
-      : file_(path, Status::state), descriptor_(open_to_read(path, Status::state)) {}
-  ~Reader() { close(descriptor_); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  explicit Reader(const std::string& path) : file_(path, Status::state) {}
 
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(Status::state, file_.path() + ": " + what + "; discard it with `restart`");
@@ -199,18 +191,7 @@ class Reader {
 
   const TensorFile& file() const { return file_; }
   // By position: a mapping would leave as many bytes resident as the model has.
-  void read(void* out, size_t bytes, size_t offset) const {
-    auto* next = static_cast<char*>(out);
-    while (bytes > 0) {
-      const ssize_t count = pread(descriptor_, next, bytes, static_cast<off_t>(offset));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) fail("cannot be read: " + (count < 0 ? reason_of(errno) : "it ends early"));
-      next += count;
-      offset += static_cast<size_t>(count);
-      bytes -= static_cast<size_t>(count);
-    }
-  }
-  void read(void* out, const TensorSpec& spec) const { read(out, spec.bytes, spec.offset); }
+  void read(void* out, const TensorSpec& spec) const { file_.read(spec.offset, spec.bytes, out); }
 
  private:
   static std::string shortened(const std::string& value) {
@@ -219,7 +200,6 @@ class Reader {
   }
 
   TensorFile file_;
-  int descriptor_;
 };
 
 }  // namespace
@@ -298,7 +278,7 @@ Progress read_state_file(const std::string& path, const Job& job, const StateTen
     }
     size_t offset = in.file().at(parameter.name + ".values").offset;
     for (const uint32_t number : rows[i]) {
-      in.read(row_at(parameter, number), row_of(parameter) * sizeof(float), offset);
+      in.file().read(offset, row_of(parameter) * sizeof(float), row_at(parameter, number));
       offset += row_of(parameter) * sizeof(float);
     }
   }

@@ -1,23 +1,11 @@
 #include "update/draft.h"
 
-#include <algorithm>
-
 #include "update/decoder.h"
 
 namespace phonograd {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 18;
 constexpr size_t kTile = size_t{1} << 16;  // weights of a link in memory at a time
-
-void copy(const TensorFile& from, const TensorSpec& tensor, AtomicFile& to) {
-  std::vector<char> piece(std::min(kPieceBytes, tensor.bytes));
-  for (size_t done = 0; done < tensor.bytes; done += piece.size()) {
-    const size_t bytes = std::min(piece.size(), tensor.bytes - done);
-    from.read(tensor.offset + done, bytes, piece.data());
-    to.write(piece.data(), bytes);
-  }
-}
 
 }  // namespace
 
@@ -29,7 +17,7 @@ Draft::Draft(const TensorFile& base, const Metadata& metadata, AtomicFile& file)
   }
   const std::string header = tensor_file_header(specs_, metadata);
   file.write(header.data(), header.size());
-  for (const TensorSpec& tensor : base.specs()) copy(base, tensor, file);
+  for (const TensorSpec& tensor : base.specs()) base.copy(tensor.offset, tensor.bytes, file);
   bytes_ = specs_.empty() ? header.size() : specs_.back().offset + specs_.back().bytes;
 }
 

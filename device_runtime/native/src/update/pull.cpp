@@ -2,7 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "base/files.h"
@@ -16,8 +15,6 @@
 
 namespace phonograd {
 namespace {
-
-constexpr size_t kPieceBytes = size_t{1} << 18;
 
 // Throws Error(`status`) unless the hashes are the same. `what`: of which model.
 void require_model(Status status, const std::string& path, const char* what, const std::string& expected,
@@ -56,12 +53,7 @@ std::string hash_of(const AtomicFile& file, const PullSettings& settings) {
 std::optional<Pulled> copied(const PullSettings& settings, const std::string& whole, const Stop& stop) {
   const TensorFile model(whole);
   AtomicFile file(settings.out);
-  std::vector<char> piece(std::min(kPieceBytes, model.file_bytes()));
-  for (size_t done = 0; done < model.file_bytes(); done += piece.size()) {
-    const size_t bytes = std::min(piece.size(), model.file_bytes() - done);
-    model.read(done, bytes, piece.data());
-    file.write(piece.data(), bytes);
-  }
+  model.copy(0, model.file_bytes(), file);
   if (stop()) return std::nullopt;
   require_model(Status::weights, whole, "the", settings.sha256, hash_of(file, settings));
   if (stop()) return std::nullopt;
