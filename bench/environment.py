@@ -45,18 +45,18 @@ def this_environment(cpuinfo: Path = Path("/proc/cpuinfo")) -> Environment:
 
 def version_of(*distributions: str) -> dict[str, str]:
     """The versions of those of these distributions that are installed."""
-    found = {}
+    versions = {}
     for name in distributions:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def find_tool(names: str, package: str) -> str:
     """The first of `names` (separated by spaces) that is installed. Raises UnsupportedError that names the package."""
     for name in names.split():
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
     raise UnsupportedError(f"bench: {names.split(maxsplit=1)[0]} not found; install {package}")

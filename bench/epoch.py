@@ -147,7 +147,9 @@ def _ceiling_rates(manifest: Manifest, turns: Sequence[Turn]) -> list[float]:
 
 def _fastest(rates: Mapping[Entry, Sequence[float]], reduced: bool) -> Sequence[float]:
     """The rates in each round of the fastest ceiling in one precision; empty without one."""
-    return max((found for entry, found in rates.items() if entry.reduced == reduced), key=statistics.median, default=())
+    return max(
+        (measured for entry, measured in rates.items() if entry.reduced == reduced), key=statistics.median, default=()
+    )
 
 
 def _disagreements(measured: Sequence[Answers], entries: Sequence[Entry], tolerance: float) -> tuple[str, ...]:

@@ -162,10 +162,10 @@ def _compared(first: Path, trained: Mapping[str, _Trained]) -> list[Answers]:
     ]
 
 
-def _relative(found: Array, expected: Array) -> float:
+def _relative(values: Array, expected: Array) -> float:
     """Frobenius norm of the difference by that of `expected`; by 1 if that is 0."""
     wide = expected.astype(np.float64)  # squares of weights that diverged are beyond float32
-    return float(np.linalg.norm(found - wide) / (np.linalg.norm(wide) or 1))
+    return float(np.linalg.norm(values - wide) / (np.linalg.norm(wide) or 1))
 
 
 def section(document: Document) -> Iterator[str | Table]:

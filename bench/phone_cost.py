@@ -227,19 +227,19 @@ def _counted(counts: Sequence[Count], paper: LanguageModelConfig, precision: Pre
     """Instructions a token of the paper's model in one precision by output words, None where they were not counted."""
     of_paper = [one for one in counts if (one.model, one.machine) == (_name(paper), "aarch64")]
     words = [one.output_words for one in of_paper] or [paper.vocabulary, paper.vocabulary // SAMPLED]
-    found = {one.output_words: one.instructions_per_token for one in of_paper if one.precision == precision}
-    return {number: found.get(number) for number in words}
+    per_token = {one.output_words: one.instructions_per_token for one in of_paper if one.precision == precision}
+    return {number: per_token.get(number) for number in words}
 
 
 def _key(count: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(count[field] for field in ("model", "machine", "cpu", "precision", "output_words"))
 
 
-def regressions(found: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
+def regressions(new: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     """A line for each count that exceeds the saved one of the same run by more than TOLERANCE."""
     bars = {_key(one): one["instructions_per_token"] for one in kept["counts"]}
     lines = []
-    for one in found["counts"]:
+    for one in new["counts"]:
         bar, what = (
             bars.get(_key(one)),
             f"{one['model']} on {one['cpu']}, {one['precision']}, {one['output_words']:,} words",

@@ -171,8 +171,8 @@ def _words(config: PredictBenchConfig, vocabulary: Vocabulary) -> list[str]:
     if config.text is None:
         ids = np.random.default_rng(0).integers(2, len(vocabulary), count)
         return [vocabulary.words[word].decode("utf-8", "replace") for word in ids]
-    found = [word for message in read_messages(config.text) for word in tokenize(message)]
-    known = [word.decode() for word in found if vocabulary.encode([word])[0] != UNK]
+    words = [word for message in read_messages(config.text) for word in tokenize(message)]
+    known = [word.decode() for word in words if vocabulary.encode([word])[0] != UNK]
     return (known * (count // max(1, len(known)) + 1))[:count]
 
 

@@ -43,13 +43,13 @@ class PeakPss(threading.Thread):
 
 def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
     """Each process of the tree with its fields of /proc/PID/stat."""
-    found = {int(path.name): fields for path in PROC.glob("[0-9]*") if (fields := _fields(path))}
+    processes = {int(path.name): fields for path in PROC.glob("[0-9]*") if (fields := _fields(path))}
     waiting = [root]
     while waiting:
         pid = waiting.pop()
-        if pid in found:
-            yield pid, found[pid]
-        waiting += [child for child, fields in found.items() if int(fields[PARENT]) == pid]
+        if pid in processes:
+            yield pid, processes[pid]
+        waiting += [child for child, fields in processes.items() if int(fields[PARENT]) == pid]
 
 
 def _fields(folder: Path) -> list[str]:

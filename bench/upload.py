@@ -155,8 +155,8 @@ def _cost(
                 decoding.append(time.perf_counter() - began)
                 fold.accumulate(update, 1)
         average = write_tensor_file(place / "average", base.specs.values(), fold.finish(), {})
-    found = models.evaluations(place / "average", average.sha256)
-    perplexities = _without_unknown(found)
+    evaluations = models.evaluations(place / "average", average.sha256)
+    perplexities = _without_unknown(evaluations)
     mean = statistics.mean(sizes)
     return {
         "codec": codec,
@@ -165,17 +165,17 @@ def _cost(
         "encode_seconds": statistics.median(encoding),
         "decode_seconds": statistics.median(decoding),
         "perplexities": perplexities,
-        "perplexities_with_unknown": _with_unknown(found),
+        "perplexities_with_unknown": _with_unknown(evaluations),
         "change": {text: value / (first or perplexities)[text] - 1 for text, value in perplexities.items()},
     }
 
 
-def _without_unknown(found: Mapping[str, Evaluation]) -> dict[str, float]:
-    return {text: one.perplexity for text, one in found.items()}
+def _without_unknown(evaluations: Mapping[str, Evaluation]) -> dict[str, float]:
+    return {text: one.perplexity for text, one in evaluations.items()}
 
 
-def _with_unknown(found: Mapping[str, Evaluation]) -> dict[str, float]:
-    return {text: one.perplexity_with_unknown for text, one in found.items()}
+def _with_unknown(evaluations: Mapping[str, Evaluation]) -> dict[str, float]:
+    return {text: one.perplexity_with_unknown for text, one in evaluations.items()}
 
 
 class _Models:
@@ -210,10 +210,10 @@ class _Models:
 
 def _named(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """Files by their names without a suffix, numbered from the second of a name."""
-    found: dict[str, int] = {}
+    times: dict[str, int] = {}
     for path in texts:
-        found[path.stem] = found.get(path.stem, 0) + 1
-        yield path.stem if found[path.stem] == 1 else f"{path.stem} {found[path.stem]}", path
+        times[path.stem] = times.get(path.stem, 0) + 1
+        yield path.stem if times[path.stem] == 1 else f"{path.stem} {times[path.stem]}", path
 
 
 def section(document: Document) -> Iterator[str | Table]:

@@ -62,8 +62,8 @@ def main() -> None:
     for number in range(ROUNDS + 1):
         if number:
             model = run_round(artifacts, model, number, users)
-        found = phonograd.evaluate(artifacts, [message for text in users.values() for message in text], weights=model)
-        print(f"users' perplexity {found.perplexity:.2f}, with unknown words {found.perplexity_with_unknown:.2f}")
+        quality = phonograd.evaluate(artifacts, [message for text in users.values() for message in text], weights=model)
+        print(f"users' perplexity {quality.perplexity:.2f}, with unknown words {quality.perplexity_with_unknown:.2f}")
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ class TorchScorer:
         if self.initial is not None:
             arguments = given, self.initial(tokens.shape[1]) if self._state is None else self._state
         with torch.no_grad():
-            found = self.forward(*arguments)
-        scores, *after = found if isinstance(found, tuple | list) else (found,)
+            result = self.forward(*arguments)
+        scores, *after = result if isinstance(result, tuple | list) else (result,)
         if self.initial is not None and not after:
             raise ValueError("scores and the next state expected, found scores alone")
         self._state = after[0] if after else None
@@ -84,17 +84,17 @@ class _EachWindow:
         return self.scorer.logits(tokens)
 
 
-def torch_scorer(found: ModelOfStateDict, given: Callable[..., Any] | None) -> TorchScorer:
+def torch_scorer(loaded: ModelOfStateDict, given: Callable[..., Any] | None) -> TorchScorer:
     """A module or a function of the user's, to run beside what was read from its tensors; None: these in our module.
 
     Raises UsageError for one that can't be run with tokens [T, B].
     """
-    V = found.config.vocabulary
+    V = loaded.config.vocabulary
     if given is None:
-        model = LanguageModel(found.config)
-        model.load(found.weights)
+        model = LanguageModel(loaded.config)
+        model.load(loaded.weights)
         return TorchScorer(model.eval(), np.arange(V), "PyTorch with its tensors", model.zero_state)
-    rows = np.arange(V) if found.rows is None else found.rows
+    rows = np.arange(V) if loaded.rows is None else loaded.rows
     problems = []
     for scorer in _ways_to_call(given, rows):
         try:
@@ -157,13 +157,13 @@ def _compare_perplexities(
     theirs: TorchScorer, ours: Scorer, messages: Sequence[bytes], on_check: OnCheck | None, artifacts: Artifacts
 ) -> None:
     training, words = artifacts.manifest.training, Vocabulary.load(artifacts.path(VOCABULARY))
-    expected, found = (
+    expected, of_artifacts = (
         evaluate(scorer, words, messages, training.minibatch, training.bptt) for scorer in (theirs, ours)
     )
     if on_check is not None:
-        on_check(expected, found)
+        on_check(expected, of_artifacts)
     for name in ("perplexity", "perplexity_with_unknown"):
-        one, other = getattr(expected, name), getattr(found, name)
+        one, other = getattr(expected, name), getattr(of_artifacts, name)
         if one != other and not abs(math.log(one) - math.log(other)) <= MEAN_TOLERANCE:
             raise _differs(theirs, artifacts, f"perplexity {one:.6g}, exported {other:.6g}, 0.1 % apart allowed")
 

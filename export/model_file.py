@@ -213,9 +213,9 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
     specs = spelling.specs(config)
     if config.tied and "decoder.weight" in state.specs and not spelling.canonical:
         specs["decoder.weight"] = TensorSpec("decoder.weight", "F32", (config.vocabulary, config.embedding))
-    found = {name: _as_float(spec) for name, spec in state.specs.items()}
+    weights = {name: _as_float(spec) for name, spec in state.specs.items()}
     try:  # the names and shapes before 180 MB are read
-        check_specs(state.source, found, specs.values())
+        check_specs(state.source, weights, specs.values())
     except WeightsError as error:
         advice = _advice(state, config)
         raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
@@ -242,15 +242,15 @@ def tensors_named(config: LanguageModelConfig, names: Iterable[str]) -> tuple[st
     are.
     """
     known = [spec.name for spec in config.tensor_specs()]
-    found: set[str] = set()
+    chosen: set[str] = set()
     for name in names:
         first, dot, rest = name.partition(".")
         ours = {"encoder": "embedding", "rnn": config.cell}.get(first, first) + dot + rest
         below = [tensor for tensor in known if tensor == ours or tensor.startswith(f"{ours}.")]
         if not below:
             raise UsageError(f"tensor {name}: one of {', '.join(known)} expected, or what some of them begin with")
-        found.update(below)
-    return tuple(name for name in known if name in found)
+        chosen.update(below)
+    return tuple(name for name in known if name in chosen)
 
 
 def described(config: LanguageModelConfig) -> str:

@@ -106,22 +106,22 @@ class _Run:
             if self.steps_done % self.config.checkpoint_steps == 0:
                 self.save()
             self.between_steps(PretrainProgress(epoch, self.config.epochs, state.step, steps, rate, loss, speed))
-        found = self.validate()
+        validation = self.validate()
         report = PretrainProgress(
             epoch,
             self.config.epochs,
             state.step,
             steps,
             rate,
-            validation_perplexity=found.without_unknown,
-            validation_perplexity_with_unknown=found.with_unknown,
+            validation_perplexity=validation.without_unknown,
+            validation_perplexity_with_unknown=validation.with_unknown,
         )
         if state.step >= steps:
             state.epoch, state.step = epoch, 0
             state.recurrent = state.model.zero_state(self.config.minibatch)
         self.save()
         self.between_steps(report)
-        return found
+        return validation
 
     def train_window(self, learning_rate: float) -> tuple[float, float]:
         started = time.perf_counter()
@@ -134,11 +134,11 @@ class _Run:
         return loss, window[0].size / (time.perf_counter() - started)
 
     def validate(self) -> Perplexities:
-        found = evaluate(self.state.model, self.validation, self.config.minibatch, self.config.bptt)
-        if found.with_unknown < self.state.best.with_unknown:
-            self.state.best = found
+        perplexities = evaluate(self.state.model, self.validation, self.config.minibatch, self.config.bptt)
+        if perplexities.with_unknown < self.state.best.with_unknown:
+            self.state.best = perplexities
             save_best(self.out, self.state, self.identity, self.steps_done)
-        return found
+        return perplexities
 
     def between_steps(self, report: PretrainProgress) -> None:
         """Report, and give way to an interrupt: only here is the state whole, so only here it is saved for one."""

@@ -112,9 +112,9 @@ def save_best(path: Path, state: PretrainState, identity: Mapping[str, str], ste
     return save_tensors(path, state.model.torch_weights(), metadata)
 
 
-def _stored(name: str, found: Perplexities) -> dict[str, float]:
+def _stored(name: str, perplexities: Perplexities) -> dict[str, float]:
     """By the keys of a file's metadata."""
-    return {name: found.without_unknown, f"{name}_with_unknown": found.with_unknown}
+    return {name: perplexities.without_unknown, f"{name}_with_unknown": perplexities.with_unknown}
 
 
 def _recurrent_names(state: PretrainState) -> list[str]:
@@ -126,11 +126,11 @@ def _tensors(state: PretrainState) -> dict[str, Array]:
     return state.model.torch_weights() | dict(zip(_recurrent_names(state), carried, strict=True))
 
 
-def _check_identity(path: Path, found: Mapping[str, str], expected: Mapping[str, str]) -> None:
+def _check_identity(path: Path, stored: Mapping[str, str], expected: Mapping[str, str]) -> None:
     for name, value in expected.items():
-        if found.get(name) != value:
+        if stored.get(name) != value:
             raise ArtifactsError(
-                f"{path}: made by a run with {name} {found.get(name)}, this one has {value}; "
+                f"{path}: made by a run with {name} {stored.get(name)}, this one has {value}; "
                 "repeat that run's settings, or choose an empty folder to start over"
             )
 

@@ -129,9 +129,9 @@ def _unpickled(path: Path) -> object:
     try:
         return torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
     except Exception as error:  # pickle raises kinds of its own for damaged files, and torch others
-        if found := re.search(r"GLOBAL ([A-Za-z_][\w.]*)", str(error)):
+        if name := re.search(r"GLOBAL ([A-Za-z_][\w.]*)", str(error)):
             raise WeightsError(
-                f"{path}: a state dict expected, found an object of {found[1]}, which can't be read without running "
+                f"{path}: a state dict expected, found an object of {name[1]}, which can't be read without running "
                 f"code; save the model with: {SAVE_IT}"
             ) from error
         reason = _one_line(str(error).splitlines()[0]) if str(error) else type(error).__name__
@@ -140,27 +140,27 @@ def _unpickled(path: Path) -> object:
         ) from error
 
 
-def _tensors_of(path: Path, found: object) -> Mapping[str, Any]:
+def _tensors_of(path: Path, content: object) -> Mapping[str, Any]:
     import torch  # noqa: PLC0415
 
-    held = _one_line(", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__)
-    if isinstance(found, Mapping):
+    held = _one_line(", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__)
+    if isinstance(content, Mapping):
         for key in USUAL_KEYS:
-            if isinstance(found.get(key), Mapping):
-                found = found[key]
+            if isinstance(content.get(key), Mapping):
+                content = content[key]
                 break
-    if not isinstance(found, Mapping) or not any(isinstance(value, torch.Tensor) for value in found.values()):
+    if not isinstance(content, Mapping) or not any(isinstance(value, torch.Tensor) for value in content.values()):
         raise WeightsError(
             f"{path}: a state dict expected, or a dict with one as {', '.join(USUAL_KEYS)}; found {held or 'nothing'}; "
             f"save the model with: {SAVE_IT}"
         )
-    for name, value in found.items():
+    for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise WeightsError(
                 f"{path}: tensors by name expected, found {_one_line(str(name))}: {type(value).__name__}; save the "
                 f"model with: {SAVE_IT}"
             )
-    return found
+    return content
 
 
 def _one_line(text: str) -> str:

@@ -96,9 +96,9 @@ def seeded_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
     return tensors
 
 
-def _expected(found: Mapping[str, object], config: LanguageModelConfig) -> list[TensorSpec]:
+def _expected(tensors: Mapping[str, object], config: LanguageModelConfig) -> list[TensorSpec]:
     specs = torch_specs(config)
-    if config.tied and "decoder.weight" in found:
+    if config.tied and "decoder.weight" in tensors:
         specs.append(TensorSpec("decoder.weight", "F32", (config.vocabulary, config.embedding)))
     return specs
 

@@ -33,9 +33,9 @@ def server_start_error(output: str) -> AdbError:
             f"adb: {versions[0]}: two versions of adb are in use, and each kills the other's server; "
             "use one (which -a adb), or set ANDROID_ADB_SERVER_PORT to another port for phonograd"
         )
-    found = error_line(output).removeprefix("adb: ")
+    reason = error_line(output).removeprefix("adb: ")
     return AdbError(
-        f"adb: its server does not start ({found}); another program may use its port (5037, or "
+        f"adb: its server does not start ({reason}); another program may use its port (5037, or "
         "ANDROID_ADB_SERVER_PORT): run adb kill-server, or choose another port"
     )
 

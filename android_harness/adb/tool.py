@@ -35,8 +35,8 @@ def find_adb() -> AdbTool:
             return AdbTool(path, read_version(path), origin)
         except AdbError as error:
             refused.append(str(error))
-    found = "; ".join(refused) or "not on PATH, not in ANDROID_HOME"
-    raise AdbError(f"adb not found ({found}); get it: `apt install adb`, or `pip install 'phonograd[adb]'`")
+    reason = "; ".join(refused) or "not on PATH, not in ANDROID_HOME"
+    raise AdbError(f"adb not found ({reason}); get it: `apt install adb`, or `pip install 'phonograd[adb]'`")
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

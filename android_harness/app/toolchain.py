@@ -80,17 +80,17 @@ def run_tool(tool: Path, *arguments: str | Path) -> str:
 
 
 def _of_jdk(name: str) -> Path:
-    found = shutil.which(name)
-    if found is None:
+    program = shutil.which(name)
+    if program is None:
         raise BuildError(f"no {name} on PATH; install a JDK of 11 or later (Debian: apt install {PACKAGES[name]})")
-    return Path(found)
+    return Path(program)
 
 
 def _of_sdk(sdk: Path, name: str, *patterns: str) -> Path:
     for pattern in patterns:
-        found = sorted(sdk.glob(pattern), key=lambda path: _version(path.parent.name))
-        if found:
-            return found[-1]
+        programs = sorted(sdk.glob(pattern), key=lambda path: _version(path.parent.name))
+        if programs:
+            return programs[-1]
     raise BuildError(
         f"{sdk}: no {name} (expected {' or '.join(patterns)}); set ANDROID_HOME to an Android SDK, "
         f"or install Debian's {PACKAGES[name]}"

@@ -71,8 +71,8 @@ def parse_thermal_status(text: str) -> int | None:
 
 def parse_hal_temperatures(text: str) -> dict[str, float]:
     """Name -> °C from `dumpsys thermalservice`; it lists current values after cached ones of the same name."""
-    found = ((name.strip(), valid_temperature(float(value))) for value, _, name in _HAL.findall(text))
-    return {name: celsius for name, celsius in found if celsius is not None}
+    temperatures = ((name.strip(), valid_temperature(float(value))) for value, _, name in _HAL.findall(text))
+    return {name: celsius for name, celsius in temperatures if celsius is not None}
 
 
 def parse_zones(text: str) -> dict[str, float]:

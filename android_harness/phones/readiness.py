@@ -46,10 +46,10 @@ class Readiness:
                 "charge it first",
             )
         if facts.thermal_status is not None and facts.thermal_status > self.max_thermal_status:
-            found, limit = (
+            thermal, limit = (
                 THERMAL_STATUSES[min(status, 6)] for status in (facts.thermal_status, self.max_thermal_status)
             )
-            return Problem(f"it is hot: thermal status {found}, expected {limit} or less", "let it cool down")
+            return Problem(f"it is hot: thermal status {thermal}, expected {limit} or less", "let it cool down")
         return None
 
 

@@ -170,10 +170,10 @@ def require_epochs(old: PhoneBenchReport, epochs: int) -> None:
 
 def require_comparable(old: PhoneBenchReport, settings: Mapping[str, object]) -> None:
     """Raise ReportError if a run with these settings could not be judged against `old`; called before the run."""
-    found = list(_settings_that_differ(old.settings, settings))
-    if found:
+    differences = list(_settings_that_differ(old.settings, settings))
+    if differences:
         raise ReportError(
-            f"the old report is not comparable: {'; '.join(found)}; use its options, or make it again with these"
+            f"the old report is not comparable: {'; '.join(differences)}; use its options, or make it again with these"
         )
 
 
@@ -220,8 +220,8 @@ def _pairs(
 
 def _compared(old: PhoneResult, new: PhoneResult) -> Iterator[PhoneComparison]:
     """For each output layer of either; remarks that hold for both are given once."""
-    found = {epoch.output_layer.kind for phone in (old, new) for epoch in phone.epochs}
-    kinds: list[OutputLayerKind] = sorted(found) if found else ["full"]
+    of_both = {epoch.output_layer.kind for phone in (old, new) for epoch in phone.epochs}
+    kinds: list[OutputLayerKind] = sorted(of_both) if of_both else ["full"]
     said: set[str] = set()
     for kind in kinds:
         both = old.with_output_layer(kind), new.with_output_layer(kind)

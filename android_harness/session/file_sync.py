@@ -67,11 +67,11 @@ def _hashes(adb: Adb, serial: str, folder: str, wanted: Mapping[str, PushedFile]
     seconds = HASH_SECONDS + sum(file.nbytes for file in wanted.values()) / HASH_BYTES_PER_SECOND
     # sha256sum fails for files that do not exist; its output for the others is valid.
     script = f"cd {shlex.quote(folder)} && sha256sum {names} 2>/dev/null"
-    found = {}
+    hashes = {}
     for line in adb.shell(serial, script, timeout=seconds).out.splitlines():
         digest, _, name = line.partition(" ")
-        found[name.lstrip(" *").removeprefix("./")] = digest
-    return found
+        hashes[name.lstrip(" *").removeprefix("./")] = digest
+    return hashes
 
 
 def _prepare(adb: Adb, serial: str, folder: str, names: list[str]) -> None:
@@ -112,12 +112,12 @@ def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: Pushe
         f"sha256sum {quoted}.part && chmod {mode} {quoted}.part && mv {quoted}.part {quoted}",
         timeout=seconds,
     )
-    found = done.out[:64]
+    arrived = done.out[:64]
     if done.status:
         raise PhoneStorageError(f"phone {serial}: {place}: cannot be written: {last_line(done.err) or 'no message'}")
-    if found != file.sha256:
+    if arrived != file.sha256:
         adb.shell(serial, f"rm -f {quoted}")
         raise PhoneRunError(
-            f"phone {serial}: {name}: SHA-256 {file.sha256[:12]}… pushed, {found[:12]}… arrived; the cable or the "
+            f"phone {serial}: {name}: SHA-256 {file.sha256[:12]}… pushed, {arrived[:12]}… arrived; the cable or the "
             "phone's storage is bad, or the file changed meanwhile: try again"
         )

@@ -13,10 +13,10 @@ _WORDS = {"undo": "settings that it changed", "run": "its texts", "lock": "its l
 
 def find_leftovers(adb: Adb, serial: str, settings: SessionSettings | None = None) -> tuple[str, ...]:
     """What an earlier session left, in words; empty if nothing, while a session holds the phone, or if it is lost."""
-    folder, found = (settings or SessionSettings()).folder, list[str]()
+    folder, names = (settings or SessionSettings()).folder, list[str]()
     with contextlib.suppress(PhoneLostError):
-        found = adb.shell(serial, phone_script("lock.sh", "leftovers.sh", folder=folder)).out.split()
-    return tuple(words for name, words in _WORDS.items() if name in found)
+        names = adb.shell(serial, phone_script("lock.sh", "leftovers.sh", folder=folder)).out.split()
+    return tuple(words for name, words in _WORDS.items() if name in names)
 
 
 def restore_phone(adb: Adb, serial: str, settings: SessionSettings | None = None) -> None:

@@ -152,11 +152,11 @@ class PhoneSession:
         """Fetch a file of the work folder. Raises PhoneRunError if its hex SHA-256 differs, StorageError."""
         with self._diagnosed(f"{name} was pulled"):
             self.adb.pull(self.serial, self.path(name), local)
-        found = sha256_of_file(local)
-        if found != sha256:
+        pulled = sha256_of_file(local)
+        if pulled != sha256:
             local.unlink()
             raise PhoneRunError(
-                f"phone {self.serial}: {name}: SHA-256 is {sha256[:12]}… on the phone and {found[:12]}… here; the "
+                f"phone {self.serial}: {name}: SHA-256 is {sha256[:12]}… on the phone and {pulled[:12]}… here; the "
                 "cable is bad, or the file changed meanwhile: run again"
             )
 

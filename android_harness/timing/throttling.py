@@ -64,12 +64,12 @@ def _named(cores: Sequence[int]) -> str:
 
 def _busy_mhz(samples: Iterable[Sample], cores: frozenset[int], busy: int) -> list[float]:
     """Each sample's mean frequency of the `busy` fastest cores; the others are idle and therefore slow."""
-    found = []
+    speeds = []
     for sample in samples:
         fastest = sorted((khz for core, khz in sample.frequencies_khz.items() if core in cores), reverse=True)[:busy]
         if fastest:
-            found.append(statistics.fmean(fastest) / 1000)
-    return found
+            speeds.append(statistics.fmean(fastest) / 1000)
+    return speeds
 
 
 def _frequency(first: Sequence[float], last: Sequence[float]) -> list[str]:

@@ -55,10 +55,10 @@ def inner_loops(assembly: str) -> Iterator[Loop]:
     """Every innermost loop of aarch64 assembly (GNU syntax), in order."""
     function, label, body = "", "", list[str]()
     for line in assembly.splitlines():
-        if found := LABEL.match(line):
-            if not found[1].startswith(".L"):
-                function = plain_name(found[1])
-            label, body = found[1], []
+        if labelled := LABEL.match(line):
+            if not labelled[1].startswith(".L"):
+                function = plain_name(labelled[1])
+            label, body = labelled[1], []
         elif CODE.match(line):
             body.append(line.split("//")[0].strip())
             branch = BRANCH.match(line.split("//")[0])

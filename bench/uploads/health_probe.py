@@ -45,13 +45,13 @@ def probe_health(port: int) -> Iterator[HealthTimes]:
 
 def main() -> None:
     """Entry point; argument: the port. Prints a line at the first answer and, when stdin ends, all seconds as JSON."""
-    stop, found = threading.Event(), [_ask(int(sys.argv[1]))]
+    stop, answers = threading.Event(), [_ask(int(sys.argv[1]))]
     sys.stdout.write("\n")
     sys.stdout.flush()
     threading.Thread(target=_wait_for_the_end, args=(stop,), daemon=True).start()
     while not stop.wait(PAUSE_SECONDS):
-        found.append(_ask(int(sys.argv[1])))
-    sys.stdout.write(json.dumps(found))
+        answers.append(_ask(int(sys.argv[1])))
+    sys.stdout.write(json.dumps(answers))
 
 
 def _wait_for_the_end(stop: threading.Event) -> None:

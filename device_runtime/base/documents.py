@@ -115,11 +115,11 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
         raise FieldError(f"has the key {_shown(twice)} twice in one object")
-    return found
+    return document
 
 
 def _explained(kind: type[msgspec.Struct], document: Any, message: str) -> str:

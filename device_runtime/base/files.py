@@ -229,7 +229,7 @@ def _new_partial(path: Path) -> tuple[Path, int | None]:
 def remove_partials(path: Path) -> None:
     """Remove what processes that were killed left of writing `path`; what a living one writes stays."""
     ours = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.partial")
-    for partial in [found for found in path.absolute().parent.iterdir() if ours.fullmatch(found.name)]:
+    for partial in [file for file in path.absolute().parent.iterdir() if ours.fullmatch(file.name)]:
         with contextlib.suppress(OSError):
             _remove_unlocked(partial)
 

@@ -67,10 +67,10 @@ def with_owner_token(connection: Connection) -> Connection:
         return connection  # reported when it is used
     if url.scheme not in DEFAULT_PORTS or not is_loopback(url.host):
         return connection
-    found = _read(_port(url))
-    if found is None:
+    entry = _read(_port(url))
+    if entry is None:
         return connection
-    known, token = found
+    known, token = entry
     if (url.scheme, _port(url)) != (known.scheme, _port(known)) or url.host not in ("localhost", known.host):
         return connection
     # On the other address family, `localhost` may be another user's program. TLS would detect that.

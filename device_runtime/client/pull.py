@@ -40,9 +40,9 @@ def pull_model(
         return _copied(base, path, wanted)
     pull = _Pull(server, path, base, base_sha256, wanted, phone)
     with contextlib.suppress(WeightsError):  # other bytes than the server announced: damaged on its disk
-        found = pull.fetch(retry)
+        model = pull.fetch(retry)
         if not pull.refused:
-            return found
+            return model
     whole = download_model(server, path, sha256=wanted, phone=phone, retry=retry)
     return dataclasses.replace(whole, received=pull.received + whole.received)
 

@@ -148,8 +148,8 @@ class Download:
         return self.path.with_name(f".{self.path.name}.{sha256}.part")
 
     def _parts(self) -> list[Path]:
-        found = self.path.parent.glob(f".{glob.escape(self.path.name)}.*.part")
-        return [part for part in found if PART.match(part.name)]
+        files = self.path.parent.glob(f".{glob.escape(self.path.name)}.*.part")
+        return [part for part in files if PART.match(part.name)]
 
     def _begun(self) -> Path | None:
         """The partial file with the hash that is known before; if none is, the newest one."""

@@ -90,13 +90,13 @@ def open_round(server: Server, retry: RetryPolicy | None = None, waiting: Waitin
     """
     closing = Closing(retry or RetryPolicy())
     while True:
-        found = current_round(server)
-        if found.closing_seconds is None:
-            return found
+        round_ = current_round(server)
+        if round_.closing_seconds is None:
+            return round_
         if waiting is not None:
-            waiting(found.round, found.closing_seconds)
-        if not closing.wait(found.closing_seconds):
-            raise ServerRefusedError(f"{server}: round {found.round} is still closing; come again later")
+            waiting(round_.round, round_.closing_seconds)
+        if not closing.wait(round_.closing_seconds):
+            raise ServerRefusedError(f"{server}: round {round_.round} is still closing; come again later")
 
 
 def exclusion_reason(server: Server, phone: str) -> str | None:

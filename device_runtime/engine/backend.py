@@ -45,8 +45,8 @@ class OutputSample:
         Raises TrainingError for an id that is no candidate.
         """
         places = np.searchsorted(self.candidates, ids)
-        found = self.candidates[np.minimum(places, len(self) - 1)]
-        if len(odd := ids[(found != ids) & (ids != IGNORED)]):
+        nearest = self.candidates[np.minimum(places, len(self) - 1)]
+        if len(odd := ids[(nearest != ids) & (ids != IGNORED)]):
             raise TrainingError(
                 f"output sample: word {odd[0]} expected among its {len(self)} candidates, not found; draw the sample "
                 "from the text that is trained on"

@@ -36,11 +36,11 @@ def _declarations() -> str:
 @functools.cache
 def structs() -> Mapping[str, Any]:
     """The structs by name. Fields that begin with `size` have that already."""
-    found: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for name, body in _STRUCT.findall(_declarations()):
-        fields = [field for line in body.split(";") if line.strip() for field in _fields(line.strip(), found)]
-        found[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
-    return found
+        fields = [field for line in body.split(";") if line.strip() for field in _fields(line.strip(), types)]
+        types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return types
 
 
 def new(name: str, **fields: object) -> Any:

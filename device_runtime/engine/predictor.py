@@ -50,9 +50,9 @@ class Predictor(Handle):
         TrainingError if the model's scores are not finite, WeightsError if the weights were changed meanwhile.
         """
         capacity = min(count, self._vocabulary)
-        found = (structs()["pg_suggestion"] * max(1, capacity))()
-        (count,) = self._library.call("pg_predictor_suggest", self.handle, _encoded(prefix), capacity, found)
-        return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in found[:count]]
+        suggestions = (structs()["pg_suggestion"] * max(1, capacity))()
+        (count,) = self._library.call("pg_predictor_suggest", self.handle, _encoded(prefix), capacity, suggestions)
+        return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in suggestions[:count]]
 
     def scores(self) -> Floats:
         """Scores [V] float32 of the next word; their softmax is the probabilities. Raises what `suggest` raises."""

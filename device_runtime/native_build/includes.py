@@ -24,13 +24,13 @@ class Includes:
         like the compiler: the including file's folder, then the include folders. The compiler reports missing headers.
         Raises BuildError for an include of a macro instead of a file name.
         """
-        found: set[Path] = set()
+        files: set[Path] = set()
         unread = [source]
         while unread:
-            new = set(self._included(unread.pop())) - found
-            found |= new
+            new = set(self._included(unread.pop())) - files
+            files |= new
             unread += new
-        return tuple(sorted(found))
+        return tuple(sorted(files))
 
     def _included(self, file: Path) -> tuple[Path, ...]:
         if file not in self._direct:

@@ -63,8 +63,8 @@ def evaluate(
 
     def scores(_: object, tokens: int, T: int, B: int, out: int) -> None:
         ids = np.ctypeslib.as_array(ctypes.cast(tokens, ctypes.POINTER(ctypes.c_int64)), (T, B))
-        found = np.ctypeslib.as_array(ctypes.cast(out, ctypes.POINTER(ctypes.c_float)), (T * B, size))
-        found[:] = scorer.logits(ids.copy())
+        buffer = np.ctypeslib.as_array(ctypes.cast(out, ctypes.POINTER(ctypes.c_float)), (T * B, size))
+        buffer[:] = scorer.logits(ids.copy())
 
     def heard(_: object, done: int, total: int) -> None:
         if progress is not None:
@@ -74,6 +74,6 @@ def evaluate(
     with callback(struct, "progress", heard) as hear, callback(struct, "scores", scores) as score:
         given = {"text": text_of(text), "kss": kss, "T": bptt, "B": minibatch, "progress": hear}
         options = new(struct, **given, engine=native, scores=None if native else score)
-        found = vocabulary.tokenizer.call("pg_tokenizer_evaluate", options, result=lambda figures: figures)
-    figures = {name: getattr(found, name) for name in Evaluation.__dataclass_fields__}
+        buffer = vocabulary.tokenizer.call("pg_tokenizer_evaluate", options, result=lambda figures: figures)
+    figures = {name: getattr(buffer, name) for name in Evaluation.__dataclass_fields__}
     return Evaluation(**figures | ({} if kss else {"kss": None}))

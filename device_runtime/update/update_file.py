@@ -55,11 +55,11 @@ def native_weights(file: TensorFile) -> c_void_p:
 
     Raises WeightsError unless all tensors are float32.
     """
-    found = _native_weights.get(file)
-    if found is None:
+    handle = _native_weights.get(file)
+    if handle is None:
         opened = Handle(load_library(), "weights", file.path, file.descriptor)
-        found = _native_weights.setdefault(file, opened)
-    return found.handle
+        handle = _native_weights.setdefault(file, opened)
+    return handle.handle
 
 
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
@@ -75,8 +75,8 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     tensors = (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
     weights = native_weights(base)
     base.require_unchanged()
-    (found,) = load_library().call("pg_update_write", weights, tensors, options, path)
-    return WrittenFile(found.nbytes, found.sha256.decode())
+    (written,) = load_library().call("pg_update_write", weights, tensors, options, path)
+    return WrittenFile(written.nbytes, written.sha256.decode())
 
 
 def update_options(info: UpdateInfo) -> Any:
@@ -145,8 +145,8 @@ class UpdateFile(Handle):
                 runs, count = self._library.call("pg_tiles_next", tiles.handle, values, len(values))
                 if count == 0:
                     return
-                found, end = cast(runs, POINTER(c_int64))[: 2 * count], 0
-                for start, length in zip(found[::2], found[1::2], strict=True):
+                rows, end = cast(runs, POINTER(c_int64))[: 2 * count], 0
+                for start, length in zip(rows[::2], rows[1::2], strict=True):
                     yield start, values[end : end + length]
                     end += length
 

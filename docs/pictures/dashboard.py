@@ -47,9 +47,9 @@ def evaluate(server: phonograd.RunningServer, artifacts: Path, text: Path, folde
     """Report the current model's perplexity to the server."""
     model = folder / "evaluator"
     sha256 = pull(server.url, artifacts, model, model.name)
-    found = phonograd.evaluate(artifacts, text, weights=model)
-    report_quality(server.admin, sha256, "perplexity", found.perplexity)
-    report_quality(server.admin, sha256, "perplexity with unknown words", found.perplexity_with_unknown)
+    quality = phonograd.evaluate(artifacts, text, weights=model)
+    report_quality(server.admin, sha256, "perplexity", quality.perplexity)
+    report_quality(server.admin, sha256, "perplexity with unknown words", quality.perplexity_with_unknown)
 
 
 def pull(server: str, artifacts: Path, model: Path, phone: str) -> str:

@@ -82,19 +82,19 @@ def export_artifacts(
     heard = progress or (lambda _: None)
     words = words_of(vocabulary)
     counts = counts_beside(Path(vocabulary), words) if isinstance(vocabulary, str | os.PathLike) else None
-    found = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
-    for remark in (*found.remarks, *(f"warning: {odd}" for odd in misfit(words))):
+    loaded = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
+    for remark in (*loaded.remarks, *(f"warning: {odd}" for odd in misfit(words))):
         heard(remark)
-    compare = _comparison(model, found, forward, check, on_check)
+    compare = _comparison(model, loaded, forward, check, on_check)
     return artifacts.export_artifacts(
         Path(out),
-        found.config,
+        loaded.config,
         training or TrainingConfig(),
-        found.weights,
+        loaded.weights,
         words,
         progress,
         overwrite,
-        tensors_named(found.config, freeze),
+        tensors_named(loaded.config, freeze),
         counts,
         predict,
         distill,
@@ -129,18 +129,18 @@ def model_with(
     rows = None if imported is None else rows_of(words, imported)
     declared = None if shape is None else shape(entries)
     if isinstance(model, str | os.PathLike):
-        source, found = str(model), load_model(Path(model), in_file, renames, declared)
+        source, loaded = str(model), load_model(Path(model), in_file, renames, declared)
     else:
         source = "model"
-        found = own_model(StateDict.of(_arrays(model), source), renames, declared)
-    if found.config.vocabulary != entries:
+        loaded = own_model(StateDict.of(_arrays(model), source), renames, declared)
+    if loaded.config.vocabulary != entries:
         raise VocabularyError(
-            f"{trained_with or words.source}: {found.config.vocabulary} words expected, as {source} has rows, found "
+            f"{trained_with or words.source}: {loaded.config.vocabulary} words expected, as {source} has rows, found "
             f"{entries}; give the vocabulary that the model was trained with"
         )
-    weights = found.weights if rows is None else permuted(found.weights, rows)
-    config = msgspec.structs.replace(found.config, vocabulary=len(words))
-    return dataclasses.replace(found, config=config, weights=weights, rows=rows)
+    weights = loaded.weights if rows is None else permuted(loaded.weights, rows)
+    config = msgspec.structs.replace(loaded.config, vocabulary=len(words))
+    return dataclasses.replace(loaded, config=config, weights=weights, rows=rows)
 
 
 def _declared(shape: LanguageModelConfig | str | None) -> Callable[[int], LanguageModelConfig] | None:
@@ -161,7 +161,7 @@ def words_of(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:
 
 def _comparison(
     model: object,
-    found: ModelOfStateDict,
+    loaded: ModelOfStateDict,
     forward: Callable[..., Any] | None,
     text: Text | None,
     on_check: Callable[[Evaluation, Evaluation], None] | None,
@@ -173,7 +173,7 @@ def _comparison(
     from phonograd.export.model_check import check_artifacts, torch_scorer
 
     messages = None if text is None else messages_of(text)
-    return partial(check_artifacts, torch_scorer(found, runs), messages, on_check)
+    return partial(check_artifacts, torch_scorer(loaded, runs), messages, on_check)
 
 
 def _arrays(model: HasStateDict | Mapping[str, Any]) -> dict[str, Array]:

@@ -33,13 +33,13 @@ DEMAND = Options(
 
 def _prices(given: tuple[str, ...]) -> Prices:
     """Raises ValueError with what is wrong."""
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for text in given:
         name, _, dollars = text.partition("=")
-        if name not in PRICES or name in found or not 0 <= _number(dollars) < math.inf:
+        if name not in PRICES or name in prices or not 0 <= _number(dollars) < math.inf:
             raise ValueError(f"{text!r}: expected NAME=DOLLARS, each of {', '.join(PRICES)} at most once")
-        found[name] = _number(dollars)
-    return Prices(**found)
+        prices[name] = _number(dollars)
+    return Prices(**prices)
 
 
 def _number(text: str) -> float:

@@ -35,14 +35,14 @@ CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT
 
 def _interpreters(_context: click.Context, _parameter: click.Parameter, values: Names) -> dict[str, str]:
     """Interpreters by runtime, of NAME=PYTHON."""
-    found = {}
+    pythons = {}
     for value in values:
         name, _, python = value.partition("=")
-        if name not in OWN_PYTHON or not python or name in found:
+        if name not in OWN_PYTHON or not python or name in pythons:
             expected = f"NAME=PYTHON expected, NAME each of {', '.join(OWN_PYTHON)} at most once"
             raise click.BadParameter(f"{value!r}: {expected}")
-        found[name] = python
-    return found
+        pythons[name] = python
+    return pythons
 
 
 @click.command()

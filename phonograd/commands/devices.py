@@ -54,10 +54,10 @@ def devices(console: Console, serials: Sequence[str], restore: bool) -> None:
         },
         ("Phones", [_row(phone) for phone in phones]),
     )
-    for serial, found in leftovers.items():
-        if found:
+    for serial, left in leftovers.items():
+        if left:
             console.say(
-                f"phone {serial}: an earlier run was cut off, perhaps by a reboot, and left {', '.join(found)}; the "
+                f"phone {serial}: an earlier run was cut off, perhaps by a reboot, and left {', '.join(left)}; the "
                 "next run restores the phone, or phonograd devices --restore now"
             )
     if not any(phone.ready for phone in phones):

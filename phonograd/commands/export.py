@@ -159,7 +159,7 @@ def export(
     checked = []
     if check is not None:
         document["check"] = {"text": str(check), **evaluated}
-        checked.append((f"Check on {check}", [{"model": name, **found} for name, found in evaluated.items()]))
+        checked.append((f"Check on {check}", [{"model": name, **figures} for name, figures in evaluated.items()]))
     console.result(document, *_summary(document), *checked)
 
 

@@ -52,7 +52,7 @@ def _files_of(path: Path) -> list[Path]:
     """The file, or those in the folder. Raises UpdateError for a folder without one."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.is_file())
-    if not found:
+    files = sorted(file for file in path.iterdir() if file.is_file())
+    if not files:
         raise UpdateError(f"{path}: no updates found; expected files of `phonograd train --update`")
-    return found
+    return files

@@ -42,8 +42,8 @@ class _Output(click.Path):
 
 def _paths(context: click.Context | None) -> tuple[list[Path], dict[Path, bool]]:
     """What the command line names so far: paths to read, and to write, of which True is a folder."""
-    found: tuple[list[Path], dict[Path, bool]] = ([], {})
-    return found if context is None else context.meta.setdefault(__name__, found)
+    paths: tuple[list[Path], dict[Path, bool]] = ([], {})
+    return paths if context is None else context.meta.setdefault(__name__, paths)
 
 
 INPUT = _Input()

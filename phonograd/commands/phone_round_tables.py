@@ -57,7 +57,7 @@ def _round_rows(report: "RoundReport") -> Rows:
     from phonograd.server_agg.report.text import size
 
     states = {True: "closed", False: "open: it waits for more phones", None: "not asked, or no answer"}
-    found: dict[str, object] = {
+    cells: dict[str, object] = {
         "round is": states[report.closed],
         "model before": report.model_before[:12],
         "model after": report.model_after[:12] if report.model_after else None,
@@ -68,11 +68,11 @@ def _round_rows(report: "RoundReport") -> Rows:
         "a phone in paper P": size(report.paper_mib_per_phone * MIB),
     }
     if report.ledger is not None:
-        found["whole round, by the server"] = size(report.ledger.round["up_body_bytes"])
-        found["of it useful"] = size(report.ledger.round["useful_bytes"])
+        cells["whole round, by the server"] = size(report.ledger.round["up_body_bytes"])
+        cells["of it useful"] = size(report.ledger.round["useful_bytes"])
     else:
-        found["server's own report"] = report.ledger_missing
-    return figures(found)
+        cells["server's own report"] = report.ledger_missing
+    return figures(cells)
 
 
 def _wire(report: "RoundReport", name: str) -> int | None:

@@ -38,16 +38,16 @@ def predict(
 
     folder = open_artifacts(artifacts)
     build_on_first_use(console)
-    found: list[dict[str, object]] = []
+    document: list[dict[str, object]] = []
     rows: list[dict[str, object]] = []
     with open_predictor(folder, weights=weights, options=BackendOptions(threads)) as predictor:
         for text in texts:
             predictor.reset()
             predictor.feed(text)
             words = predictor.suggest(prefix, top)
-            found.append({"text": text, "prefix": prefix, "words": [dataclasses.asdict(one) for one in words]})
+            document.append({"text": text, "prefix": prefix, "words": [dataclasses.asdict(one) for one in words]})
             rows += [
                 {"text": text, "rank": rank, "word": one.word, "probability": one.probability}
                 for rank, one in enumerate(words, 1)
             ] or [{"text": text, "rank": None, "word": None, "probability": None}]
-    console.result(found, ("Next words", rows))
+    console.result(document, ("Next words", rows))

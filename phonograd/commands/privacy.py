@@ -106,7 +106,7 @@ def empirical(
     settings = PAIRS.take(options, simulation=SIMULATION.take(options))
     build_on_first_use(console)
     with console.progress("pairs") as show:
-        found = empirical_privacy(
+        measured = empirical_privacy(
             artifacts, **options, settings=settings, progress=lambda done, total: show(done, total, "")
         )
     rows = [
@@ -119,19 +119,19 @@ def empirical(
             "passes": pair.tail.passes,
             **{f"epsilon, delta {delta:g}": epsilon_of(pair.tail.alpha, pair.tail.C, delta) for delta in DELTAS},
         }
-        for pair in found
+        for pair in measured
     ]
     if page is not None:
         from phonograd.simulation.empirical.page import write_page
 
-        write_page(page, found, rows)
+        write_page(page, measured, rows)
         console.say(f"wrote {page}")
-    fitted = [(pair.tail.alpha, pair.tail.C) for pair in found if pair.tail.passes]
+    fitted = [(pair.tail.alpha, pair.tail.C) for pair in measured if pair.tail.passes]
     worst = worst_epsilons(fitted) if fitted else [None] * len(DELTAS)  # no tail, no epsilon
-    passing = f"{len(fitted)} of {len(found)}"
+    passing = f"{len(fitted)} of {len(measured)}"
     summary = [
         {"delta": f"{delta:g}", "epsilon": "withheld: no tail fits" if value is None else value, "pairs": passing}
         for delta, value in zip(DELTAS, worst, strict=True)
     ]
-    document = {"pairs": rows, "deltas": DELTAS, "epsilon": worst, "passing": len(fitted) / len(found)}
+    document = {"pairs": rows, "deltas": DELTAS, "epsilon": worst, "passing": len(fitted) / len(measured)}
     console.result(document, ("Pairs of adjacent user sets", rows), ("Largest epsilon, of pairs that pass", summary))

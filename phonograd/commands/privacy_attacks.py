@@ -111,13 +111,13 @@ def membership(console: Console, **options: Any) -> None:
     higher for one who took part than for one who did not; 0.5 is guessing. Intervals are 95 %, by bootstrap over users.
     """
     record, document = _attacked(console, MEMBERS.take(options, canaries=None), options)
-    found = record.membership
-    assert found is not None
+    result = record.membership
+    assert result is not None
     rows = [
         {"figure": name, "value": one.value, "low": one.low, "high": one.high}
-        for name, one in (("AUC", found.auc), ("true positives at 1 % false", found.tpr))
+        for name, one in (("AUC", result.auc), ("true positives at 1 % false", result.tpr))
     ]
-    console.result(document, (f"Membership, {found.members} who took part against {found.others} others", rows))
+    console.result(document, (f"Membership, {result.members} who took part against {result.others} others", rows))
 
 
 def _attacked(console: Console, settings: AttackSettings, options: dict[str, Any]) -> tuple[AttackRecord, Any]:

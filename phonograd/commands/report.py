@@ -191,15 +191,15 @@ def models(
 def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
     """The hash of the model that was asked for. Raises UsageError if none or several fit."""
     if fetch.isdecimal() and len(fetch) < HASH_DIGITS:
-        found = {model["sha256"] for model in models if model["round"] == int(fetch)}
+        hashes = {model["sha256"] for model in models if model["round"] == int(fetch)}
     else:
-        found = {model["sha256"] for model in models if model["sha256"].startswith(fetch)}
-    if len(found) != 1:
+        hashes = {model["sha256"] for model in models if model["sha256"].startswith(fetch)}
+    if len(hashes) != 1:
         raise click.UsageError(
             f"--fetch {fetch}: latest, the number of a round that made a model, or the beginning of one model's hash "
-            f"expected; {len(found)} fit"
+            f"expected; {len(hashes)} fit"
         )
-    return str(found.pop())
+    return str(hashes.pop())
 
 
 @click.command()

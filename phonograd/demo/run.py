@@ -282,11 +282,11 @@ def demo_table(document: dict[str, Any]) -> list[dict[str, str]]:
     ]
     for text, paper in (("user", PAPER_USER), ("general", PAPER_GENERAL)):
         for when in ("before", "after"):
-            found = document[when][text]
+            quality = document[when][text]
             rows += [
-                (f"{text} text {when} the round: perplexity", f"{found['perplexity']:.1f}", f"{paper[when][0]}"),
-                ("the same with unknown words", f"{found['perplexity_with_unknown']:.1f}", "-"),
-                (f"{text} text {when} the round: KSS", f"{100 * found['kss']:.1f} %", f"{paper[when][1]} %"),
+                (f"{text} text {when} the round: perplexity", f"{quality['perplexity']:.1f}", f"{paper[when][0]}"),
+                ("the same with unknown words", f"{quality['perplexity_with_unknown']:.1f}", "-"),
+                (f"{text} text {when} the round: KSS", f"{100 * quality['kss']:.1f} %", f"{paper[when][1]} %"),
             ]
     for row in document["codecs"]:
         rows += [

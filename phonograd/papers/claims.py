@@ -42,9 +42,9 @@ def checked(experiment: Experiment, result: Result) -> list[Checked]:
     ]
 
 
-def require_all(name: str, found: Sequence[Checked]) -> None:
+def require_all(name: str, claims: Sequence[Checked]) -> None:
     """Raise ClaimError for the first claim that does not hold."""
-    for one in found:
+    for one in claims:
         if not one.holds:
             raise ClaimError(f"{name}: expected that {one.claim.says}; the figures above do not show it")
 

@@ -33,12 +33,12 @@ def lines(plot: Plot, result: Result) -> Lines:
     Raises ArtifactsError if no row has the plot's figures.
     """
     rows = result.means()
-    found: dict[str, list[Point]] = {}
+    by_name: dict[str, list[Point]] = {}
     for row in rows:
         if name := _POINT.fullmatch(row):
-            line = found.setdefault(name[1], _points(plot, rows, INITIAL, 0))
+            line = by_name.setdefault(name[1], _points(plot, rows, INITIAL, 0))
             line += _points(plot, rows, row, int(name[2]))
-    drawn = {name: line for name, line in found.items() if any(point.x for point in line)}
+    drawn = {name: line for name, line in by_name.items() if any(point.x for point in line)}
     if not drawn:
         raise ArtifactsError(f"plot {plot.title!r}: rows 'NAME, round N' with {plot.figure!r} and {plot.x!r} expected")
     return drawn

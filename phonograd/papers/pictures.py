@@ -36,9 +36,9 @@ def picture(experiment: Experiment, result: Result) -> str:
     Raises ArtifactsError for a plot of figures that the result does not have.
     """
     drawn = [(plot, lines(plot, result)) for plot in experiment.plots]
-    curves = dict.fromkeys(curve for _, found in drawn for curve in found)
+    curves = dict.fromkeys(curve for _, of_plot in drawn for curve in of_plot)
     styles = dict(zip(curves, cycle(STYLES), strict=False))
-    plots = [partial(_draw, plot=plot, found=found, styles=styles) for plot, found in drawn]
+    plots = [partial(_draw, plot=plot, lines=of_plot, styles=styles) for plot, of_plot in drawn]
     return svg_file(plots, described(experiment, result))
 
 
@@ -51,8 +51,8 @@ def described(experiment: Experiment, result: Result) -> str:
     )
 
 
-def _draw(axes: Any, plot: Plot, found: Lines, styles: Mapping[str, tuple[str, str]]) -> None:
-    for name, line in found.items():
+def _draw(axes: Any, plot: Plot, lines: Lines, styles: Mapping[str, tuple[str, str]]) -> None:
+    for name, line in lines.items():
         colour, dashes = styles[name]
         at = [point.x for point in line]
         axes.plot(at, [point.y for point in line], color=colour, ls=dashes, marker=".", label=name)

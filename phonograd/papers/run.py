@@ -35,9 +35,9 @@ class Context:
 
     def input(self, name: str) -> Path:
         """A file or folder that full runs are given and small ones make."""
-        found = self.optional(name)
-        assert found is not None  # require_inputs
-        return found
+        path = self.optional(name)
+        assert path is not None  # require_inputs
+        return path
 
     def optional(self, name: str) -> Path | None:
         """As `input`; None if it was not given."""
@@ -146,6 +146,6 @@ def _require_same(work: Path, job: dict[str, Any]) -> None:
     path = work / "run.json"
     if not path.exists():
         write_bytes(path, json.dumps(job).encode())
-    elif (found := json.loads(path.read_bytes())) != json.loads(json.dumps(job)):
-        differs = next(name for name in job if found.get(name) != json.loads(json.dumps(job[name])))
+    elif (earlier := json.loads(path.read_bytes())) != json.loads(json.dumps(job)):
+        differs = next(name for name in job if earlier.get(name) != json.loads(json.dumps(job[name])))
         raise StateError(f"{work}: holds parts of a run with another {differs}; use another folder for --work")

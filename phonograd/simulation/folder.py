@@ -110,8 +110,8 @@ class SimulationFolder:
         for path in folded:
             path.unlink(missing_ok=True)
         for path in self._models.iterdir():
-            found = _MODEL.match(path.name)
-            if found and (found["half"] or int(found["round"]) < number - 1):
+            match = _MODEL.match(path.name)
+            if match and (match["half"] or int(match["round"]) < number - 1):
                 path.unlink()
         for folder in self._updates.iterdir():
             if folder.name.isdecimal() and int(folder.name) < number:

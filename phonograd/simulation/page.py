@@ -80,8 +80,8 @@ def _plot(
 
 def _measured(record: SimulationRecord) -> list[tuple[int, Quality]]:
     """Rounds whose model was measured; 0 is the first model."""
-    found = [(ended.number, ended.quality) for ended in record.rounds if ended.quality is not None]
-    return [(0, record.before), *found]
+    measured = [(ended.number, ended.quality) for ended in record.rounds if ended.quality is not None]
+    return [(0, record.before), *measured]
 
 
 def _users(record: SimulationRecord) -> Iterator[Line]:

@@ -202,7 +202,7 @@ class Simulation:
         """The last quality measured, for a progress bar."""
         assert self._record is not None
         known = [self._record.before, *(ended.quality for ended in self._record.rounds)]
-        last = next(found for found in reversed(known) if found is not None)
+        last = next(quality for quality in reversed(known) if quality is not None)
         parts = []
         if last.general is not None:
             parts.append(

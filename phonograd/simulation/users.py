@@ -67,8 +67,8 @@ def _from_lines(path: Path) -> dict[str, Messages]:
         with regular_file(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    found = _line(path, number, line)
-                    users.setdefault(found.user, []).extend(split_messages(found.text.encode()))
+                    entry = _line(path, number, line)
+                    users.setdefault(entry.user, []).extend(split_messages(entry.text.encode()))
     except OSError as error:
         raise TextError(f"{path}: cannot be read: {error.strerror}; expected a JSONL file or a folder") from error
     return {user: messages for user, messages in users.items() if messages}

@@ -142,7 +142,7 @@ class _Processes:
         self._pool.shutdown(wait=True)
         ended = {-(process.exitcode or 0) for process in self._processes}
         # A pool that lost a worker ends the others by SIGTERM.
-        number = max((found for found in ended - {signal.SIGTERM} if found > 0), default=signal.SIGTERM)
+        number = max((code for code in ended - {signal.SIGTERM} if code > 0), default=signal.SIGTERM)
         if number == signal.SIGKILL:
             return OutOfMemoryError(
                 "a worker process was killed by SIGKILL, most likely for lack of memory; use fewer `workers`; "

@@ -183,9 +183,9 @@ class Fold:
             ("base model", sha.hex(), self.base_sha256),
             ("tensor table", table.hex(), _table_hash(self.base).hex()),
         )
-        for what, found, wanted in facts:
-            if found != wanted:
-                raise WeightsError(f"fold: expected {what} {wanted}, found {found}; fold the round's updates again")
+        for what, value, wanted in facts:
+            if value != wanted:
+                raise WeightsError(f"fold: expected {what} {wanted}, found {value}; fold the round's updates again")
         if not (updates <= weight < SUM_LIMIT and bound < SUM_LIMIT and (updates > 0 or weight == bound == 0)):
             raise WeightsError(
                 f"fold: {updates} updates of weight {weight} and bound {bound} contradict; the bytes are damaged"

@@ -84,7 +84,7 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
             f"than paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)} of a different model"
         )
     refused = totals["rejected"] + totals["late"]
-    found = [
+    shown = [
         Tile(
             "Rounds", formats.count(totals["rounds_closed"]), f"closed; {formats.count(totals['setups'])} upload setups"
         ),
@@ -109,12 +109,12 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
         if unbounded:
             remark += f"; infinite for {formats.count(unbounded)} phones of rounds without noise"
         spent = "∞" if unbounded and last["epsilon"] is None else formats.number(last["epsilon"])
-        found.append(Tile("Privacy", f"ε {spent}", remark))
+        shown.append(Tile("Privacy", f"ε {spent}", remark))
     for metric in _metrics(closed)[:2]:
         last = [entry for entry in closed if metric in entry["quality"]][-1]
         value = formats.number(last["quality"][metric])
-        found.append(Tile(metric, value, f"model of round {last['round']}"))
-    return found
+        shown.append(Tile(metric, value, f"model of round {last['round']}"))
+    return shown
 
 
 def overview_charts(report: Report) -> list[Chart]:

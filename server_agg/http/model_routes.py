@@ -101,8 +101,8 @@ class ModelRoutes:
         """The links from one model to another; None if some are not kept."""
         folder = self._coordinator.folder
         try:
-            found = self._coordinator.links(base, sha256)
-            paths = tuple(folder.fetched(folder.link(link.sha256)) for link in found)
+            links = self._coordinator.links(base, sha256)
+            paths = tuple(folder.fetched(folder.link(link.sha256)) for link in links)
             if not paths:
                 return None
             with UpdateFile(paths[-1]) as newest:

@@ -211,7 +211,7 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
     for round_ in queries.all_rounds(session):
         phones += unbounded.get(round_.number, 0)
         facts: dict[str, Any] = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
-        facts |= {name: found.get(round_.number) for name, found in percentiles.items()}
+        facts |= {name: values.get(round_.number) for name, values in percentiles.items()}
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
         yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)
 
@@ -228,7 +228,7 @@ def _sent_links(traffic: list[Any]) -> dict[str, SentLinks]:
 def _percentiles(session: Session) -> dict[str, dict[int, int]]:
     """By field of RoundReport: its value by round."""
     return {
-        f"phone_{direction}_{name}_bytes": {number: found[percent] for number, found in of_rounds.items()}
+        f"phone_{direction}_{name}_bytes": {number: values[percent] for number, values in of_rounds.items()}
         for direction in get_args(sums.Direction)
         for of_rounds in [sums.phone_percentiles(session, direction)]
         for percent, name in PERCENTILE_NAMES.items()

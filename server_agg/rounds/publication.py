@@ -88,23 +88,23 @@ class KeptLink:
 def links_to_keep(models: Sequence[Model], current_sha256: str, most: int | None) -> tuple[KeptLink, ...]:
     """The links of the chain that ends in the current model, the newest first: at most `most`, smaller than it."""
     by_hash = {model.sha256: model for model in models}
-    model, found = by_hash[current_sha256], list[KeptLink]()
+    model, kept = by_hash[current_sha256], list[KeptLink]()
     left = model.bytes
     while model.link_sha256 is not None and model.link_bytes is not None and model.parent_sha256 is not None:
         left -= model.link_bytes
-        if left <= 0 or len(found) == most:
+        if left <= 0 or len(kept) == most:
             break
-        found.append(KeptLink(model.link_sha256, model.link_bytes, model.parent_sha256, model.sha256))
+        kept.append(KeptLink(model.link_sha256, model.link_bytes, model.parent_sha256, model.sha256))
         model = by_hash[model.parent_sha256]
-    return tuple(found)
+    return tuple(kept)
 
 
 def links_between(links: Sequence[KeptLink], from_sha256: str, to_sha256: str) -> list[KeptLink]:
     """The links that lead from one model to another, the oldest first; none if some are not kept."""
-    found: list[KeptLink] = []
+    way: list[KeptLink] = []
     for link in links:
-        if found or link.to_sha256 == to_sha256:
-            found.insert(0, link)
+        if way or link.to_sha256 == to_sha256:
+            way.insert(0, link)
             if link.from_sha256 == from_sha256:
-                return found
+                return way
     return []

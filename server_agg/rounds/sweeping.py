@@ -49,12 +49,12 @@ def sweep_store(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -
     if not store.elsewhere:
         return
     with _later():
-        found = {part: store.names(part) for part in ("updates", "incoming", *BY_HASH_FOLDERS)}
+        stored = {part: store.names(part) for part in ("updates", "incoming", *BY_HASH_FOLDERS)}
         with ledger.writing() as session:
             queries.delete_ended_chunks(session)
             receiving, needed = queries.update_ids_in_use(session)
             kept = {"updates": receiving | needed, "incoming": receiving, **_kept(session, ledger, settings)}
-        for part, names in found.items():
+        for part, names in stored.items():
             # Names are ID, ID/CHUNK or HASH.safetensors.
             old = (name for name in names if name.split("/")[0].removesuffix(".safetensors") not in kept[part])
             store.delete(f"{part}/{name}" for name in old)

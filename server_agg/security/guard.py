@@ -162,8 +162,8 @@ class Guard:
         token = offered_token(request.headers)
         if token is None:
             return Visitor(address)
-        found = await self._pools.authenticating.run(self._registry.authenticate, token)
-        return Visitor(address, found) if isinstance(found, Principal) else Visitor(address, rejected=found)
+        principal = await self._pools.authenticating.run(self._registry.authenticate, token)
+        return Visitor(address, principal) if isinstance(principal, Principal) else Visitor(address, rejected=principal)
 
     def _check_rate(self, visitor: Visitor) -> None:
         if self._limited(visitor) and (wait := self._buckets.take(visitor.actor)):
@@ -175,9 +175,9 @@ class Guard:
             raise RequestError(
                 403, "a page of another site sent this through a browser; only this server's own pages may"
             )
-        if self._local and (found := _not_local(request)):
+        if self._local and (reason := _not_local(request)):
             raise RequestError(
-                403, f"{found}; a server that is reached from elsewhere must ask for tokens: set `auth` to tokens"
+                403, f"{reason}; a server that is reached from elsewhere must ask for tokens: set `auth` to tokens"
             )
 
     def _check_access(self, request: Request, visitor: Visitor, access: Access) -> None:
@@ -223,16 +223,16 @@ def _too_many(detail: str, wait: float) -> RequestError:
 
 
 def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -> RequestError:
-    found = REASONS[rejected.reason] if rejected else "none came"
+    reason = REASONS[rejected.reason] if rejected else "none came"
     challenge = 'Bearer realm="phonograd"'
     if rejected is not None:
-        challenge += f', error="invalid_token", error_description="{found}"'
+        challenge += f', error="invalid_token", error_description="{reason}"'
     if wants_html:  # a browser then asks for it; the user's name does not matter
         challenge = f'Basic realm="phonograd", {challenge}'
-    detail = f"a token expected in Authorization: Bearer, {found}; the operator makes one: phonograd tokens add"
+    detail = f"a token expected in Authorization: Bearer, {reason}; the operator makes one: phonograd tokens add"
     if access == "admin":
         detail = (
-            f"an administrator's token expected in Authorization: Bearer, {found}; open the link that the server "
+            f"an administrator's token expected in Authorization: Bearer, {reason}; open the link that the server "
             "printed at its start, or make a token: phonograd tokens add NAME --role admin --state DIR"
         )
     return RequestError(401, detail, {"WWW-Authenticate": challenge})

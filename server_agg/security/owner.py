@@ -41,8 +41,8 @@ class Owner:
         token = offered_token(request.headers)
         if token is not None:
             return self.has_key(token)
-        found = request.cookies.get(_cookie_name(request), "")
-        return hmac.compare_digest(found.encode("utf-8", "replace"), self._cookie.encode())
+        cookie = request.cookies.get(_cookie_name(request), "")
+        return hmac.compare_digest(cookie.encode("utf-8", "replace"), self._cookie.encode())
 
     def give_cookie(self, request: Request, response: Response) -> None:
         """Have the browser keep the cookie until it is closed, and send it from this site's pages alone."""

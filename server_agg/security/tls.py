@@ -52,10 +52,10 @@ def tls_files(settings: SecuritySettings) -> TlsFiles:
 
 def _expect(path: Path, mark: bytes, setting: str, what: str) -> None:
     try:
-        found = mark in path.read_bytes()
+        marked = mark in path.read_bytes()
     except OSError as error:
         raise TlsError(f"{setting} {path}: cannot be read: {error.strerror}; expected {what}") from error
-    if not found:
+    if not marked:
         raise TlsError(f"{setting} {path}: {what} expected, found none; is it in DER form?")
 
 

@@ -67,15 +67,15 @@ class SecuritySettings:
                 "`auth` none lets every user and program on this machine, and all clients of a proxy or tunnel, read "
                 "reports and roll back rounds; leave it out: phones on loopback need no token",
             )
-        found = []
+        warnings = []
         if self.tls_cert is None:
-            found.append(
+            warnings.append(
                 f"{host} is reachable from other machines without TLS: anyone on the network can read models, updates "
                 "and tokens; set `tls_cert` and `tls_key`, or run a TLS proxy in front of a server on 127.0.0.1"
             )
         if not self.asks_for_tokens(host):
-            found.append(
+            warnings.append(
                 f"{host} is reachable from other machines, and `auth` none lets ANYONE fetch models, send updates "
                 "under any phone's name and roll back rounds; leave `auth` out unless a proxy authenticates requests"
             )
-        return tuple(found)
+        return tuple(warnings)

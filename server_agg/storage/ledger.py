@@ -148,19 +148,19 @@ class Ledger:
         try:
             yield
         except (DBAPIError, PoolTimeoutError) as error:
-            found = error.orig if isinstance(error, DBAPIError) else error
+            cause = error.orig if isinstance(error, DBAPIError) else error
             raise StorageError(
-                f"{self.name}: the ledger failed: {found}; free disk space, or restore the state folder"
+                f"{self.name}: the ledger failed: {cause}; free disk space, or restore the state folder"
             ) from error
 
     def _prepare(self, create: bool, migrate: bool) -> None:
         with self._database.readers.connect() as connection:
-            found = migrations.version_of(connection)
-        if found == migrations.VERSION:
+            version = migrations.version_of(connection)
+        if version == migrations.VERSION:
             return  # without the write lock
-        if 0 < found < migrations.VERSION and not migrate:
+        if 0 < version < migrations.VERSION and not migrate:
             raise StorageError(
-                f"{self.name}: expected ledger version {migrations.VERSION}, found {found}, which a server's start "
+                f"{self.name}: expected ledger version {migrations.VERSION}, found {version}, which a server's start "
                 "migrates; run the version of phonograd that the servers run, or upgrade them first"
             )
         with self._database.writers.begin() as connection:

@@ -77,8 +77,8 @@ class ObjectStore(Store):
 
     def names(self, folder: str) -> list[str]:
         """List them, not what was heard of them before."""
-        found = self._do(folder, lambda path: self._without_cache().find(path))
-        return [str(path)[len(f"{self._root}/{folder}/") :] for path in found]
+        paths = self._do(folder, lambda path: self._without_cache().find(path))
+        return [str(path)[len(f"{self._root}/{folder}/") :] for path in paths]
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files."""

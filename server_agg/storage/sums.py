@@ -84,12 +84,12 @@ def phone_percentiles(session: Session, direction: Direction) -> dict[int, dict[
         func.count().over(partition_by=phones.c.round).label("phones"),
     ).subquery()
     wanted = (ranked.c.rank == _nearest_rank(ranked.c.phones, percent) for percent in PERCENTILES)
-    found: dict[int, dict[int, int]] = defaultdict(dict)
+    by_round: dict[int, dict[int, int]] = defaultdict(dict)
     for row in session.execute(select(ranked).where(or_(*wanted))):
         for percent in PERCENTILES:
             if row.rank == _nearest_rank(row.phones, percent):
-                found[row.round][percent] = row.nbytes
-    return found
+                by_round[row.round][percent] = row.nbytes
+    return by_round
 
 
 def _nearest_rank(phones: Any, percent: int) -> Any:

@@ -42,12 +42,12 @@ class FileBytes:
     def stored(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
         """What is stored of uploads in progress, by id; an upload without bytes may be left out."""
         del session
-        found = {}
+        by_id = {}
         for row in rows:
             with contextlib.suppress(FileNotFoundError):
                 status = self._folder.upload(row.id).stat()
-                found[row.id] = status.st_size, status.st_mtime
-        return found
+                by_id[row.id] = status.st_size, status.st_mtime
+        return by_id
 
     def append(self, identifier: str, offset: int) -> "Sink":
         """Append to an upload of `offset` bytes. Its file is created if missing, which may take the disk a while."""

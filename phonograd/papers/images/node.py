@@ -81,8 +81,8 @@ def accuracy(model: Classifier, weights: Path, images: Images) -> float:
             empty[: len(pixels)] = pixels
             graph.set(IMAGES, empty)
             graph.run()
-            found = graph.get(LOGITS)[: len(pixels)].argmax(axis=1)
-            right += int((found == images.labels[start : start + len(pixels)]).sum())
+            digits = graph.get(LOGITS)[: len(pixels)].argmax(axis=1)
+            right += int((digits == images.labels[start : start + len(pixels)]).sum())
     return right / len(images)
 
 

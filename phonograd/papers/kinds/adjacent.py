@@ -37,14 +37,14 @@ class Settings(Record, frozen=True):
 def run(settings: Settings, context: Context) -> Outcome:
     """Measure pair after pair; those that an earlier run has kept are not measured again."""
     measured = _Measured(settings, context)
-    found = []
+    pairs = []
     for number in range(settings.pairs):
-        found.append(context.kept(f"pair {number + 1}", partial(measured.figures, number)))
+        pairs.append(context.kept(f"pair {number + 1}", partial(measured.figures, number)))
         context.progress(number + 1, settings.pairs, "pairs")
     facts = {"pairs": settings.pairs, "texts": settings.texts, "words": settings.words}
     if settings.figure:
-        return Outcome(_curve(found[0]), facts)
-    return Outcome(_table(found), facts)
+        return Outcome(_curve(pairs[0]), facts)
+    return Outcome(_table(pairs), facts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +72,13 @@ class _Measured:
         return artifacts, texts, phonograd.PrivacySettings(settings.pairs, settings.texts, settings.words, simulation)
 
 
-def _table(found: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
-    rows: dict[str, dict[str, float]] = {f"pair {number}": figures for number, figures in enumerate(found, 1)}
+def _table(pairs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
+    rows: dict[str, dict[str, float]] = {f"pair {number}": figures for number, figures in enumerate(pairs, 1)}
     for row, of in (("smallest", min), ("median", statistics.median), ("largest", max)):
-        rows[row] = {name: of([figures[name] for figures in found]) for name in ("alpha", "C", "KS")}
-    rows["share of pairs"] = {"passes": statistics.fmean(figures["passes"] for figures in found)}
+        rows[row] = {name: of([figures[name] for figures in pairs]) for name in ("alpha", "C", "KS")}
+    rows["share of pairs"] = {"passes": statistics.fmean(figures["passes"] for figures in pairs)}
     for delta in DELTAS:
-        largest = max(epsilon_of(figures["alpha"], figures["C"], delta) for figures in found)
+        largest = max(epsilon_of(figures["alpha"], figures["C"], delta) for figures in pairs)
         rows[f"delta {delta:g}"] = {"epsilon": largest}
     return rows
 

@@ -37,9 +37,9 @@ def run(settings: Settings, context: Context) -> Outcome:
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {}
     for row, one in settings.runs.items():
-        found = context.kept(row, partial(_attacked, settings, row, one, context))
-        rows[row] = {name: value for name, value in found.items() if not name.startswith("fact: ")}
-        own = {name: value for name, value in found.items() if name.startswith("fact: ")}
+        figures = context.kept(row, partial(_attacked, settings, row, one, context))
+        rows[row] = {name: value for name, value in figures.items() if not name.startswith("fact: ")}
+        own = {name: value for name, value in figures.items() if name.startswith("fact: ")}
         facts |= {f"{row}: {name.removeprefix('fact: ')}": value for name, value in own.items()}
     return Outcome(rows, facts)
 
@@ -52,7 +52,7 @@ def _attacked(settings: Settings, row: str, one: Run, context: Context) -> dict[
         canaries = phonograd.CanarySettings(**settings.canaries | {"insertions": insertions})
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactsError(f"settings of an attack: {error}") from error
-    found = phonograd.simulate_attacks(
+    record = phonograd.simulate_attacks(
         context.input("artifacts"),
         context.input("users"),
         context.folder(row),
@@ -62,13 +62,13 @@ def _attacked(settings: Settings, row: str, one: Run, context: Context) -> dict[
         workers=context.workers,
         progress=lambda done, total, _: context.progress(done, total, row),
     )
-    return _figures(found)
+    return _figures(record)
 
 
-def _figures(found: phonograd.AttackRecord) -> dict[str, float]:
-    assert found.canaries is not None
-    assert found.membership is not None
-    secrets, users = found.canaries.secrets, found.membership
+def _figures(record: phonograd.AttackRecord) -> dict[str, float]:
+    assert record.canaries is not None
+    assert record.membership is not None
+    secrets, users = record.canaries.secrets, record.membership
     figures: dict[str, float] = {}
     for number in sorted({secret.insertions for secret in secrets}):
         those = [secret for secret in secrets if secret.insertions == number]
@@ -78,8 +78,8 @@ def _figures(found: phonograd.AttackRecord) -> dict[str, float]:
     for name, estimate in (("AUC", users.auc), ("TPR at 1 %", users.tpr)):
         figures |= {name: estimate.value, f"{name}, low": estimate.low, f"{name}, high": estimate.high}
     figures |= {"members' loss fell by": users.member_score, "others' loss fell by": users.other_score}
-    facts: dict[str, float] = {"secrets of the form": found.canaries.space, "members": users.members}
-    facts |= {"others": users.others, "rounds": found.rounds}
-    if found.epsilon is not None:
-        facts["epsilon"] = found.epsilon
+    facts: dict[str, float] = {"secrets of the form": record.canaries.space, "members": users.members}
+    facts |= {"others": users.others, "rounds": record.rounds}
+    if record.epsilon is not None:
+        facts["epsilon"] = record.epsilon
     return figures | {f"fact: {name}": value for name, value in facts.items()}

@@ -31,9 +31,9 @@ def run(settings: Settings, context: Context) -> Outcome:
         worst = worst_epsilons(list(zip(PAPER_ALPHA, PAPER_C, strict=True)))
         rows = {f"delta {delta:g}": {"epsilon": epsilon} for delta, epsilon in zip(DELTAS, worst, strict=True)}
         return Outcome(rows, {"pairs": len(PAPER_ALPHA)})
-    found = {}
+    spent_by_row = {}
     for row, one in settings.rows.items():
         rounds = PrivateRounds(one.per_round / one.population, one.noise, one.rounds)
         spent = privacy_spent([rounds], settings.delta)
-        found[row] = {"epsilon": spent.epsilon, "epsilon by RDP": spent.epsilon_rdp}
-    return Outcome(found, {"delta": settings.delta})
+        spent_by_row[row] = {"epsilon": spent.epsilon, "epsilon by RDP": spent.epsilon_rdp}
+    return Outcome(spent_by_row, {"delta": settings.delta})

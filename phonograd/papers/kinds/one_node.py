@@ -99,24 +99,24 @@ def run(settings: Settings, context: Context) -> Outcome:
     methods: Mapping[str, Method | None] = {"initial": None, **settings.methods}
     rows: dict[str, dict[str, float]] = {}
     for place, (row, method) in enumerate(methods.items()):
-        found = []
+        of_nodes = []
         for number, node in enumerate(nodes):
             context.progress(place * len(nodes) + number, len(methods) * len(nodes), f"{row}, {node.name}")
-            found.append(context.kept(f"{row} / {node.name}", partial(phone.measure, node, method)))
-        rows[row] = _means(found)
+            of_nodes.append(context.kept(f"{row} / {node.name}", partial(phone.measure, node, method)))
+        rows[row] = _means(of_nodes)
     vocabulary = phonograd.Vocabulary.load(context.input("artifacts") / VOCABULARY)
     tokens = fmean(len(vocabulary.encode(node.training)) for node in nodes)
     return Outcome(rows, {"nodes": len(nodes), "the users' training tokens, mean": tokens})
 
 
-def _means(found: list[dict[str, float]]) -> dict[str, float]:
+def _means(of_nodes: list[dict[str, float]]) -> dict[str, float]:
     """Perplexities are geometric means, as of one test made of all; keystroke savings in %."""
-    general, user = fmean(one["general"] for one in found), fmean(one["user"] for one in found)
+    general, user = fmean(one["general"] for one in of_nodes), fmean(one["user"] for one in of_nodes)
     return {
         "general perplexity": math.exp(general),
-        "general KSS, %": 100 * fmean(one["general KSS"] for one in found),
+        "general KSS, %": 100 * fmean(one["general KSS"] for one in of_nodes),
         "user perplexity": math.exp(user),
-        "user KSS, %": 100 * fmean(one["user KSS"] for one in found),
+        "user KSS, %": 100 * fmean(one["user KSS"] for one in of_nodes),
         "mean perplexity": mean_perplexity(math.exp(general), math.exp(user)),
     }
 

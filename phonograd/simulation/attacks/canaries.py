@@ -241,13 +241,15 @@ def measure(artifacts: Artifacts, plan: Plan, first: Path, last: Path, threads: 
     for canary in canaries:
         nobody_has[canary.secret] = False
     space = after.size
-    found = []
+    exposures = []
     for canary in canaries:
         rank, rank_before = (rank_of(losses[nobody_has], losses[canary.secret]) for losses in (after, before))
         beyond = max(0.0, extrapolated(after[nobody_has], float(after[canary.secret])))
         exposure = exposure_of(rank, space)
-        found.append(Exposure(canary.user, canary.insertions, rank, exposure, beyond, exposure_of(rank_before, space)))
-    return Canaries(space, tuple(found))
+        exposures.append(
+            Exposure(canary.user, canary.insertions, rank, exposure, beyond, exposure_of(rank_before, space))
+        )
+    return Canaries(space, tuple(exposures))
 
 
 def _losses(artifacts: Artifacts, secrets: Secrets, weights: Path, threads: int) -> Doubles:

@@ -66,5 +66,5 @@ def measure(
 
 def _losses(workers: Workers, weights: Path, texts: Sequence[Messages]) -> Doubles:
     """Nats a token of each text."""
-    found = workers.evaluate([EvaluationJob(weights, text) for text in texts])
-    return np.array([math.log(evaluation.perplexity_with_unknown) for evaluation in found])
+    evaluations = workers.evaluate([EvaluationJob(weights, text) for text in texts])
+    return np.array([math.log(evaluation.perplexity_with_unknown) for evaluation in evaluations])

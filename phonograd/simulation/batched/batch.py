@@ -94,22 +94,22 @@ class Batch:
                 logits, states = self._logits(weights, step, states, self._masks(step, active))
                 summed = losses_of(logits, self._targets[step, :active], self._training, scores)
             losses.append(self._update(step, weights, summed))
-        found = [one.tolist() for one in losses]
-        by_phone = [[found[step][place] for step in range(steps)] for place, steps in enumerate(self._steps)]
+        rows = [one.tolist() for one in losses]
+        by_phone = [[rows[step][place] for step in range(steps)] for place, steps in enumerate(self._steps)]
         return [by_phone[self._order.index(place)] for place in range(len(self._order))]
 
     def trained(self, place: int) -> dict[str, Array]:
         """The canonical weights of a phone, by its place in the order given."""
-        at, found = self._order.index(place), {}
+        at, weights = self._order.index(place), {}
         for name, array in self._base.arrays.items():
             values = self._weights[name][at].cpu().numpy()
             if name in self._rows:
                 ids = self._rows[name][at]
-                found[name] = array.copy()
-                found[name][ids] = values[: len(ids)]
+                weights[name] = array.copy()
+                weights[name][ids] = values[: len(ids)]
             else:
-                found[name] = values.reshape(array.shape)
-        return found
+                weights[name] = values.reshape(array.shape)
+        return weights
 
     def _of_phones(self, name: str) -> Tensor:
         """The base's tensor as the first one of each phone, [P, ...]."""

@@ -49,8 +49,8 @@ class BatchedPhones:
         with ThreadPoolExecutor(self._threads) as writers:
             while batch := list(islice(left, size)):
                 with torch.no_grad(), _no_memory_is_an_error(size):
-                    found = self._train_batch(batch, writers)
-                yield from found
+                    results = self._train_batch(batch, writers)
+                yield from results
 
     def _train_batch(self, jobs: Sequence[PhoneJob], writers: ThreadPoolExecutor) -> list[PhoneResult]:
         prepared = [self._phone.prepare(job) for job in jobs]
