@@ -142,9 +142,10 @@ def name_options(message: str) -> str:
 
 
 def option_names() -> dict[str, str]:
-    """The running command's options, by the parameters that they set."""
-    params = click.get_current_context().command.params
-    return {str(param.name): param.opts[0] for param in params if isinstance(param, click.Option)}
+    """The running command's options, by the parameters that they set, and by their own names."""
+    options = [param for param in click.get_current_context().command.params if isinstance(param, click.Option)]
+    names = {option.opts[0].removeprefix("--").replace("-", "_"): option.opts[0] for option in options}
+    return names | {str(option.name): option.opts[0] for option in options}
 
 
 def run(group: click.Command, arguments: list[str] | None = None) -> int:

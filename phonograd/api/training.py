@@ -140,9 +140,9 @@ def _train_elsewhere(
     on_text: Callable[[TextShares], None] | None,
 ) -> Trained:
     """The same in a backend that is not the native engine, as far as that can do it."""
-    for name in ("state", "steps", "duty"):
-        if (value := getattr(settings, name)) not in (None, 1.0) or (name == "steps" and value):
-            raise UsageError(f"backend {backend}: no `{name}` expected, found {value}; use backend native")
+    for name, default in (("state", None), ("steps", None), ("duty", 1.0)):
+        if getattr(settings, name) != default:
+            raise UsageError(f"backend {backend}: no `{name}` expected; use backend native")
     seed = chosen_seed(settings.seed, settings.phone, base.sha256, settings.round)
     user, general = messages_of(settings.user or b""), messages_of(settings.rehearsal or b"")
     share = (settings.user_share or TrainingConfig().user_share) if general else 1.0

@@ -22,9 +22,9 @@ from phonograd.server_agg.refusals import (
     StaleUpdateError,
 )
 from phonograd.server_agg.report.document import read_lineage, read_report
-from phonograd.server_agg.rounds.closing import ModelMaker
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
+from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
 from tests.server_agg.faults import raising
@@ -41,7 +41,7 @@ def opened(
     state: Path,
     settings: ServerSettings = THREE,
     clock: Clock | None = None,
-    slow_models: ModelMaker | None = None,
+    slow_models: Students | None = None,
 ) -> Iterator[Coordinator]:
     coordinator = Coordinator(workshop.artifacts, state, settings, clock, slow_models)
     try:
