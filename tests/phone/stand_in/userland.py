@@ -117,6 +117,8 @@ def fill_writable(base: Path, spec: PhoneSpec) -> None:
     for name in ("data/local/tmp", "data/media/0", "data/misc/adb"):
         (base / name).mkdir(parents=True)
     (base / "data/local/tmp").chmod(0o771)
+    # A page is taken from the beginning: storage that nothing takes could not be made full, since size 0 is no limit.
+    (base / "data/misc/adb/adb_keys").write_text("a host's key\n")
     for name in ("data", "data/local", "data/misc"):
         (base / name).chmod(0o551)  # the owner of all is `shell` here: what is not its own, it may not write
     boot(base, spec)
