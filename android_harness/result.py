@@ -162,8 +162,8 @@ class Sample(Record, frozen=True):
     @property
     def hottest_c(self) -> float | None:
         """The highest CPU temperature in °C, else the highest of all, else the battery's, else None."""
-        of_cpu = cpu_temperature(self.temperatures_c)
-        return self.battery_temperature_c if of_cpu is None else of_cpu
+        hottest_core = cpu_temperature(self.temperatures_c)
+        return self.battery_temperature_c if hottest_core is None else hottest_core
 
 
 class SweepRun(Record, frozen=True):

@@ -157,13 +157,13 @@ def _compare_perplexities(
     theirs: TorchScorer, ours: Scorer, messages: Sequence[bytes], on_check: OnCheck | None, artifacts: Artifacts
 ) -> None:
     training, words = artifacts.manifest.training, Vocabulary.load(artifacts.path(VOCABULARY))
-    expected, of_artifacts = (
+    expected, actual = (
         evaluate(scorer, words, messages, training.minibatch, training.bptt) for scorer in (theirs, ours)
     )
     if on_check is not None:
-        on_check(expected, of_artifacts)
+        on_check(expected, actual)
     for name in ("perplexity", "perplexity_with_unknown"):
-        one, other = getattr(expected, name), getattr(of_artifacts, name)
+        one, other = getattr(expected, name), getattr(actual, name)
         if one != other and not abs(math.log(one) - math.log(other)) <= MEAN_TOLERANCE:
             raise _differs(theirs, artifacts, f"perplexity {one:.6g}, exported {other:.6g}, 0.1 % apart allowed")
 

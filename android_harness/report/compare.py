@@ -220,8 +220,8 @@ def _pairs(
 
 def _compared(old: PhoneResult, new: PhoneResult) -> Iterator[PhoneComparison]:
     """For each output layer of either; remarks that hold for both are given once."""
-    of_both = {epoch.output_layer.kind for phone in (old, new) for epoch in phone.epochs}
-    kinds: list[OutputLayerKind] = sorted(of_both) if of_both else ["full"]
+    either: set[OutputLayerKind] = {epoch.output_layer.kind for phone in (old, new) for epoch in phone.epochs}
+    kinds: list[OutputLayerKind] = sorted(either) or ["full"]
     said: set[str] = set()
     for kind in kinds:
         both = old.with_output_layer(kind), new.with_output_layer(kind)

@@ -67,9 +67,9 @@ def _lead(report: PhoneBenchReport) -> Iterator[str]:
     finished = [phone for phone in report.phones if phone.failure is None]
     plural = "phone" if len(report.phones) == 1 else "phones"
     yield f"{len(finished)} of {len(report.phones)} {plural} finished."
-    of_phones = [*summaries(report)]
-    full = [*_medians(of_phones, "full")]
-    medians = sorted(full or _medians(of_phones, "sampled"))
+    summarised = [*summaries(report)]
+    full = [*_medians(summarised, "full")]
+    medians = sorted(full or _medians(summarised, "sampled"))
     if not medians:
         return
     fastest, slowest = medians[0], medians[-1]
@@ -77,7 +77,7 @@ def _lead(report: PhoneBenchReport) -> Iterator[str]:
         yield f"An epoch took {fastest[0]:,.4g} s."
     else:
         yield f"An epoch took from {fastest[0]:,.4g} s on {fastest[1]} to {slowest[0]:,.4g} s on {slowest[1]}."
-    faster = sorted(summary.times_faster for _, summary in of_phones if summary.times_faster)
+    faster = sorted(summary.times_faster for _, summary in summarised if summary.times_faster)
     if faster:
         span = f"{faster[0]:.2f}" if len(faster) == 1 else f"from {faster[0]:.2f} to {faster[-1]:.2f}"
         yield f"With the sampled output layer it was {span} times faster."
@@ -91,9 +91,9 @@ def _lead(report: PhoneBenchReport) -> Iterator[str]:
 
 
 def _medians(
-    of_phones: Iterable[tuple[PhoneResult, PhoneSummary]], kind: OutputLayerKind
+    summarised: Iterable[tuple[PhoneResult, PhoneSummary]], kind: OutputLayerKind
 ) -> Iterator[tuple[float, str]]:
-    for phone, summary in of_phones:
+    for phone, summary in summarised:
         if summary.epoch_seconds and summary.output_layer and summary.output_layer.kind == kind:
             yield summary.epoch_seconds.median, phone_name(phone.facts)
 

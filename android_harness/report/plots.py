@@ -143,21 +143,21 @@ def memory_plot(report: PhoneBenchReport) -> Plot | None:
 def phase_plot(report: PhoneBenchReport) -> Plot | None:
     """Median seconds of a step's phases, stacked, by phone."""
     phones, names = _timed(report)
-    of_phones = [summarise(phone, report.workload).phases for phone in phones]
-    phases = list(dict.fromkeys(phase for phone in of_phones for phase in phone))
+    phases_by_phone = [summarise(phone, report.workload).phases for phone in phones]
+    phases = list(dict.fromkeys(phase for phone in phases_by_phone for phase in phone))
     if not phases:
         return None
     figure, axes = _rows(names, extra_inches=0.22 * -(-len(phases) // 3))
     left = [0.0] * len(phones)
     for number, phase in enumerate(phases):
-        widths = [phone.get(phase, 0.0) for phone in of_phones]
+        widths = [phone.get(phase, 0.0) for phone in phases_by_phone]
         colour = SERIES[number % len(SERIES)]
         axes.barh(range(len(names)), widths, _BAR, left=left, color=colour, label=printable(phase, 20), linewidth=0)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_xlabel("seconds per step")
     figure.legend(loc="outside upper left", ncols=3)
     title = "Phases of a step"
-    parts = (f"{phase} {seconds:.3g} s" for phase, seconds in of_phones[0].items())
+    parts = (f"{phase} {seconds:.3g} s" for phase, seconds in phases_by_phone[0].items())
     description = f"Median seconds of a step by phase, stacked, by phone. {names[0]}: {', '.join(parts)}."
     return Plot(title, description, to_svg(figure, "phases", title, description))
 

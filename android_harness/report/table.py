@@ -38,11 +38,11 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
 
     A row is of one phone and output layer, which is named if one is sampled.
     """
-    of_phones = [*summaries(report)]
-    sampled = any(summary.output_layer and summary.output_layer.kind == "sampled" for _, summary in of_phones)
+    summarised = [*summaries(report)]
+    sampled = any(summary.output_layer and summary.output_layer.kind == "sampled" for _, summary in summarised)
     figures = [
         (_name(phone, summary.output_layer.kind if sampled and summary.output_layer else None), phone, summary)
-        for phone, summary in of_phones
+        for phone, summary in summarised
     ]
     papers = is_paper_workload(report.workload)
     paper = f"; the paper's took {PAPER_EPOCH_SECONDS:g} s" if papers else ""

@@ -52,9 +52,9 @@ def read_ledger(server: Server, number: int) -> tuple[ServerLedger | None, str |
     try:
         rounds = report(server)["rounds"]
         phones = ask(server, "GET", f"/v1/report/rounds/{number}")["phones"]
-        (of_round,) = [entry for entry in rounds if entry["round"] == number]
+        (ended,) = [entry for entry in rounds if entry["round"] == number]
     except PhonogradError as error:
         return None, str(error)
     except (KeyError, TypeError, ValueError) as error:
         return None, f"{server}: its report lacks a field or holds a wrong one ({error!r})"
-    return ServerLedger(of_round, tuple(phones)), None
+    return ServerLedger(ended, tuple(phones)), None

@@ -14,12 +14,13 @@ __all__ = ["BACKENDS", "DEFAULT_BACKEND", "Backend", "BackendOptions", "load_bac
 def load_backend(
     name: str, artifacts: Artifacts, weights: Path | None = None, options: BackendOptions | None = None
 ) -> Backend:
-    """Load artifacts into the backend of that name. Starts from the folder's weights, or from a tensor
-    file of the same shapes (canonical names, float32).
+    """Load artifacts into the backend of that name.
 
+    It starts from the folder's weights, or from a tensor file of the same shapes (canonical names, float32).
     Raises WeightsError for weights that do not fit, MissingExtraError if the runtime is not installed, UsageError or
     UnsupportedError for options that the backend or this CPU does not support, ArtifactsError for an output sample if
-    the folder has no graph for one."""
+    the folder has no graph for one.
+    """
     chosen = options or BackendOptions()
     if name == "native":
         from phonograd.device_runtime.engine.native import NativeBackend

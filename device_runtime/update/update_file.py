@@ -55,11 +55,11 @@ def native_weights(file: TensorFile) -> c_void_p:
 
     Raises WeightsError unless all tensors are float32.
     """
-    handle = _native_weights.get(file)
-    if handle is None:
+    weights = _native_weights.get(file)
+    if weights is None:
         opened = Handle(load_library(), "weights", file.path, file.descriptor)
-        handle = _native_weights.setdefault(file, opened)
-    return handle.handle
+        weights = _native_weights.setdefault(file, opened)
+    return weights.handle
 
 
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:

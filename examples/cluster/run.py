@@ -106,11 +106,11 @@ def compared(replicas: int, rounds: int, phones: int, kills: int, folder: Path) 
         with ThreadPoolExecutor(phones + 1) as pool:
             killing = pool.submit(killer.run)
             try:
-                of_cluster = [_round(pool, url, tokens, sent, folder) for sent in updates]
+                model_hashes = [_round(pool, url, tokens, sent, folder) for sent in updates]
             finally:
                 killer.over.set()
                 killing.result()
-        return Outcome(alone, of_cluster, killer.done, _again(lambda: ask(admin, "GET", "/v1/report")))
+        return Outcome(alone, model_hashes, killer.done, _again(lambda: ask(admin, "GET", "/v1/report")))
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ def _beside_plots(experiment: Experiment, result: Result) -> list[dict[str, str]
         if in_table(experiment, row):
             rows[row] = {figure: _over_seeds(values) for figure, values in figures.items()}
     columns = [figure for figure in _figures(rows) if not figure.endswith(PERCENTILES)]
-    return [{"": row, **{figure: of_row.get(figure, "") for figure in columns}} for row, of_row in rows.items()]
+    return [{"": row, **{figure: values_of.get(figure, "") for figure in columns}} for row, values_of in rows.items()]
 
 
 def _section(name: str, experiment: Experiment, result: Result) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _facts_of_rows(result: Result) -> Iterator[str]:
         facts = _figures(rows)
         yield from table(
             {"": "l", **dict.fromkeys(facts, "r")},
-            [[row, *(of_row.get(fact, "") for fact in facts)] for row, of_row in rows.items()],
+            [[row, *(values_of.get(fact, "") for fact in facts)] for row, values_of in rows.items()],
         )
         yield ""
 

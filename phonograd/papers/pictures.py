@@ -36,9 +36,9 @@ def picture(experiment: Experiment, result: Result) -> str:
     Raises ArtifactsError for a plot of figures that the result does not have.
     """
     drawn = [(plot, lines(plot, result)) for plot in experiment.plots]
-    curves = dict.fromkeys(curve for _, of_plot in drawn for curve in of_plot)
+    curves = dict.fromkeys(curve for _, curves_of_plot in drawn for curve in curves_of_plot)
     styles = dict(zip(curves, cycle(STYLES), strict=False))
-    plots = [partial(_draw, plot=plot, lines=of_plot, styles=styles) for plot, of_plot in drawn]
+    plots = [partial(_draw, plot=plot, lines=curves_of_plot, styles=styles) for plot, curves_of_plot in drawn]
     return svg_file(plots, described(experiment, result))
 
 

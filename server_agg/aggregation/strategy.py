@@ -60,6 +60,13 @@ class Aggregation:
     """
 
     reads_at_close = True  # whether `deltas` opens the updates
+    max_updates = UNLIMITED  # that a round may have
+
+    @staticmethod
+    def min_updates(settings: StrategySettings) -> int:
+        """How many updates a round needs."""
+        del settings
+        return 1
 
     def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
         check_float32(base)
@@ -98,12 +105,20 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to aggregate rounds of `min_updates` to `max_updates` updates."""
+    """A way to aggregate rounds."""
 
     settings: StrategySettings
     aggregation: type[Aggregation]
-    min_updates: int
-    max_updates: int
+
+    @property
+    def min_updates(self) -> int:
+        """Updates a round needs."""
+        return self.aggregation.min_updates(self.settings)
+
+    @property
+    def max_updates(self) -> int:
+        """Updates a round may have."""
+        return self.aggregation.max_updates
 
     @property
     def name(self) -> str:

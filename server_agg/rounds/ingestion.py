@@ -73,7 +73,7 @@ def ingest(current: LiveRound, uploads: UploadStore, identifier: str, sha256: st
                     raise upload_ended_error(row)
                 update = resources.enter_context(_opened(current.folder.upload(identifier)))
                 accepted = queries.updates_of_phone(session, row.phone, "accepted")
-                earlier = next((update for update in accepted if update.sha256 == sha256), None)
+                earlier = next((one for one in accepted if one.sha256 == sha256), None)
                 if earlier is None:
                     origin = _admitted(session, current, row.phone, update.info)
             if earlier is None:

@@ -67,10 +67,24 @@ def top_parts(random: np.random.Generator, spec: TensorSpec, seed: int) -> dict[
 
 
 @dataclass
-class Chain:
-    """A base model and a file of links from it, at random. `trained`: the tensors that are not frozen."""
+class Folder:
+    """A base model, and the model on the phone, `out`."""
 
     folder: Path
+
+    @property
+    def base(self) -> Path:
+        return self.folder / "base"
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+
+@dataclass
+class Chain(Folder):
+    """With a file of links from the base, at random. `trained`: the tensors that are not frozen."""
+
     random: np.random.Generator
     trained: list[str]
 
@@ -98,14 +112,6 @@ class Chain:
         (self.folder / "fetched").write_bytes(joined)
         before.rename(self.folder / "expected")
         return self.folder / "fetched", sha256
-
-    @property
-    def base(self) -> Path:
-        return self.folder / "base"
-
-    @property
-    def out(self) -> Path:
-        return self.folder / "out"
 
     @property
     def expected(self) -> bytes:
@@ -172,19 +178,10 @@ def top_rows() -> dict[str, Array]:
 
 
 @dataclass
-class Place:
-    """A folder with a base model, links from it, and the model on the phone, `out`."""
+class Place(Folder):
+    """With links from the base, one by one."""
 
-    folder: Path
     links: int = 0
-
-    @property
-    def base(self) -> Path:
-        return self.folder / "base"
-
-    @property
-    def out(self) -> Path:
-        return self.folder / "out"
 
     def link(
         self,

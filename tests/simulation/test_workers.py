@@ -29,8 +29,7 @@ def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
 def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     median = phonograd.StrategySettings(strategy="median")
     # So that it matters which come first.
-    of_two = dataclasses.replace(strategy_of(median), max_updates=2)
-    monkeypatch.setattr("phonograd.simulation.server.strategy_of", lambda settings: of_two)
+    monkeypatch.setattr(strategy_of(median).aggregation, "max_updates", 2)
     unreliable = dataclasses.replace(SETTINGS, strategy=median, late_phones=0.3, late="next", duplicates=0.5)
     expected = comparable(run(tmp_path / "in order", unreliable))
 

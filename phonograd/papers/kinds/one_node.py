@@ -99,24 +99,24 @@ def run(settings: Settings, context: Context) -> Outcome:
     methods: Mapping[str, Method | None] = {"initial": None, **settings.methods}
     rows: dict[str, dict[str, float]] = {}
     for place, (row, method) in enumerate(methods.items()):
-        of_nodes = []
+        measured = []
         for number, node in enumerate(nodes):
             context.progress(place * len(nodes) + number, len(methods) * len(nodes), f"{row}, {node.name}")
-            of_nodes.append(context.kept(f"{row} / {node.name}", partial(phone.measure, node, method)))
-        rows[row] = _means(of_nodes)
+            measured.append(context.kept(f"{row} / {node.name}", partial(phone.measure, node, method)))
+        rows[row] = _means(measured)
     vocabulary = phonograd.Vocabulary.load(context.input("artifacts") / VOCABULARY)
     tokens = fmean(len(vocabulary.encode(node.training)) for node in nodes)
     return Outcome(rows, {"nodes": len(nodes), "the users' training tokens, mean": tokens})
 
 
-def _means(of_nodes: list[dict[str, float]]) -> dict[str, float]:
+def _means(measured: list[dict[str, float]]) -> dict[str, float]:
     """Perplexities are geometric means, as of one test made of all; keystroke savings in %."""
-    general, user = fmean(one["general"] for one in of_nodes), fmean(one["user"] for one in of_nodes)
+    general, user = fmean(one["general"] for one in measured), fmean(one["user"] for one in measured)
     return {
         "general perplexity": math.exp(general),
-        "general KSS, %": 100 * fmean(one["general KSS"] for one in of_nodes),
+        "general KSS, %": 100 * fmean(one["general KSS"] for one in measured),
         "user perplexity": math.exp(user),
-        "user KSS, %": 100 * fmean(one["user KSS"] for one in of_nodes),
+        "user KSS, %": 100 * fmean(one["user KSS"] for one in measured),
         "mean perplexity": mean_perplexity(math.exp(general), math.exp(user)),
     }
 

@@ -7,10 +7,8 @@ from phonograd.server_agg.aggregation.privacy.strategy import PrivateMean
 from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, STRATEGIES, WEIGHTINGS, StrategySettings
 from phonograd.server_agg.aggregation.strategies.attention import Attention
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging, BoundedAveraging
-from phonograd.server_agg.aggregation.strategies.robust import Median, MultiKrum, Stacked, TrimmedMean
+from phonograd.server_agg.aggregation.strategies.robust import Median, MultiKrum, TrimmedMean
 from phonograd.server_agg.aggregation.strategy import (
-    MAX_STACKED_UPDATES,
-    UNLIMITED,
     Aggregation,
     ClientUpdate,
     Measures,
@@ -48,7 +46,4 @@ __all__ = [
 
 def strategy_of(settings: StrategySettings) -> Strategy:
     """The strategy named in the settings."""
-    aggregation = _AGGREGATIONS[settings.strategy]
-    least = 2 * settings.krum_byzantine + 3 if aggregation is MultiKrum else 1
-    most = MAX_STACKED_UPDATES if issubclass(aggregation, Stacked) else UNLIMITED
-    return Strategy(settings, aggregation, least, most)
+    return Strategy(settings, _AGGREGATIONS[settings.strategy])

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.stacked import as_tiles, stacked_deltas, zero_deltas
-from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, sorted_by_hash
+from phonograd.server_agg.aggregation.strategy import MAX_STACKED_UPDATES, Aggregation, ClientUpdate, sorted_by_hash
 
 
 class Stacked(Aggregation):
     """Checks updates at ingest, and stacks all of them at the close."""
+
+    max_updates = MAX_STACKED_UPDATES
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The robust average of all updates."""
@@ -51,6 +54,11 @@ class MultiKrum(Stacked):
 
     An update's score is the sum of its squared distances to the K - f - 2 updates nearest to it. K is at least 2f + 3.
     """
+
+    @staticmethod
+    def min_updates(settings: StrategySettings) -> int:
+        """2f + 3."""
+        return 2 * settings.krum_byzantine + 3
 
     def _combined(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         updates, hostile = sorted_by_hash(updates), self.settings.krum_byzantine
