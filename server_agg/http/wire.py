@@ -54,12 +54,23 @@ class RequestBytes:
 
     up_headers: int
     up_body: int = 0
-    unread: bytearray | None = field(default_factory=bytearray)
+    unread: list[bytes] | None = field(default_factory=list)
     more_body: bool = True
     begin: int = 0
     end: int = 0
     down_body: int = 0
     on_more: Callable[[], None] | None = None
+
+    def keep(self, body: bytes) -> None:
+        """Keep what came of the body until the application asks for it."""
+        if self.unread is not None:
+            self.unread.append(body)
+
+    def add(self, received: int) -> None:
+        """Count received bytes of the body, as they came."""
+        self.up_body += received
+        if received and self.on_more is not None:
+            self.on_more()
 
     def wire(self, sent: int) -> WireBytes:
         """What went over the wire, if the connection has sent `sent` bytes. Header bytes go before body bytes."""
@@ -69,51 +80,74 @@ class RequestBytes:
 
 
 class RequestReader:
-    """Finds where the requests that a connection receives begin and end, one after the other."""
+    """Finds where the requests that a connection receives begin and end, one after the other.
+
+    h11 reads heads and chunked bodies. A body of known length is counted and not copied: updates are large.
+    """
 
     def __init__(self) -> None:
-        self._http = h11.Connection(h11.SERVER, MAX_HEAD_BYTES)
         self._request: RequestBytes | None = None
         self._served = False
-        self._uncounted = 0  # received, and not yet known of which request
+        self._expect(b"")
 
     def receive(self, data: bytes) -> None:
         """Count what was received."""
-        self._uncounted += len(data)
-        self._http.receive_data(data)
-        self._read()
+        if self._request is not None and not self._request.more_body:
+            self._early += data
+        elif self._body_left is None:
+            self._parse(data)
+        else:
+            self._count_body(data)
 
     def next_request(self) -> RequestBytes:
         """The request after the last one that was asked for; its headers are here."""
         if self._served:
-            self._http.send(h11.Response(status_code=400, headers=[]))  # which nobody gets, so that the next is read
-            self._http.send(h11.EndOfMessage())
-            self._http.start_next_cycle()
-            self._read()
+            self._request = None
+            self._expect(bytes(self._early))
         self._served = True
         assert self._request is not None
         return self._request
 
-    def _read(self) -> None:
+    def _expect(self, early: bytes) -> None:
+        self._http = h11.Connection(h11.SERVER, MAX_HEAD_BYTES)
+        self._uncounted = 0  # received, and not yet known whether of the head or the body
+        self._body_left: int | None = None  # None: the length is not known
+        self._early = bytearray()  # of the requests after this one
+        if early:
+            self._parse(early)
+
+    def _parse(self, data: bytes) -> None:
+        self._uncounted += len(data)
+        self._http.receive_data(data)
         with contextlib.suppress(h11.RemoteProtocolError):  # all that follows is no HTTP
             while (event := self._http.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
-                if not isinstance(event, h11.Data):  # is counted with the end of what has come of the body
-                    self._count(event)
-                elif self._request is not None and self._request.unread is not None:
-                    self._request.unread += event.data
-            self._count(event)
+                if isinstance(event, h11.Request):
+                    rest = self._http.trailing_data[0]
+                    self._request = RequestBytes(self._uncounted - len(rest))
+                    self._uncounted = len(rest)
+                    headers = dict(event.headers)
+                    if b"transfer-encoding" not in headers:
+                        self._body_left = int(headers.get(b"content-length", 0))
+                        self._count_body(rest)
+                        return
+                elif self._request is not None and isinstance(event, h11.Data):
+                    self._request.keep(bytes(event.data))
+                elif self._request is not None and isinstance(event, h11.EndOfMessage):
+                    self._request.more_body = False
+            if self._request is not None:
+                rest = self._http.trailing_data[0]
+                self._request.add(self._uncounted - len(rest))
+                self._uncounted = len(rest)
+                self._early += b"" if self._request.more_body else rest
 
-    def _count(self, event: Any) -> None:
-        rest = len(self._http.trailing_data[0])
-        read, self._uncounted = self._uncounted - rest, rest
-        if isinstance(event, h11.Request):
-            self._request = RequestBytes(read)
-        elif self._request is not None and read:
-            self._request.up_body += read
-            if self._request.on_more is not None:
-                self._request.on_more()
-        if isinstance(event, h11.EndOfMessage) and self._request is not None:
-            self._request.more_body = False
+    def _count_body(self, data: bytes) -> None:
+        assert self._request is not None and self._body_left is not None
+        body = data[: self._body_left]
+        self._body_left -= len(body)
+        self._request.more_body = self._body_left > 0
+        self._request.keep(body)
+        self._request.add(len(body))
+        self._early += data[len(body) :]
 
 
 class Connection:
@@ -248,11 +282,11 @@ class WireCounter:
 
         async def receiving() -> Message:
             message = await receive()
-            if message["type"] == "http.request" and request.unread is not None:
-                del request.unread[: len(message["body"])]
-            elif connection.lost and request.unread:  # uvicorn forgets it, and the phone would have to send it again
-                message = {"type": "http.request", "body": bytes(request.unread), "more_body": request.more_body}
-                request.unread.clear()
+            if message["type"] == "http.disconnect" and connection.lost and request.unread:
+                # uvicorn forgets it, and the phone would have to send it again.
+                message = {"type": "http.request", "body": b"".join(request.unread), "more_body": request.more_body}
+            if request.unread is not None:
+                request.unread.clear()  # the message has all that was here
             return message
 
         async def counting(message: Message) -> None:
