@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine.c_abi import Handle, encoded, load_library
 
 
@@ -20,11 +21,13 @@ class Learned:
 class PersonalWords(Handle):
     """What a user wrote, how often, and after which words: FORMAT.md, "Personal words". Not thread-safe.
 
-    It learns by `Predictor.learn`. path: its file, which need not exist, or None; one process has it at a time. Raises
-    StateError for a damaged file.
+    It learns by `Predictor.learn`. path: its file, which one process has at a time, or None. Raises StateError for a
+    damaged one, and UsageError if it does not exist, unless it is `new`.
     """
 
-    def __init__(self, path: Path | None = None):
+    def __init__(self, path: Path | None = None, new: bool = False):
+        if path is not None and not new and not path.exists():
+            raise UsageError(f"{path}: does not exist; `phonograd personal learn` makes it")
         super().__init__(load_library(), "personal", path)
 
     def save(self) -> None:
