@@ -9,6 +9,7 @@ from phonograd.api.exporting import export_artifacts as export_artifacts
 from phonograd.api.exporting import inspect as inspect
 from phonograd.api.model import Model as Model
 from phonograd.api.model import evaluate as evaluate
+from phonograd.api.model import keystrokes_saved as keystrokes_saved
 from phonograd.api.model import open_model as open_model
 from phonograd.api.model import open_predictor as open_predictor
 from phonograd.api.model import predict as predict
@@ -56,6 +57,8 @@ from phonograd.device_runtime.client.server_client import DownloadedModel as Dow
 from phonograd.device_runtime.client.server_client import UploadReceipt as UploadReceipt
 from phonograd.device_runtime.client.server_client import current_round as current_round
 from phonograd.device_runtime.engine.backend import BackendOptions as BackendOptions
+from phonograd.device_runtime.engine.personal import Learned as Learned
+from phonograd.device_runtime.engine.personal import PersonalWords as PersonalWords
 from phonograd.device_runtime.engine.predictor import Predictor as Predictor
 from phonograd.device_runtime.engine.predictor import Suggestion as Suggestion
 from phonograd.device_runtime.formats.manifest import Artifacts as Artifacts

@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "train": ("train", "train", "Train one epoch on a user's text, as a phone does."),
     "eval": ("evaluate", "evaluate", "Measure perplexity, top-1 accuracy and keystroke savings."),
     "predict": ("predict", "predict", "Show the most probable next words after a text."),
+    "personal": ("personal", "personal", "The user's own words, for suggestions."),
     "update": ("update", "update", "Encode, decode and show updates."),
     "fold": ("fold", "fold", "Average updates into the next model, without a server."),
     "build-phone": ("native", "build_phone", "Build and check the binary that phones run."),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of, vocabulary_of
 from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
+from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.engine.predictor import (
     Predictor,
     Suggestion,
@@ -19,6 +20,7 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artif
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
+from phonograd.device_runtime.text.keystrokes import keystroke_savings
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.state_dict import is_torch_file
 
@@ -138,19 +140,27 @@ def evaluate(
 
 
 def open_predictor(
-    artifacts: Artifacts | StrPath, *, weights: StrPath | None = None, options: BackendOptions | None = None
+    artifacts: Artifacts | StrPath,
+    *,
+    weights: StrPath | None = None,
+    personal: PersonalWords | StrPath | None = None,
+    options: BackendOptions | None = None,
 ) -> Predictor:
     """Open a model for prediction alone, at the start of a text; use it as a context, or `close` it.
 
     weights: None for the folder's prediction weights if it has them, else its weights; or a file of either kind, such
-    as a later round's model or a torch state dict. options: threads, kernels. Raises ArtifactsError, WeightsError,
-    VocabularyError, UnsupportedError.
+    as a later round's model or a torch state dict. personal: the user's own words, mixed into the suggestions, or their
+    file. options: threads, kernels. Raises ArtifactsError, WeightsError, VocabularyError, UnsupportedError, and
+    StateError for a damaged file of personal words.
     """
     folder, given = artifacts_of(artifacts), path_of(weights)
     with contextlib.ExitStack() as resources:
         if given is not None and not _is_prediction_file(given):
             given = resources.enter_context(base_weights(folder, given)).path
-        return Predictor(folder, given, options or BackendOptions())
+        predictor = Predictor(folder, given, options or BackendOptions())
+    if personal is not None:
+        predictor.use(personal if isinstance(personal, PersonalWords) else PersonalWords(Path(personal)))
+    return predictor
 
 
 def predict(
@@ -169,6 +179,25 @@ def predict(
     with open_predictor(artifacts, weights=weights, options=options) as predictor:
         predictor.feed(context)
         return predictor.suggest(prefix)
+
+
+def keystrokes_saved(
+    artifacts: Artifacts | StrPath,
+    text: Text,
+    *,
+    weights: StrPath | None = None,
+    personal: StrPath | None = None,
+    options: BackendOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> float:
+    """Keystroke savings (paper P, eq. 5) of a predictor that learns the user's own words as they are written.
+
+    text: the user's, messages in order. personal: a file of what was learned before, which is not changed; None:
+    nothing was. progress hears (messages done, in all). Raises what `open_predictor` raises, and TextError.
+    """
+    words = PersonalWords(path_of(personal))
+    with open_predictor(artifacts, weights=weights, personal=words, options=options) as predictor:
+        return keystroke_savings(predictor, messages_of(text), learn=True, progress=progress)
 
 
 def quantize(artifacts: Artifacts | StrPath, out: StrPath, *, weights: StrPath | None = None) -> WrittenFile:

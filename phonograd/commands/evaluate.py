@@ -7,17 +7,18 @@ from typing import Annotated, Any
 
 import click
 
-from phonograd.api.model import open_model
+from phonograd.api.model import keystrokes_saved, open_model
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, arg, opt, own_options
+from phonograd.commands.options import COUNT, arg, opt, own_options, refuse
 from phonograd.commands.shared_options import BACKEND, WEIGHTS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.client.server_client import Connection, report_quality
 from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.device_runtime.formats.manifest import WEIGHTS as WEIGHTS_FILE
+from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.text.messages import read_messages
 
 # Figures of an Evaluation that --server reports, and what the server calls them.
@@ -40,6 +41,11 @@ def evaluate(
     texts: Annotated[tuple[Path, ...], opt("Text to evaluate on; may be repeated.", name="--text")],
     weights: Annotated[Path | None, WEIGHTS] = None,
     kss: Annotated[bool, "Also measure keystroke savings."] = False,
+    personal: Annotated[
+        Path | None,
+        "Also measure them with the user's own words, from a file of `phonograd personal`, which is not changed, and "
+        "with those that each text adds.",
+    ] = None,
     backend: Annotated[str, opt(BACKEND, click.Choice(BACKENDS))] = DEFAULT_BACKEND,
     threads: Annotated[int, opt("CPU threads.", COUNT)] = BackendOptions.threads,
 ) -> None:
@@ -50,6 +56,8 @@ def evaluate(
     """
     if connection is not None and len({path.stem for path in texts}) < len(texts):
         raise click.UsageError("--server: texts of different names expected, the figures are told apart by them")
+    if personal is not None and not kss:
+        refuse("expected with --kss", "personal")
     folder = open_artifacts(artifacts)
     messages = {path: read_messages(path) for path in texts}
     rows = []
@@ -61,12 +69,27 @@ def evaluate(
             with console.progress("evaluating") as show:
                 result = model.evaluate(lines, kss=kss, progress=lambda *tokens, show=show: show(*tokens, ""))
             rows.append({"text": str(path), **dataclasses.asdict(result)})
+        if personal is not None:
+            for row in rows:
+                row["kss_personal"] = _with_own_words(console, folder, Path(row["text"]), weights, personal)
         sha256 = model.sha256 if connection is not None else ""
     for row, lines in zip(rows, messages.values(), strict=True):
         warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / (row["tokens"] - len(lines)))
     console.result(rows, ("Evaluation", rows))
     if connection is not None:
         _report_quality(console, connection, sha256, rows)
+
+
+def _with_own_words(console: Console, folder: Artifacts, text: Path, weights: Path | None, personal: Path) -> float:
+    """Keystroke savings by the predictor of these weights, or of those that are evaluated."""
+    with console.progress("writing") as show:
+        return keystrokes_saved(
+            folder,
+            text,
+            weights=weights or folder.path(WEIGHTS_FILE),
+            personal=personal,
+            progress=lambda done, total: show(done, total, ""),
+        )
 
 
 def _report_quality(console: Console, connection: Connection, sha256: str, rows: list[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ import click
 
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, arg, opt, own_options
+from phonograd.commands.shared_options import PERSONAL, PREDICTION_WEIGHTS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.predictor import SUGGESTIONS
@@ -23,11 +24,8 @@ def predict(
     texts: Annotated[tuple[str, ...], arg(metavar="TEXT...")],
     prefix: Annotated[str, opt("The first letters of the word, as far as they are typed.", show_default=False)] = "",
     top: Annotated[int, opt("Words to show.", COUNT, metavar="K")] = SUGGESTIONS,
-    weights: Annotated[
-        Path | None,
-        "A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction "
-        "weights, else its weights]",
-    ] = None,
+    weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
+    personal: Annotated[Path | None, PERSONAL] = None,
     threads: Annotated[int, opt(kind=COUNT)] = BackendOptions.threads,
 ) -> None:
     """Show the most probable next words after each TEXT, by a keyboard's predictor; "" is the start of a text.
@@ -40,7 +38,7 @@ def predict(
     build_on_first_use(console)
     document: list[dict[str, object]] = []
     rows: list[dict[str, object]] = []
-    with open_predictor(folder, weights=weights, options=BackendOptions(threads)) as predictor:
+    with open_predictor(folder, weights=weights, personal=personal, options=BackendOptions(threads)) as predictor:
         for text in texts:
             predictor.reset()
             predictor.feed(text)

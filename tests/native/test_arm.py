@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import phonograd
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
@@ -119,6 +121,24 @@ def test_a_phone_quantizes_and_predicts_as_this_machine_does(
             assert [one["word"] for one in found["words"]] == [one["word"] for one in expected["words"]]
             shares = [[one["probability"] for one in said["words"]] for said in (found, expected)]
             assert shares[0] == (shares[1] if precision == "int8" else pytest.approx(shares[1], rel=1e-4))
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a53", "max"])
+def test_a_phone_suggests_the_users_words_as_this_machine_does(
+    tmp_path: Path, place: Place, binary: Path, cpu: str
+) -> None:
+    """To the bit, by int8 weights and a file of personal words."""
+    folder, weights, file = exported(MODEL, TRAINING, spread=14.0).folder, tmp_path / "int8", tmp_path / "own"
+    phonograd.quantize(folder, weights)
+    with PersonalWords(file, new=True) as words, phonograd.open_predictor(folder, personal=words) as predictor:
+        predictor.learn("hallo du w w1\nhallo welt\nhallo du da\n")
+        words.save()
+    for prefix in ("", "d"):
+        options = ("--weights", weights, "--personal", file, "--context", "na\nhallo", "--prefix", prefix)
+        here = place.run("predict", folder, *options).only("suggestions")
+        there = outcome_of(emulated(cpu, binary, "predict", folder, *options)).only("suggestions")
+        assert there["words"] == here["words"]
+        assert here["words"][0]["word"] == "du"
 
 
 @pytest.mark.parametrize("cpu", FEATURES)

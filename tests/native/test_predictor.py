@@ -147,12 +147,12 @@ def test_the_state_is_kept_reset_and_restored() -> None:
         assert predictor.suggest() == ended != there
 
 
-@pytest.mark.parametrize("state", [b"", b"x", bytes(7), bytes(4000), b"\xff" * 4 * 91])
+@pytest.mark.parametrize("state", [b"", b"x", bytes(7), bytes(4000), b"\xff" * (4 * 91 + 16)])
 def test_a_state_of_something_else_is_refused(state: bytes) -> None:
     with phonograd.open_predictor(model("gru")) as predictor:
         predictor.feed("w1")
         before = predictor.state()
-        assert len(before) == 4 * 91  # two layers of 45, and whether a message has begun
+        assert len(before) == 4 * 91 + 16  # two layers of 45, whether a message has begun, and the words before
         with pytest.raises(StateError, match="state of a predictor of this model expected, found"):
             predictor.restore(state)
         assert predictor.state() == before

@@ -1,6 +1,7 @@
 // `phonograd-phone predict`: the suggestions a keyboard would show.
 #include <chrono>
 #include <cstdio>
+#include <memory>
 
 #include "base/error.h"
 #include "base/peak_memory.h"
@@ -20,6 +21,7 @@ Syntax syntax() {
   syntax.options = {
       {"--context", "TEXT", "Text before the word, one message a line. [default: none]"},
       {"--prefix", "LETTERS", "Letters of the word typed so far. [default: none]"},
+      {"--personal", "FILE", "The user's own words, to suggest as well. [default: none]"},
       {"--requests", "",
        "Stay open and answer requests from stdin, a JSON object a line: context (what was written since), prefix, "
        "reset."},
@@ -48,7 +50,7 @@ JsonLine suggestions(Predictor& predictor, const std::string& context, const std
   std::vector<JsonLine> words;
   for (const Prediction& found : predictor.suggest(prefix)) {
     JsonLine entry;
-    entry.text("word", predictor.vocabulary().word(found.word));
+    entry.text("word", found.spelling);
     words.push_back(entry.number("probability", found.probability));
   }
   JsonLine line("suggestions");
@@ -103,6 +105,7 @@ int run(const Arguments& arguments) {
   const PredictorOptions options{running.options.threads, running.options.pin_threads, running.options.kernels};
   const Timer timer;
   Predictor predictor(arguments.positional(), arguments.text("--weights"), options);
+  if (arguments.has("--personal")) predictor.use(std::make_shared<PersonalWords>(arguments.text("--personal")));
   const double open_seconds = timer.seconds();
   const bool following = arguments.has("--requests");
   JsonLine line =

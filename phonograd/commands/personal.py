@@ -1,0 +1,106 @@
+"""`phonograd personal learn|list|delete|veto|forget`: the user's own words, for suggestions."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import click
+
+from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import arg, opt, own_options
+from phonograd.commands.shared_options import PREDICTION_WEIGHTS
+from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.engine.personal import PersonalWords
+from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.device_runtime.text.messages import read_messages
+
+
+@click.group()
+def personal() -> None:
+    """Learn the user's own words into a file, show them, and delete them.
+
+    The file stays on the phone: nothing that trains, or makes updates, reads it. `predict`, and `eval --kss`, take it
+    by --personal.
+    """
+
+
+@personal.command()
+@own_options
+@output_options
+def learn(
+    console: Console,
+    artifacts: Annotated[Path, arg()],
+    file: Annotated[Path, arg()],
+    texts: Annotated[tuple[Path, ...], opt("A text of the user's to learn; may be repeated.", name="--text")],
+    weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
+) -> None:
+    """Learn a user's texts into FILE, which is made if there is none, beside the model that suggests."""
+    from phonograd.api.model import open_predictor
+
+    folder = open_artifacts(artifacts)
+    messages = [message for path in texts for message in read_messages(path)]
+    build_on_first_use(console)
+    with (
+        PersonalWords(file, new=True) as words,
+        open_predictor(folder, weights=weights, personal=words) as predictor,
+    ):
+        with console.progress("learning") as show:
+            for done, message in enumerate(messages, 1):
+                predictor.learn(message.decode("utf-8", "replace") + "\n")
+                show(done, len(messages), "")
+        words.save()
+        _show(console, words)
+
+
+@personal.command("list")
+@own_options
+@output_options
+def list_(console: Console, file: Annotated[Path, arg()]) -> None:
+    """Show the words in FILE, how often each was written, and those that are never learned."""
+    with _opened(console, file) as words:
+        _show(console, words)
+
+
+@personal.command()
+@own_options
+@output_options
+def delete(console: Console, file: Annotated[Path, arg()], word: Annotated[str, arg()]) -> None:
+    """Delete WORD from FILE, and what followed it. It is learned again when it is written again."""
+    with _opened(console, file) as words:
+        if not words.delete(word):
+            raise UsageError(f"{file}: has no word {word!r}; `phonograd personal list` shows what it has")
+        words.save()
+
+
+@personal.command()
+@own_options
+@output_options
+def veto(console: Console, file: Annotated[Path, arg()], word: Annotated[str, arg()]) -> None:
+    """Delete WORD from FILE, and never learn it again."""
+    with _opened(console, file) as words:
+        words.veto(word)
+        words.save()
+
+
+@personal.command()
+@own_options
+@output_options
+def forget(console: Console, file: Annotated[Path, arg()]) -> None:
+    """Delete all words in FILE, and what is never learned."""
+    with _opened(console, file) as words:
+        words.forget()
+        words.save()
+
+
+def _opened(console: Console, file: Path) -> PersonalWords:
+    build_on_first_use(console)
+    return PersonalWords(file)
+
+
+def _show(console: Console, words: PersonalWords) -> None:
+    learned = words.list()
+    rows: list[dict[str, object]] = [{"word": word, "written": count} for word, count in learned.words.items()]
+    console.result(dataclasses.asdict(learned), ("Personal words", rows))
+    for word in learned.vetoed:
+        console.say(f"never learned: {word}")

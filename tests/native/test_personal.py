@@ -1,0 +1,290 @@
+"""The user's own words in a predictor's suggestions: held to a plain writing of FORMAT.md, and to their file."""
+
+import json
+import stat
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import phonograd
+from phonograd.device_runtime.base.errors import StateError, StorageError, UsageError
+from phonograd.device_runtime.engine.personal import PersonalWords
+from phonograd.device_runtime.engine.predictor import Predictor
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.native_build import NATIVE
+from tests.reference.personal import Personal, pieces
+from tests.support.artifacts import exported
+
+MODEL = LanguageModelConfig("lstm", vocabulary=60, embedding=8, hidden=9, layers=1)
+SENTENCES = ("w3 hallo zürich", "Hallo  w3!", "w4 hallo w5 w6", "", "pin 4711", "w3 hallo zürich w9", "a@b w3")
+
+
+def artifacts() -> Artifacts:
+    return exported(MODEL, spread=14.0)
+
+
+def everything(predictor: Predictor, prefix: str = "") -> list[tuple[str, float]]:
+    return [(one.word, one.probability) for one in predictor.suggest(prefix, 60)]
+
+
+def alone(predictor: Predictor) -> dict[bytes, float]:
+    """The model's own probabilities, of which there are few enough to be all suggested."""
+    return {word.encode(): share for word, share in everything(predictor)}
+
+
+def write(predictor: Predictor, plain: Predictor, personal: Personal, message: str) -> None:
+    """Write a message: the library learns it, and so does the reference, by the same model's probabilities."""
+    predictor.learn(message + "\n")
+    for words, guarded in pieces(message.encode()):
+        for word in words:
+            personal.learn(word, guarded, alone(plain))
+            plain.feed(word.decode())
+    if pieces(message.encode()):
+        personal.end()
+    plain.feed("\n")
+
+
+def expected(personal: Personal, model: dict[bytes, float], prefix: str = "") -> list[tuple[str, float]]:
+    order = {word: number for number, word in enumerate(model)}
+    mixed = personal.mixed(model)
+    words = sorted(mixed, key=lambda word: (-mixed[word], order.get(word, len(order)), word))
+    return [(word.decode(), mixed[word]) for word in words if word.startswith(prefix.encode())][:60]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    messages=st.lists(st.sampled_from(SENTENCES), max_size=12),
+    deleted=st.sampled_from(["", "hallo", "w3", "zürich"]),
+    half=st.text("w34 hal", max_size=4),
+)
+def test_suggestions_are_those_of_the_plain_writing(messages: list[str], deleted: str, half: str) -> None:
+    personal, words = Personal(), PersonalWords()
+    with (
+        phonograd.open_predictor(artifacts(), personal=words) as predictor,
+        phonograd.open_predictor(artifacts()) as plain,
+    ):
+        for number, message in enumerate(messages):
+            write(predictor, plain, personal, message)
+            if number == 4 and deleted:
+                words.delete(deleted)
+                personal.delete(deleted.encode())
+        for text in ("", "w3", "hallo", half):
+            predictor.feed(text)
+            plain.feed(text)
+            for parts, _ in pieces(text.encode()):
+                for word in parts:
+                    personal.before = (word, personal.before[0])
+            for prefix in ("", "w", "h", "zü"):
+                found = everything(predictor, prefix)
+                assert sorted(found) == sorted(expected(personal, alone(plain), prefix))
+                assert [share for _, share in found] == sorted((share for _, share in found), reverse=True)
+    assert words.list().words == {word.decode(): count for word, count in personal.counts.items()}
+
+
+def test_without_words_the_suggestions_are_the_models() -> None:
+    with phonograd.open_predictor(artifacts()) as plain, phonograd.open_predictor(artifacts()) as predictor:
+        predictor.use(PersonalWords())
+        assert everything(predictor, "w1") == everything(plain, "w1")
+
+
+class Store:
+    """A model, a file, and a predictor that learns into it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.words = PersonalWords(path, new=True)
+        self.predictor = phonograd.open_predictor(artifacts(), personal=self.words)
+
+    def learn(self, *messages: str) -> None:
+        for message in messages:
+            self.predictor.learn(message + "\n")
+
+    def saved(self) -> dict[str, int]:
+        self.words.save()
+        return dict(PersonalWords(self.path).list().words)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "own.words")
+
+
+def test_a_saved_store_goes_on_as_if_it_had_not_been_closed(store: Store) -> None:
+    store.learn(*SENTENCES, *SENTENCES)
+    assert store.saved() == dict(store.words.list().words)
+    again = Store(store.path)
+    assert again.words.list() == store.words.list()
+    for one in (again, store):
+        one.predictor.reset()
+        one.learn("w3 hallo")
+    for text in ("w3", "hallo w3"):
+        store.predictor.feed(text)
+        again.predictor.restore(store.predictor.state())
+        assert everything(again.predictor) == everything(store.predictor)
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+
+
+def test_the_share_of_the_users_words_follows_what_they_explain(store: Store) -> None:
+    """Words that come once are the model's to explain, in contexts not seen; those that come back, the user's."""
+    store.learn("hallo", " ".join(f"w{number}" for number in range(2, 60)))
+    assert _shares(store)[0] < 0.2
+    store.learn(*["eigene worte schreiben"] * 60)
+    assert _shares(store)[2] > 0.8
+
+
+def _shares(store: Store) -> list[float]:
+    store.words.save()
+    weights = json.loads(store.path.read_text().partition("\n")[2])["weights"]
+    return [own / every for own, every in weights]
+
+
+@pytest.mark.parametrize("piece", ["4711", "user@example", "abc1", "x@"])
+def test_numbers_and_addresses_are_learned_the_third_time(store: Store, piece: str) -> None:
+    for _ in range(2):
+        store.learn(f"{piece} hallo")
+        assert store.saved() == {"hallo": store.words.list().words["hallo"]}
+        assert all(word.decode() not in store.path.read_text() for words, _ in pieces(piece.encode()) for word in words)
+    store.learn(piece)
+    assert set(store.saved()) == {"hallo"} | {word.decode() for words, _ in pieces(piece.encode()) for word in words}
+    assert set(store.saved().values()) == {2, 3}
+
+
+def test_what_is_never_learned(store: Store) -> None:
+    store.words.veto("Geheim")
+    store.learn("geheim <unk> " + "x" * 65 + " " + "y" * 64)
+    store.predictor._library.call("pg_predictor_learn", store.predictor.handle, b"\xff\xfe \xc3")
+    assert store.saved() == {"y" * 64: 1}
+    assert PersonalWords(store.path).list().vetoed == ("geheim",)
+    assert "geheim" not in {one.word for one in store.predictor.suggest("ge")}
+
+
+def test_what_is_fed_is_not_learned(store: Store) -> None:
+    store.predictor.feed("passwort hallo\n")
+    assert store.words.list().words == {}
+
+
+def test_deleted_words_come_back_only_if_they_are_written_again(store: Store) -> None:
+    store.learn(*["w3 wort hallo"] * 3)
+    assert store.words.delete("WORT")
+    assert not store.words.delete("wort")
+    store.predictor.feed("w3")
+    assert "wort" not in {word for word, _ in everything(store.predictor)}
+    assert store.saved() == {"hallo": 3, "w3": 3}
+    store.learn("wort")
+    assert store.saved()["wort"] == 1
+    store.words.forget()
+    assert store.saved() == {}
+    assert "hallo" not in store.path.read_text()
+
+
+def test_a_store_is_bounded_and_keeps_what_is_written_often(store: Store) -> None:
+    for _ in range(8):
+        store.learn("lieblingswort")
+    for start in range(0, 9000, 100):
+        store.learn(
+            " ".join(
+                f"{chr(97 + n // 676 % 26)}{chr(97 + n // 26 % 26)}{chr(97 + n % 26)}"
+                for n in range(start, start + 100)
+            )
+        )
+    learned = store.words.list()
+    assert len(learned.words) <= 8192
+    assert "lieblingswort" in learned.words
+    assert learned.nbytes < 2_000_000
+    assert store.saved() == dict(learned.words)
+
+
+def sealed(document: object) -> bytes:
+    """A file with a right checksum."""
+    text = json.dumps(document).encode() if not isinstance(document, bytes) else document
+    return b"phonograd-personal-1 %08x\n" % zlib.crc32(text) + text
+
+
+EMPTY = {"weights": [[1, 2], [1, 2], [1, 2]], "words": [], "after": [], "waiting": [], "vetoed": []}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"",
+        b"{",
+        b"[]",
+        {},
+        EMPTY | {"weights": [[1, 2]]},
+        EMPTY | {"weights": [[3, 2]] * 3},
+        EMPTY | {"weights": [[0, 0]] * 3},
+        EMPTY | {"words": [["a", 1], ["a", 2]]},
+        EMPTY | {"words": [["a", 0]]},
+        EMPTY | {"words": [["a", 1 << 32]]},
+        EMPTY | {"words": [["x" * 65, 1]]},
+        EMPTY | {"words": ["a"]},
+        EMPTY | {"words": [["a", 1]], "vetoed": ["a"]},
+        EMPTY | {"words": [["a", 1]], "after": [[2, -2, 1, 1]]},
+        EMPTY | {"words": [["a", 1]], "after": [[1, -2, 2, 1]]},
+        EMPTY | {"words": [["a", 1]], "after": [[1, -2, 1]]},
+        EMPTY | {"words": [["a", 1]], "after": [[1, -2, 1, 0]]},
+        EMPTY | {"waiting": [["1", 9]]},
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, wrong: object) -> None:
+    path = tmp_path / "own.words"
+    path.write_bytes(sealed(EMPTY))
+    assert PersonalWords(path).list().words == {}
+    path.write_bytes(sealed(wrong))
+    with pytest.raises(StateError, match=r"own\.words"):
+        PersonalWords(path)
+    assert path.read_bytes() == sealed(wrong)
+
+
+def test_a_damaged_file_is_refused(store: Store) -> None:
+    store.learn("hallo w3")
+    store.words.save()
+    whole = store.path.read_bytes()
+    for at in range(len(whole)):
+        for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
+            store.path.write_bytes(damaged)
+            with pytest.raises(StateError, match="delete it and begin again"):
+                PersonalWords(store.path)
+
+
+def test_what_cannot_be_done_is_said(tmp_path: Path, store: Store) -> None:
+    with phonograd.open_predictor(artifacts()) as predictor, pytest.raises(UsageError, match="no personal words"):
+        predictor.learn("hallo")
+    with pytest.raises(UsageError, match="without a file"):
+        PersonalWords().save()
+    with pytest.raises(UsageError, match="does not exist"):
+        PersonalWords(tmp_path / "none.words")
+    with pytest.raises(UsageError, match="at most 64 bytes"):
+        store.words.veto("x" * 65)
+    gone = PersonalWords(tmp_path / "no folder" / "own.words", new=True)
+    with pytest.raises(StorageError, match="no folder"):
+        gone.save()
+
+
+def test_vetoes_are_bounded(store: Store) -> None:
+    for number in range(4096):
+        store.words.veto(f"v{number}")
+    store.words.veto("v7")
+    with pytest.raises(UsageError, match="4096"):
+        store.words.veto("one more")
+
+
+def test_a_predictor_keeps_the_words_that_it_uses(store: Store) -> None:
+    store.learn("hallo")
+    store.words.close()
+    assert store.predictor.suggest("hal")[0].word == "hallo"
+
+
+def test_nothing_that_trains_or_sends_can_read_personal_words() -> None:
+    """Folders that may include them; the round, training, updates and the engine are not among them."""
+    sources = (NATIVE / "src").rglob("*.*")
+    readers = {path.parent.name for path in sources if '#include "personal/' in path.read_text("utf-8")}
+    assert readers == {"personal", "predict"}
+    users = {
+        path.parent.name for path in (NATIVE / "src").rglob("*.*") if '#include "predict/' in path.read_text("utf-8")
+    }
+    assert users == {"predict", "capi", "phone"}
