@@ -129,10 +129,9 @@ apk: $(READY)
 	mkdir -p dist
 	$(VENV)/bin/python -m phonograd.android_harness.app --out dist/phonograd-demo.apk --keystore $(VENV)/debug.p12
 
-# The Android library that an app adds to Gradle, by the same tools.
+# The Android library, in a Maven repository that an app's Gradle build takes it from; by the same tools.
 aar: $(READY)
-	mkdir -p dist
-	$(VENV)/bin/python -m phonograd.android_harness.app --aar dist/phonograd.aar
+	$(VENV)/bin/python -m phonograd.android_harness.app --maven dist/maven
 
 bench: $(READY)
 	$(VENV)/bin/phonograd bench epoch
