@@ -74,7 +74,8 @@ harness-test: $(READY)
 browser-test: $(READY)
 	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(PYTEST) -m browser tests/server_agg tests/android_harness tests/simulation tests/demo
 
-# A JDK, the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump and qemu-user are needed.
+# A JDK is needed, and the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump, qemu-user, maven,
+# libmaven-dependency-plugin-java, junit4, proguard-cli and kotlin.
 apk-test: $(READY)
 	$(PYTEST) -m apk tests/android_harness/app
 
