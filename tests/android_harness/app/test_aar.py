@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.android_harness.app import Aar, Tools, build_aar
+from phonograd.android_harness.app import Aar, Tools, build_aar, contents
 from phonograd.android_harness.app.aar import BINARY, EMULATOR_BINARY
 from phonograd.android_harness.app.contents import JAVA, LICENSE_NAME
 from phonograd.android_harness.app.toolchain import run_tool
@@ -60,6 +60,12 @@ def test_its_files(aar: Aar, unpacked: Path) -> None:
     written = {str(path.relative_to(JAVA).with_suffix("")) for path in JAVA.rglob("*.java")}
     assert written - found == {"org/phonograd/ScheduleReceiver"}
     assert found <= written
+
+
+def test_the_licence_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(contents, "__file__", str(tmp_path / "android_harness/app/contents.py"))
+    assert contents.license_file(tmp_path).read_bytes() == LICENSE.read_bytes()
+    assert (tmp_path / "LICENSE").is_file()
 
 
 def test_the_manifest_is_one_that_merges(unpacked: Path, tools: Tools, tmp_path: Path) -> None:
