@@ -74,7 +74,8 @@ harness-test: $(READY)
 browser-test: $(READY)
 	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(PYTEST) -m browser tests/server_agg tests/android_harness tests/simulation tests/demo
 
-# A JDK, the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump and qemu-user are needed.
+# A JDK is needed, and the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump, qemu-user, maven,
+# libmaven-dependency-plugin-java, junit4, proguard-cli and kotlin.
 apk-test: $(READY)
 	$(PYTEST) -m apk tests/android_harness/app
 
@@ -129,10 +130,9 @@ apk: $(READY)
 	mkdir -p dist
 	$(VENV)/bin/python -m phonograd.android_harness.app --out dist/phonograd-demo.apk --keystore $(VENV)/debug.p12
 
-# The Android library that an app adds to Gradle, by the same tools.
+# The Android library, in a Maven repository that an app's Gradle build takes it from; by the same tools.
 aar: $(READY)
-	mkdir -p dist
-	$(VENV)/bin/python -m phonograd.android_harness.app --aar dist/phonograd.aar
+	$(VENV)/bin/python -m phonograd.android_harness.app --maven dist/maven
 
 bench: $(READY)
 	$(VENV)/bin/phonograd bench epoch

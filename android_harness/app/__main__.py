@@ -1,4 +1,4 @@
-"""`python -m phonograd.android_harness.app`: build the APK, or the AAR."""
+"""`python -m phonograd.android_harness.app`: build the APK, the AAR, or a Maven repository with the AAR."""
 
 import dataclasses
 import json
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from phonograd.android_harness.app.aar import build_aar
+from phonograd.android_harness.app.aar import Aar, build_aar, size_table
 from phonograd.android_harness.app.apk import build_apk
+from phonograd.android_harness.app.maven import release_to_maven
 from phonograd.android_harness.app.toolchain import find_tools
 from phonograd.device_runtime.base.errors import PhonogradError
 
@@ -20,6 +21,11 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--aar", type=FILE, help="Build this Android library (.aar) for an app's Gradle build, in place of the APK."
 )
+@click.option(
+    "--maven",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the AAR, with its POM, sources and Javadoc, to this Maven repository, a folder, in place of the APK.",
+)
 @click.option("--binary", type=FILE, help="The phone binary, from build-phone. [default: this version's]")
 @click.option("--sdk", type=click.Path(path_type=Path), help="An Android SDK. [default: ANDROID_HOME, else Debian's]")
 @click.option("--d8", type=FILE, help="The dexer: d8 or dx. [default: the SDK's]")
@@ -28,6 +34,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 def main(
     out: Path,
     aar: Path | None,
+    maven: Path | None,
     binary: Path | None,
     sdk: Path | None,
     d8: Path | None,
@@ -35,12 +42,22 @@ def main(
     keystore: Path | None,
 ) -> None:
     """Build the APK that runs phonograd-phone as a job, from the Java classes and the phone binary; or the AAR."""
+    if aar is not None and maven is not None:
+        raise click.UsageError("--aar and --maven both given; give one")
+    built: Aar
     try:
         tools = find_tools(sdk, d8, android_jar)
-        built = build_apk(out, tools, binary, keystore) if aar is None else build_aar(aar, tools, binary)
+        if maven is not None:
+            built = release_to_maven(maven, tools, binary)
+        elif aar is not None:
+            built = build_aar(aar, tools, binary)
+        else:
+            built = build_apk(out, tools, binary, keystore)
     except PhonogradError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+    if maven or aar:
+        click.echo(size_table(Path(built.path)), err=True)
     click.echo(json.dumps(dataclasses.asdict(built)))
 
 

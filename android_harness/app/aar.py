@@ -1,29 +1,36 @@
 """Build an AAR, the Android library that an app's Gradle build takes in: the Java classes and the phone binary."""
 
 import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.android_harness.app.contents import (
     BINARY_NAME,
+    EMULATOR_BINARY_NAME,
+    LICENSE_NAME,
     compile_java,
     copy_archive,
+    license_file,
     phone_binary,
+    tree,
     write_archive,
 )
 from phonograd.android_harness.app.toolchain import Tools
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import check_phone_binary
+from phonograd.device_runtime.native_build import build_emulator_binary, check_phone_binary
 
 MANIFEST = Path(__file__).with_name("AndroidManifest-aar.xml")
-BINARY = f"jni/{BINARY_NAME}"
+# What R8 must keep in an app; Gradle takes them from here.
+RULES = Path(__file__).with_name("proguard.txt")
+BINARY, EMULATOR_BINARY = f"jni/{BINARY_NAME}", f"jni/{EMULATOR_BINARY_NAME}"
 # The example app's own: its manifest lets adb's shell call it.
 DEMO_ONLY = frozenset({"ScheduleReceiver.java"})
 
 
 @dataclass(frozen=True)
 class Aar:
-    """A built AAR. binary_sha256: of the phone binary inside."""
+    """A built AAR. binary_sha256: of the phone binary inside, not the emulator's."""
 
     path: str
     bytes: int
@@ -34,18 +41,30 @@ class Aar:
 def build_aar(out: Path, tools: Tools, binary: Path | None = None) -> Aar:
     """Build the AAR at `out` with `binary` (None: the phone binary of this version).
 
-    The same tools and binary give the same bytes. It has no rules for code shrinkers: nothing is found by reflection.
+    The emulator's binary is built here, by ziglang. The same tools, sources and binary give the same bytes.
 
-    Raises BuildError, StorageError; a file already at `out` is unchanged then.
+    Raises BuildError, MissingExtraError without ziglang, StorageError; a file already at `out` is unchanged then.
     """
     with tempfile.TemporaryDirectory(prefix="phonograd-aar-") as folder:
         work = Path(folder)
         binary = binary or phone_binary(work)
         facts = check_phone_binary(binary)
+        emulator = build_emulator_binary().path
         classes, jar, resources, built = work / "classes", work / "classes.jar", work / "R.txt", work / "built.aar"
         compile_java(classes, tools, without=DEMO_ONLY)
-        write_archive(jar, {str(path.relative_to(classes)): path for path in sorted(classes.rglob("*.class"))})
+        write_archive(jar, {LICENSE_NAME: license_file(work)} | tree(classes, "*.class"))
         resources.touch()  # a list of no resources, which the format requires
-        write_archive(built, {"AndroidManifest.xml": MANIFEST, "classes.jar": jar, "R.txt": resources, BINARY: binary})
+        files = {"AndroidManifest.xml": MANIFEST, "classes.jar": jar, "R.txt": resources, "proguard.txt": RULES}
+        write_archive(built, files | {BINARY: binary, EMULATOR_BINARY: emulator})
         copy_archive(built, out)
     return Aar(str(out), out.stat().st_size, sha256_of_file(out), facts.sha256)
+
+
+def size_table(aar: Path) -> str:
+    """The files of an AAR with their sizes in bytes, as they are and compressed, for a terminal."""
+    with zipfile.ZipFile(aar) as archive:
+        rows = [(file.filename, file.file_size, file.compress_size) for file in archive.infolist()]
+    rows.append(("all", sum(row[1] for row in rows), aar.stat().st_size))
+    width = max(len(row[0]) for row in rows)
+    lines = [f"{name:{width}} {plain:11,} {compressed:11,}" for name, plain, compressed in rows]
+    return "\n".join([f"{'file':{width}} {'bytes':>11} {'compressed':>11}", *lines])

@@ -1,17 +1,24 @@
 """What the APK and the AAR contain: the Java classes and the phone binary, in archives of reproducible bytes."""
 
+import importlib.metadata
 import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from phonograd.android_harness.app.toolchain import Tools, run_tool
+from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import atomic_file
 from phonograd.device_runtime.native_build import deliver_phone_binary
 
 JAVA = Path(__file__).parents[2] / "device_runtime" / "java"
+# What the classes are compiled against and the AAR does not have: nobody needs an annotation's class at run time.
+ANNOTATIONS = JAVA.with_name("java_annotations")
 # Android's installer extracts only files of this form; classes in JAVA start it by this name.
 BINARY_NAME = "arm64-v8a/libphonograd_phone.so"
+EMULATOR_BINARY_NAME = "x86_64/libphonograd_phone.so"
+# Where Gradle leaves it out of an APK, so that two libraries' do not clash.
+LICENSE_NAME = "META-INF/LICENSE"
 # The earliest time that a zip file can hold, so that equal inputs give equal archives.
 EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -24,8 +31,26 @@ def compile_java(classes: Path, tools: Tools, sources: Path = JAVA, without: fro
     classes.mkdir(parents=True, exist_ok=True)
     # --release 8: dx reads no newer class files; java.* is checked against Java 8, android.* against the jar.
     strict = ("-Xlint:all,-options", "-Werror", "-encoding", "UTF-8", "--release", "8")
-    files = sorted(path for path in sources.rglob("*.java") if path.name not in without)
-    run_tool(tools.javac, *strict, "-classpath", tools.android_jar, "-d", classes, *files)
+    annotations = ("-sourcepath", ANNOTATIONS, "-implicit:none")
+    files = java_files(sources, without)
+    run_tool(tools.javac, *strict, "-classpath", tools.android_jar, *annotations, "-d", classes, *files)
+
+
+def java_files(sources: Path = JAVA, without: frozenset[str] = frozenset()) -> list[Path]:
+    """All Java files under `sources`, except those of the names `without`, in order."""
+    return sorted(path for path in sources.rglob("*.java") if path.name not in without)
+
+
+def license_file(work: Path) -> Path:
+    """The project's licence: the checkout's, or a copy of the installed package's in `work`. Raises BuildError."""
+    checkout, copy = Path(__file__).resolve().parents[2] / "LICENSE", work / "LICENSE"
+    if checkout.is_file():
+        return checkout
+    text = importlib.metadata.distribution("phonograd").read_text("licenses/LICENSE")
+    if text is None:
+        raise BuildError("phonograd: no LICENSE in the installed package; install it again")
+    copy.write_text(text, "utf-8")
+    return copy
 
 
 def phone_binary(work: Path) -> Path:
@@ -33,6 +58,12 @@ def phone_binary(work: Path) -> Path:
     binary = work / "phonograd-phone"
     deliver_phone_binary(binary)
     return binary
+
+
+def tree(folder: Path, pattern: str = "*") -> dict[str, Path]:
+    """The files under a folder by their names in it, in order."""
+    found = sorted(path for path in folder.rglob(pattern) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path for path in found}
 
 
 def write_archive(out: Path, files: Mapping[str, Path]) -> None:

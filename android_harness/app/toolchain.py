@@ -15,6 +15,7 @@ TIMEOUT_SECONDS = 300.0
 # Debian's package of each tool; dalvik-exchange and libandroid-23-java are in Debian 11 only.
 PACKAGES = {
     "javac": "default-jdk-headless",
+    "javadoc": "default-jdk-headless",
     "keytool": "default-jre-headless",
     "aapt": "aapt",
     "zipalign": "zipalign",
@@ -29,6 +30,7 @@ class Tools:
     """The programs, and the API to compile against. dexer: d8 or its predecessor dx, recognised by its file name."""
 
     javac: Path
+    javadoc: Path
     keytool: Path
     aapt: Path
     zipalign: Path
@@ -48,6 +50,7 @@ def find_tools(sdk: Path | None = None, dexer: Path | None = None, android_jar: 
             raise BuildError(f"{given}: no such file; give an existing one, or omit the option")
     return Tools(
         javac=_of_jdk("javac"),
+        javadoc=_of_jdk("javadoc"),
         keytool=_of_jdk("keytool"),
         aapt=_of_sdk(sdk, "aapt", "build-tools/*/aapt"),
         zipalign=_of_sdk(sdk, "zipalign", "build-tools/*/zipalign"),

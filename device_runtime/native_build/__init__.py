@@ -11,18 +11,21 @@ from phonograd.device_runtime.native_build.checks import (
     PhoneBinary,
     SharedLibrary,
     check_arm64_library,
+    check_emulator_binary,
     check_host_library,
     check_phone_binary,
 )
 from phonograd.device_runtime.native_build.compiler import Build, BuildResult, Progress
 from phonograd.device_runtime.native_build.targets import (
     ARM64,
+    EMULATOR,
     HOST,
     LIBRARY,
     NATIVE,
     PHONE,
     Target,
     command_sources,
+    emulator_sources,
     engine_sources,
 )
 
@@ -41,11 +44,13 @@ __all__ = [
     "SharedLibrary",
     "Target",
     "build_arm64_library",
+    "build_emulator_binary",
     "build_host_command",
     "build_host_library",
     "build_phone_binary",
     "build_program",
     "check_arm64_library",
+    "check_emulator_binary",
     "check_host_library",
     "check_phone_binary",
     "command_sources",
@@ -82,11 +87,12 @@ class _Product:
         return BuildResult(out, built.cached)
 
 
-# The shared library that Python loads; the C ABI's for arm64 Linux; the command for arm64 phones, and for this host, to
-# test and benchmark it.
+# The shared library that Python loads; the C ABI's for arm64 Linux; the command for arm64 phones, for Android's
+# emulator, and for this host, to test and benchmark it.
 build_host_library = _Product(LIBRARY, HOST, engine_sources, shared=True)
 build_arm64_library = _Product("libphonograd-aarch64.so", ARM64, engine_sources, True, check_arm64_library)
 build_phone_binary = _Product(f"{COMMAND}-aarch64", PHONE, command_sources, check=check_phone_binary)
+build_emulator_binary = _Product(f"{COMMAND}-android-x86_64", EMULATOR, emulator_sources, check=check_emulator_binary)
 build_host_command = _Product(f"{COMMAND}-x86_64", HOST, command_sources)
 
 

@@ -10,6 +10,7 @@ from phonograd.device_runtime.native_build import elf
 # Android 15 and later may use pages of 16 KiB, and then refuse segments aligned to less.
 PHONE_PAGE_BYTES = 16384
 PHONE_MAX_BYTES = 1_500_000
+EMULATOR_MAX_BYTES = 2_000_000  # x86-64 has more sets of kernels
 # The promise of the wheel's tag, manylinux_2_17_x86_64 (PEP 600): the oldest glibc, and the libraries of glibc.
 GLIBC = (2, 17)
 GLIBC_LIBRARIES = frozenset({"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"})
@@ -45,9 +46,31 @@ def check_phone_binary(path: Path) -> PhoneBinary:
     Expected: a static position-independent aarch64 program (no interpreter, no libraries), segments aligned to 16 KiB
     pages, no text relocations, no memory both writable and executable, at most 1.5 MB.
     """
+    return _check_program(path, elf.EM_AARCH64, "aarch64", PHONE_MAX_BYTES)
+
+
+def check_emulator_binary(path: Path) -> PhoneBinary:
+    """The same for Android's emulator on a PC: x86-64, at most 2 MB."""
+    return _check_program(path, elf.EM_X86_64, "x86-64", EMULATOR_MAX_BYTES)
+
+
+def check_host_library(path: Path) -> SharedLibrary:
+    """Check that a shared library keeps the wheel's platform tag. Raises BuildError that names the fault.
+
+    Expected: x86-64, no libraries but glibc's, no symbols of a glibc after 2.17, no exports but the C ABI.
+    """
+    return _check_library(path, elf.EM_X86_64, "x86-64", "ld-linux-x86-64.so.2")
+
+
+def check_arm64_library(path: Path) -> SharedLibrary:
+    """The same for the library of arm64 Linux, whose first glibc is 2.17. Android's C library cannot load it."""
+    return _check_library(path, elf.EM_AARCH64, "aarch64", "ld-linux-aarch64.so.1")
+
+
+def _check_program(path: Path, machine: int, name: str, max_bytes: int) -> PhoneBinary:
     file = elf.read_elf(path)
     _require(path, file.type == elf.ET_DYN, "position-independent (ET_DYN)", f"e_type {file.type}")
-    _require(path, file.machine == elf.EM_AARCH64, f"machine {elf.EM_AARCH64} (aarch64)", str(file.machine))
+    _require(path, file.machine == machine, f"machine {machine} ({name})", str(file.machine))
     _require(path, not file.segments_of(elf.PT_INTERP), "a static program", "an interpreter (PT_INTERP)")
     _require(path, not file.needed, "a static program", f"it needs {', '.join(file.needed)} (DT_NEEDED)")
     _check_memory(path, file)
@@ -64,22 +87,9 @@ def check_phone_binary(path: Path) -> PhoneBinary:
             f"LOAD segment {number}: offset and address alike modulo {load.align}",
             f"{load.offset:#x} and {load.address:#x}",
         )
-    _require(path, file.bytes <= PHONE_MAX_BYTES, f"at most {PHONE_MAX_BYTES:,} bytes", f"{file.bytes:,}")
+    _require(path, file.bytes <= max_bytes, f"at most {max_bytes:,} bytes", f"{file.bytes:,}")
     page_bytes = min(load.align for load in loads)
-    return PhoneBinary(str(path), file.bytes, sha256_of_file(path), "aarch64", page_bytes, len(loads))
-
-
-def check_host_library(path: Path) -> SharedLibrary:
-    """Check that a shared library keeps the wheel's platform tag. Raises BuildError that names the fault.
-
-    Expected: x86-64, no libraries but glibc's, no symbols of a glibc after 2.17, no exports but the C ABI.
-    """
-    return _check_library(path, elf.EM_X86_64, "x86-64", "ld-linux-x86-64.so.2")
-
-
-def check_arm64_library(path: Path) -> SharedLibrary:
-    """The same for the library of arm64 Linux, whose first glibc is 2.17. Android's C library cannot load it."""
-    return _check_library(path, elf.EM_AARCH64, "aarch64", "ld-linux-aarch64.so.1")
+    return PhoneBinary(str(path), file.bytes, sha256_of_file(path), name, page_bytes, len(loads))
 
 
 def _check_library(path: Path, machine: int, name: str, loader: str) -> SharedLibrary:

@@ -53,7 +53,10 @@ HOST = Target("x86_64-linux-gnu.2.17", "x86_64", "-fPIC", ("-pie",))
 # For apps on arm64 Linux that call the C ABI; not for Android, whose C library is another.
 ARM64 = Target("aarch64-linux-gnu.2.17", "generic", "-fPIC", ("-pie",))
 # Android 15 runs on pages of 16 KiB. zig has no -static-pie; -static -pie is the same.
-PHONE = Target("aarch64-linux-musl", "generic", "-fPIE", ("-static", "-pie", "-Wl,-z,max-page-size=16384"))
+PHONE_PROGRAM = ("-static", "-pie", "-Wl,-z,max-page-size=16384")
+PHONE = Target("aarch64-linux-musl", "generic", "-fPIE", PHONE_PROGRAM)
+# Android's emulator on a PC.
+EMULATOR = Target("x86_64-linux-musl", "x86_64", "-fPIE", PHONE_PROGRAM)
 
 
 def engine_sources(root: Path = NATIVE) -> tuple[Path, ...]:
@@ -64,3 +67,8 @@ def engine_sources(root: Path = NATIVE) -> tuple[Path, ...]:
 def command_sources(root: Path = NATIVE) -> tuple[Path, ...]:
     """All of src/**/*.cpp: the engine and the command `phonograd-phone`."""
     return tuple(sorted((root / "src").rglob("*.cpp")))
+
+
+def emulator_sources(root: Path = NATIVE) -> tuple[Path, ...]:
+    """The command's, and what keeps it within the system calls of Android's apps on x86-64."""
+    return (*command_sources(root), root / "emulator" / "system_calls.cpp")

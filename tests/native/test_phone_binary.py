@@ -14,11 +14,12 @@ from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.native_build import (
     check_arm64_library,
+    check_emulator_binary,
     check_host_library,
     check_phone_binary,
     deliver_phone_binary,
 )
-from phonograd.device_runtime.native_build.checks import PHONE_MAX_BYTES
+from phonograd.device_runtime.native_build.checks import EMULATOR_MAX_BYTES, PHONE_MAX_BYTES
 
 LOAD, DYNAMIC, INTERP, STACK = 1, 2, 3, 0x6474E551
 READ, WRITE, EXECUTE = 4, 2, 1
@@ -76,6 +77,7 @@ class Elf:
 
 
 PHONE = Elf()
+EMULATOR = Elf(machine=62, check=check_emulator_binary)
 HOST = Elf(machine=62, needed=("libc.so.6",), version="GLIBC_2.14", exports=("pg_step", "pg_plan"))
 HOST = replace(HOST, check=check_host_library)
 ARM64 = replace(HOST, machine=183, check=check_arm64_library)
@@ -86,6 +88,7 @@ def test_good_files(tmp_path: Path) -> None:
     facts = check_phone_binary(path)
     assert (facts.bytes, facts.sha256) == (0x800, sha256_of_file(path))
     assert (facts.machine, facts.page_bytes, facts.load_segments) == ("aarch64", 16384, 3)
+    assert check_emulator_binary(EMULATOR.write(path)).machine == "x86-64"
     facts = check_host_library(HOST.write(tmp_path / "lib"))
     assert (facts.glibc, facts.exports) == ("2.14", ("pg_plan", "pg_step"))
     assert check_arm64_library(ARM64.write(tmp_path / "lib")).exports == ("pg_plan", "pg_step")
@@ -107,6 +110,9 @@ def test_good_files(tmp_path: Path) -> None:
         (replace(PHONE, stack=READ | WRITE | EXECUTE), "a stack that is not executable expected, found .*executable"),
         (replace(PHONE, stack=None), "a stack that is not executable expected, found .*missing"),
         (replace(PHONE, bytes=PHONE_MAX_BYTES + 1), "at most 1,500,000 bytes expected, found 1,500,001"),
+        (replace(EMULATOR, machine=183), r"machine 62 \(x86-64\) expected, found 183"),
+        (replace(EMULATOR, loads=((0, 0, 4096, READ),)), "LOAD segment 0: alignment 16384 .* found 4096"),
+        (replace(EMULATOR, bytes=EMULATOR_MAX_BYTES + 1), "at most 2,000,000 bytes expected, found 2,000,001"),
         (replace(HOST, machine=183), r"machine 62 \(x86-64\) expected, found 183"),
         (replace(HOST, needed=("libc.so.6", "libstdc++.so.6")), r"found it needs libstdc\+\+.so.6"),
         (replace(HOST, version="GLIBC_2.18"), "symbols of glibc 2.17 or before expected, found GLIBC_2.18"),

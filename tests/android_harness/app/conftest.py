@@ -1,11 +1,12 @@
 """The APK's tools, the classes for a JVM, and a small model to train."""
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from phonograd.android_harness.app import Tools, find_tools
+from phonograd.android_harness.app import Aar, Tools, build_aar, find_tools
 from tests.android_harness.app.jvm import Jvm, compile_all
 from tests.support.phone_command import Place, make_place, text_of
 
@@ -22,6 +23,20 @@ def tools() -> Tools:
 @pytest.fixture(scope="session")
 def jvm(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
     return compile_all(tmp_path_factory.mktemp("java"), tools)
+
+
+@pytest.fixture(scope="session")
+def aar(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Aar:
+    return build_aar(tmp_path_factory.mktemp("aar") / "phonograd.aar", tools)
+
+
+@pytest.fixture(scope="session")
+def unpacked(aar: Aar, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The AAR's files."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(aar.path) as archive:
+        archive.extractall(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

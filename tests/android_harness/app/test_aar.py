@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.android_harness.app import Aar, Tools, build_aar
-from phonograd.android_harness.app.aar import BINARY
-from phonograd.android_harness.app.contents import JAVA
+from phonograd.android_harness.app import Aar, Tools, build_aar, contents
+from phonograd.android_harness.app.aar import BINARY, EMULATOR_BINARY
+from phonograd.android_harness.app.contents import JAVA, LICENSE_NAME
 from phonograd.android_harness.app.toolchain import run_tool
-from phonograd.device_runtime.native_build import build_phone_binary, check_phone_binary
+from phonograd.device_runtime.native_build import build_phone_binary, check_emulator_binary, check_phone_binary
 from tests.android_harness.app.conftest import STEPS, Script
 from tests.android_harness.app.jvm import Jvm
 from tests.support.phone_command import Place
 
 pytestmark = pytest.mark.apk
+
+LICENSE = Path(__file__).parents[3] / "LICENSE"
 
 # As docs/android.md has it.
 APP = """
@@ -43,31 +45,27 @@ public final class KeyboardTraining extends TrainingJob {
 """
 
 
-@pytest.fixture(scope="module")
-def aar(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Aar:
-    return build_aar(tmp_path_factory.mktemp("aar") / "phonograd.aar", tools)
-
-
-@pytest.fixture(scope="module")
-def unpacked(aar: Aar, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("unpacked")
-    with zipfile.ZipFile(aar.path) as archive:
-        archive.extractall(folder)
-    return folder
-
-
 def test_its_files(aar: Aar, unpacked: Path) -> None:
     with zipfile.ZipFile(aar.path) as archive:
-        assert archive.namelist() == ["AndroidManifest.xml", "classes.jar", "R.txt", BINARY]
+        fixed = ["AndroidManifest.xml", "classes.jar", "R.txt", "proguard.txt"]
+        assert archive.namelist() == [*fixed, BINARY, EMULATOR_BINARY]
     phone = build_phone_binary().path
     assert (unpacked / BINARY).read_bytes() == phone.read_bytes()
     assert check_phone_binary(unpacked / BINARY).sha256 == aar.binary_sha256
+    assert check_emulator_binary(unpacked / EMULATOR_BINARY).page_bytes == 16384
     assert (unpacked / "R.txt").read_bytes() == b""
     with zipfile.ZipFile(unpacked / "classes.jar") as jar:
-        found = {name.partition("$")[0].removesuffix(".class") for name in jar.namelist()}
+        assert jar.read(LICENSE_NAME) == LICENSE.read_bytes()
+        found = {name.partition("$")[0].removesuffix(".class") for name in jar.namelist()} - {LICENSE_NAME}
     written = {str(path.relative_to(JAVA).with_suffix("")) for path in JAVA.rglob("*.java")}
     assert written - found == {"org/phonograd/ScheduleReceiver"}
     assert found <= written
+
+
+def test_the_licence_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(contents, "__file__", str(tmp_path / "android_harness/app/contents.py"))
+    assert contents.license_file(tmp_path).read_bytes() == LICENSE.read_bytes()
+    assert (tmp_path / "LICENSE").is_file()
 
 
 def test_the_manifest_is_one_that_merges(unpacked: Path, tools: Tools, tmp_path: Path) -> None:
@@ -119,4 +117,9 @@ def test_the_command(aar: Aar, tmp_path: Path) -> None:
     line = ["python", "-m", "phonograd.android_harness.app", "--aar", tmp_path / "x.aar", "--out", tmp_path / "x.apk"]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["sha256"] == aar.sha256
+    with zipfile.ZipFile(aar.path) as archive:
+        told = {file.filename: (file.file_size, file.compress_size) for file in archive.infolist()}
+    rows = [line.split() for line in done.stderr.replace(",", "").splitlines()]
+    assert {name: (int(plain), int(packed)) for name, plain, packed in rows[1:-1]} == told
+    assert rows[-1][0::2] == ["all", str(aar.bytes)]
     assert not (tmp_path / "x.apk").exists()

@@ -1,6 +1,7 @@
 """The APK, as Android's own tools see it."""
 
 import re
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -147,6 +148,9 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         find_tools(sdk=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BuildError, match="no javac on PATH; .* default-jdk-headless"):
+        find_tools()
+    (tmp_path / "javac").symlink_to(shutil.which("true", path="/usr/bin:/bin") or "")
+    with pytest.raises(BuildError, match="no javadoc on PATH; .* default-jdk-headless"):
         find_tools()
 
 

@@ -1,5 +1,8 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
+import androidx.annotation.Nullable;
+
 /** How a process ended. Immutable and thread-safe. */
 public final class Ending {
     /** What to do next. */
@@ -24,13 +27,13 @@ public final class Ending {
     }
 
     /** What to do next. */
-    public final Outcome outcome;
+    @NonNull public final Outcome outcome;
     /** The exit code; 128 plus a signal's number if a signal ended it. */
     public final int code;
     /** The end of its stderr, at most {@link PhonogradProcess#MAX_MESSAGE_BYTES} bytes. It may name files. */
-    public final String message;
+    @NonNull public final String message;
     /** Its report, or null. */
-    public final TrainingListener.Report report;
+    @Nullable public final TrainingListener.Report report;
     /** Number of lines on stdout that are not events; 0 unless the binary is not phonograd's. */
     public final int strayLines;
 

@@ -1,5 +1,7 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
+import androidx.annotation.Nullable;
 import java.io.File;
 import java.io.IOException;
 import java.util.ArrayList;
@@ -20,7 +22,7 @@ public final class ModelFiles {
      *
      * @param binary the phone binary, executable ({@link Workspace#binary})
      */
-    public ModelFiles(File binary) {
+    public ModelFiles(@NonNull File binary) {
         this.binary = binary;
     }
 
@@ -35,7 +37,8 @@ public final class ModelFiles {
      * @throws ProgramException code 6 or 7: fetch the whole model, without a base
      * @throws IOException if the program does not start, or the thread is interrupted
      */
-    public int pull(File fetched, File base, String sha256, File out) throws IOException {
+    public int pull(@NonNull File fetched, @Nullable File base, @NonNull String sha256, @NonNull File out)
+            throws IOException {
         List<String> line = line("pull", fetched, "--sha256", sha256, "--out", out.getPath());
         if (base != null) line.addAll(Arrays.asList("--base", base.getPath()));
         try {
@@ -54,7 +57,7 @@ public final class ModelFiles {
      * @throws ProgramException if the program fails
      * @throws IOException if the program does not start, or the thread is interrupted
      */
-    public void quantize(File artifacts, File weights, File out) throws IOException {
+    public void quantize(@NonNull File artifacts, @Nullable File weights, @NonNull File out) throws IOException {
         List<String> line = line("quantize", artifacts, "--out", out.getPath());
         if (weights != null) line.addAll(Arrays.asList("--weights", weights.getPath()));
         run(line);

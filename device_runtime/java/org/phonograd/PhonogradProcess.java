@@ -1,5 +1,7 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
+import androidx.annotation.Nullable;
 import java.io.BufferedInputStream;
 import java.io.File;
 import java.io.FileNotFoundException;
@@ -69,13 +71,16 @@ public final class PhonogradProcess {
      * @throws FileNotFoundException if the binary does not exist or may not be executed
      * @throws IOException if no process can be started
      */
-    public static PhonogradProcess start(TrainingCommand command, TrainingListener listener) throws IOException {
+    @NonNull
+    public static PhonogradProcess start(@NonNull TrainingCommand command, @NonNull TrainingListener listener)
+            throws IOException {
         return start(command, listener, GRACE_SECONDS);
     }
 
     /** As above, with the seconds from {@link #cancel} to the kill. */
-    public static PhonogradProcess start(TrainingCommand command, TrainingListener listener, long graceSeconds)
-            throws IOException {
+    @NonNull
+    public static PhonogradProcess start(@NonNull TrainingCommand command, @NonNull TrainingListener listener,
+            long graceSeconds) throws IOException {
         File binary = command.binary();
         Program.requireExecutable(binary);
         List<String> line = new ArrayList<>(Arrays.asList("sh", "-c", PRINT_PID_AND_EXEC));
@@ -111,7 +116,8 @@ public final class PhonogradProcess {
     }
 
     /** Waits for the end and returns it; null after the timeout. The listener must not call it. */
-    public Ending await(long time, TimeUnit unit) throws InterruptedException {
+    @Nullable
+    public Ending await(long time, @NonNull TimeUnit unit) throws InterruptedException {
         unit.timedJoin(events, time);
         return ending;
     }

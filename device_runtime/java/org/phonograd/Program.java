@@ -26,7 +26,7 @@ final class Program implements Closeable {
     static void requireExecutable(File binary) throws FileNotFoundException {
         if (binary.canExecute()) return;
         throw new FileNotFoundException(binary + ": missing or not executable; it ships as "
-                + "lib/arm64-v8a/" + Workspace.BINARY + " in an APK with android:extractNativeLibs=\"true\"");
+                + "lib/arm64-v8a/" + Workspace.BINARY + " (in the emulator, lib/x86_64/) in an APK with android:extractNativeLibs=\"true\"");
     }
 
     /** Writes a line to its stdin. If it has ended, {@link #event} says why. */

@@ -1,5 +1,6 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
 import java.io.IOException;
 
 /** The program failed; the message is its own, or says that it printed none. */
@@ -9,7 +10,7 @@ public final class ProgramException extends IOException {
     /** The exit code; 128 plus a signal's number if a signal ended it. */
     public final int code;
     /** What to do next. */
-    public final Ending.Outcome outcome;
+    @NonNull public final Ending.Outcome outcome;
 
     ProgramException(int code, String message) {
         super(message.isEmpty() ? "phonograd-phone printed nothing, exit code " + code : message);

@@ -1,5 +1,7 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
+import androidx.annotation.Nullable;
 import java.io.Closeable;
 import java.io.File;
 import java.io.IOException;
@@ -19,7 +21,7 @@ public final class Suggestions implements Closeable {
     /** A suggested word. */
     public static final class Word {
         /** The word. */
-        public final String word;
+        @NonNull public final String word;
         /** Its probability, from 0 to 1. */
         public final double probability;
 
@@ -40,7 +42,7 @@ public final class Suggestions implements Closeable {
      * @throws ProgramException if the program refuses the model
      * @throws IOException if the program does not start
      */
-    public Suggestions(File binary, File artifacts, File weights) throws IOException {
+    public Suggestions(@NonNull File binary, @NonNull File artifacts, @Nullable File weights) throws IOException {
         List<String> line = new ArrayList<>(
                 Arrays.asList(binary.getPath(), "predict", artifacts.getPath(), "--requests"));
         if (weights != null) line.addAll(Arrays.asList("--weights", weights.getPath()));
@@ -54,6 +56,7 @@ public final class Suggestions implements Closeable {
     }
 
     /** Begins a new text; returns the words that may come first. Raises as {@link #suggest}. */
+    @NonNull
     public List<Word> reset() throws IOException {
         return ask(true, "", "");
     }
@@ -65,7 +68,8 @@ public final class Suggestions implements Closeable {
      * @param prefix the letters typed of the next word
      * @throws ProgramException if the program ended; open another
      */
-    public List<Word> suggest(String context, String prefix) throws IOException {
+    @NonNull
+    public List<Word> suggest(@NonNull String context, @NonNull String prefix) throws IOException {
         return ask(false, context, prefix);
     }
 

@@ -1,5 +1,6 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
 import java.io.File;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -24,7 +25,8 @@ public final class TrainingCommand {
      * @param update where to write the update, whole or not at all
      * @param state folder of the resumable state; made if missing, removed when the epoch is done
      */
-    public TrainingCommand(File binary, File artifacts, File user, File update, File state) {
+    public TrainingCommand(@NonNull File binary, @NonNull File artifacts, @NonNull File user, @NonNull File update,
+            @NonNull File state) {
         this(Arrays.asList(
                 binary.getPath(), "train", artifacts.getPath(),
                 "--user", user.getPath(), "--update", update.getPath(), "--state", state.getPath()));
@@ -38,7 +40,8 @@ public final class TrainingCommand {
      * This command with another option; {@code phonograd-phone train --help} lists them. {@code with("--duty", "0.5")} rests
      * half of the time, so that the phone stays cooler; {@code with("--nice", "10")} lets other apps go first.
      */
-    public TrainingCommand with(String option, String... values) {
+    @NonNull
+    public TrainingCommand with(@NonNull String option, @NonNull String... values) {
         List<String> longer = new ArrayList<>(arguments);
         longer.add(option);
         longer.addAll(Arrays.asList(values));
@@ -51,16 +54,19 @@ public final class TrainingCommand {
      * @param round the round's number, from {@code GET /v1/round}
      * @param phone the phone's name at the server
      */
-    public TrainingCommand inRound(long round, String phone) {
+    @NonNull
+    public TrainingCommand inRound(long round, @NonNull String phone) {
         return with("--round", Long.toString(round), "--phone", phone);
     }
 
     /** The binary and its arguments, unmodifiable. */
+    @NonNull
     public List<String> arguments() {
         return arguments;
     }
 
     /** The binary. */
+    @NonNull
     public File binary() {
         return new File(arguments.get(0));
     }

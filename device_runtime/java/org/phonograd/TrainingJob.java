@@ -7,6 +7,8 @@ import android.app.job.JobService;
 import android.content.ComponentName;
 import android.content.Context;
 import android.util.Log;
+import androidx.annotation.NonNull;
+import androidx.annotation.Nullable;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.concurrent.CountDownLatch;
@@ -33,7 +35,8 @@ public class TrainingJob extends JobService {
      * When to train. For Android's scheduler, charging implies that the battery is not low, and idle that the screen has
      * been off for half an hour or more. No network is required: another job uploads the update.
      */
-    public static JobInfo job(Context context, Class<? extends TrainingJob> service, int jobId) {
+    @NonNull
+    public static JobInfo job(@NonNull Context context, @NonNull Class<? extends TrainingJob> service, int jobId) {
         return new JobInfo.Builder(jobId, new ComponentName(context, service))
                 .setRequiresCharging(true)
                 .setRequiresDeviceIdle(true)
@@ -42,27 +45,28 @@ public class TrainingJob extends JobService {
     }
 
     /** Schedules {@link #job} as {@link #JOB_ID}. */
-    public static boolean schedule(Context context, Class<? extends TrainingJob> service) {
+    public static boolean schedule(@NonNull Context context, @NonNull Class<? extends TrainingJob> service) {
         return schedule(context, service, JOB_ID);
     }
 
     /** Schedules {@link #job}, replacing the app's job of this id. Returns whether Android accepted it. */
-    public static boolean schedule(Context context, Class<? extends TrainingJob> service, int jobId) {
+    public static boolean schedule(@NonNull Context context, @NonNull Class<? extends TrainingJob> service, int jobId) {
         JobScheduler scheduler = (JobScheduler) context.getSystemService(Context.JOB_SCHEDULER_SERVICE);
         return scheduler.schedule(job(context, service, jobId)) == JobScheduler.RESULT_SUCCESS;
     }
 
     /** What to run, or null if there is nothing to train on. If it changes during an epoch, the epoch starts again. */
+    @Nullable
     protected TrainingCommand command() {
         Workspace workspace = new Workspace(this);
         return workspace.ready() ? workspace.command() : null;
     }
 
     /** The update is on disk: schedule its upload and delete the text. Called on the process's thread. */
-    protected void onReport(TrainingListener.Report report) {}
+    protected void onReport(@NonNull TrainingListener.Report report) {}
 
     @Override
-    public boolean onStartJob(JobParameters parameters) {
+    public boolean onStartJob(@NonNull JobParameters parameters) {
         TrainingCommand command = command();
         if (command == null) return false;
         run = new Run(parameters, command, latest);
@@ -72,7 +76,7 @@ public class TrainingJob extends JobService {
     }
 
     @Override
-    public boolean onStopJob(JobParameters parameters) {
+    public boolean onStopJob(@NonNull JobParameters parameters) {
         if (run != null) run.stop();
         return true; // resume when the constraints hold again
     }

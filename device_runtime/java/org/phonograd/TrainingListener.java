@@ -1,5 +1,7 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
+
 /**
  * Receives the events of an epoch. All methods are called in order on one thread of the process, not the main thread;
  * {@link #onEnded} is the last call, and always comes once {@link PhonogradProcess#start} has returned.
@@ -9,27 +11,27 @@ package org.phonograd;
  */
 public interface TrainingListener {
     /** The first step is about to begin. */
-    default void onStarted(Started event) {}
+    default void onStarted(@NonNull Started event) {}
 
     /** A step is done. */
-    default void onStep(Step event) {}
+    default void onStep(@NonNull Step event) {}
 
     /** The state was saved: all steps so far survive a kill. */
-    default void onSaved(Saved event) {}
+    default void onSaved(@NonNull Saved event) {}
 
     /** A signal ended the epoch between two steps. */
-    default void onInterrupted(Interrupted event) {}
+    default void onInterrupted(@NonNull Interrupted event) {}
 
     /** The update is on disk. */
-    default void onReport(Report event) {}
+    default void onReport(@NonNull Report event) {}
 
     /** The process has ended. */
-    void onEnded(Ending ending);
+    void onEnded(@NonNull Ending ending);
 
     /** The epoch that starts. Times in seconds. */
     final class Started {
         /** Version of the binary. */
-        public final String version;
+        @NonNull public final String version;
         /** Steps of the epoch. */
         public final long steps;
         /** Steps done by earlier processes. */
@@ -106,11 +108,11 @@ public interface TrainingListener {
         /** Peak memory of this process (VmHWM). */
         public final long peakRssBytes;
         /** The update file. */
-        public final String updatePath;
+        @NonNull public final String updatePath;
         /** Size of the update file. */
         public final long updateBytes;
         /** SHA-256 of the update file, in hexadecimal. */
-        public final String updateSha256;
+        @NonNull public final String updateSha256;
 
         Report(long steps, long tokens, double lossFirst, double lossLast, double secondsPerStepMedian,
                 long peakRssBytes, String updatePath, long updateBytes, String updateSha256) {

@@ -1,6 +1,7 @@
 package org.phonograd;
 
 import android.content.Context;
+import androidx.annotation.NonNull;
 import java.io.File;
 
 /**
@@ -10,23 +11,23 @@ import java.io.File;
  */
 public final class Workspace {
     /** The phone binary's name in the APK: Android extracts only files named lib*.so. */
-    public static final String BINARY = "libphonograd_phone.so";
+    @NonNull public static final String BINARY = "libphonograd_phone.so";
 
     /** The binary that Android extracted; apps may not execute files in their data folder. */
-    public final File binary;
+    @NonNull public final File binary;
     /** The model: a folder, as {@code phonograd export} wrote it. */
-    public final File artifacts;
+    @NonNull public final File artifacts;
     /** The user's text, UTF-8, one message per line: a copy that does not change during an epoch. */
-    public final File user;
+    @NonNull public final File user;
     /** General text for rehearsal, so that the model does not forget; used if it exists. */
-    public final File rehearsal;
+    @NonNull public final File rehearsal;
     /** The update, once an epoch is done. */
-    public final File update;
+    @NonNull public final File update;
     /** The state of an unfinished epoch. */
-    public final File state;
+    @NonNull public final File state;
 
     /** The workspace of an app. */
-    public Workspace(Context context) {
+    public Workspace(@NonNull Context context) {
         this(new File(context.getApplicationInfo().nativeLibraryDir), new File(context.getNoBackupFilesDir(), "phonograd"));
     }
 
@@ -45,6 +46,7 @@ public final class Workspace {
     }
 
     /** The command that trains an epoch on these files. */
+    @NonNull
     public TrainingCommand command() {
         TrainingCommand command = new TrainingCommand(binary, artifacts, user, update, state);
         return rehearsal.isFile() ? command.with("--rehearsal", rehearsal.getPath()) : command;

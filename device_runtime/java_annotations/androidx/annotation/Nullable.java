@@ -1,0 +1,7 @@
+package androidx.annotation;
+
+import java.lang.annotation.Documented;
+
+/** It may be null: AndroidX's name, which Kotlin and Android's lint know. Only compiled against, never packaged. */
+@Documented
+public @interface Nullable {}
