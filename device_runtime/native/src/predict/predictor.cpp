@@ -20,6 +20,19 @@ bool is_telling(char byte) {
   return byte == '@' || (byte >= '0' && byte <= '9');
 }
 
+struct Candidate {
+  int64_t id;
+  std::string_view spelling;
+  double probability;
+};
+
+// Of two suggestions: ties by ascending id, then words that only the user has, by bytes.
+bool is_before(const Candidate& one, const Candidate& other) {
+  if (one.probability != other.probability) return one.probability > other.probability;
+  if (one.id != other.id) return static_cast<uint64_t>(one.id) < static_cast<uint64_t>(other.id);
+  return one.spelling < other.spelling;
+}
+
 // The file to predict with.
 std::string chosen(const Manifest& manifest, const std::string& weights) {
   if (!weights.empty()) return weights;
@@ -150,26 +163,24 @@ std::vector<Prediction> Predictor::suggest(std::string_view typed, size_t k) {
   score();
   if (personal_ != nullptr) mix();
   const double weight = personal_ == nullptr ? 0 : personal_->weight(seen_);
-  std::vector<Prediction> found;
+  std::vector<Candidate> found;
   for (const int64_t id : phonograd::suggest(index_, scores_.data(), users_, typed, k)) {
-    found.push_back({id, std::string(vocabulary_.word(id)), (1 - weight) * probability(id)});
+    found.push_back({id, vocabulary_.word(id), (1 - weight) * probability(id)});
   }
   const std::string prefix = fold(typed);
   for (size_t word = 1; personal_ != nullptr && word < ids_.size(); ++word) {
-    const std::string& spelling = personal_->words()[word].spelling;
-    if (spelling.compare(0, prefix.size(), prefix) != 0) continue;
+    const std::string_view spelling = personal_->words()[word].spelling;
+    if (spelling.substr(0, prefix.size()) != prefix) continue;
     const int64_t id = ids_[word] == kUnk ? kUsersAlone : ids_[word];
     found.push_back({id, spelling, weight * next_[word] + (1 - weight) * probability(id)});
   }
-  const auto before = [](const Prediction& one, const Prediction& other) {
-    if (one.probability != other.probability) return one.probability > other.probability;
-    return one.word != other.word ? static_cast<uint64_t>(one.word) < static_cast<uint64_t>(other.word)
-                                  : one.spelling < other.spelling;
-  };
   const auto best = found.begin() + static_cast<ptrdiff_t>(std::min(k, found.size()));
-  if (personal_ != nullptr) std::partial_sort(found.begin(), best, found.end(), before);
-  found.erase(best, found.end());
-  return found;
+  if (personal_ != nullptr) std::partial_sort(found.begin(), best, found.end(), is_before);
+  std::vector<Prediction> suggestions;
+  for (auto one = found.begin(); one != best; ++one) {
+    suggestions.push_back({one->id, std::string(one->spelling), one->probability});
+  }
+  return suggestions;
 }
 
 const float* Predictor::scores() {
