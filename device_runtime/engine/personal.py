@@ -1,6 +1,7 @@
 """The user's own words, for a predictor's suggestions: the native engine's pg_personal."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,8 @@ class PersonalWords(Handle):
     damaged one, and UsageError if it does not exist, unless it is `new`.
     """
 
-    def __init__(self, path: Path | None = None, new: bool = False):
-        if path is not None and not new and not path.exists():
+    def __init__(self, path: str | os.PathLike[str] | None = None, new: bool = False):
+        if path is not None and not new and not Path(path).exists():
             raise UsageError(f"{path}: does not exist; `phonograd personal learn` makes it")
         super().__init__(load_library(), "personal", path)
 

@@ -159,7 +159,7 @@ def open_predictor(
             given = resources.enter_context(base_weights(folder, given)).path
         predictor = Predictor(folder, given, options or BackendOptions())
     if personal is not None:
-        predictor.use(personal if isinstance(personal, PersonalWords) else PersonalWords(Path(personal)))
+        predictor.use(personal if isinstance(personal, PersonalWords) else PersonalWords(personal))
     return predictor
 
 
