@@ -13,7 +13,7 @@ PHONE_MAX_BYTES = 1_500_000
 # The promise of the wheel's tag, manylinux_2_17_x86_64 (PEP 600): the oldest glibc, and the libraries of glibc.
 GLIBC = (2, 17)
 GLIBC_LIBRARIES = frozenset({"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"})
-EXPORT_PREFIX = "pg_"
+EXPORT_PREFIXES = ("pg_", "Java_org_phonograd_")  # the C ABI, and the native methods of Java's classes
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def check_phone_binary(path: Path) -> PhoneBinary:
 def check_host_library(path: Path) -> SharedLibrary:
     """Check that a shared library keeps the wheel's platform tag. Raises BuildError that names the fault.
 
-    Expected: x86-64, no libraries but glibc's, no symbols of a glibc after 2.17, no exports but the C ABI.
+    Expected: x86-64, no libraries but glibc's, no symbols of a glibc after 2.17, no exports but the C ABI and Java's native methods.
     """
     return _check_library(path, elf.EM_X86_64, "x86-64", "ld-linux-x86-64.so.2")
 
@@ -94,7 +94,7 @@ def _check_library(path: Path, machine: int, name: str, loader: str) -> SharedLi
         number = _glibc_version(version)
         _require(path, number is not None and number <= GLIBC, "symbols of glibc 2.17 or before", version)
         newest = max(newest, number or newest)
-    strangers = [name for name in file.exports if not name.startswith(EXPORT_PREFIX)]
+    strangers = [name for name in file.exports if not name.startswith(EXPORT_PREFIXES)]
     _require(path, bool(file.exports) and not strangers, "exported names pg_*", ", ".join(strangers[:3]) or "none")
     return SharedLibrary(str(path), file.bytes, sha256_of_file(path), "{}.{}".format(*newest), file.exports)
 

@@ -20,7 +20,7 @@ COMPILE_FLAGS = (
 )
 LINK_FLAGS = ("-O3", "-s", "-Wl,--gc-sections")
 LIBRARY = "libphonograd.so"  # what programs that link to it look for
-EXPORTS = "{ global: pg_*; local: *; };\n"
+EXPORTS = "{ global: pg_*; Java_org_phonograd_*; local: *; };\n"
 
 
 @dataclass(frozen=True)
