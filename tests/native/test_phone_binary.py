@@ -111,8 +111,11 @@ def test_good_files(tmp_path: Path) -> None:
         (replace(HOST, needed=("libc.so.6", "libstdc++.so.6")), r"found it needs libstdc\+\+.so.6"),
         (replace(HOST, version="GLIBC_2.18"), "symbols of glibc 2.17 or before expected, found GLIBC_2.18"),
         (replace(HOST, version="GLIBC_PRIVATE"), "found GLIBC_PRIVATE"),
-        (replace(HOST, exports=("pg_step", "malloc")), r"exported names pg_\* expected, found malloc"),
-        (replace(HOST, exports=()), r"exported names pg_\* expected, found none"),
+        (
+            replace(HOST, exports=("pg_step", "malloc")),
+            r"exported names pg_\*, Java_org_phonograd_\* expected, found malloc",
+        ),
+        (replace(HOST, exports=()), r"exported names pg_\*, Java_org_phonograd_\* expected, found none"),
         (replace(HOST, stack=None), "PT_GNU_STACK missing"),
         (replace(ARM64, machine=62), r"machine 183 \(aarch64\) expected, found 62"),
         (replace(ARM64, needed=("libc.so",)), "no library but glibc's expected, found it needs libc.so"),
