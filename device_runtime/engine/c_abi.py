@@ -93,6 +93,17 @@ def callback(struct: str, field: str, function: Callable[..., object]) -> Iterat
 SYSTEMS = ("x86_64 Linux", "aarch64 Linux")
 
 
+def encoded(text: str) -> bytes:
+    """A text as the library takes it. Raises TextError for what is no UTF-8, and for NUL."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:  # an argument that was not UTF-8, as Python reads it
+        raise TextError("text: found bytes that are not UTF-8; expected UTF-8 text") from error
+    if b"\0" in data:
+        raise TextError("text: found a NUL byte; expected UTF-8 text")
+    return data
+
+
 class NativeLibrary:
     """A loaded library. Thread-safe, but a handle may be used by one thread at a time only.
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.c_abi import Handle, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import Handle, encoded, load_library, options_of
 from phonograd.device_runtime.engine.header import structs
+from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats, TensorFile, WrittenFile
 
@@ -41,7 +41,20 @@ class Predictor(Handle):
 
     def feed(self, text: str) -> None:
         """Continue the text: whole words, in one call or in several; a line feed ends a message."""
-        self._library.call("pg_predictor_feed", self.handle, _encoded(text))
+        self._library.call("pg_predictor_feed", self.handle, encoded(text))
+
+    def use(self, personal: PersonalWords | None) -> None:
+        """Mix a user's own words into the suggestions; None: no longer."""
+        self._library.call("pg_predictor_personal", self.handle, None if personal is None else personal.handle)
+        self._personal = personal  # which must live as long
+
+    def learn(self, text: str) -> None:
+        """Continue the text, and learn it into the personal words in use: whole words that the user wrote.
+
+        Pieces with a digit or an @ are learned the third time. Raises UsageError without personal words, and what
+        `suggest` raises.
+        """
+        self._library.call("pg_predictor_learn", self.handle, encoded(text))
 
     def suggest(self, prefix: str = "", count: int = SUGGESTIONS) -> list[Suggestion]:
         """The `count` most probable next words that begin with `prefix`, best first; fewer if there are fewer.
@@ -51,7 +64,7 @@ class Predictor(Handle):
         """
         capacity = min(count, self._vocabulary)
         suggestions = (structs()["pg_suggestion"] * max(1, capacity))()
-        (count,) = self._library.call("pg_predictor_suggest", self.handle, _encoded(prefix), capacity, suggestions)
+        (count,) = self._library.call("pg_predictor_suggest", self.handle, encoded(prefix), capacity, suggestions)
         return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in suggestions[:count]]
 
     def scores(self) -> Floats:
@@ -83,13 +96,3 @@ def is_prediction_file(path: Path) -> bool:
     """Whether a tensor file says that it holds prediction weights. Raises WeightsError if it is no tensor file."""
     with TensorFile(path) as file:
         return file.metadata.get("format") == "phonograd-prediction"
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        encoded = text.encode()
-    except UnicodeEncodeError as error:  # an argument that was not UTF-8, as Python reads it
-        raise TextError("text: found bytes that are not UTF-8; expected UTF-8 text") from error
-    if b"\0" in encoded:
-        raise TextError("text: found a NUL byte; expected UTF-8 text")
-    return encoded

@@ -316,8 +316,8 @@ typedef struct pg_predictor pg_predictor;
 
 typedef struct pg_suggestion {
   const char* word;   /* NUL-terminated; valid until the next pg_predictor_suggest, or until close */
-  int64_t id;         /* its number in the vocabulary */
-  double probability; /* among all V words */
+  int64_t id;         /* its number in the vocabulary; -1: only the user has it */
+  double probability; /* among all words */
 } pg_suggestion;
 
 /* Open a folder's model at the start of a text. weights: NULL for the folder's prediction weights if it has them, else
@@ -339,9 +339,41 @@ PG_API pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefi
 PG_API pg_status pg_predictor_scores(pg_predictor* predictor, float* scores);
 /* Where the text stands, to return to it later (after other text, or a correction): *bytes bytes at *state, valid until
    the next call on this predictor. It says much about the text: keep it on the phone. */
-PG_API pg_status pg_predictor_state(const pg_predictor* predictor, const void** state, size_t* bytes);
+PG_API pg_status pg_predictor_state(pg_predictor* predictor, const void** state, size_t* bytes);
 /* Continue from a state of a predictor of the same model. PG_STATE if it is none. */
 PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_t bytes);
+/*
+ * The user's own words: what they wrote, how often, and after which words, mixed into a predictor's suggestions by
+ * shares that follow what they write. They stay in one file on the phone: nothing that trains or makes updates opens
+ * it. FORMAT.md, "Personal words". With prediction weights, they are the same bits on every CPU.
+ *
+ * One process has the file at a time. A handle serves one predictor, on its thread.
+ */
+typedef struct pg_personal pg_personal;
+
+/* path: the file, which need not exist; NULL: none, for words that are not saved. PG_STATE for a damaged one. */
+PG_API pg_status pg_personal_open(const char* path, pg_personal** personal);
+/* Does not save. A predictor that uses the words keeps them until it is closed. */
+PG_API void pg_personal_close(pg_personal* personal);
+/* Write the file, atomically, readable only by its owner. */
+PG_API pg_status pg_personal_save(const pg_personal* personal);
+/* Delete a word and what followed it, in any case of its letters; it may be learned again. *deleted: 1 if it was there.
+ */
+PG_API pg_status pg_personal_delete(pg_personal* personal, const char* word, int32_t* deleted);
+/* Delete a word and never learn it again. PG_USAGE for more than 4,096 words. */
+PG_API pg_status pg_personal_veto(pg_personal* personal, const char* word);
+/* Delete everything, vetoes too. The file has it until the next save. */
+PG_API pg_status pg_personal_forget(pg_personal* personal);
+/* JSON: {"words": [{"word": text, "count": n}, ...], the most frequent first, "vetoed": [text, ...], "bytes": of the
+   file}. Valid until the next call with this handle. */
+PG_API pg_status pg_personal_list(pg_personal* personal, const char** json);
+/* Mix the user's words into this predictor's suggestions; NULL: no longer. */
+PG_API pg_status pg_predictor_personal(pg_predictor* predictor, pg_personal* personal);
+/* Continue the text as pg_predictor_feed does, and learn it: whole words that the user wrote. Feed what must not be
+   learned, such as what fields without personalised learning hold. Pieces with a digit or an @ are learned the third
+   time. Every word costs the scores of all words. */
+PG_API pg_status pg_predictor_learn(pg_predictor* predictor, const char* text);
+
 /* Write a model's prediction weights, in int8, to the file `out`, atomically: a quarter of the model's size, and less
    than half of the time. folder: the artifacts that it must fit, or NULL. weights: NULL for the folder's own, or a
    tensor file such as a new round's model. */

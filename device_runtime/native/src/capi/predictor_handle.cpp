@@ -1,6 +1,6 @@
-// pg_predictor: a keyboard's suggestions; and prediction weights.
+// pg_predictor: a keyboard's suggestions; pg_personal, the user's own words in them; and prediction weights.
 #include <cstring>
-#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,7 +17,15 @@ struct pg_predictor {
       : predictor(folder, weights == nullptr ? "" : weights, options) {}
 
   Predictor predictor;
-  std::deque<std::string> words;  // of the suggestions made last
+  std::vector<Prediction> suggested;  // last
+  std::vector<char> place;            // that was asked for last
+};
+
+struct pg_personal {
+  explicit pg_personal(const char* path) : words(std::make_shared<PersonalWords>(path == nullptr ? "" : path)) {}
+
+  std::shared_ptr<PersonalWords> words;  // a predictor may use them for longer
+  std::string list;  // that was asked for last
 };
 
 namespace {
@@ -75,13 +83,11 @@ pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, int3
     border::require(predictor != nullptr && prefix != nullptr && suggestions != nullptr && count != nullptr,
                     "an argument is NULL");
     border::require(capacity >= 1, "capacity: " + std::to_string(capacity) + "; expected at least 1");
-    const std::vector<Prediction> found = predictor->predictor.suggest(prefix, static_cast<size_t>(capacity));
-    predictor->words.clear();
-    for (size_t i = 0; i < found.size(); ++i) {
-      predictor->words.emplace_back(predictor->predictor.vocabulary().word(found[i].word));
-      suggestions[i] = {predictor->words.back().c_str(), found[i].word, found[i].probability};
+    predictor->suggested = predictor->predictor.suggest(prefix, static_cast<size_t>(capacity));
+    for (const Prediction& found : predictor->suggested) {
+      *suggestions++ = {found.spelling.c_str(), found.word, found.probability};
     }
-    *count = static_cast<int32_t>(found.size());
+    *count = static_cast<int32_t>(predictor->suggested.size());
   });
 }
 
@@ -93,21 +99,81 @@ pg_status pg_predictor_scores(pg_predictor* predictor, float* scores) {
   });
 }
 
-pg_status pg_predictor_state(const pg_predictor* predictor, const void** state, size_t* bytes) {
+pg_status pg_predictor_state(pg_predictor* predictor, const void** state, size_t* bytes) {
   return border::guarded([&] {
     border::require(predictor != nullptr && state != nullptr && bytes != nullptr, "an argument is NULL");
-    const std::vector<float>& found = predictor->predictor.state();
-    *state = found.data();
-    *bytes = found.size() * sizeof(float);
+    predictor->place = predictor->predictor.save_place();
+    *state = predictor->place.data();
+    *bytes = predictor->place.size();
   });
 }
 
 pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_t bytes) {
   return border::guarded([&] {
     border::require(predictor != nullptr && state != nullptr, "an argument is NULL");
-    std::vector<float> copy(bytes / sizeof(float));  // the caller's may not be aligned
-    if (!copy.empty()) std::memcpy(copy.data(), state, copy.size() * sizeof(float));
-    predictor->predictor.restore(copy.data(), copy.size());
+    predictor->predictor.restore(state, bytes);
+  });
+}
+
+pg_status pg_predictor_personal(pg_predictor* predictor, pg_personal* personal) {
+  return border::guarded([&] {
+    border::require(predictor != nullptr, "predictor: NULL");
+    predictor->predictor.use(personal == nullptr ? nullptr : personal->words);
+  });
+}
+
+pg_status pg_predictor_learn(pg_predictor* predictor, const char* text) {
+  return border::guarded([&] {
+    border::require(predictor != nullptr && text != nullptr, "an argument is NULL");
+    predictor->predictor.learn(text);
+  });
+}
+
+pg_status pg_personal_open(const char* path, pg_personal** personal) {
+  return border::guarded([&] {
+    border::require(personal != nullptr, "personal: NULL");
+    *personal = nullptr;
+    *personal = new pg_personal(path);
+  });
+}
+
+void pg_personal_close(pg_personal* personal) {
+  delete personal;
+}
+
+pg_status pg_personal_save(const pg_personal* personal) {
+  return border::guarded([&] {
+    border::require(personal != nullptr, "personal: NULL");
+    personal->words->save();
+  });
+}
+
+pg_status pg_personal_delete(pg_personal* personal, const char* word, int32_t* deleted) {
+  return border::guarded([&] {
+    border::require(personal != nullptr && word != nullptr && deleted != nullptr, "an argument is NULL");
+    *deleted = personal->words->erase(word);
+  });
+}
+
+pg_status pg_personal_veto(pg_personal* personal, const char* word) {
+  return border::guarded([&] {
+    border::require(personal != nullptr && word != nullptr, "an argument is NULL");
+    personal->words->veto(word);
+  });
+}
+
+pg_status pg_personal_forget(pg_personal* personal) {
+  return border::guarded([&] {
+    border::require(personal != nullptr, "personal: NULL");
+    personal->words->forget();
+  });
+}
+
+pg_status pg_personal_list(pg_personal* personal, const char** json) {
+  return border::guarded([&] {
+    border::require(personal != nullptr && json != nullptr, "an argument is NULL");
+    personal->list = personal->words->list();
+    *json = personal->list.c_str();
   });
 }
 

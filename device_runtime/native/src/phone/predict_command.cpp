@@ -48,7 +48,7 @@ JsonLine suggestions(Predictor& predictor, const std::string& context, const std
   std::vector<JsonLine> words;
   for (const Prediction& found : predictor.suggest(prefix)) {
     JsonLine entry;
-    entry.text("word", predictor.vocabulary().word(found.word));
+    entry.text("word", found.spelling);
     words.push_back(entry.number("probability", found.probability));
   }
   JsonLine line("suggestions");

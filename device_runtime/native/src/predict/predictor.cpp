@@ -2,12 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/finite.h"
 #include "text/text.h"
 
+// The same bits on every CPU: no product and sum in one rounding.
+#pragma STDC FP_CONTRACT OFF
+
 namespace phonograd {
 namespace {
+
+constexpr int64_t kUsersAlone = -1;  // in place of an id
+
+// Of pieces that may hold a password, a number or an address.
+bool is_telling(char byte) {
+  return byte == '@' || (byte >= '0' && byte <= '9');
+}
 
 // The file to predict with.
 std::string chosen(const Manifest& manifest, const std::string& weights) {
@@ -30,39 +41,69 @@ Predictor::Predictor(const std::string& folder, const std::string& weights, cons
                                        ": prediction weights of the folder's model expected, found those of another; "
                                        "export the folder again");
   }
-  state_.resize(network_.state_size() + 1);
+  place_.state.resize(network_.state_size() + 1);
   scores_.resize(static_cast<size_t>(vocabulary_.size()));
   exponentials_.resize(scores_.size());
+  users_.resize(scores_.size());
   reset();
 }
 
 void Predictor::reset() {
-  std::fill(state_.begin(), state_.end(), 0.0f);
-  step(kEos);  // as in training, <eos> predicts the first word
+  std::fill(place_.state.begin(), place_.state.end(), 0.0f);
+  end_message();  // as in training, <eos> predicts the first word
 }
 
-void Predictor::step(int64_t word) {
-  network_.step(word, state_.data());
-  state_.back() = word == kEos ? 0.0f : 1.0f;
-  scored_ = false;
+void Predictor::end_message() {
+  place_.before.fill(kMessageEndKey);
+  advance(kEos);
 }
 
-void Predictor::feed(std::string_view text) {
-  std::vector<int64_t> words;
+void Predictor::advance(int64_t id) {
+  network_.step(id, place_.state.data());
+  place_.state.back() = id == kEos ? 0.0f : 1.0f;
+  scored_ = mixed_ = false;
+}
+
+void Predictor::read(std::string_view text, bool learning) {
   for (;;) {
     const size_t end = text.find('\n');
-    words.clear();
-    vocabulary_.encode(text.substr(0, end), words);
-    for (const int64_t word : words) step(word);
+    const std::string message = fold(text.substr(0, end));
+    for (std::string_view rest = message, piece; next_piece(rest, piece);) {
+      const bool guarded = std::any_of(piece.begin(), piece.end(), is_telling);
+      Tokens tokens(piece);
+      for (std::string_view word; tokens.next(word);) {
+        if (learning) learn_word(word, guarded);
+        std::copy_backward(place_.before.begin(), place_.before.end() - 1, place_.before.end());
+        place_.before[0] = word_key(word);
+        advance(vocabulary_.id(word));
+      }
+    }
     if (end == std::string_view::npos) break;
-    if (state_.back() != 0) step(kEos);  // a line without words is no message
+    if (place_.state.back() != 0) {  // a line without words is no message
+      if (learning) personal_->learn_message_end(place_.before);
+      end_message();
+    }
     text.remove_prefix(end + 1);
   }
 }
 
+void Predictor::learn(std::string_view text) {
+  if (personal_ == nullptr) throw Error(Status::usage, "predictor: no personal words to learn into; give it some");
+  read(text, true);
+}
+
+void Predictor::learn_word(std::string_view word, bool guarded) {
+  mix();
+  const int64_t index = personal_->index(word), id = vocabulary_.id(word);
+  const double weight = personal_->weight(seen_);
+  const double own = index < 0 ? 0 : weight * next_[static_cast<size_t>(index)];
+  personal_->fit(seen_, own, (1 - weight) * probability(id));
+  personal_->learn(place_.before, word, guarded);
+}
+
 void Predictor::score() {
   if (scored_) return;
-  network_.scores(state_.data(), scores_.data());
+  network_.scores(place_.state.data(), scores_.data());
   weights_.require_unchanged();
   const float highest = *std::max_element(scores_.begin(), scores_.end());
   for (size_t word = 0; word < scores_.size(); ++word) exponentials_[word] = scores_[word] - highest;
@@ -76,12 +117,58 @@ void Predictor::score() {
   scored_ = true;
 }
 
+void Predictor::use(std::shared_ptr<PersonalWords> personal) {
+  personal_ = std::move(personal);
+  look_up_again();
+}
+
+void Predictor::look_up_again() {
+  generation_ = personal_ == nullptr ? 0 : personal_->generation();
+  mixed_ = false;
+  ids_.clear();
+  std::fill(users_.begin(), users_.end(), false);
+}
+
+// Of a word by the model alone; 0 for <unk> and <eos>, which are no suggestions.
+double Predictor::probability(int64_t id) const {
+  return id <= kEos ? 0 : static_cast<double>(exponentials_[static_cast<size_t>(id)]) / total_;
+}
+
+void Predictor::mix() {
+  score();
+  if (generation_ != personal_->generation()) look_up_again();  // words are gone, or have moved
+  if (mixed_) return;
+  seen_ = personal_->predict(place_.before, next_);
+  for (size_t word = ids_.size(); word < next_.size(); ++word) {
+    ids_.push_back(word == 0 ? kEos : vocabulary_.id(personal_->words()[word].spelling));
+    users_[static_cast<size_t>(ids_.back())] = true;
+  }
+  mixed_ = true;
+}
+
 std::vector<Prediction> Predictor::suggest(std::string_view typed, size_t k) {
   score();
+  if (personal_ != nullptr) mix();
+  const double weight = personal_ == nullptr ? 0 : personal_->weight(seen_);
   std::vector<Prediction> found;
-  for (const int64_t word : phonograd::suggest(index_, scores_.data(), typed, k)) {
-    found.push_back({word, static_cast<double>(exponentials_[static_cast<size_t>(word)]) / total_});
+  for (const int64_t id : phonograd::suggest(index_, scores_.data(), users_, typed, k)) {
+    found.push_back({id, std::string(vocabulary_.word(id)), (1 - weight) * probability(id)});
   }
+  const std::string prefix = fold(typed);
+  for (size_t word = 1; personal_ != nullptr && word < ids_.size(); ++word) {
+    const std::string& spelling = personal_->words()[word].spelling;
+    if (spelling.compare(0, prefix.size(), prefix) != 0) continue;
+    const int64_t id = ids_[word] == kUnk ? kUsersAlone : ids_[word];
+    found.push_back({id, spelling, weight * next_[word] + (1 - weight) * probability(id)});
+  }
+  const auto before = [](const Prediction& one, const Prediction& other) {
+    if (one.probability != other.probability) return one.probability > other.probability;
+    return one.word != other.word ? static_cast<uint64_t>(one.word) < static_cast<uint64_t>(other.word)
+                                  : one.spelling < other.spelling;
+  };
+  const auto best = found.begin() + static_cast<ptrdiff_t>(std::min(k, found.size()));
+  if (personal_ != nullptr) std::partial_sort(found.begin(), best, found.end(), before);
+  found.erase(best, found.end());
   return found;
 }
 
@@ -90,15 +177,29 @@ const float* Predictor::scores() {
   return scores_.data();
 }
 
-void Predictor::restore(const float* state, size_t count) {
+std::vector<char> Predictor::save_place() const {
+  const size_t floats = place_.state.size() * sizeof(float);
+  std::vector<char> bytes(floats + sizeof place_.before);
+  std::memcpy(bytes.data(), place_.state.data(), floats);
+  std::memcpy(bytes.data() + floats, place_.before.data(), sizeof place_.before);
+  return bytes;
+}
+
+void Predictor::restore(const void* place, size_t bytes) {
   const std::string expected = "predictor: the state of a predictor of this model expected, found ";
-  if (count != state_.size()) {
-    throw Error(Status::state, expected + std::to_string(count) + " floats, not " + std::to_string(state_.size()));
+  Place restored = place_;
+  const size_t floats = restored.state.size() * sizeof(float), all = floats + sizeof restored.before;
+  if (bytes != all) {
+    throw Error(Status::state, expected + std::to_string(bytes) + " bytes, not " + std::to_string(all));
   }
-  const size_t bad = first_not_finite(state, count);
-  if (bad < count) throw Error(Status::state, expected + "one whose " + not_finite(state, bad));
-  state_.assign(state, state + count);
-  scored_ = false;
+  std::memcpy(restored.state.data(), place, floats);
+  std::memcpy(restored.before.data(), static_cast<const char*>(place) + floats, sizeof restored.before);
+  const size_t bad = first_not_finite(restored.state.data(), restored.state.size());
+  if (bad < restored.state.size()) {
+    throw Error(Status::state, expected + "one whose " + not_finite(restored.state.data(), bad));
+  }
+  place_ = restored;
+  scored_ = mixed_ = false;
 }
 
 }  // namespace phonograd

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "personal/words.h"
 #include "predict/network.h"
 #include "text/kss.h"
 #include "text/vocabulary.h"
@@ -19,8 +21,15 @@ struct PredictorOptions {
 };
 
 struct Prediction {
-  int64_t word = 0;
+  int64_t word = 0;  // -1: only the user has it
+  std::string spelling;
   double probability = 0;  // among all words
+};
+
+// Where a text stands.
+struct Place {
+  std::vector<float> state;  // the network's, then 1 within a message or 0 between two
+  WordsBefore before{kMessageEndKey, kMessageEndKey};
 };
 
 // Reads a text piece by piece, and suggests the next word at any point. One caller at a time; it runs its own threads.
@@ -36,24 +45,35 @@ class Predictor {
   // Return to the start of a text.
   void reset();
   // Continue the text with these words, each of them whole. A line feed ends a message.
-  void feed(std::string_view text);
-  // The k most probable next words that begin with `typed`, best first, by the rule of suggest() in text/kss.h; fewer
-  // if fewer begin so. The first call after feed() computes the scores of all words, later ones only look them up.
-  // Throws Error(training) if the scores are not finite, weights if the file was changed.
+  void feed(std::string_view text) { read(text, false); }
+  // Mix the user's words into the suggestions; nullptr: no longer.
+  void use(std::shared_ptr<PersonalWords> personal);
+  // Continue the text, and learn it: words that the user wrote. Every word costs the scores of all words. Throws
+  // Error(usage) without personal words, and what suggest() throws.
+  void learn(std::string_view text);
+  // The k most probable next words that begin with `typed`, best first, ties by id, then words that only the user has;
+  // fewer if fewer begin so. The first call after feed() computes the scores of all words, later ones only look them
+  // up. Throws Error(training) if the scores are not finite, weights if the file was changed.
   std::vector<Prediction> suggest(std::string_view typed, size_t k = kSuggestions);
   // Scores [V] of the next word: their softmax is the probabilities. Valid until the next call. Throws what suggest()
   // throws.
   const float* scores();
 
-  // Where the text stands, for a later restore() into a predictor of the same model: floats, for nobody to read. They
-  // tell much about the text, so they must not leave the phone.
-  const std::vector<float>& state() const { return state_; }
-  // Throws Error(state) for floats that no predictor of this model gave.
-  void restore(const float* state, size_t count);
+  // Where the text stands, for a later restore() into a predictor of the same model: for nobody to read. It tells much
+  // about the text, so it must not leave the phone.
+  std::vector<char> save_place() const;
+  // Throws Error(state) for bytes that no predictor of this model gave.
+  void restore(const void* place, size_t bytes);
 
  private:
-  void step(int64_t word);
+  void advance(int64_t id);
+  void end_message();
+  void read(std::string_view text, bool learning);
+  void learn_word(std::string_view word, bool guarded);
+  double probability(int64_t id) const;
   void score();
+  void mix();
+  void look_up_again();
 
   Manifest manifest_;
   Vocabulary vocabulary_;
@@ -62,10 +82,18 @@ class Predictor {
   ThreadPool pool_;
   const KernelSet& sums_;  // of the probabilities
   Network network_;
-  std::vector<float> state_;                  // the network's, then 1 within a message or 0 between two
+  Place place_;
   std::vector<float> scores_, exponentials_;  // [V], both
   double total_ = 0;                          // of the exponentials
   bool scored_ = false;
+
+  std::shared_ptr<PersonalWords> personal_;
+  uint64_t generation_ = 0;   // of the personal words that `ids_` are of
+  std::vector<int64_t> ids_;  // [W] in the vocabulary, of the personal words that were looked up
+  std::vector<bool> users_;   // [V] whether the user has the word
+  std::vector<double> next_;  // [W] its probability, as the user writes
+  int seen_ = -1;             // words of the context that the user wrote before
+  bool mixed_ = false;
 };
 
 }  // namespace phonograd

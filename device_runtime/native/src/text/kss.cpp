@@ -1,6 +1,7 @@
 #include "text/kss.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "text/text.h"
@@ -53,14 +54,19 @@ int64_t PrefixIndex::keystrokes(int64_t word, const float* scores) const {
   return count;
 }
 
-std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, std::string_view typed, size_t k) {
+std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, const std::vector<bool>& left_out,
+                             std::string_view typed, size_t k) {
   const PrefixIndex::Range range = index.with_prefix(fold(typed));
   const auto before = [&](int64_t one, int64_t other) {
     return scores[one] > scores[other] || (scores[one] == scores[other] && one < other);
   };
-  std::vector<int64_t> best(std::min(k, static_cast<size_t>(range.end - range.begin)));
-  std::partial_sort_copy(range.begin, range.end, best.begin(), best.end(), before);
-  return best;
+  std::vector<int64_t> words;
+  std::remove_copy_if(range.begin, range.end, std::back_inserter(words),
+                      [&](int64_t id) { return left_out[static_cast<size_t>(id)]; });
+  const auto best = words.begin() + static_cast<ptrdiff_t>(std::min(k, words.size()));
+  std::partial_sort(words.begin(), best, words.end(), before);
+  words.erase(best, words.end());
+  return words;
 }
 
 }  // namespace phonograd

@@ -35,9 +35,10 @@ class PrefixIndex {
   std::vector<int64_t> order_;  // [V-2]
 };
 
-// Ids of the k words with the highest scores [V] that begin with `typed` (folded as text is), best first, ties by lower
-// id; fewer if fewer words have that prefix. Never <unk> or <eos>. Except for ties, the first three are the words that
-// PrefixIndex::keystrokes counts as suggested. Thread-safe.
-std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, std::string_view typed, size_t k);
+// Ids of the k words with the highest scores [V] that begin with `typed` (folded as text is) and are not `left_out`
+// [V], best first, ties by lower id; fewer if fewer words have that prefix. Never <unk> or <eos>. Except for ties, the
+// first three are the words that PrefixIndex::keystrokes counts as suggested. Thread-safe.
+std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, const std::vector<bool>& left_out,
+                             std::string_view typed, size_t k);
 
 }  // namespace phonograd

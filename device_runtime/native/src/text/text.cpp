@@ -106,6 +106,14 @@ bool Tokens::next(std::string_view& token) {
   return true;
 }
 
+bool next_piece(std::string_view& rest, std::string_view& piece) {
+  const auto begin = std::find_if_not(rest.begin(), rest.end(), is_space);
+  const auto end = std::find_if(begin, rest.end(), is_space);
+  piece = rest.substr(static_cast<size_t>(begin - rest.begin()), static_cast<size_t>(end - begin));
+  rest.remove_prefix(static_cast<size_t>(end - rest.begin()));
+  return !piece.empty();
+}
+
 std::vector<std::string_view> split_messages(std::string_view data) {
   std::vector<std::string_view> messages;
   for (size_t begin = 0; begin < data.size();) {

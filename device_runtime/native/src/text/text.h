@@ -30,6 +30,9 @@ class Tokens {
   size_t at_ = 0;
 };
 
+// Takes the next piece between spaces off a folded message; false if there is none. Tokens never go over spaces.
+bool next_piece(std::string_view& rest, std::string_view& piece);
+
 // The messages of a text: its lines (ended by a line feed) that hold a token.
 std::vector<std::string_view> split_messages(std::string_view data);
 

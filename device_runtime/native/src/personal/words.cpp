@@ -1,0 +1,203 @@
+#include "personal/words.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/error.h"
+#include "formats/sha256.h"
+#include "formats/utf8.h"
+#include "text/text.h"
+
+// The same bits on every CPU: no product and sum in one rounding.
+#pragma STDC FP_CONTRACT OFF
+
+namespace phonograd {
+namespace {
+
+constexpr double kDiscount = 0.5;  // from the count of each follower, for words that never followed
+constexpr int64_t kAny = -2;       // in place of a word of a context
+constexpr int64_t kWhole = int64_t{1} << 20;
+// Begins at 3 of 10 words, and halves once it has heard of 500: it follows the user, slowly.
+constexpr MixtureWeight kFirstWeight{3 * kWhole, 10 * kWhole};
+constexpr int64_t kMostHeard = 500 * kWhole;
+
+bool is_valid_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+}  // namespace
+
+uint64_t word_key(std::string_view word) {
+  return std::strtoull(sha256_hex(word.data(), word.size()).substr(0, 16).c_str(), nullptr, 16);
+}
+
+void PersonalWords::forget() {
+  words_.assign(1, {});
+  indices_ = {{kMessageEndKey, 0}};
+  followers_.clear();
+  follower_count_ = 0;
+  waiting_.clear();
+  vetoed_.clear();
+  tokens_ = 0;
+  weights_.fill(kFirstWeight);
+  ++generation_;
+}
+
+int64_t PersonalWords::index(std::string_view word) const {
+  const auto known = indices_.find(word_key(word));
+  return known == indices_.end() ? -1 : static_cast<int64_t>(known->second);
+}
+
+bool PersonalWords::context_of(const WordsBefore& before, int length, Context& context) const {
+  context.fill(kAny);
+  for (int at = 0; at < length; ++at) {
+    const auto known = indices_.find(before[static_cast<size_t>(at)]);
+    if (known == indices_.end()) return false;
+    context[static_cast<size_t>(at)] = known->second;
+  }
+  return true;
+}
+
+int PersonalWords::predict(const WordsBefore& before, std::vector<double>& next) const {
+  next.assign(words_.size(), 0.0);
+  if (tokens_ == 0) return -1;
+  const auto tokens = static_cast<double>(tokens_);
+  for (size_t word = 0; word < words_.size(); ++word) next[word] = static_cast<double>(words_[word].count) / tokens;
+  int seen = 0;
+  Context context;
+  for (; seen < kPersonalOrders && context_of(before, seen + 1, context); ++seen) {
+    const auto known = followers_.find(context);
+    if (known == followers_.end()) break;
+    double sum = 0;
+    for (const Follower& follower : known->second) sum += follower.count;
+    const double rest = kDiscount * static_cast<double>(known->second.size()) / sum;
+    for (double& probability : next) probability *= rest;
+    for (const Follower& follower : known->second) next[follower.word] += (follower.count - kDiscount) / sum;
+  }
+  return seen;
+}
+
+void PersonalWords::fit(int seen, double own, double model) {
+  if (seen < 0 || !(own + model > 0)) return;  // neither knows the word
+  MixtureWeight& weight = weights_[static_cast<size_t>(seen)];
+  weight.own += static_cast<int64_t>(own / (own + model) * static_cast<double>(kWhole));
+  weight.all += kWhole;
+  if (weight.all > kMostHeard) weight = {weight.own / 2, weight.all / 2};
+}
+
+bool PersonalWords::learnable(std::string_view word) const {
+  return !word.empty() && word.size() <= kMaxPersonalWordBytes && word != "<unk>" && is_valid_utf8(word) &&
+         vetoed_.find(word) == vetoed_.end();
+}
+
+void PersonalWords::learn(const WordsBefore& before, std::string_view word, bool guarded) {
+  if (!learnable(word)) return;
+  const uint64_t key = word_key(word);
+  auto known = indices_.find(key);
+  if (known == indices_.end()) {
+    uint32_t& before_now = waiting_[key];
+    if (guarded && before_now + 1 < kGuardedTimes) {
+      ++before_now;
+      if (waiting_.size() > kMaxPersonalWords) waiting_.erase(waiting_.begin());
+      return;
+    }
+    words_.push_back({std::string(word), before_now});
+    tokens_ += before_now;
+    waiting_.erase(key);
+    known = indices_.emplace(key, static_cast<uint32_t>(words_.size() - 1)).first;
+  }
+  ++words_[known->second].count;
+  ++tokens_;
+  count(before, known->second);
+  while (words_.size() > kMaxPersonalWords || follower_count_ > kMaxPersonalFollowers) halve();
+}
+
+void PersonalWords::count(const WordsBefore& before, uint32_t word) {
+  Context context;
+  for (int length = 1; length <= kPersonalOrders && context_of(before, length, context); ++length) {
+    std::vector<Follower>& followers = followers_[context];
+    const auto same = [&](const Follower& follower) { return follower.word == word; };
+    const auto known = std::find_if(followers.begin(), followers.end(), same);
+    if (known != followers.end()) {
+      ++known->count;
+    } else {
+      followers.push_back({word, 1});
+      ++follower_count_;
+    }
+  }
+}
+
+void PersonalWords::halve() {
+  for (PersonalWord& word : words_) word.count /= 2;
+  for (auto& [context, followers] : followers_) {
+    for (Follower& follower : followers) follower.count /= 2;
+  }
+  keep_counted();
+}
+
+// Forgets what has no count: words, followers, and what followed words that are gone.
+void PersonalWords::keep_counted() {
+  std::vector<int64_t> moved(words_.size(), -1);  // [W]
+  std::vector<PersonalWord> words(1);
+  std::unordered_map<uint64_t, uint32_t> indices{{kMessageEndKey, 0}};
+  std::map<Context, std::vector<Follower>> followers;
+  uint64_t tokens = 0;
+  size_t follower_count = 0;
+  moved[0] = 0;
+  for (size_t word = 1; word < words_.size(); ++word) {
+    if (words_[word].count == 0) continue;
+    moved[word] = static_cast<int64_t>(words.size());
+    indices.emplace(word_key(words_[word].spelling), static_cast<uint32_t>(words.size()));
+    words.push_back(words_[word]);
+    tokens += words_[word].count;
+  }
+  for (const auto& [context, all] : followers_) {
+    Context after = context;
+    for (int64_t& word : after) word = word < 0 ? kAny : moved[static_cast<size_t>(word)];
+    const bool gone = std::count(after.begin(), after.end(), -1) > 0;
+    std::vector<Follower> kept;
+    for (const Follower& follower : all) {
+      const int64_t word = moved[follower.word];
+      if (!gone && word >= 0 && follower.count > 0) kept.push_back({static_cast<uint32_t>(word), follower.count});
+    }
+    follower_count += kept.size();
+    if (!kept.empty()) followers.emplace(after, std::move(kept));
+  }
+  words_.swap(words);
+  indices_.swap(indices);
+  followers_.swap(followers);
+  tokens_ = tokens;
+  follower_count_ = follower_count;
+  ++generation_;
+}
+
+bool PersonalWords::erase(std::string_view word) {
+  const uint64_t key = word_key(fold(word));
+  const bool waited = waiting_.erase(key) > 0;
+  const auto known = indices_.find(key);
+  if (known == indices_.end() || known->second == 0) return waited;
+  words_[known->second].count = 0;
+  keep_counted();
+  return true;
+}
+
+void PersonalWords::veto(std::string_view spelling) {
+  const std::string word = fold(spelling);
+  if (word.empty() || word.size() > kMaxPersonalWordBytes || !is_valid_utf8(word)) {
+    throw Error(Status::usage, "veto: a word of at most " + std::to_string(kMaxPersonalWordBytes) +
+                                   " bytes of UTF-8 expected, found " + quoted(std::string_view(word).substr(0, 80)));
+  }
+  if (vetoed_.size() == kMaxVetoes && vetoed_.find(word) == vetoed_.end()) {
+    throw Error(Status::usage, "veto: there are " + std::to_string(kMaxVetoes) + " already; forget them");
+  }
+  erase(word);
+  vetoed_.insert(word);
+}
+
+}  // namespace phonograd

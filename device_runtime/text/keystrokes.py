@@ -1,0 +1,42 @@
+"""Keystrokes that a keyboard's suggestions save, as its user sees them, with the words that it learns from them."""
+
+from collections.abc import Callable, Sequence
+
+from phonograd.device_runtime.engine.predictor import Predictor
+from phonograd.device_runtime.text.tokenizer import plain_tokenizer
+
+
+def keystroke_savings(
+    predictor: Predictor, messages: Sequence[bytes], learn: bool, progress: Callable[[int, int], None] | None = None
+) -> float:
+    """Paper P's eq. 5 over messages as a user writes them, one after the other.
+
+    Unlike `evaluate`'s, it counts the predictor's own suggestions, ties by their order, so words that only the user has
+    count too. learn: what is written between two spaces is then learned, into the personal words in use. progress hears
+    (messages done, messages in all).
+    """
+    typed = characters = 0
+    predictor.reset()
+    for done, message in enumerate(messages, 1):
+        for piece in message.split():
+            place = predictor.state()
+            for line in plain_tokenizer().lines("pg_tokenizer_tokens", piece):
+                for word in line.decode("utf-8", "replace").split(" "):
+                    characters += len(word)
+                    typed += keystrokes(predictor, word)
+                    predictor.feed(word)
+            if learn:
+                predictor.restore(place)
+                predictor.learn(piece.decode("utf-8", "replace"))
+        (predictor.learn if learn else predictor.feed)("\n")
+        if progress is not None:
+            progress(done, len(messages))
+    return (characters - typed) / max(1, characters)
+
+
+def keystrokes(predictor: Predictor, word: str) -> int:
+    """Characters typed before the word is suggested; all of them if it is not."""
+    for typed in range(len(word)):
+        if any(one.word == word for one in predictor.suggest(word[:typed])):
+            return typed
+    return len(word)
