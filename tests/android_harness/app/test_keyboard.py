@@ -12,6 +12,7 @@ import pytest
 
 import phonograd
 from phonograd.android_harness.app import Tools
+from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build import NATIVE, build_host_library
@@ -47,14 +48,14 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drive(jvm: Jvm, libraries: Path, *lines: Sequence[object]) -> list[Any]:
-    """What each line came to. -Xcheck:jni: the JVM looks at each call of the library's."""
-    command = jvm.java("KeyboardDrive", "-Xcheck:jni", f"-Djava.library.path={libraries}")
+    """What each line came to. -Xcheck:jni: the JVM looks at each call of the library's, and says what is wrong."""
+    checks = ("-Xcheck:jni", "-XX:+DisplayVMOutputToStderr")
+    command = jvm.java("KeyboardDrive", *checks, f"-Djava.library.path={libraries}")
     told = "".join(json.dumps(line) + "\n" for line in lines)
     done = subprocess.run(command, input=told, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
-    assert "native method" not in done.stdout, done.stdout
-    # The JVM also says that the library has its own handler of SIGBUS, which passes on what is not its own.
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(answers) == len(lines), done.stdout
+    assert "native method" not in done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(lines)
     return answers
 
 
@@ -123,6 +124,55 @@ def test_what_is_no_text(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> Non
     assert answers[6] == answers[2]
     assert suggested(answers[8]) == expected(artifacts, "see ?")
     assert answers[9] == [[]]
+
+
+def test_personal_words(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+    """Learned, suggested, deleted, vetoed, forgotten, and kept in their file. Python's are the same."""
+    opened = ["open", str(artifacts.folder), None, str(tmp_path / "words")]
+    text = "see you Zora 🦊🦊\n" * 5
+    answers = drive(
+        jvm,
+        libraries,
+        *(opened, ["learn", text], ["words"], ["feed", "see you"], ["suggest", "Z", 3], ["suggest", "🦊", 3], ["save"]),
+        *(["close"], opened, ["words"], ["delete", "zora"], ["delete", "zora"], ["veto", "🦊🦊"], ["learn", text]),
+        *(["words"], ["save"], ["forget"], ["words"], ["close"], opened, ["words"], ["learn", "🦊🦊"], ["words"]),
+    )
+    with phonograd.open_predictor(artifacts) as predictor, PersonalWords() as personal:
+        predictor.use(personal)
+        predictor.learn(text)
+        predictor.feed("see you")
+        assert answers[2] == [[[word, count] for word, count in personal.list().words.items()]]
+        assert suggested(answers[4]) == [[(word.word, word.probability) for word in predictor.suggest("Z")]]
+    assert sorted(answers[2][0]) == [["see", 5], ["you", 5], ["zora", 5], ["🦊🦊", 5]]
+    assert answers[5][0][0][0] == "🦊🦊"
+    assert answers[9] == answers[2]
+    assert answers[10:12] == [[True], [False]]
+    assert sorted(answers[14][0]) == [["see", 10], ["you", 10], ["zora", 5]]
+    assert answers[17] == answers[20] == [[]]
+    assert answers[22] == [[["🦊🦊", 1]]]
+
+
+def test_what_was_learned_and_taken_back(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+    """The text is where it was; the word stays learned."""
+    opened, ask = ["open", str(artifacts.folder), None, str(tmp_path / "words")], ["suggest", "", 20]
+    taken_back = [["feed", "see"], ["feed", "tonight"], ["correct"], ["feed", "you"], ask]
+    never = [["reset"], ["feed", "see"], ["feed", "you"], ask]
+    learned = [["feed", "see"], ask, ["learn", "tonight"], ["correct"], ["words"]]
+    answers = drive(jvm, libraries, opened, ["learn", "see you\nyou see"], ["reset"], *taken_back, *never, *learned)
+    assert answers[7] == answers[11] != answers[13]
+    assert ["tonight", 1] in answers[16][0]
+
+
+def test_a_store_that_is_damaged_or_missing(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+    damaged, folder = tmp_path / "words", str(artifacts.folder)
+    damaged.write_bytes(b"words")
+    answers = drive(
+        jvm, libraries, ["open", folder, None, str(damaged)], ["open", folder, None], ["learn", "see"], ["words"]
+    )
+    assert answers[0][:3] == ["ProgramException", 17, "STATE_REFUSED"]
+    assert damaged.read_bytes() == b"words"
+    without = ["IllegalStateException", "the keyboard was opened without a file of personal words"]
+    assert answers[2:] == [without, without]
 
 
 def test_after_close(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:

@@ -33,10 +33,26 @@ public final class KeyboardDrive {
         String text = line.length() > 1 && !line.isNull(1) ? line.getString(1) : null;
         switch (line.getString(0)) {
             case "open":
-                keyboard = Keyboard.open(new File(text), line.isNull(2) ? null : new File(line.getString(2)));
+                keyboard = Keyboard.open(new File(text), file(line, 2), file(line, 3));
                 return null;
             case "feed":
                 keyboard.feed(text);
+                return null;
+            case "learn":
+                keyboard.learn(text);
+                return null;
+            case "words":
+                return words();
+            case "delete":
+                return keyboard.delete(text);
+            case "veto":
+                keyboard.veto(text);
+                return null;
+            case "forget":
+                keyboard.forget();
+                return null;
+            case "save":
+                keyboard.save();
                 return null;
             case "reset":
                 keyboard.reset();
@@ -53,6 +69,16 @@ public final class KeyboardDrive {
             default:
                 throw new IllegalArgumentException(line.toString());
         }
+    }
+
+    private static File file(JSONArray line, int at) throws Exception {
+        return line.isNull(at) ? null : new File(line.getString(at));
+    }
+
+    private static JSONArray words() throws Exception {
+        JSONArray found = new JSONArray();
+        for (Keyboard.PersonalWord word : keyboard.words()) found.put(new JSONArray().put(word.word).put(word.count));
+        return found;
     }
 
     private static JSONArray suggested(String prefix, int most) throws Exception {
