@@ -1,6 +1,7 @@
 """Keyboard on a JVM, with this host's library: what it suggests, what it takes back, what it refuses."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from phonograd.android_harness.app import Tools
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.native_build import NATIVE, build_host_library
+from phonograd.device_runtime.native_build import NATIVE
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 from tests.android_harness.app.jvm import Jvm
+from tests.android_harness.app.libraries import Libraries, android_library, host_library
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.apk
@@ -39,20 +41,27 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
     return export_artifacts(folder, MODEL, TrainingConfig(), weights, vocabulary)
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the library, as a JVM looks for it."""
-    folder = tmp_path_factory.mktemp("libraries")
-    (folder / "libphonograd.so").symlink_to(build_host_library().path)
-    return folder
+@pytest.fixture(scope="module", params=[host_library, android_library])
+def libraries(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Libraries:
+    """The same tests for both."""
+    made: Libraries = request.param(tmp_path_factory.mktemp("libraries"))
+    return made
 
 
-def drive(jvm: Jvm, libraries: Path, *lines: Sequence[object]) -> list[Any]:
+def drive(jvm: Jvm, libraries: Libraries, *lines: Sequence[object]) -> list[Any]:
     """What each line came to. -Xcheck:jni: the JVM looks at each call of the library's, and says what is wrong."""
     checks = ("-Xcheck:jni", "-XX:+DisplayVMOutputToStderr")
-    command = jvm.java("KeyboardDrive", *checks, f"-Djava.library.path={libraries}")
+    command = jvm.java("KeyboardDrive", *checks, f"-Djava.library.path={libraries.folder}")
     told = "".join(json.dumps(line) + "\n" for line in lines)
-    done = subprocess.run(command, input=told, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
+    done = subprocess.run(
+        command,
+        input=told,
+        env=os.environ | libraries.variables,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
+    )
     assert "native method" not in done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(lines)
@@ -67,7 +76,7 @@ def suggested(answer: Any) -> list[list[tuple[str, float]]]:
     return [[(word, float(probability)) for word, probability in words] for words in answer]
 
 
-def test_suggestions_are_pythons(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+def test_suggestions_are_pythons(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
     """In every script, in pieces, with a later round's weights and without."""
     quantized = tmp_path / "int8"
     phonograd.quantize(artifacts, quantized)
@@ -88,7 +97,7 @@ def test_suggestions_are_pythons(jvm: Jvm, libraries: Path, artifacts: Artifacts
     assert suggested(answers[10]) == [smaller] != suggested(answers[3])
 
 
-def test_a_word_taken_back_was_never_typed(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_a_word_taken_back_was_never_typed(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     ask = ["suggest", "", 40]
     answers = drive(
         jvm,
@@ -103,7 +112,7 @@ def test_a_word_taken_back_was_never_typed(jvm: Jvm, libraries: Path, artifacts:
     assert answers[12] == [False]
 
 
-def test_the_last_sixteen_are_kept(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_the_last_sixteen_are_kept(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     opened = ["open", str(artifacts.folder), None]
     answers = drive(
         jvm, libraries, opened, *([["feed", "see"], ["feed", "w9"]] * 9), *([["correct"]] * 17), ["suggest", "", 3]
@@ -112,7 +121,7 @@ def test_the_last_sixteen_are_kept(jvm: Jvm, libraries: Path, artifacts: Artifac
     assert suggested(answers[36]) == expected(artifacts, "see w9")
 
 
-def test_what_is_no_text(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_what_is_no_text(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     """It is refused or counts as a mark; what was there before is there after."""
     opened, ask = ["open", str(artifacts.folder), None], ["suggest", "", 3]
     bad = [["feed", "a\0b"], ["suggest", "\0", 3], ["suggest", "", 0], ask]
@@ -126,7 +135,7 @@ def test_what_is_no_text(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> Non
     assert answers[9] == [[]]
 
 
-def test_personal_words(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+def test_personal_words(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
     """Learned, suggested, deleted, vetoed, forgotten, and kept in their file. Python's are the same."""
     opened = ["open", str(artifacts.folder), None, str(tmp_path / "words")]
     text = "see you Zora 🦊🦊\n" * 5
@@ -152,7 +161,7 @@ def test_personal_words(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_pat
     assert answers[22] == [[["🦊🦊", 1]]]
 
 
-def test_what_was_learned_and_taken_back(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+def test_what_was_learned_and_taken_back(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
     """The text is where it was; the word stays learned."""
     opened, ask = ["open", str(artifacts.folder), None, str(tmp_path / "words")], ["suggest", "", 20]
     taken_back = [["feed", "see"], ["feed", "tonight"], ["correct"], ["feed", "you"], ask]
@@ -163,7 +172,9 @@ def test_what_was_learned_and_taken_back(jvm: Jvm, libraries: Path, artifacts: A
     assert ["tonight", 1] in answers[16][0]
 
 
-def test_a_store_that_is_damaged_or_missing(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+def test_a_store_that_is_damaged_or_missing(
+    jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path
+) -> None:
     damaged, folder = tmp_path / "words", str(artifacts.folder)
     damaged.write_bytes(b"words")
     answers = drive(
@@ -175,13 +186,13 @@ def test_a_store_that_is_damaged_or_missing(jvm: Jvm, libraries: Path, artifacts
     assert answers[2:] == [without, without]
 
 
-def test_after_close(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_after_close(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     lines = [["close"], ["feed", "see"], ["suggest", "", 3], ["correct"], ["reset"], ["close"]]
     answers = drive(jvm, libraries, ["open", str(artifacts.folder), None], *lines)
     assert answers == [DONE, DONE, CLOSED, CLOSED, CLOSED, CLOSED, DONE]
 
 
-def test_errors_are_the_librarys(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+def test_errors_are_the_librarys(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
     missing = tmp_path / "fehlt 😀"
     lines = [["open", str(missing), None], ["open", str(artifacts.folder), str(missing)]]
     first, second = drive(jvm, libraries, *lines)
@@ -191,7 +202,7 @@ def test_errors_are_the_librarys(jvm: Jvm, libraries: Path, artifacts: Artifacts
         assert f"{missing}" in answer[3]
 
 
-def test_threads_take_turns(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_threads_take_turns(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     opened, ask = ["open", str(artifacts.folder), None], ["suggest", "", 40]
     answers = drive(jvm, libraries, opened, ["feed", "see"], ask, ["crowd", "you w1", 300], ask)
     assert answers[3] == [[]]
@@ -199,7 +210,7 @@ def test_threads_take_turns(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> 
 
 
 def test_a_phone_without_the_library(jvm: Jvm, artifacts: Artifacts, tmp_path: Path) -> None:
-    (answer,) = drive(jvm, tmp_path, ["open", str(artifacts.folder), None])
+    (answer,) = drive(jvm, Libraries(tmp_path, {}), ["open", str(artifacts.folder), None])
     assert answer == ["IOException", "libphonograd.so: not in this app for this phone's CPU; it ships for 64-bit ARM"]
 
 
