@@ -8,6 +8,7 @@ import android.widget.Button;
 import android.widget.LinearLayout;
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import org.phonograd.Keyboard;
 import org.phonograd.ProgramException;
 
@@ -166,9 +167,7 @@ public final class KeyboardService extends InputMethodService implements Field, 
         return new Press() {
             @Override
             public void press() throws ProgramException {
-                boolean letter = sign.equals("'") || Character.isLetter(sign.charAt(0));
-                if (letter) typing.letter(upper ? sign.toUpperCase() : sign);
-                else typing.mark(sign);
+                typing.key(upper ? sign.toUpperCase(Locale.ROOT) : sign);
                 upper = false;
             }
         };

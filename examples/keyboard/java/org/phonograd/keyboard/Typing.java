@@ -57,20 +57,18 @@ final class Typing {
         return words;
     }
 
-    /** A letter, or another sign that is part of a word. */
-    void letter(String letter) {
+    /** A sign: a letter of a word, or a space, a punctuation mark or a line feed, with which the word is finished. */
+    void key(String sign) throws ProgramException {
+        boolean letter = sign.equals("'") || Character.isLetterOrDigit(sign.codePointAt(0));
         if (!rules.suggest) {
-            field.commit(letter); // nothing of a password is kept here
-            return;
+            field.commit(sign); // nothing of a password is kept here
+        } else if (letter) {
+            letters.append(sign);
+            field.compose(letters.toString());
+        } else {
+            field.commit(letters + sign);
+            finish(letters.toString(), sign);
         }
-        letters.append(letter);
-        field.compose(letters.toString());
-    }
-
-    /** A space, a punctuation mark or a line feed: the word is finished. */
-    void mark(String mark) throws ProgramException {
-        field.commit(letters + mark);
-        finish(letters.toString(), mark);
     }
 
     /** A word of the strip was touched. */
@@ -116,7 +114,6 @@ final class Typing {
         piece.learned = reopened != null && reopened.learned && reopened.word.equals(word);
         reopened = null;
         letters.setLength(0);
-        if (!rules.suggest) return;
         if (!pieces.isEmpty()) learn(pieces.peek());
         if (keyboard != null && !piece.text().isEmpty()) keyboard.feed(piece.text());
         pieces.push(piece);
