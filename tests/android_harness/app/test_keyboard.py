@@ -202,6 +202,16 @@ def test_errors_are_the_librarys(jvm: Jvm, libraries: Libraries, artifacts: Arti
         assert f"{missing}" in answer[3]
 
 
+def test_weights_that_are_cut_off(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
+    """They are an error of the next call, not the end of the app."""
+    weights = tmp_path / "weights"
+    weights.write_bytes(artifacts.path("weights.safetensors").read_bytes())
+    lines = [["feed", "see"], ["truncate", str(weights)], ["suggest", "", 3], ["close"]]
+    answers = drive(jvm, libraries, ["open", str(artifacts.folder), str(weights)], *lines)
+    assert answers[3][:3] == ["ProgramException", 6, "FAILED"]
+    assert str(weights) in answers[3][3]
+
+
 def test_threads_take_turns(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     opened, ask = ["open", str(artifacts.folder), None], ["suggest", "", 40]
     answers = drive(jvm, libraries, opened, ["feed", "see"], ask, ["crowd", "you w1", 300], ask)

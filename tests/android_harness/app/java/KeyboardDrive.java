@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.File;
+import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
@@ -61,6 +62,9 @@ public final class KeyboardDrive {
                 return keyboard.correct();
             case "suggest":
                 return suggested(text, line.getInt(2));
+            case "truncate":
+                new FileOutputStream(text).close();
+                return null;
             case "crowd":
                 return crowd(line.getInt(2), text);
             case "close":
