@@ -1,4 +1,4 @@
-"""Build an AAR, the Android library that an app's Gradle build takes in: the Java classes and the phone binary."""
+"""Build an AAR, which an app's Gradle build takes in: the Java classes, the phone binary, Keyboard's libraries."""
 
 import tempfile
 import zipfile
@@ -8,9 +8,11 @@ from pathlib import Path
 from phonograd.android_harness.app.contents import (
     BINARY_NAME,
     EMULATOR_BINARY_NAME,
+    LIBRARY_NAME,
     LICENSE_NAME,
     compile_java,
     copy_archive,
+    keyboard_library,
     license_file,
     phone_binary,
     tree,
@@ -18,12 +20,13 @@ from phonograd.android_harness.app.contents import (
 )
 from phonograd.android_harness.app.toolchain import Tools
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import build_emulator_binary, check_phone_binary
+from phonograd.device_runtime.native_build import ANDROID, build_emulator_binary, check_phone_binary
 
 MANIFEST = Path(__file__).with_name("AndroidManifest-aar.xml")
 # What R8 must keep in an app; Gradle takes them from here.
 RULES = Path(__file__).with_name("proguard.txt")
 BINARY, EMULATOR_BINARY = f"jni/{BINARY_NAME}", f"jni/{EMULATOR_BINARY_NAME}"
+LIBRARIES = {abi: f"jni/{abi}/{LIBRARY_NAME}" for abi in ANDROID}
 # The example app's own: its manifest lets adb's shell call it.
 DEMO_ONLY = frozenset({"ScheduleReceiver.java"})
 
@@ -55,7 +58,8 @@ def build_aar(out: Path, tools: Tools, binary: Path | None = None) -> Aar:
         write_archive(jar, {LICENSE_NAME: license_file(work)} | tree(classes, "*.class"))
         resources.touch()  # a list of no resources, which the format requires
         files = {"AndroidManifest.xml": MANIFEST, "classes.jar": jar, "R.txt": resources, "proguard.txt": RULES}
-        write_archive(built, files | {BINARY: binary, EMULATOR_BINARY: emulator})
+        files |= {BINARY: binary, EMULATOR_BINARY: emulator}
+        write_archive(built, files | {name: keyboard_library(abi) for abi, name in LIBRARIES.items()})
         copy_archive(built, out)
     return Aar(str(out), out.stat().st_size, sha256_of_file(out), facts.sha256)
 

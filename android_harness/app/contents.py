@@ -1,4 +1,4 @@
-"""What the APK and the AAR contain: the Java classes and the phone binary, in archives of reproducible bytes."""
+"""What the APK and the AAR contain: Java classes, program and library, in archives of reproducible bytes."""
 
 import importlib.metadata
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from phonograd.android_harness.app.toolchain import Tools, run_tool
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import atomic_file
-from phonograd.device_runtime.native_build import deliver_phone_binary
+from phonograd.device_runtime.native_build import build_android_library, deliver_phone_binary
 
 JAVA = Path(__file__).parents[2] / "device_runtime" / "java"
 # What the classes are compiled against and the AAR does not have: nobody needs an annotation's class at run time.
@@ -19,12 +19,14 @@ BINARY_NAME = "arm64-v8a/libphonograd_phone.so"
 EMULATOR_BINARY_NAME = "x86_64/libphonograd_phone.so"
 # Where Gradle leaves it out of an APK, so that two libraries' do not clash.
 LICENSE_NAME = "META-INF/LICENSE"
+# Keyboard loads it. Names of folders are Android's of CPUs.
+LIBRARY_NAME = "libphonograd.so"
 # The earliest time that a zip file can hold, so that equal inputs give equal archives.
 EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def compile_java(classes: Path, tools: Tools, sources: Path = JAVA, without: frozenset[str] = frozenset()) -> None:
-    """Compile all Java files under `sources`, except those of the names `without`, into the folder `classes`.
+def compile_java(classes: Path, tools: Tools, *sources: Path, without: frozenset[str] = frozenset()) -> None:
+    """Compile all Java files under `sources` (none: JAVA), except those named in `without`, into the folder `classes`.
 
     Warnings are errors. Raises BuildError.
     """
@@ -32,13 +34,14 @@ def compile_java(classes: Path, tools: Tools, sources: Path = JAVA, without: fro
     # --release 8: dx reads no newer class files; java.* is checked against Java 8, android.* against the jar.
     strict = ("-Xlint:all,-options", "-Werror", "-encoding", "UTF-8", "--release", "8")
     annotations = ("-sourcepath", ANNOTATIONS, "-implicit:none")
-    files = java_files(sources, without)
+    files = java_files(*sources, without=without)
     run_tool(tools.javac, *strict, "-classpath", tools.android_jar, *annotations, "-d", classes, *files)
 
 
-def java_files(sources: Path = JAVA, without: frozenset[str] = frozenset()) -> list[Path]:
-    """All Java files under `sources`, except those of the names `without`, in order."""
-    return sorted(path for path in sources.rglob("*.java") if path.name not in without)
+def java_files(*sources: Path, without: frozenset[str] = frozenset()) -> list[Path]:
+    """All Java files under `sources` (none: JAVA), except those of the names `without`, in order."""
+    found = (path for source in sources or (JAVA,) for path in source.rglob("*.java"))
+    return sorted(path for path in found if path.name not in without)
 
 
 def license_file(work: Path) -> Path:
@@ -66,12 +69,20 @@ def tree(folder: Path, pattern: str = "*") -> dict[str, Path]:
     return {path.relative_to(folder).as_posix(): path for path in found}
 
 
+def keyboard_library(abi: str = "arm64-v8a") -> Path:
+    """The library of this version for a CPU. Raises BuildError, MissingExtraError without ziglang."""
+    return build_android_library[abi]().path
+
+
 def write_archive(out: Path, files: Mapping[str, Path]) -> None:
-    """Write a zip file with these files, by their names in it. Equal files give equal bytes."""
+    """Write a zip file with these files, by their names in it. Equal files give equal bytes.
+
+    Resources are stored as they are, as Android 11 and later need them.
+    """
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, path in files.items():
             entry = zipfile.ZipInfo(name, EARLIEST_TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type = zipfile.ZIP_STORED if name == "resources.arsc" else zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes(), compresslevel=9)
 
 

@@ -10,6 +10,7 @@ from phonograd.device_runtime.base.files import atomic_path, storage_errors
 from phonograd.device_runtime.native_build.checks import (
     PhoneBinary,
     SharedLibrary,
+    check_android_library,
     check_arm64_library,
     check_emulator_binary,
     check_host_library,
@@ -17,6 +18,7 @@ from phonograd.device_runtime.native_build.checks import (
 )
 from phonograd.device_runtime.native_build.compiler import Build, BuildResult, Progress
 from phonograd.device_runtime.native_build.targets import (
+    ANDROID,
     ARM64,
     EMULATOR,
     HOST,
@@ -30,6 +32,7 @@ from phonograd.device_runtime.native_build.targets import (
 )
 
 __all__ = [
+    "ANDROID",
     "ARM64",
     "HOST",
     "NATIVE",
@@ -37,18 +40,19 @@ __all__ = [
     "PACKAGED_PHONE_BINARY",
     "PHONE",
     "BuildResult",
-    "HostLibrary",
     "PhoneBinary",
     "PhoneDelivery",
     "Progress",
     "SharedLibrary",
     "Target",
+    "build_android_library",
     "build_arm64_library",
     "build_emulator_binary",
     "build_host_command",
     "build_host_library",
     "build_phone_binary",
     "build_program",
+    "check_android_library",
     "check_arm64_library",
     "check_emulator_binary",
     "check_host_library",
@@ -87,10 +91,14 @@ class _Product:
         return BuildResult(out, built.cached)
 
 
-# The shared library that Python loads; the C ABI's for arm64 Linux; the command for arm64 phones, for Android's
-# emulator, and for this host, to test and benchmark it.
+# The shared library that Python loads; the C ABI's for arm64 Linux; Keyboard's for Android, by the apps' names of CPUs;
+# the command for arm64 phones, for Android's emulator, and for this host, to test and benchmark it.
 build_host_library = _Product(LIBRARY, HOST, engine_sources, shared=True)
 build_arm64_library = _Product("libphonograd-aarch64.so", ARM64, engine_sources, True, check_arm64_library)
+build_android_library = {
+    abi: _Product(f"libphonograd-android-{abi}.so", target, engine_sources, True, check_android_library)
+    for abi, target in ANDROID.items()
+}
 build_phone_binary = _Product(f"{COMMAND}-aarch64", PHONE, command_sources, check=check_phone_binary)
 build_emulator_binary = _Product(f"{COMMAND}-android-x86_64", EMULATOR, emulator_sources, check=check_emulator_binary)
 build_host_command = _Product(f"{COMMAND}-x86_64", HOST, command_sources)

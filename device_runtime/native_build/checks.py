@@ -14,7 +14,8 @@ EMULATOR_MAX_BYTES = 2_000_000  # x86-64 has more sets of kernels
 # The promise of the wheel's tag, manylinux_2_17_x86_64 (PEP 600): the oldest glibc, and the libraries of glibc.
 GLIBC = (2, 17)
 GLIBC_LIBRARIES = frozenset({"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"})
-EXPORT_PREFIX = "pg_"
+JAVA_PREFIX = "Java_org_phonograd_"  # native methods
+ANDROID_LIBRARIES = frozenset({"libc.so", "libdl.so", "libm.so"})
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class PhoneBinary:
 
 @dataclass(frozen=True)
 class SharedLibrary:
-    """A checked shared library for Linux. glibc: the oldest release it loads with."""
+    """A checked shared library. glibc: the oldest release it loads with; "" for Android's."""
 
     path: str
     bytes: int
@@ -54,19 +55,6 @@ def check_emulator_binary(path: Path) -> PhoneBinary:
     return _check_program(path, elf.EM_X86_64, "x86-64", EMULATOR_MAX_BYTES)
 
 
-def check_host_library(path: Path) -> SharedLibrary:
-    """Check that a shared library keeps the wheel's platform tag. Raises BuildError that names the fault.
-
-    Expected: x86-64, no libraries but glibc's, no symbols of a glibc after 2.17, no exports but the C ABI.
-    """
-    return _check_library(path, elf.EM_X86_64, "x86-64", "ld-linux-x86-64.so.2")
-
-
-def check_arm64_library(path: Path) -> SharedLibrary:
-    """The same for the library of arm64 Linux, whose first glibc is 2.17. Android's C library cannot load it."""
-    return _check_library(path, elf.EM_AARCH64, "aarch64", "ld-linux-aarch64.so.1")
-
-
 def _check_program(path: Path, machine: int, name: str, max_bytes: int) -> PhoneBinary:
     file = elf.read_elf(path)
     _require(path, file.type == elf.ET_DYN, "position-independent (ET_DYN)", f"e_type {file.type}")
@@ -74,22 +62,41 @@ def _check_program(path: Path, machine: int, name: str, max_bytes: int) -> Phone
     _require(path, not file.segments_of(elf.PT_INTERP), "a static program", "an interpreter (PT_INTERP)")
     _require(path, not file.needed, "a static program", f"it needs {', '.join(file.needed)} (DT_NEEDED)")
     _check_memory(path, file)
-    loads = file.segments_of(elf.PT_LOAD)
-    _require(path, bool(loads), "a LOAD segment", "none")
-    for number, load in enumerate(loads):
-        aligned = load.align >= PHONE_PAGE_BYTES and load.align & (load.align - 1) == 0
-        _require(
-            path, aligned, f"LOAD segment {number}: alignment {PHONE_PAGE_BYTES} or a multiple", f"{load.align} bytes"
-        )
-        _require(
-            path,
-            load.offset % load.align == load.address % load.align,
-            f"LOAD segment {number}: offset and address alike modulo {load.align}",
-            f"{load.offset:#x} and {load.address:#x}",
-        )
+    loads = _check_pages(path, file)
     _require(path, file.bytes <= max_bytes, f"at most {max_bytes:,} bytes", f"{file.bytes:,}")
     page_bytes = min(load.align for load in loads)
     return PhoneBinary(str(path), file.bytes, sha256_of_file(path), name, page_bytes, len(loads))
+
+
+def check_android_library(path: Path) -> SharedLibrary:
+    """Check that any Android from 8 on can load a library for apps. Raises BuildError that names the fault.
+
+    Expected: no libraries but Android's, no thread-local storage of ELF's (Android 10 has it), segments aligned to
+    16 KiB pages, no exports but Java's native methods. The linker has checked that Android has the functions.
+    """
+    file = elf.read_elf(path)
+    _require(path, file.type == elf.ET_DYN, "a shared library (ET_DYN)", f"e_type {file.type}")
+    odd = sorted(set(file.needed) - ANDROID_LIBRARIES)
+    _require(path, not odd, "no library but Android's", f"it needs {', '.join(odd)} (DT_NEEDED)")
+    _require(path, not file.segments_of(elf.PT_TLS), "emulated thread-local storage", "ELF's (PT_TLS)")
+    _check_memory(path, file)
+    _check_pages(path, file)
+    _check_exports(path, file, JAVA_PREFIX)
+    return SharedLibrary(str(path), file.bytes, sha256_of_file(path), "", file.exports)
+
+
+def check_host_library(path: Path) -> SharedLibrary:
+    """Check that a shared library keeps the wheel's platform tag. Raises BuildError that names the fault.
+
+    Expected: x86-64, no libraries but glibc's, no symbols of a glibc after 2.17, no exports but the C ABI and native
+    methods of Java.
+    """
+    return _check_library(path, elf.EM_X86_64, "x86-64", "ld-linux-x86-64.so.2")
+
+
+def check_arm64_library(path: Path) -> SharedLibrary:
+    """The same for the library of arm64 Linux, whose first glibc is 2.17. Android's C library cannot load it."""
+    return _check_library(path, elf.EM_AARCH64, "aarch64", "ld-linux-aarch64.so.1")
 
 
 def _check_library(path: Path, machine: int, name: str, loader: str) -> SharedLibrary:
@@ -104,9 +111,26 @@ def _check_library(path: Path, machine: int, name: str, loader: str) -> SharedLi
         number = _glibc_version(version)
         _require(path, number is not None and number <= GLIBC, "symbols of glibc 2.17 or before", version)
         newest = max(newest, number or newest)
-    strangers = [name for name in file.exports if not name.startswith(EXPORT_PREFIX)]
-    _require(path, bool(file.exports) and not strangers, "exported names pg_*", ", ".join(strangers[:3]) or "none")
+    _check_exports(path, file, "pg_", JAVA_PREFIX)
     return SharedLibrary(str(path), file.bytes, sha256_of_file(path), "{}.{}".format(*newest), file.exports)
+
+
+def _check_pages(path: Path, file: elf.ElfFile) -> tuple[elf.Segment, ...]:
+    """The LOAD segments."""
+    loads = file.segments_of(elf.PT_LOAD)
+    _require(path, bool(loads), "a LOAD segment", "none")
+    for number, load in enumerate(loads):
+        aligned = load.align >= PHONE_PAGE_BYTES and load.align & (load.align - 1) == 0
+        _require(
+            path, aligned, f"LOAD segment {number}: alignment {PHONE_PAGE_BYTES} or a multiple", f"{load.align} bytes"
+        )
+        _require(
+            path,
+            load.offset % load.align == load.address % load.align,
+            f"LOAD segment {number}: offset and address alike modulo {load.align}",
+            f"{load.offset:#x} and {load.address:#x}",
+        )
+    return loads
 
 
 def _check_memory(path: Path, file: elf.ElfFile) -> None:
@@ -117,6 +141,12 @@ def _check_memory(path: Path, file: elf.ElfFile) -> None:
     both = elf.PF_W | elf.PF_X
     mixed = any(load.flags & both == both for load in file.segments_of(elf.PT_LOAD))
     _require(path, not mixed, "no memory both writable and executable", "a LOAD segment that is both")
+
+
+def _check_exports(path: Path, file: elf.ElfFile, *prefixes: str) -> None:
+    strangers = [name for name in file.exports if not name.startswith(prefixes)]
+    expected = "exported names " + ", ".join(f"{prefix}*" for prefix in prefixes)
+    _require(path, bool(file.exports) and not strangers, expected, ", ".join(strangers[:3]) or "none")
 
 
 def _glibc_version(name: str) -> tuple[int, int] | None:

@@ -17,8 +17,9 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import BuildError, MissingExtraError
 from phonograd.device_runtime.base.files import lock_file, storage_errors
 from phonograd.device_runtime.base.system import usable_cores
+from phonograd.device_runtime.native_build.android import android_headers, android_parts, make_c_library
 from phonograd.device_runtime.native_build.includes import Includes
-from phonograd.device_runtime.native_build.targets import EXPORTS, ZIG_VERSION, Target
+from phonograd.device_runtime.native_build.targets import ZIG_VERSION, Target
 
 KEPT_SECONDS = 7 * 24 * 3600  # files that no build used for a week are removed from the cache
 ERRORS_SHOWN = 3
@@ -121,13 +122,17 @@ class Build:
         return self.target.shared_flags if self.shared else self.target.program_flags
 
     def _product(self, objects: Sequence[Path]) -> str:
-        return f"{self.name}-{_hash([*self._link_flags, EXPORTS, *(path.name for path in objects)])}"
+        library = [_content(part) for part in android_parts()] if self.target.musl else []
+        names = (path.name for path in objects)
+        return f"{self.name}-{_hash([*self._link_flags, self.target.exports, *names, *library])}"
 
     def _compile(self, zig: Path, objects: Sequence[Path], fresh: bool, progress: Progress | None) -> None:
+        libc = self._c_library(zig)
+
         def compiled(source: Path, place: Path) -> Path:
             if fresh or not _touched(place):
                 arguments = (*self.target.compile_flags, "-c", str(self._relative(source)))
-                self._zig(zig, arguments, place, f"{source}: does not compile for {self.target.triple}")
+                self._zig(zig, arguments, place, f"{source}: does not compile for {self.target.triple}", libc)
             return source
 
         with ThreadPoolExecutor(usable_cores()) as pool:
@@ -147,10 +152,12 @@ class Build:
         includes = Includes(self.root)
         content = functools.cache(_content)
 
+        library = [content(part) for part in android_headers()] if self.target.musl else []
+
         def key(source: Path) -> str:
             files = (source, *includes.of(source))
             named = (part for file in files for part in (self._name(file), content(file)))
-            return _hash([ZIG_VERSION, *self.target.compile_flags, *named])
+            return _hash([ZIG_VERSION, *self.target.compile_flags, *named, *library])
 
         return [key(source) for source in self.sources]
 
@@ -160,13 +167,29 @@ class Build:
         try:
             if self.shared:
                 with storage_errors(script):
-                    script.write_text(EXPORTS)
+                    script.write_text(f"{{ global: {self.target.exports}; local: *; }};\n")
                 arguments.append(f"-Wl,--version-script={script}")
-            self._zig(zig, arguments, product, f"{self.name}: does not link for {self.target.triple}")
+            failure = f"{self.name}: does not link for {self.target.triple}"
+            self._zig(zig, arguments, product, failure, self._c_library(zig))
         finally:
             script.unlink(missing_ok=True)
 
-    def _zig(self, zig: Path, arguments: Sequence[str], out: Path, failure: str) -> None:
+    def _c_library(self, zig: Path) -> dict[str, str]:
+        """The variable that names Android's C library, made if the cache lacks it; none for other targets."""
+        if not self.target.musl:
+            return {}
+        contents = (part for path in android_parts() for part in (path.name, _content(path)))
+        place = cache_folder() / "native" / _hash([str(zig), ZIG_VERSION, self.target.triple, *contents])
+        if not place.exists():
+            with storage_errors(place), tempfile.TemporaryDirectory(dir=place.parent, prefix="libc-") as folder:
+                made = Path(folder) / "made"
+                made.mkdir()
+                failure = f"{self.name}: the C library's stand-in does not compile for {self.target.musl}"
+                make_c_library(made, place, zig, self.target, lambda line, out: self._zig(zig, line, out, failure, {}))
+                made.rename(place)
+        return {"ZIG_LIBC": str(place / "libc.txt")}
+
+    def _zig(self, zig: Path, arguments: Sequence[str], out: Path, failure: str, libc: dict[str, str]) -> None:
         """Run the compiler, and rename its output to `out` at the end."""
         partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
         try:
@@ -175,7 +198,7 @@ class Build:
                 done = subprocess.run(
                     [str(zig), "c++", *arguments, "-o", str(partial)],
                     cwd=self.root,
-                    env=_environment() | {"ZIG_LOCAL_CACHE_DIR": copies},
+                    env=_environment() | {"ZIG_LOCAL_CACHE_DIR": copies} | libc,
                     capture_output=True,
                     text=True,
                     errors="replace",

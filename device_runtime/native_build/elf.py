@@ -10,7 +10,7 @@ from phonograd.device_runtime.base.errors import BuildError
 # Names and numbers of the System V ABI and its GNU extensions.
 ET_DYN = 3
 EM_X86_64, EM_AARCH64 = 62, 183
-PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_GNU_STACK = 1, 2, 3, 0x6474E551
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_TLS, PT_GNU_STACK = 1, 2, 3, 7, 0x6474E551
 PF_X, PF_W = 1, 2
 DT_NEEDED, DT_STRTAB, DT_STRSZ, DT_TEXTREL, DT_FLAGS = 1, 5, 10, 22, 30
 DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF

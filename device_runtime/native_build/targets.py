@@ -20,17 +20,22 @@ COMPILE_FLAGS = (
 )
 LINK_FLAGS = ("-O3", "-s", "-Wl,--gc-sections")
 LIBRARY = "libphonograd.so"  # what programs that link to it look for
-EXPORTS = "{ global: pg_*; local: *; };\n"
+EXPORTS = "pg_*; Java_org_phonograd_*"  # the C ABI, and the native methods of Java's classes
 
 
 @dataclass(frozen=True)
 class Target:
-    """A compilation target: zig's triple, the baseline CPU, the code model, and the link flags of programs."""
+    """A compilation target: zig's triple, the baseline CPU, the code model, and the link flags of programs.
+
+    musl: for Android, the target whose headers stand for its own. exports: the names that a shared library shows.
+    """
 
     triple: str
     cpu: str
     code: str
     program: tuple[str, ...]
+    musl: str = ""
+    exports: str = EXPORTS
 
     @property
     def compile_flags(self) -> tuple[str, ...]:
@@ -45,18 +50,27 @@ class Target:
     @property
     def shared_flags(self) -> tuple[str, ...]:
         """The link flags of a shared library, without its version script."""
-        shared = ("-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs")
+        shared = ("-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs", *(PAGES if self.musl else ()))
         return ("-target", self.triple, f"-mcpu={self.cpu}", *shared, *LINK_FLAGS)
 
 
+# Android 15 runs on pages of 16 KiB.
+PAGES = ("-Wl,-z,max-page-size=16384",)
 HOST = Target("x86_64-linux-gnu.2.17", "x86_64", "-fPIC", ("-pie",))
 # For apps on arm64 Linux that call the C ABI; not for Android, whose C library is another.
 ARM64 = Target("aarch64-linux-gnu.2.17", "generic", "-fPIC", ("-pie",))
-# Android 15 runs on pages of 16 KiB. zig has no -static-pie; -static -pie is the same.
-PHONE_PROGRAM = ("-static", "-pie", "-Wl,-z,max-page-size=16384")
+# zig has no -static-pie; -static -pie is the same.
+PHONE_PROGRAM = ("-static", "-pie", *PAGES)
 PHONE = Target("aarch64-linux-musl", "generic", "-fPIE", PHONE_PROGRAM)
 # Android's emulator on a PC.
 EMULATOR = Target("x86_64-linux-musl", "x86_64", "-fPIE", PHONE_PROGRAM)
+# For apps, by the names of their folders there. 26: Android 8. The C ABI would make it more than twice as large.
+ANDROID = {
+    "arm64-v8a": Target(
+        "aarch64-linux-android.26", "generic", "-fPIC", (), "aarch64-linux-musl", "Java_org_phonograd_*"
+    ),
+    "x86_64": Target("x86_64-linux-android.26", "x86_64", "-fPIC", (), "x86_64-linux-musl", "Java_org_phonograd_*"),
+}
 
 
 def engine_sources(root: Path = NATIVE) -> tuple[Path, ...]:

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.app import Aar, Tools, build_aar, contents
-from phonograd.android_harness.app.aar import BINARY, EMULATOR_BINARY
+from phonograd.android_harness.app.aar import BINARY, EMULATOR_BINARY, LIBRARIES
 from phonograd.android_harness.app.contents import JAVA, LICENSE_NAME
 from phonograd.android_harness.app.toolchain import run_tool
-from phonograd.device_runtime.native_build import build_phone_binary, check_emulator_binary, check_phone_binary
+from phonograd.device_runtime.native_build import (
+    build_android_library,
+    build_phone_binary,
+    check_emulator_binary,
+    check_phone_binary,
+)
 from tests.android_harness.app.conftest import STEPS, Script
 from tests.android_harness.app.jvm import Jvm
 from tests.support.phone_command import Place
@@ -48,11 +53,13 @@ public final class KeyboardTraining extends TrainingJob {
 def test_its_files(aar: Aar, unpacked: Path) -> None:
     with zipfile.ZipFile(aar.path) as archive:
         fixed = ["AndroidManifest.xml", "classes.jar", "R.txt", "proguard.txt"]
-        assert archive.namelist() == [*fixed, BINARY, EMULATOR_BINARY]
+        assert archive.namelist() == [*fixed, BINARY, EMULATOR_BINARY, *LIBRARIES.values()]
     phone = build_phone_binary().path
     assert (unpacked / BINARY).read_bytes() == phone.read_bytes()
     assert check_phone_binary(unpacked / BINARY).sha256 == aar.binary_sha256
     assert check_emulator_binary(unpacked / EMULATOR_BINARY).page_bytes == 16384
+    for abi, library in LIBRARIES.items():
+        assert (unpacked / library).read_bytes() == build_android_library[abi]().path.read_bytes()
     assert (unpacked / "R.txt").read_bytes() == b""
     with zipfile.ZipFile(unpacked / "classes.jar") as jar:
         assert jar.read(LICENSE_NAME) == LICENSE.read_bytes()

@@ -1,0 +1,238 @@
+package org.phonograd;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.json.JSONArray;
+import org.json.JSONException;
+import org.json.JSONObject;
+
+/**
+ * A keyboard's suggestions inside the app's process, by the native library {@code libphonograd.so}; {@link Suggestions} gives
+ * the model's from a process of its own. With a file for them, they are mixed with the user's own words.
+ *
+ * <p>Thread-safe: one lock, so a call waits for the one in progress. {@link #open} and {@link #save} read and write files:
+ * keep them off the main thread. The others take a millisecond or two for each word once the model's pages are in memory, and
+ * longer before: a keyboard that must not stutter calls all of them from one background thread. After {@link #close} every call
+ * throws IllegalStateException.
+ *
+ * <p>Text is split into words as the text to train on is. It must not contain U+0000 (IllegalArgumentException). An unpaired
+ * surrogate counts as a question mark.
+ */
+public final class Keyboard implements AutoCloseable {
+    /** A word that the user wrote. */
+    public static final class PersonalWord {
+        /** The word. */
+        public final String word;
+        /** How often it was written, at most: rare words fade when the store is full. */
+        public final long count;
+
+        PersonalWord(String word, long count) {
+            this.word = word;
+            this.count = count;
+        }
+    }
+
+    // The work of a word is too little to share.
+    private static final int THREADS = 1;
+
+    private final boolean personal;
+    private long handle; // of the native keyboard; 0: closed
+
+    private Keyboard(long handle, boolean personal) {
+        this.handle = handle;
+        this.personal = personal;
+    }
+
+    /**
+     * Opens a model, at the start of a text. Not on the main thread.
+     *
+     * @param artifacts the model: a folder, as {@code phonograd export} wrote it
+     * @param weights a later round's model, or what {@link ModelFiles#quantize} wrote; null: the folder's own. It must not be
+     *     written to while the keyboard is open; a new file in its place is fine
+     * @param personal the file of the user's own words, which need not exist; null: none. One process has it at a time. It
+     *     says what the user writes: in {@code getNoBackupFilesDir()}, which no backup has
+     * @throws ProgramException if the library refuses a file; {@link Ending.Outcome#STATE_REFUSED}: `personal` is damaged,
+     *     delete it and begin again
+     * @throws IOException if the app has no library for this phone
+     */
+    public static Keyboard open(File artifacts, File weights, File personal) throws IOException {
+        try {
+            System.loadLibrary("phonograd");
+        } catch (UnsatisfiedLinkError error) {
+            throw new IOException("libphonograd.so: not in this app for this phone's CPU; it ships for 64-bit ARM", error);
+        }
+        byte[] folder = path(artifacts), model = path(weights), words = path(personal);
+        Keyboard keyboard = new Keyboard(create(), personal != null);
+        if (keyboard.handle == 0) throw new OutOfMemoryError();
+        try {
+            check(open(keyboard.handle, folder, model, words, THREADS));
+            return keyboard;
+        } catch (IOException error) {
+            keyboard.close();
+            throw error;
+        }
+    }
+
+    /** Begins a new text: another field or conversation. Nothing before it can be corrected. */
+    public synchronized void reset() throws ProgramException {
+        check(reset(opened()));
+    }
+
+    /**
+     * Continues the text.
+     *
+     * @param text whole words, usually the one just written; a line feed ends a message
+     * @throws ProgramException if the weights were changed; the text is where it was
+     */
+    public synchronized void feed(String text) throws ProgramException {
+        check(feed(opened(), bytes(text), false));
+    }
+
+    /**
+     * Continues the text as {@link #feed} does, and learns it: words that the user wrote. Never what stands in password
+     * fields or in those with {@code IME_FLAG_NO_PERSONALIZED_LEARNING}. What is learned is not taken back by {@link
+     * #correct}: learn a word once it is unlikely to be corrected. Pieces with a digit or an @ are learned the third time.
+     */
+    public synchronized void learn(String text) throws ProgramException {
+        check(feed(withWords(), bytes(text), true));
+    }
+
+    /**
+     * Takes back the last {@link #feed} or {@link #learn}, because its words were deleted or replaced. The suggestions are those from
+     * before it, to the bit.
+     *
+     * @return false if it can't: the last 16 are kept. Then {@link #reset}, and feed what the text is now
+     */
+    public synchronized boolean correct() throws ProgramException {
+        return counted(correct(opened())) == 1;
+    }
+
+    /**
+     * The words that may come next, best first.
+     *
+     * @param prefix the letters typed of the next word, "" for none
+     * @param most how many words at most, from 1
+     * @throws ProgramException if the weights were changed, or are not finite
+     */
+    public synchronized List<Suggestions.Word> suggest(String prefix, int most) throws ProgramException {
+        if (most < 1) throw new IllegalArgumentException("most: at least 1 expected, found " + most);
+        double[] probabilities = new double[most];
+        int count = counted(suggest(opened(), bytes(prefix), probabilities));
+        String[] found = text(result(handle)).split("\n");
+        List<Suggestions.Word> words = new ArrayList<>(count);
+        for (int at = 0; at < count; at++) words.add(new Suggestions.Word(found[at], probabilities[at]));
+        return Collections.unmodifiableList(words);
+    }
+
+    /** What was learned, the most frequent words first. */
+    public synchronized List<PersonalWord> words() throws ProgramException {
+        check(list(withWords()));
+        try {
+            JSONArray found = new JSONObject(text(result(handle))).getJSONArray("words");
+            List<PersonalWord> words = new ArrayList<>(found.length());
+            for (int at = 0; at < found.length(); at++) {
+                JSONObject word = found.getJSONObject(at);
+                words.add(new PersonalWord(word.getString("word"), word.getLong("count")));
+            }
+            return Collections.unmodifiableList(words);
+        } catch (JSONException error) {
+            throw new AssertionError("the library's list is no list", error);
+        }
+    }
+
+    /** Deletes a word and what followed it; it may be learned again. Returns whether it was there. */
+    public synchronized boolean delete(String word) throws ProgramException {
+        return counted(remove(withWords(), bytes(word))) == 1;
+    }
+
+    /** Deletes a word, and never learns it again until {@link #forget}. ProgramException: more than 4,096 words. */
+    public synchronized void veto(String word) throws ProgramException {
+        check(veto(withWords(), bytes(word)));
+    }
+
+    /** Deletes all words and vetoes, in the file too. Not on the main thread. */
+    public synchronized void forget() throws ProgramException {
+        check(forget(withWords()));
+        check(save(handle));
+    }
+
+    /** Writes the user's words to their file, atomically. {@link #close} does not. Not on the main thread. */
+    public synchronized void save() throws ProgramException {
+        check(save(withWords()));
+    }
+
+    /** Frees the model. Does nothing the second time. */
+    @Override
+    public synchronized void close() {
+        long closed = handle;
+        handle = 0;
+        if (closed != 0) destroy(closed);
+    }
+
+    private long opened() {
+        if (handle == 0) throw new IllegalStateException("the keyboard is closed; open another");
+        return handle;
+    }
+
+    private long withWords() {
+        long open = opened();
+        if (!personal) throw new IllegalStateException("the keyboard was opened without a file of personal words");
+        return open;
+    }
+
+    private static byte[] path(File file) {
+        return file == null ? null : bytes(file.getPath());
+    }
+
+    private static byte[] bytes(String text) {
+        if (text.indexOf(0) >= 0) throw new IllegalArgumentException("a text without U+0000 expected, found one with it");
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static String text(byte[] bytes) {
+        return new String(bytes, StandardCharsets.UTF_8);
+    }
+
+    // Of the thread that made the call.
+    private static void check(int status) throws ProgramException {
+        if (status != 0) throw new ProgramException(status, text(message()));
+    }
+
+    private static int counted(int count) throws ProgramException {
+        if (count < 0) check(-count);
+        return count;
+    }
+
+    // capi/keyboard_jni.cpp
+    private static native long create();
+
+    private static native void destroy(long handle);
+
+    private static native byte[] message();
+
+    private static native byte[] result(long handle);
+
+    private static native int open(long handle, byte[] folder, byte[] weights, byte[] personal, int threads);
+
+    private static native int reset(long handle);
+
+    private static native int feed(long handle, byte[] text, boolean learn);
+
+    private static native int correct(long handle);
+
+    private static native int suggest(long handle, byte[] prefix, double[] probabilities);
+
+    private static native int list(long handle);
+
+    private static native int remove(long handle, byte[] word);
+
+    private static native int veto(long handle, byte[] word);
+
+    private static native int forget(long handle);
+
+    private static native int save(long handle);
+}
