@@ -264,9 +264,7 @@ class Personal:
         ("rename", errno.EIO, DISK),
     ],
 )
-def test_personal_words_stay_whole(
-    place: Place, tmp_path: Path, known: int, call: str, reason: int, code: int
-) -> None:
+def test_personal_words_stay_whole(place: Place, tmp_path: Path, known: int, call: str, reason: int, code: int) -> None:
     """After a failure the words that are listed are suggested, the file opens, and the same calls go on."""
     source = Path(__file__).with_name("personal_tool.cpp")
     program = build_program("personal_tool", [source, FAILING, *engine_sources()])
