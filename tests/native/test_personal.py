@@ -1,6 +1,9 @@
 """The user's own words in a predictor's suggestions: held to a plain writing of FORMAT.md, and to their file."""
 
+import hashlib
+import itertools
 import json
+import resource
 import stat
 import zlib
 from pathlib import Path
@@ -16,7 +19,7 @@ from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build import NATIVE
-from tests.reference.personal import Personal, pieces
+from tests.reference.personal import END, Personal, pieces
 from tests.support.artifacts import exported
 
 MODEL = LanguageModelConfig("lstm", vocabulary=60, embedding=8, hidden=9, layers=1)
@@ -49,9 +52,8 @@ def write(predictor: Predictor, plain: Predictor, personal: Personal, message: s
 
 
 def expected(personal: Personal, model: dict[bytes, float], prefix: str = "") -> list[tuple[str, float]]:
-    order = {word: number for number, word in enumerate(model)}
     mixed = personal.mixed(model)
-    words = sorted(mixed, key=lambda word: (-mixed[word], order.get(word, len(order)), word))
+    words = sorted(mixed, key=lambda word: (-mixed[word], int(word[1:]) if word in model else len(model), word))
     return [(word.decode(), mixed[word]) for word in words if word.startswith(prefix.encode())][:60]
 
 
@@ -79,9 +81,7 @@ def test_suggestions_are_those_of_the_plain_writing(messages: list[str], deleted
                 for word in parts:
                     personal.before = (word, personal.before[0])
             for prefix in ("", "w", "h", "zü"):
-                found = everything(predictor, prefix)
-                assert sorted(found) == sorted(expected(personal, alone(plain), prefix))
-                assert [share for _, share in found] == sorted((share for _, share in found), reverse=True)
+                assert everything(predictor, prefix) == expected(personal, alone(plain), prefix)
     assert words.list().words == {word.decode(): count for word, count in personal.counts.items()}
 
 
@@ -134,6 +134,33 @@ def test_the_share_of_the_users_words_follows_what_they_explain(store: Store) ->
     assert _shares(store)[0] < 0.2
     store.learn(*["eigene worte schreiben"] * 60)
     assert _shares(store)[2] > 0.8
+
+
+def test_the_file_is_that_of_the_plain_writing(store: Store) -> None:
+    """Long enough that the shares' counts are halved."""
+    personal = Personal()
+    with phonograd.open_predictor(artifacts()) as plain:
+        for message in (*SENTENCES, *["w4 hallo w5 w6 zürich"] * 120):
+            write(store.predictor, plain, personal, message)
+    store.words.save()
+    number = {word: count for count, word in enumerate((END, *personal.counts))}
+    after = {
+        (number[context[0]], number[context[1]] if context[1:] else -2): {number[word]: n for word, n in words.items()}
+        for context, words in personal.followers.items()
+    }
+    document = json.loads(store.path.read_text().partition("\n")[2])
+    assert document == {
+        "weights": personal.weights,
+        "words": [[word.decode(), count] for word, count in personal.counts.items()],
+        "after": document["after"],
+        "waiting": sorted(([str(key(word)), n] for word, n in personal.waiting.items()), key=lambda one: int(one[0])),
+        "vetoed": [],
+    }
+    assert {tuple(row[:2]): dict(zip(row[2::2], row[3::2], strict=True)) for row in document["after"]} == after
+
+
+def key(word: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(word).digest()[:8], "big")
 
 
 def _shares(store: Store) -> list[float]:
@@ -227,7 +254,14 @@ EMPTY = {"weights": [[1, 2], [1, 2], [1, 2]], "words": [], "after": [], "waiting
         EMPTY | {"words": [["a", 1]], "after": [[1, -2, 2, 1]]},
         EMPTY | {"words": [["a", 1]], "after": [[1, -2, 1]]},
         EMPTY | {"words": [["a", 1]], "after": [[1, -2, 1, 0]]},
-        EMPTY | {"waiting": [["1", 9]]},
+        EMPTY | {"words": [["a", 1]], "after": [[1, -2, 1, 1, 1, 1]]},
+        EMPTY | {"words": [["a", 1]], "after": [[1, -2, 1, 1], [1, -2, 0, 1]]},
+        EMPTY | {"words": [["a", 1]], "after": [[1, -1, 1, 1]]},
+        EMPTY | {"words": [["a", 1]], "after": [[-2, 1, 1, 1]]},
+        EMPTY | {"words": [["A", 1]]},
+        EMPTY | {"waiting": [["1", 3]]},
+        EMPTY | {"waiting": [["1", 2], ["1", 1]]},
+        EMPTY | {"waiting": [["x", 2]]},
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, wrong: object) -> None:
@@ -238,6 +272,38 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, wrong: object) -> N
     with pytest.raises(StateError, match=r"own\.words"):
         PersonalWords(path)
     assert path.read_bytes() == sealed(wrong)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+@pytest.mark.parametrize(("words", "followers", "new"), [(8191, 1, "neu"), (300, 65536, "n0")])
+def test_counts_are_halved_past_a_bound(tmp_path: Path, words: int, followers: int, new: str, missing: int) -> None:
+    """8,192 words, a message's end among them, and 65,536 followers are not past it; one word or follower comes in."""
+    path = tmp_path / "own.words"
+    learned = [[f"n{number}", 5] for number in range(words - missing)]
+    rows = [[0, -2, 1, 5], *([*context, 1, 5] for context in itertools.product(range(1, 300), repeat=2))]
+    path.write_bytes(sealed(EMPTY | {"words": learned, "after": rows[: max(1, followers - missing)]}))
+    kept = PersonalWords(path)
+    with phonograd.open_predictor(artifacts(), personal=kept) as predictor:
+        predictor.learn(new)
+    counts = kept.list().words
+    assert (counts["n1"], counts.get(new, 0)) == (
+        (5, 6 if new == "n0" else 1) if missing else (2, 3 if new == "n0" else 0)
+    )
+
+
+def test_a_full_disk_leaves_the_old_file(store: Store) -> None:
+    store.learn("hallo w3")
+    store.words.save()
+    before, limits = store.path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    store.learn("hallo zürich")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (99, limits[1]))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            store.words.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert store.path.read_bytes() == before
+    assert list(store.path.parent.iterdir()) == [store.path]
 
 
 def test_a_damaged_file_is_refused(store: Store) -> None:

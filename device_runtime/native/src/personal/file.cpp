@@ -11,13 +11,13 @@
 #include "formats/json.h"
 #include "formats/utf8.h"
 #include "personal/words.h"
+#include "text/text.h"
 
 namespace phonograd {
 namespace {
 
 constexpr std::string_view kFirstWord = "phonograd-personal-1";
 constexpr size_t kMaxFileBytes = size_t{8} << 20;
-constexpr int64_t kMostCounted = 0xFFFFFFFF;
 
 std::string first_line(std::string_view document) {
   char checksum[9];
@@ -128,7 +128,9 @@ void PersonalWords::read(const std::string& file) {
     const std::string& word = reader.text(pair[0], "a word");
     const auto count = static_cast<uint32_t>(reader.integer(pair[1], 1, kMostCounted, "a word's count"));
     const bool added = indices_.emplace(word_key(word), static_cast<uint32_t>(words_.size())).second;
-    if (!added || !learnable(word)) refuse(path_, "found the word " + quoted(word) + " twice or not to be learned");
+    if (!added || !learnable(word) || fold(word) != word) {
+      refuse(path_, "found the word " + quoted(word) + " twice or not to be learned");
+    }
     words_.push_back({word, count});
     tokens_ += count;
   }
@@ -137,10 +139,15 @@ void PersonalWords::read(const std::string& file) {
     const json::Array& numbers = reader.list(&entry, "followers");
     if (numbers.size() < kPersonalOrders + 2 || numbers.size() % 2 != 0) refuse(path_, "found followers of nothing");
     Context context;
-    for (size_t at = 0; at < context.size(); ++at) context[at] = reader.integer(numbers[at], -2, last, "a context");
+    for (size_t at = 0; at < context.size(); ++at) {
+      context[at] = reader.integer(numbers[at], at == 0 ? 0 : -2, last, "a context");
+    }
+    if (context[1] == -1 || followers_.count(context) != 0) refuse(path_, "found a context that is none, or twice");
     std::vector<Follower>& followers = followers_[context];
+    std::set<int64_t> words;
     for (size_t at = kPersonalOrders; at < numbers.size(); at += 2) {
       const int64_t word = reader.integer(numbers[at], 0, last, "a follower");
+      if (!words.insert(word).second) refuse(path_, "found a follower twice");
       followers.push_back({static_cast<uint32_t>(word), static_cast<uint32_t>(reader.integer(
                                                             numbers[at + 1], 1, kMostCounted, "a follower's count"))});
     }
@@ -148,8 +155,12 @@ void PersonalWords::read(const std::string& file) {
   }
   for (const json::Value& entry : reader.list(root.find("waiting"), "waiting words")) {
     const json::Array& pair = reader.pair(entry, "a waiting word");
-    const uint64_t key = std::strtoull(reader.text(pair[0], "a waiting word").c_str(), nullptr, 10);
-    waiting_[key] = static_cast<uint32_t>(reader.integer(pair[1], 1, kGuardedTimes, "a waiting word's count"));
+    const std::string& digits = reader.text(pair[0], "a waiting word");
+    const uint64_t key = std::strtoull(digits.c_str(), nullptr, 10);
+    const auto count = static_cast<uint32_t>(reader.integer(pair[1], 1, kGuardedTimes - 1, "a waiting word's count"));
+    if (std::to_string(key) != digits || !waiting_.emplace(key, count).second) {
+      refuse(path_, "found " + quoted(digits) + " as a waiting word, wrongly or twice");
+    }
   }
 }
 

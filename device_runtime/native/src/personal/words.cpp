@@ -38,8 +38,10 @@ uint64_t word_key(std::string_view word) {
 }
 
 void PersonalWords::forget() {
-  words_.assign(1, {});
-  indices_ = {{kMessageEndKey, 0}};
+  std::vector<PersonalWord> words(1);
+  std::unordered_map<uint64_t, uint32_t> indices{{kMessageEndKey, 0}};
+  words_.swap(words);
+  indices_.swap(indices);
   followers_.clear();
   follower_count_ = 0;
   waiting_.clear();
@@ -101,48 +103,43 @@ void PersonalWords::learn(const WordsBefore& before, std::string_view word, bool
   const uint64_t key = word_key(word);
   auto known = indices_.find(key);
   if (known == indices_.end()) {
-    uint32_t& before_now = waiting_[key];
+    const auto waiting = waiting_.find(key);
+    const uint32_t before_now = waiting == waiting_.end() ? 0 : waiting->second;
     if (guarded && before_now + 1 < kGuardedTimes) {
-      ++before_now;
+      waiting_[key] = before_now + 1;
       if (waiting_.size() > kMaxPersonalWords) waiting_.erase(waiting_.begin());
       return;
     }
     words_.push_back({std::string(word), before_now});
+    try {
+      known = indices_.emplace(key, static_cast<uint32_t>(words_.size() - 1)).first;
+    } catch (...) {
+      words_.pop_back();
+      throw;
+    }
     tokens_ += before_now;
-    waiting_.erase(key);
-    known = indices_.emplace(key, static_cast<uint32_t>(words_.size() - 1)).first;
+    if (waiting != waiting_.end()) waiting_.erase(waiting);
   }
-  ++words_[known->second].count;
-  ++tokens_;
+  if (words_[known->second].count < kMostCounted) ++words_[known->second].count, ++tokens_;
   count(before, known->second);
-  while (words_.size() > kMaxPersonalWords || follower_count_ > kMaxPersonalFollowers) halve();
+  while (words_.size() > kMaxPersonalWords || follower_count_ > kMaxPersonalFollowers) keep(2, 0);
 }
 
 void PersonalWords::count(const WordsBefore& before, uint32_t word) {
   Context context;
   for (int length = 1; length <= kPersonalOrders && context_of(before, length, context); ++length) {
-    std::vector<Follower>& followers = followers_[context];
+    const auto place = followers_.emplace(context, std::vector<Follower>(1, {word, 0})).first;
+    std::vector<Follower>& followers = place->second;
     const auto same = [&](const Follower& follower) { return follower.word == word; };
-    const auto known = std::find_if(followers.begin(), followers.end(), same);
-    if (known != followers.end()) {
-      ++known->count;
-    } else {
-      followers.push_back({word, 1});
-      ++follower_count_;
-    }
+    auto known = std::find_if(followers.begin(), followers.end(), same);
+    if (known == followers.end()) known = followers.insert(known, {word, 0});
+    follower_count_ += known->count == 0;
+    if (known->count < kMostCounted) ++known->count;
   }
 }
 
-void PersonalWords::halve() {
-  for (PersonalWord& word : words_) word.count /= 2;
-  for (auto& [context, followers] : followers_) {
-    for (Follower& follower : followers) follower.count /= 2;
-  }
-  keep_counted();
-}
-
-// Forgets what has no count: words, followers, and what followed words that are gone.
-void PersonalWords::keep_counted() {
+// Divides all counts, and forgets a word (0: none), what has no count, and what followed words that are gone.
+void PersonalWords::keep(uint32_t divisor, uint32_t forgotten) {
   std::vector<int64_t> moved(words_.size(), -1);  // [W]
   std::vector<PersonalWord> words(1);
   std::unordered_map<uint64_t, uint32_t> indices{{kMessageEndKey, 0}};
@@ -151,11 +148,12 @@ void PersonalWords::keep_counted() {
   size_t follower_count = 0;
   moved[0] = 0;
   for (size_t word = 1; word < words_.size(); ++word) {
-    if (words_[word].count == 0) continue;
+    const uint32_t count = words_[word].count / divisor;
+    if (count == 0 || word == forgotten) continue;
     moved[word] = static_cast<int64_t>(words.size());
     indices.emplace(word_key(words_[word].spelling), static_cast<uint32_t>(words.size()));
-    words.push_back(words_[word]);
-    tokens += words_[word].count;
+    words.push_back({words_[word].spelling, count});
+    tokens += count;
   }
   for (const auto& [context, all] : followers_) {
     Context after = context;
@@ -164,7 +162,8 @@ void PersonalWords::keep_counted() {
     std::vector<Follower> kept;
     for (const Follower& follower : all) {
       const int64_t word = moved[follower.word];
-      if (!gone && word >= 0 && follower.count > 0) kept.push_back({static_cast<uint32_t>(word), follower.count});
+      const uint32_t count = follower.count / divisor;
+      if (!gone && word >= 0 && count > 0) kept.push_back({static_cast<uint32_t>(word), count});
     }
     follower_count += kept.size();
     if (!kept.empty()) followers.emplace(after, std::move(kept));
@@ -182,8 +181,7 @@ bool PersonalWords::erase(std::string_view word) {
   const bool waited = waiting_.erase(key) > 0;
   const auto known = indices_.find(key);
   if (known == indices_.end() || known->second == 0) return waited;
-  words_[known->second].count = 0;
-  keep_counted();
+  keep(1, known->second);
   return true;
 }
 
@@ -193,7 +191,7 @@ void PersonalWords::veto(std::string_view spelling) {
     throw Error(Status::usage, "veto: a word of at most " + std::to_string(kMaxPersonalWordBytes) +
                                    " bytes of UTF-8 expected, found " + quoted(std::string_view(word).substr(0, 80)));
   }
-  if (vetoed_.size() == kMaxVetoes && vetoed_.find(word) == vetoed_.end()) {
+  if (vetoed_.size() >= kMaxVetoes && vetoed_.find(word) == vetoed_.end()) {
     throw Error(Status::usage, "veto: there are " + std::to_string(kMaxVetoes) + " already; forget them");
   }
   erase(word);

@@ -15,6 +15,7 @@ namespace phonograd {
 // Bounds of a store: when one is passed, all counts are halved, and what falls to zero is forgotten.
 constexpr size_t kMaxPersonalWords = 8192, kMaxPersonalFollowers = 65536;
 constexpr size_t kMaxVetoes = 4096, kMaxPersonalWordBytes = 64;
+constexpr uint32_t kMostCounted = 0xFFFFFFFF;  // a count that is reached stays
 // How often a guarded word must be written before it is learned.
 constexpr uint32_t kGuardedTimes = 3;
 // Words of context that are counted: the last one, and the last two.
@@ -40,7 +41,8 @@ struct MixtureWeight {
   double value() const { return static_cast<double>(own) / static_cast<double>(all); }
 };
 
-// One caller at a time.
+// One caller at a time. Where a method throws, out of memory for one, the store is whole; a word that was being learned
+// may be counted in some of its places.
 class PersonalWords {
  public:
   // From the file at `path`, which need not exist; "": nowhere. Throws Error(state) if it is damaged.
@@ -86,8 +88,7 @@ class PersonalWords {
   bool learnable(std::string_view word) const;
   void count(const WordsBefore& before, uint32_t word);
   bool context_of(const WordsBefore& before, int length, Context& context) const;
-  void halve();
-  void keep_counted();
+  void keep(uint32_t divisor, uint32_t forgotten);
   std::string document() const;
   void read(const std::string& file);
 

@@ -111,6 +111,7 @@ void Predictor::learn_word(std::string_view word, bool guarded) {
   const double weight = personal_->weight(seen_);
   const double own = index < 0 ? 0 : weight * next_[static_cast<size_t>(index)];
   personal_->fit(seen_, own, (1 - weight) * probability(id));
+  mixed_ = false;  // also if the next line throws
   personal_->learn(place_.before, word, guarded);
 }
 

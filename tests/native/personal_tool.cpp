@@ -1,0 +1,78 @@
+// A user's own words through the C ABI, as a keyboard has them: FOLDER FILE. Prints lines of a status and a message,
+// or of 0 and what was found: learning, deleting and saving; then, whatever failed, the words of the store, the words
+// suggested where it stopped, and the words of the file; then all of it once more. At the end, the calls that were
+// made before the first of these and after it.
+#include <cstdio>
+#include <initializer_list>
+
+#include "phonograd.h"
+
+// Of the call that is to fail: failing_calls.cpp.
+extern "C" long calls_made();
+
+namespace {
+
+constexpr int32_t kMost = 1 << 14;
+pg_suggestion suggestions[kMost];
+
+// The status of the first call that fails.
+pg_status learn(pg_predictor* predictor, pg_personal* personal) {
+  int32_t deleted = 0, count = 0;
+  for (const char* text : {"servus resi, pin 4711\n", "servus vroni", " pin 4711 4711 w3\n"}) {
+    if (const pg_status failed = pg_predictor_learn(predictor, text)) return failed;
+    if (const pg_status failed = pg_predictor_suggest(predictor, "", kMost, suggestions, &count)) return failed;
+  }
+  if (const pg_status failed = pg_personal_delete(personal, "Resi", &deleted)) return failed;
+  if (const pg_status failed = pg_personal_veto(personal, "Vroni")) return failed;
+  return pg_personal_save(personal);
+}
+
+void print(pg_status status, const char* found) {
+  std::printf("%d %s\n", status, status == PG_OK ? found : pg_last_error());
+}
+
+void print_words(pg_personal* personal) {
+  const char* words = "";
+  const pg_status status = pg_personal_list(personal, &words);
+  print(status, words);
+}
+
+void print_suggestions(pg_predictor* predictor) {
+  int32_t count = 0;
+  const pg_status status = pg_predictor_suggest(predictor, "", kMost, suggestions, &count);
+  if (status != PG_OK) return print(status, "");
+  std::printf("0 [");
+  for (int32_t at = 0; at < count; ++at) {
+    std::printf("%s[\"%s\",%g]", at == 0 ? "" : ",", suggestions[at].word, suggestions[at].probability);
+  }
+  std::printf("]\n");
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  static char out[1 << 20];
+  std::setvbuf(stdout, out, _IOFBF, sizeof out);
+  pg_options options{};
+  options.size = sizeof options;
+  options.threads = 1;
+  pg_predictor* predictor = nullptr;
+  pg_personal *personal = nullptr, *saved = nullptr;
+  if (pg_predictor_open(arguments[1], nullptr, &options, &predictor) != PG_OK) return 1;
+  if (pg_personal_open(arguments[2], &personal) != PG_OK) return 1;
+  if (pg_predictor_personal(predictor, personal) != PG_OK) return 1;
+  const long before = calls_made();
+  print(learn(predictor, personal), "");
+  const long after = calls_made();
+  print_words(personal);
+  print_suggestions(predictor);
+  print(pg_personal_open(arguments[2], &saved), "");
+  if (saved != nullptr) print_words(saved);
+  pg_personal_close(saved);
+  print(learn(predictor, personal), "");
+  print(pg_personal_open(arguments[2], &saved), "");
+  std::printf("%ld %ld\n", before, after);
+  pg_personal_close(saved);
+  pg_personal_close(personal);
+  pg_predictor_close(predictor);
+}
