@@ -61,6 +61,9 @@ public class TrainingJob extends JobService {
     /** The update is on disk: schedule its upload and delete the text. Called on the process's thread. */
     protected void onReport(TrainingListener.Report report) {}
 
+    /** A part of the epoch has ended, or all of it. Called on the process's thread, after {@link #onReport}. */
+    protected void onEnded(Ending ending) {}
+
     @Override
     public boolean onStartJob(JobParameters parameters) {
         TrainingCommand command = command();
@@ -136,6 +139,7 @@ public class TrainingJob extends JobService {
         public void onEnded(Ending ending) {
             Log.i(TAG, "training: " + ending.outcome + ", exit code " + ending.code);
             if (ending.outcome == Ending.Outcome.STATE_REFUSED && restart()) return;
+            TrainingJob.this.onEnded(ending);
             // Refused again: another process is using the state.
             finish(ending.outcome.again || ending.outcome == Ending.Outcome.STATE_REFUSED);
         }

@@ -1,0 +1,308 @@
+package org.phonograd;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.OutputStream;
+import org.phonograd.RoundState.Stage;
+
+/**
+ * A phone's part in the server's rounds: a place, the model, training, the update, the receipt. The app's jobs call it in
+ * steps, and each says what comes next: {@link #network} whatever needs the network, {@link #trainingCommand} and
+ * {@link #ended} around the training, which stays a process of its own.
+ *
+ * <p>How far it is stands in a file of the workspace, so a step that was cut off or killed is done again and nothing is lost
+ * or done twice. A round is trained at most once. The text's copy, {@link Workspace#user}, is made when training begins, and
+ * deleted once the update is on disk or the round is given up; {@link Workspace#update} once the server has answered. No
+ * decision depends on the clock.
+ *
+ * <p>Each job has a client of its own; not thread-safe but for {@link #cancel}. Clients of one workspace, also in other
+ * processes, take turns: a step that finds another one running does nothing. {@link #network} blocks; the others write a file
+ * or two.
+ */
+@SuppressWarnings("try") // a lock is held, not used
+public class RoundClient {
+    /** Where the user's text comes from. */
+    public interface Text {
+        /** Writes all of it, UTF-8, one message a line. */
+        void writeTo(OutputStream out) throws IOException;
+    }
+
+    /** What to do next. */
+    public enum Action {
+        /** Train now; and come to the network again after the time, in case the round ends first. */
+        TRAIN,
+        /** Come to the network after the time. */
+        NETWORK,
+        /** Nothing before the app has changed something: the server refuses this phone, or this version of the app. */
+        NOTHING
+    }
+
+    /** What a step leads to. Immutable. */
+    public static final class Next {
+        /** What to do. */
+        public final Action action;
+        /** When the network is to be used, at the earliest. */
+        public final long afterSeconds;
+        /** What stopped the step; null: nothing did. A {@link RoundException} is the server's; others may name files. */
+        public final IOException trouble;
+        /** Of the update that the step sent; null: of none. */
+        public final Receipt receipt;
+
+        private Next(Action action, long afterSeconds, IOException trouble, Receipt receipt) {
+            this.action = action;
+            this.afterSeconds = afterSeconds;
+            this.trouble = trouble;
+            this.receipt = receipt;
+        }
+    }
+
+    /** When to come again after a connection that broke, or storage that is full. */
+    public static final long AGAIN_SECONDS = 60;
+    /** When to ask for the next round, if the server does not say when. */
+    public static final long NEXT_ROUND_SECONDS = 3600;
+    /** When to see whether a round that waits for its training is still open. */
+    public static final long STILL_OPEN_SECONDS = 6 * 3600;
+
+    private static final int WEIGHTS_REFUSED = 6; // phonograd-phone's exit codes
+    private static final int LINKS_REFUSED = 7;
+
+    private final Workspace workspace;
+    private final ServerConnection server;
+    private final String codec;
+    private RoundState state; // valid while a StepLock is held
+    private Receipt receipt; // of this step
+
+    /**
+     * A phone at a server.
+     *
+     * @param workspace with the exported model in {@link Workspace#artifacts}; all else in it is then this class's
+     * @param codec how updates are written: one of {@code phonograd-phone train --codec}, such as rows-f32
+     */
+    public RoundClient(Workspace workspace, ServerConnection server, String codec) {
+        this.workspace = workspace;
+        this.server = server;
+        this.codec = codec;
+    }
+
+    /**
+     * Does all that needs the network now: sends the update, finds the next round, fetches its model. Returns when there is
+     * nothing left to do, or it cannot go on; throws nothing but bugs.
+     */
+    public Next network() {
+        receipt = null;
+        try (StepLock lock = opened()) {
+            boolean trained = state.stage == Stage.TRAINED || state.stage == Stage.SENDING;
+            Next refused = trained ? send() : null;
+            return refused != null ? refused : prepare();
+        } catch (RoundException refused) {
+            long after = refused.retryAfterSeconds >= 0 ? refused.retryAfterSeconds : AGAIN_SECONDS;
+            return next(refused.forGood ? Action.NOTHING : Action.NETWORK, after, refused);
+        } catch (IOException error) {
+            return next(Action.NETWORK, AGAIN_SECONDS, error);
+        }
+    }
+
+    /** Ends what {@link #network} waits for, and its later requests; for {@code onStopJob}. The next step goes on. */
+    public void cancel() {
+        server.cancel();
+    }
+
+    /**
+     * What to train with, the same until the round's update is made; null: nothing now, or another step is running. Makes the
+     * text's copy.
+     *
+     * @param text the user's text; asked for once in a round
+     * @throws IOException if the storage or the text refuses; nothing is lost, come again later
+     */
+    public TrainingCommand trainingCommand(Text text) throws IOException {
+        try (StepLock lock = opened()) {
+            if (state.stage != Stage.READY && state.stage != Stage.TRAINING) return null;
+            if (state.stage == Stage.READY) {
+                state.stage = Stage.TRAINING;
+                save();
+            }
+            if (!workspace.user.isFile()) AtomicFiles.write(workspace.user, text);
+            step();
+        }
+        TrainingCommand command = workspace.command().inRound(state.round, server.phone).with("--codec", codec);
+        if (!state.exported) command = command.with("--weights", workspace.model.getPath());
+        return state.oneStep ? command.with("--steps", "1") : command;
+    }
+
+    /** The training process has ended; if the app dies before it says so, {@link #network} sees the update. */
+    public Next ended(Ending ending) {
+        receipt = null;
+        if (ending.outcome != Ending.Outcome.FINISHED && ending.outcome != Ending.Outcome.FAILED) {
+            return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
+        }
+        try (StepLock lock = opened()) {
+            if (state.stage == Stage.TRAINING) giveUp(); // without an update: it would fail again
+            return next(Action.NETWORK, 0, null);
+        } catch (IOException error) {
+            return next(Action.NETWORK, AGAIN_SECONDS, error);
+        }
+    }
+
+    /** Called before and after whatever changes the disk: where tests kill the process. */
+    void step() {}
+
+    private Next next(Action action, long afterSeconds, IOException trouble) {
+        return new Next(action, afterSeconds, trouble, receipt);
+    }
+
+    private StepLock opened() throws IOException {
+        File folder = workspace.round.getParentFile();
+        if (!folder.isDirectory() && !folder.mkdirs()) throw new IOException("the phone's storage refused a folder");
+        StepLock lock = new StepLock(workspace.lock);
+        try {
+            state = RoundState.read(workspace.round);
+            settle();
+            return lock;
+        } catch (IOException error) {
+            lock.close();
+            throw error;
+        }
+    }
+
+    private void save() throws IOException {
+        step();
+        state.write(workspace.round);
+        step();
+    }
+
+    /** Removes what the stage does not allow on disk, whatever was cut off before. */
+    private void settle() throws IOException {
+        if (state.stage == Stage.TRAINING && workspace.update.isFile()) {
+            state.stage = Stage.TRAINED;
+            save();
+        }
+        boolean sending = state.stage == Stage.TRAINED || state.stage == Stage.SENDING;
+        if (state.stage != Stage.TRAINING) {
+            remove(workspace.user);
+            remove(AtomicFiles.partial(workspace.user));
+            remove(workspace.state);
+            if (!sending) remove(workspace.update);
+        }
+        if (state.stage != Stage.FETCHING) remove(workspace.fetched);
+    }
+
+    private void remove(File file) throws IOException {
+        if (!file.exists()) return;
+        step();
+        AtomicFiles.remove(file);
+        AtomicFiles.sync(file.getParentFile());
+    }
+
+    /** The round is over for this phone: sent, refused, or it cannot be trained. */
+    private void giveUp() throws IOException {
+        state.finish();
+        save();
+        settle();
+    }
+
+    private Next prepare() throws IOException {
+        OpenRound open = server.round();
+        boolean ours = state.stage != Stage.IDLE && state.in(open);
+        if (ours && state.stage == Stage.TRAINING) return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
+        if (!open.participate || state.doneWith(open)) {
+            leave();
+            long after = open.retryAfterSeconds >= 0 ? open.retryAfterSeconds : NEXT_ROUND_SECONDS;
+            String message = "round " + open.round + " has no place for this phone: " + open.reason;
+            return next(Action.NETWORK, after, open.participate ? null : new RoundException(message, 200, false, after));
+        }
+        if (!open.codecs.contains(codec)) {
+            leave();
+            throw new RoundException("the server takes no updates of codec " + codec + "; choose another", 200, true, -1);
+        }
+        if (!ours) {
+            state.join(open);
+            save();
+            settle();
+        }
+        if (state.stage == Stage.FETCHING) {
+            fetch();
+            state.stage = Stage.READY;
+            save();
+            settle();
+        }
+        return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
+    }
+
+    /** Gives up a round that has ended before its update was made. */
+    private void leave() throws IOException {
+        if (state.stage == Stage.IDLE) return;
+        state.stage = Stage.IDLE;
+        save();
+        settle();
+    }
+
+    private void fetch() throws IOException {
+        File exported = new File(workspace.artifacts, "weights.safetensors");
+        File base = state.exported || !workspace.model.isFile() ? exported : workspace.model;
+        if (has(exported)) {
+            state.exported = true;
+            return;
+        }
+        if (!has(workspace.model) && !pulled(base)) {
+            state.whole = true;
+            state.etag = "";
+            save();
+            if (!pulled(base)) {
+                throw new RoundException("the model that came is not the one asked for", 200, false, NEXT_ROUND_SECONDS);
+            }
+        }
+        state.exported = false;
+    }
+
+    /** Fetches the model or links to it, and makes the model of them; false: they do not make it. */
+    private boolean pulled(File base) throws IOException {
+        String from = state.whole ? "" : "?base=" + AtomicFiles.sha256(base);
+        ModelDownload download = new ModelDownload(server, "/v1/models/" + state.base + from, workspace.fetched, state.etag);
+        String etag = download.begin();
+        if (!etag.isEmpty()) {
+            if (!etag.equals(state.etag)) {
+                state.etag = etag;
+                save();
+            }
+            download.receive();
+        }
+        step();
+        try {
+            new ModelFiles(workspace.binary).pull(workspace.fetched, base, state.base, workspace.model);
+            return true;
+        } catch (ProgramException error) {
+            if (error.code == WEIGHTS_REFUSED || error.code == LINKS_REFUSED) return false;
+            throw error;
+        }
+    }
+
+    private boolean has(File model) throws IOException {
+        return model.isFile() && AtomicFiles.sha256(model).equals(state.base);
+    }
+
+    /** Sends the update; null: it counts. */
+    private Next send() throws IOException {
+        boolean unsent = state.stage == Stage.TRAINED;
+        if (unsent) {
+            state.stage = Stage.SENDING;
+            save();
+        }
+        if (workspace.update.isFile()) { // else a power cut brought the stage before its end back
+            try {
+                receipt = new TusUpload(server, workspace.update, state.round, state.base).send(unsent);
+            } catch (RoundException refused) {
+                if (!isOver(refused)) throw refused;
+                giveUp();
+                return next(Action.NETWORK, AGAIN_SECONDS, refused);
+            }
+        }
+        giveUp();
+        return null;
+    }
+
+    /** Whether a refusal of the update is the end of the round for this phone, or it may be sent later. */
+    private boolean isOver(RoundException refused) throws IOException {
+        if (refused.status == 401 || refused.status == 403) return false; // of the phone
+        return refused.forGood || (refused.status == 409 && refused.retryAfterSeconds >= 0 && server.round().round != state.round);
+    }
+}

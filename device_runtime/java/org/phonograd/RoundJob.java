@@ -1,0 +1,97 @@
+package org.phonograd;
+
+import android.app.job.JobInfo;
+import android.app.job.JobParameters;
+import android.app.job.JobScheduler;
+import android.app.job.JobService;
+import android.content.ComponentName;
+import android.content.Context;
+import android.util.Log;
+
+/**
+ * Does what a round needs of the network while the phone charges on an unmetered one, and schedules what comes next. Android
+ * calls it on the main thread, and it never blocks there.
+ *
+ * <p>An app extends it, names the subclass in the manifest, and overrides {@link #client} and {@link #training}. The app needs
+ * the permissions INTERNET and, for Android 14, ACCESS_NETWORK_STATE. It logs what comes next, never a reason: they may
+ * name files.
+ */
+public abstract class RoundJob extends JobService {
+    /** The job's id. Jobs of WorkManager and of other libraries share an app's numbers. */
+    public static final int JOB_ID = 141;
+
+    private Run run; // main thread only
+
+    /** When to use the network: charging, unmetered, and not before so many seconds have passed. */
+    public static JobInfo job(Context context, Class<? extends RoundJob> service, int jobId, long afterSeconds) {
+        return new JobInfo.Builder(jobId, new ComponentName(context, service))
+                .setRequiresCharging(true)
+                .setRequiredNetworkType(JobInfo.NETWORK_TYPE_UNMETERED)
+                .setMinimumLatency(1000 * afterSeconds)
+                .setPersisted(true)
+                .build();
+    }
+
+    /** Schedules {@link #job} as {@link #JOB_ID}, replacing the app's job of this id. Returns whether Android accepted it. */
+    public static boolean schedule(Context context, Class<? extends RoundJob> service, long afterSeconds) {
+        JobScheduler scheduler = (JobScheduler) context.getSystemService(Context.JOB_SCHEDULER_SERVICE);
+        return scheduler.schedule(job(context, service, JOB_ID, afterSeconds)) == JobScheduler.RESULT_SUCCESS;
+    }
+
+    /** A new client of the app's workspace and server. */
+    protected abstract RoundClient client();
+
+    /** The job that trains. */
+    protected abstract Class<? extends TrainingJob> training();
+
+    /** A step is over, and its job has ended. Called on its thread. Schedules the training and the next step. */
+    protected void onNext(RoundClient.Next next) {
+        if (next.action == RoundClient.Action.NOTHING) return;
+        if (next.action == RoundClient.Action.TRAIN) TrainingJob.schedule(this, training());
+        schedule(this, getClass(), next.afterSeconds);
+    }
+
+    @Override
+    public boolean onStartJob(JobParameters parameters) {
+        run = new Run(parameters, client());
+        new Thread(run, "phonograd-round").start();
+        return true;
+    }
+
+    @Override
+    public boolean onStopJob(JobParameters parameters) {
+        run.stop();
+        return true; // go on when the constraints hold again
+    }
+
+    private final class Run implements Runnable {
+        private final JobParameters parameters;
+        private final RoundClient client;
+        private boolean stopped; // guarded by this
+
+        Run(JobParameters parameters, RoundClient client) {
+            this.parameters = parameters;
+            this.client = client;
+        }
+
+        @Override
+        public void run() {
+            RoundClient.Next next = client.network();
+            Log.i("phonograd", "round: " + next.action + " after " + next.afterSeconds + " s");
+            synchronized (this) {
+                if (stopped) return; // Android starts the job again
+                stopped = true;
+            }
+            jobFinished(parameters, false); // first: scheduling the same id would stop it
+            onNext(next);
+        }
+
+        void stop() {
+            synchronized (this) {
+                if (stopped) return;
+                stopped = true;
+            }
+            client.cancel();
+        }
+    }
+}
