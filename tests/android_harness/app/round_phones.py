@@ -59,8 +59,7 @@ class App:
 
     def train(self) -> list[str]:
         """One training of the one phone."""
-        (words,) = self.ask("train")
-        return words[1:]
+        return self.ask("train")[-1][1:]
 
 
 @dataclass
@@ -95,7 +94,7 @@ class Phones:
             yield App(process)
             assert process.stdin is not None
             process.stdin.close()
-            assert process.wait(PATIENCE_SECONDS) == (137 if "halt" in properties else 0)
+            assert process.wait(PATIENCE_SECONDS) == (137 if {"halt", "die"} & set(properties) else 0)
 
     def models(self) -> set[str]:
         """Hashes of the models that the phones have."""

@@ -32,3 +32,4 @@ def test_two_rounds(phones: Phones, place: Place, tmp_path: Path) -> None:
         assert phones.models() == {server.coordinator.current.base_sha256}
         assert states(server) == [("phone-17", "accepted")] * 2
         assert phones.left() == REMAINS
+

@@ -26,7 +26,7 @@ import javax.net.ssl.TrustManagerFactory;
  * once: network, train, until N (through round N, and the next model fetched). Prints lines of words between tabs.
  *
  * <p>Properties: halt: the step at which the process dies, counted over all phones; kill: of 1000 steps, how many end their
- * phone, as if it was killed alone, with the random words of seed; ca: an authority in PEM; codec.
+ * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; ca: an authority in PEM; codec.
  */
 public final class RoundDrive implements TrainingListener {
     /** A phone's end. Nothing catches it on its way but what closes files. */
@@ -91,6 +91,7 @@ public final class RoundDrive implements TrainingListener {
             return;
         }
         step();
+        say(name, "began");
         Ending ending = PhonogradProcess.start(command.with("--threads", "1"), this).await(10, TimeUnit.MINUTES);
         step();
         say(name, "trained", ending.outcome, client.ended(ending).action);
@@ -136,6 +137,11 @@ public final class RoundDrive implements TrainingListener {
     private void step() {
         if (STEPS.incrementAndGet() == HALT) Runtime.getRuntime().halt(137); // nothing runs after it, as after a kill
         if (random.nextInt(1000) < KILL) throw new Killed();
+    }
+
+    @Override
+    public void onStep(Step event) {
+        if (event.step == Integer.getInteger("die", 0)) Runtime.getRuntime().halt(137);
     }
 
     @Override
