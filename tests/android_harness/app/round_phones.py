@@ -59,7 +59,8 @@ class App:
 
     def train(self) -> list[str]:
         """One training of the one phone."""
-        return self.ask("train")[-1][1:]
+        *_, (_, *words) = self.ask("train")
+        return words
 
 
 @dataclass

@@ -27,7 +27,7 @@ final class AtomicFiles {
             sync(file.getParentFile());
         } catch (IOException error) {
             partial.delete();
-            throw new IOException("the phone's storage refused " + file.getName() + "; nothing is lost", error);
+            throw new IOException(file.getName() + " cannot be written, nothing is lost: " + error.getMessage(), error);
         }
     }
 

@@ -68,8 +68,8 @@ final class ModelDownload {
     private static void write(OutputStream out, byte[] buffer, int count) throws IOException {
         try {
             out.write(buffer, 0, count);
-        } catch (IOException error) {
-            throw new IOException("the phone's storage refused the model; nothing is lost", error);
+        } catch (IOException error) { // which does not say that it is not the network's
+            throw new IOException("the model cannot be written, nothing is lost: " + error.getMessage(), error);
         }
     }
 }

@@ -154,13 +154,14 @@ public class RoundClient {
         File folder = workspace.round.getParentFile();
         if (!folder.isDirectory() && !folder.mkdirs()) throw new IOException("the phone's storage refused a folder");
         StepLock lock = new StepLock(workspace.lock);
+        boolean settled = false;
         try {
             state = RoundState.read(workspace.round);
             settle();
+            settled = true;
             return lock;
-        } catch (IOException error) {
-            lock.close();
-            throw error;
+        } finally {
+            if (!settled) lock.close();
         }
     }
 
