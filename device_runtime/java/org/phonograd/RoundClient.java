@@ -99,6 +99,9 @@ public class RoundClient {
             return next(refused.forGood ? Action.NOTHING : Action.NETWORK, after, refused);
         } catch (IOException error) {
             return next(Action.NETWORK, AGAIN_SECONDS, error);
+        } catch (RuntimeException error) {
+            if (!server.isCancelled()) throw error; // else it is Java's own, about a connection that was ended in use
+            return next(Action.NETWORK, AGAIN_SECONDS, new IOException("cancelled", error));
         }
     }
 

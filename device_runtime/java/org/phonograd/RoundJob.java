@@ -44,10 +44,13 @@ public abstract class RoundJob extends JobService {
     /** The job that trains. */
     protected abstract Class<? extends TrainingJob> training();
 
-    /** A step is over, and its job has ended. Called on its thread. Schedules the training and the next step. */
+    /** A step is over. Called on its thread. Schedules the training, unless it is scheduled or running, and the next step. */
     protected void onNext(RoundClient.Next next) {
         if (next.action == RoundClient.Action.NOTHING) return;
-        if (next.action == RoundClient.Action.TRAIN) TrainingJob.schedule(this, training());
+        boolean train = next.action == RoundClient.Action.TRAIN;
+        JobScheduler scheduler = (JobScheduler) getSystemService(Context.JOB_SCHEDULER_SERVICE);
+        for (JobInfo job : scheduler.getAllPendingJobs()) train &= job.getId() != TrainingJob.JOB_ID;
+        if (train) TrainingJob.schedule(this, training());
         schedule(this, getClass(), next.afterSeconds);
     }
 
@@ -82,8 +85,8 @@ public abstract class RoundJob extends JobService {
                 if (stopped) return; // Android starts the job again
                 stopped = true;
             }
-            jobFinished(parameters, false); // first: scheduling the same id would stop it
-            onNext(next);
+            onNext(next); // first: a process that is killed in between has scheduled it; that Android ends this job then is no loss
+            jobFinished(parameters, false);
         }
 
         void stop() {

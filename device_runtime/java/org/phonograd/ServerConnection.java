@@ -88,14 +88,21 @@ public final class ServerConnection {
         throw new IllegalArgumentException("server: a URL such as https://example.org expected");
     }
 
-    /** Ends the request that is waiting, if there is one, and all later ones, with an IOException. */
-    public void cancel() {
-        HttpURLConnection ended;
-        synchronized (this) {
-            cancelled = true;
-            ended = current;
-        }
-        if (ended != null) ended.disconnect();
+    /** Ends the request that is waiting, if there is one, and refuses all later ones. Returns at once. */
+    public synchronized void cancel() {
+        cancelled = true;
+        final HttpURLConnection ended = current;
+        if (ended == null) return;
+        new Thread("phonograd-disconnect") { // TLS says goodbye, which Android forbids the main thread
+            @Override
+            public void run() {
+                ended.disconnect();
+            }
+        }.start();
+    }
+
+    synchronized boolean isCancelled() {
+        return cancelled;
     }
 
     /** A request whose headers can still be set. */

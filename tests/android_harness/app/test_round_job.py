@@ -1,0 +1,67 @@
+"""RoundJob, with a scheduler played by the test: what it asks of Android, and that it stops."""
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.android_harness.app.jvm import Jvm
+from tests.android_harness.app.round_phones import serving
+from tests.support.phone_command import Place
+from tests.support.waiting import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.apk
+
+NETWORK = "RoundJobDrive charging=true network=2 after={} persisted=true"
+
+
+@pytest.fixture
+def folder(place: Place, tmp_path: Path) -> Path:
+    """An app's folders."""
+    files = tmp_path / "no_backup" / "phonograd"
+    files.mkdir(parents=True)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libphonograd_phone.so").symlink_to(place.command)
+    (files / "artifacts").symlink_to(place.artifacts.folder)
+    return tmp_path
+
+
+def app(jvm: Jvm, folder: Path, url: str) -> "subprocess.Popen[str]":
+    line = jvm.java("RoundJobDrive", f"-Dphone={folder}", f"-Dserver={url}")
+    return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_it_schedules_the_training_and_itself(jvm: Jvm, place: Place, folder: Path, tmp_path: Path) -> None:
+    with serving(place, tmp_path) as server, app(jvm, folder, server.url) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        said = []
+        for start in (1, 2):
+            process.stdin.write("start\n")
+            process.stdin.flush()
+            while not said or said[-1] != f"finished {start} false":
+                said.append(process.stdout.readline().rstrip("\n"))
+        process.stdin.close()
+        assert process.wait(PATIENCE_SECONDS) == 0
+    came = ["log phonograd round: TRAIN after 21600 s", "job 141 " + NETWORK.format(21_600_000)]
+    training = "job 140 JobDrive charging=true idle=true persisted=true"
+    assert [line for line in said if line != "started true"] == [
+        *(came[0], training, came[1], "finished 1 false"),
+        *(came[0], came[1], "finished 2 false"),  # a training that is there is left alone
+    ]
+
+
+def test_it_stops_what_it_waits_for(jvm: Jvm, folder: Path) -> None:
+    """A server that never answers: the thread ends, and Android hears no more of the job."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with app(jvm, folder, f"http://127.0.0.1:{silent.getsockname()[1]}") as process:
+            assert process.stdin is not None
+            process.stdin.write("start\n")
+            process.stdin.flush()
+            connection, _ = silent.accept()
+            with connection:
+                assert connection.recv(1 << 16).startswith(b"GET /v1/round ")
+                said, _ = process.communicate("stop\n", timeout=PATIENCE_SECONDS)
+                assert process.returncode == 0
+    assert said.splitlines() == ["started true", "stopped true", "log phonograd round: NETWORK after 60 s"]
