@@ -63,7 +63,7 @@ def test_an_upload_goes_on_at_a_server_that_was_restarted(phones: Phones, place:
             nbytes, sha256 = update.stat().st_size, sha256_of_file(update)
             wire.cuts[:] = [nbytes // 2]
             said = app.network()
-            assert (said.action, said.after, said.receipt) == ("NETWORK", 60, "-")
+            assert (said.action, said.after, said.receipt) == ("NETWORK", 300, "-")
         assert app.network().action == "NETWORK"  # nobody is there
         assert sha256_of_file(update) == sha256
         wire.up = 0
@@ -195,8 +195,8 @@ def test_a_full_disk(file: str, phones: Phones, place: Place, tmp_path: Path) ->
             kept.rename(model)
         full(phones.workspace() / file)
         said = app.network()
-        assert (said.action, said.after) == ("NETWORK", 60)
-        assert said.trouble.endswith(" cannot be written, nothing is lost: No space left on device")
+        assert (said.action, said.after) == ("NETWORK", 300)
+        assert "No space left on device" in said.trouble
         (phones.workspace() / file).unlink(missing_ok=True)
         app.ask("until 2")
         assert states(server).count(("phone-17", "accepted")) == 1

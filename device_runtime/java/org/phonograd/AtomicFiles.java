@@ -5,6 +5,7 @@ import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.math.BigInteger;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.StandardOpenOption;
@@ -54,18 +55,13 @@ final class AtomicFiles {
 
     /** SHA-256 of a file, in hexadecimal. */
     static String sha256(File file) throws IOException {
-        MessageDigest digest;
-        try {
-            digest = MessageDigest.getInstance("SHA-256");
+        byte[] buffer = new byte[1 << 16];
+        try (InputStream in = new FileInputStream(file)) {
+            MessageDigest digest = MessageDigest.getInstance("SHA-256");
+            for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) digest.update(buffer, 0, count);
+            return String.format("%064x", new BigInteger(1, digest.digest()));
         } catch (NoSuchAlgorithmException error) {
             throw new IllegalStateException(error); // every Java has it
         }
-        byte[] buffer = new byte[1 << 16];
-        try (InputStream in = new FileInputStream(file)) {
-            for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) digest.update(buffer, 0, count);
-        }
-        StringBuilder hex = new StringBuilder();
-        for (byte one : digest.digest()) hex.append(Character.forDigit(one >> 4 & 15, 16)).append(Character.forDigit(one & 15, 16));
-        return hex.toString();
     }
 }

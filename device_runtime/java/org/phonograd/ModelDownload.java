@@ -4,7 +4,6 @@ import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.OutputStream;
 import java.net.HttpURLConnection;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -56,20 +55,11 @@ final class ModelDownload {
         byte[] buffer = new byte[1 << 16];
         try (InputStream in = request.getInputStream(); FileOutputStream out = new FileOutputStream(file, true)) {
             for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) {
-                write(out, buffer, count);
+                out.write(buffer, 0, count);
                 received += count;
             }
             out.getFD().sync();
         }
-        // Java does not say so itself.
-        if (expected >= 0 && received != expected) throw new IOException("the connection broke after " + received + " bytes");
-    }
-
-    private static void write(OutputStream out, byte[] buffer, int count) throws IOException {
-        try {
-            out.write(buffer, 0, count);
-        } catch (IOException error) { // which does not say that it is not the network's
-            throw new IOException("the model cannot be written, nothing is lost: " + error.getMessage(), error);
-        }
+        if (expected >= 0 && received != expected) throw new IOException("the connection broke after " + received + " bytes"); // Java does not say so
     }
 }

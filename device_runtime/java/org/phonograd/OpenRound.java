@@ -29,4 +29,8 @@ final class OpenRound {
         for (int at = 0; at < names.length(); at++) codecs.add(names.getString(at));
         this.retryAfterSeconds = retryAfterSeconds;
     }
+
+    boolean is(long number, String model) {
+        return round == number && base.equals(model);
+    }
 }

@@ -10,14 +10,12 @@ import org.phonograd.RoundState.Stage;
  * steps, and each says what comes next: {@link #network} whatever needs the network, {@link #trainingCommand} and
  * {@link #ended} around the training, which stays a process of its own.
  *
- * <p>How far it is stands in a file of the workspace, so a step that was cut off or killed is done again and nothing is lost
- * or done twice. A round is trained at most once. The text's copy, {@link Workspace#user}, is made when training begins, and
- * deleted once the update is on disk or the round is given up; {@link Workspace#update} once the server has answered. No
- * decision depends on the clock.
+ * <p>How far it is stands in a file of the workspace, so a step that was cut off is done again and nothing is lost or done
+ * twice. The text's copy, {@link Workspace#user}, is made when training begins, and deleted once the update is on disk or the
+ * round is over; {@link Workspace#update} once the server has answered. No decision depends on the clock.
  *
- * <p>Each job has a client of its own; not thread-safe but for {@link #cancel}. Clients of one workspace, also in other
- * processes, take turns: a step that finds another one running does nothing. {@link #network} blocks; the others write a file
- * or two.
+ * <p>Each job has a client of its own; not thread-safe but for {@link #cancel}. Of several clients of a workspace, also in
+ * other processes, one takes a step at a time; the others' do nothing. {@link #network} blocks, the rest writes a file or two.
  */
 @SuppressWarnings("try") // a lock is held, not used
 public class RoundClient {
@@ -45,19 +43,19 @@ public class RoundClient {
         public final long afterSeconds;
         /** What stopped the step; null: nothing did. A {@link RoundException} is the server's; others may name files. */
         public final IOException trouble;
-        /** Of the update that the step sent; null: of none. */
-        public final Receipt receipt;
+        /** The round whose receipt the step brought for the update; 0: none. */
+        public final long receivedRound;
 
-        private Next(Action action, long afterSeconds, IOException trouble, Receipt receipt) {
+        private Next(Action action, long afterSeconds, IOException trouble, long receivedRound) {
             this.action = action;
             this.afterSeconds = afterSeconds;
             this.trouble = trouble;
-            this.receipt = receipt;
+            this.receivedRound = receivedRound;
         }
     }
 
     /** When to come again after a connection that broke, or storage that is full. */
-    public static final long AGAIN_SECONDS = 60;
+    public static final long AGAIN_SECONDS = 300;
     /** When to ask for the next round, if the server does not say when. */
     public static final long NEXT_ROUND_SECONDS = 3600;
     /** When to see whether a round that waits for its training is still open. */
@@ -70,7 +68,7 @@ public class RoundClient {
     private final ServerConnection server;
     private final String codec;
     private RoundState state; // valid while a StepLock is held
-    private Receipt receipt; // of this step
+    private long receivedRound; // in this step
 
     /**
      * A phone at a server.
@@ -89,7 +87,7 @@ public class RoundClient {
      * nothing left to do, or it cannot go on; throws nothing but bugs.
      */
     public Next network() {
-        receipt = null;
+        receivedRound = 0;
         try (StepLock lock = opened()) {
             boolean trained = state.stage == Stage.TRAINED || state.stage == Stage.SENDING;
             Next refused = trained ? send() : null;
@@ -120,10 +118,7 @@ public class RoundClient {
     public TrainingCommand trainingCommand(Text text) throws IOException {
         try (StepLock lock = opened()) {
             if (state.stage != Stage.READY && state.stage != Stage.TRAINING) return null;
-            if (state.stage == Stage.READY) {
-                state.stage = Stage.TRAINING;
-                save();
-            }
+            if (state.stage == Stage.READY) enter(Stage.TRAINING);
             if (!workspace.user.isFile()) AtomicFiles.write(workspace.user, text);
             step();
         }
@@ -134,12 +129,12 @@ public class RoundClient {
 
     /** The training process has ended; if the app dies before it says so, {@link #network} sees the update. */
     public Next ended(Ending ending) {
-        receipt = null;
+        receivedRound = 0;
         if (ending.outcome != Ending.Outcome.FINISHED && ending.outcome != Ending.Outcome.FAILED) {
             return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
         }
         try (StepLock lock = opened()) {
-            if (state.stage == Stage.TRAINING) giveUp(); // without an update: it would fail again
+            if (state.stage == Stage.TRAINING) finish(); // without an update: it would fail again
             return next(Action.NETWORK, 0, null);
         } catch (IOException error) {
             return next(Action.NETWORK, AGAIN_SECONDS, error);
@@ -150,12 +145,10 @@ public class RoundClient {
     void step() {}
 
     private Next next(Action action, long afterSeconds, IOException trouble) {
-        return new Next(action, afterSeconds, trouble, receipt);
+        return new Next(action, afterSeconds, trouble, receivedRound);
     }
 
     private StepLock opened() throws IOException {
-        File folder = workspace.round.getParentFile();
-        if (!folder.isDirectory() && !folder.mkdirs()) throw new IOException("the phone's storage refused a folder");
         StepLock lock = new StepLock(workspace.lock);
         boolean settled = false;
         try {
@@ -168,6 +161,11 @@ public class RoundClient {
         }
     }
 
+    private void enter(Stage stage) throws IOException {
+        state.stage = stage;
+        save();
+    }
+
     private void save() throws IOException {
         step();
         state.write(workspace.round);
@@ -176,10 +174,7 @@ public class RoundClient {
 
     /** Removes what the stage does not allow on disk, whatever was cut off before. */
     private void settle() throws IOException {
-        if (state.stage == Stage.TRAINING && workspace.update.isFile()) {
-            state.stage = Stage.TRAINED;
-            save();
-        }
+        if (state.stage == Stage.TRAINING && workspace.update.isFile()) enter(Stage.TRAINED);
         boolean sending = state.stage == Stage.TRAINED || state.stage == Stage.SENDING;
         if (state.stage != Stage.TRAINING) {
             remove(workspace.user);
@@ -198,17 +193,24 @@ public class RoundClient {
     }
 
     /** The round is over for this phone: sent, refused, or it cannot be trained. */
-    private void giveUp() throws IOException {
-        state.finish();
-        save();
+    private void finish() throws IOException {
+        state.doneRound = state.round;
+        state.doneBase = state.base;
+        leave();
+    }
+
+    /** Without a round; what there was of one is removed. */
+    private void leave() throws IOException {
+        if (state.stage == Stage.IDLE) return;
+        enter(Stage.IDLE);
         settle();
     }
 
     private Next prepare() throws IOException {
         OpenRound open = server.round();
-        boolean ours = state.stage != Stage.IDLE && state.in(open);
+        boolean ours = state.stage != Stage.IDLE && open.is(state.round, state.base);
         if (ours && state.stage == Stage.TRAINING) return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
-        if (!open.participate || state.doneWith(open)) {
+        if (!open.participate || open.is(state.doneRound, state.doneBase)) {
             leave();
             long after = open.retryAfterSeconds >= 0 ? open.retryAfterSeconds : NEXT_ROUND_SECONDS;
             String message = "round " + open.round + " has no place for this phone: " + open.reason;
@@ -225,19 +227,10 @@ public class RoundClient {
         }
         if (state.stage == Stage.FETCHING) {
             fetch();
-            state.stage = Stage.READY;
-            save();
+            enter(Stage.READY);
             settle();
         }
         return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
-    }
-
-    /** Gives up a round that has ended before its update was made. */
-    private void leave() throws IOException {
-        if (state.stage == Stage.IDLE) return;
-        state.stage = Stage.IDLE;
-        save();
-        settle();
     }
 
     private void fetch() throws IOException {
@@ -247,19 +240,12 @@ public class RoundClient {
             state.exported = true;
             return;
         }
-        if (!has(workspace.model) && !pulled(base)) {
-            state.whole = true;
-            state.etag = "";
-            save();
-            if (!pulled(base)) {
-                throw new RoundException("the model that came is not the one asked for", 200, false, NEXT_ROUND_SECONDS);
-            }
-        }
+        while (!has(workspace.model)) pull(base);
         state.exported = false;
     }
 
-    /** Fetches the model or links to it, and makes the model of them; false: they do not make it. */
-    private boolean pulled(File base) throws IOException {
+    /** Fetches the model or links to it, and makes the model of them. If links do not make it, all of it is fetched next. */
+    private void pull(File base) throws IOException {
         String from = state.whole ? "" : "?base=" + AtomicFiles.sha256(base);
         ModelDownload download = new ModelDownload(server, "/v1/models/" + state.base + from, workspace.fetched, state.etag);
         String etag = download.begin();
@@ -273,10 +259,13 @@ public class RoundClient {
         step();
         try {
             new ModelFiles(workspace.binary).pull(workspace.fetched, base, state.base, workspace.model);
-            return true;
         } catch (ProgramException error) {
-            if (error.code == WEIGHTS_REFUSED || error.code == LINKS_REFUSED) return false;
-            throw error;
+            if (error.code != WEIGHTS_REFUSED && error.code != LINKS_REFUSED) throw error;
+            boolean links = !state.whole;
+            state.whole = true;
+            state.etag = "";
+            save();
+            if (!links) throw new RoundException("the model that came is not the one asked for", 200, false, NEXT_ROUND_SECONDS);
         }
     }
 
@@ -287,20 +276,17 @@ public class RoundClient {
     /** Sends the update; null: it counts. */
     private Next send() throws IOException {
         boolean unsent = state.stage == Stage.TRAINED;
-        if (unsent) {
-            state.stage = Stage.SENDING;
-            save();
-        }
+        if (unsent) enter(Stage.SENDING);
         if (workspace.update.isFile()) { // else a power cut brought the stage before its end back
             try {
-                receipt = new TusUpload(server, workspace.update, state.round, state.base).send(unsent);
+                receivedRound = new TusUpload(server, workspace.update, state.round, state.base).send(unsent);
             } catch (RoundException refused) {
                 if (!isOver(refused)) throw refused;
-                giveUp();
+                finish();
                 return next(Action.NETWORK, AGAIN_SECONDS, refused);
             }
         }
-        giveUp();
+        finish();
         return null;
     }
 

@@ -56,45 +56,41 @@ public abstract class RoundJob extends JobService {
 
     @Override
     public boolean onStartJob(JobParameters parameters) {
-        run = new Run(parameters, client());
-        new Thread(run, "phonograd-round").start();
+        run = new Run(parameters);
+        run.start();
         return true;
     }
 
     @Override
     public boolean onStopJob(JobParameters parameters) {
-        run.stop();
+        if (run.end()) run.client.cancel();
         return true; // go on when the constraints hold again
     }
 
-    private final class Run implements Runnable {
+    private final class Run extends Thread {
         private final JobParameters parameters;
-        private final RoundClient client;
-        private boolean stopped; // guarded by this
+        private final RoundClient client = client();
+        private boolean over; // guarded by this
 
-        Run(JobParameters parameters, RoundClient client) {
+        Run(JobParameters parameters) {
+            super("phonograd-round");
             this.parameters = parameters;
-            this.client = client;
+        }
+
+        /** Ends it; false: it is over already. */
+        synchronized boolean end() {
+            boolean first = !over;
+            over = true;
+            return first;
         }
 
         @Override
         public void run() {
             RoundClient.Next next = client.network();
             Log.i("phonograd", "round: " + next.action + " after " + next.afterSeconds + " s");
-            synchronized (this) {
-                if (stopped) return; // Android starts the job again
-                stopped = true;
-            }
-            onNext(next); // first: a process that is killed in between has scheduled it; that Android ends this job then is no loss
-            jobFinished(parameters, false);
-        }
-
-        void stop() {
-            synchronized (this) {
-                if (stopped) return;
-                stopped = true;
-            }
-            client.cancel();
+            if (!end()) return; // Android starts the job again
+            onNext(next); // before the end: a process that is killed in between has scheduled it
+            jobFinished(parameters, false); // if onNext scheduled this job's id, Android has ended it already
         }
     }
 }

@@ -5,6 +5,8 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.util.HashMap;
+import java.util.Map;
 import org.json.JSONException;
 import org.json.JSONObject;
 
@@ -16,18 +18,12 @@ import org.json.JSONObject;
  */
 final class RoundState {
     enum Stage {
-        /** No round. */
-        IDLE,
-        /** The round is known; its model is not here yet. */
-        FETCHING,
-        /** The model is here. */
-        READY,
-        /** The text's copy is made, or being made, and trained on. */
-        TRAINING,
-        /** The update is on disk. */
-        TRAINED,
-        /** The server may have some of the update, or all. */
-        SENDING
+        IDLE, // no round
+        FETCHING, // the round is known; its model is not here yet
+        READY, // the model is here
+        TRAINING, // the text's copy is made, or being made, and trained on
+        TRAINED, // the update is on disk
+        SENDING // the server may have some of the update, or all
     }
 
     Stage stage = Stage.IDLE;
@@ -69,29 +65,23 @@ final class RoundState {
 
     /** Writes the state; the file is the old one or the new one. */
     void write(File file) throws IOException {
-        JSONObject json = new JSONObject();
-        try {
-            json.put("stage", stage.name()).put("round", round).put("base", base).put("one_step", oneStep);
-            json.put("exported", exported).put("whole", whole).put("etag", etag);
-            json.put("done_round", doneRound).put("done_base", doneBase);
-        } catch (JSONException error) {
-            throw new IllegalStateException(error); // it refuses NaN alone
-        }
-        final byte[] bytes = json.toString().getBytes(StandardCharsets.UTF_8);
+        Map<String, Object> json = new HashMap<>();
+        json.put("stage", stage.name());
+        json.put("round", round);
+        json.put("base", base);
+        json.put("one_step", oneStep);
+        json.put("exported", exported);
+        json.put("whole", whole);
+        json.put("etag", etag);
+        json.put("done_round", doneRound);
+        json.put("done_base", doneBase);
+        final byte[] bytes = new JSONObject(json).toString().getBytes(StandardCharsets.UTF_8);
         AtomicFiles.write(file, new RoundClient.Text() {
             @Override
             public void writeTo(OutputStream out) throws IOException {
                 out.write(bytes);
             }
         });
-    }
-
-    boolean in(OpenRound open) {
-        return round == open.round && base.equals(open.base);
-    }
-
-    boolean doneWith(OpenRound open) {
-        return doneRound == open.round && doneBase.equals(open.base);
     }
 
     void join(OpenRound open) {
@@ -101,12 +91,5 @@ final class RoundState {
         oneStep = open.oneStep;
         whole = false;
         etag = "";
-    }
-
-    /** The round is over for this phone. */
-    void finish() {
-        stage = Stage.IDLE;
-        doneRound = round;
-        doneBase = base;
     }
 }

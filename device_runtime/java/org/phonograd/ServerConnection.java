@@ -54,15 +54,10 @@ public final class ServerConnection {
      * @throws IllegalArgumentException if one of them is not what it should be, or http would send the token to another machine
      */
     public ServerConnection(String server, String phone, String token) {
-        this(server, phone, token, new Opener() {
-            @Override
-            public HttpURLConnection open(URL url) throws IOException {
-                return (HttpURLConnection) url.openConnection();
-            }
-        });
+        this(server, phone, token, null);
     }
 
-    /** As above, with connections that the app opens. */
+    /** As above, with connections that the app opens; null: the platform's. */
     public ServerConnection(String server, String phone, String token, Opener opener) {
         URL url = parsed(server);
         if (!NAME.matcher(phone).matches()) throw new IllegalArgumentException("phone: 1 to 64 of A-Z a-z 0-9 . _ - expected");
@@ -107,7 +102,8 @@ public final class ServerConnection {
 
     /** A request whose headers can still be set. */
     HttpURLConnection request(String method, String path) throws IOException {
-        HttpURLConnection request = opener.open(new URL(server + path));
+        URL url = new URL(server + path);
+        HttpURLConnection request = opener == null ? (HttpURLConnection) url.openConnection() : opener.open(url);
         synchronized (this) {
             if (cancelled) throw new IOException("cancelled");
             current = request;

@@ -35,11 +35,11 @@ final class TusUpload {
     }
 
     /**
-     * Sends what the server lacks, and returns its receipt.
+     * Sends what the server lacks, and returns the round of its receipt: the update counts there.
      *
      * @param unsent whether none of it was ever sent: then one request announces and brings it
      */
-    Receipt send(boolean unsent) throws IOException {
+    long send(boolean unsent) throws IOException {
         HttpURLConnection created = server.request("POST", "/v1/uploads");
         created.setRequestProperty("Upload-Length", Long.toString(length));
         created.setRequestProperty("Upload-Metadata", metadata);
@@ -50,7 +50,7 @@ final class TusUpload {
             throw ServerConnection.stranger(created);
         }
         if (!unsent || Long.parseLong(offset) < length) append(location, Math.min(length, Long.parseLong(offset)));
-        return receipt(location);
+        return receivedIn(location);
     }
 
     // Also when nothing is missing: an update that was complete when the server's disk failed is decided on now.
@@ -79,7 +79,7 @@ final class TusUpload {
         if (!"1.0.0".equals(request.getHeaderField("Tus-Resumable"))) throw ServerConnection.stranger(request);
     }
 
-    private Receipt receipt(String location) throws IOException {
+    private long receivedIn(String location) throws IOException {
         HttpURLConnection request = server.request("GET", location);
         JSONObject outcome = ServerConnection.json(request);
         try {
@@ -88,9 +88,10 @@ final class TusUpload {
                 String message = "the update is " + outcome.getString("state") + ": " + outcome.optString("reason");
                 throw new RoundException(message, status, ServerConnection.isForGood(status), -1);
             }
-            Receipt receipt = new Receipt(outcome.getJSONObject("receipt"));
-            if (receipt.bytes != length || !receipt.phone.equals(server.phone)) throw ServerConnection.stranger(request);
-            return receipt;
+            JSONObject receipt = outcome.getJSONObject("receipt");
+            boolean ours = receipt.getLong("bytes") == length && receipt.getString("phone").equals(server.phone);
+            if (!ours) throw ServerConnection.stranger(request);
+            return receipt.getLong("round");
         } catch (JSONException error) {
             throw ServerConnection.stranger(request);
         }

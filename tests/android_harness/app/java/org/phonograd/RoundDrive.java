@@ -80,7 +80,7 @@ public final class RoundDrive implements TrainingListener {
         RoundClient.Next next = client().network();
         RoundException refused = next.trouble instanceof RoundException ? (RoundException) next.trouble : null;
         say(name, next.action, next.afterSeconds, refused == null ? "-" : refused.status + " " + refused.forGood,
-                next.receipt == null ? "-" : next.receipt.round, next.trouble == null ? "-" : next.trouble.getMessage());
+                next.receivedRound == 0 ? "-" : next.receivedRound, next.trouble == null ? "-" : next.trouble.getMessage());
         return next;
     }
 
