@@ -262,4 +262,3 @@ def test_a_token_that_is_none_of_the_servers(jvm: Jvm, place: Place, tmp_path: P
         assert (said.action, said.refused) == ("NOTHING", "401 true")
         assert "the token is not one of this server's" in said.trouble
         assert "pgd_" not in said.trouble
-

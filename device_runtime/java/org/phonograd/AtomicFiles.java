@@ -49,7 +49,7 @@ final class AtomicFiles {
         try (FileChannel channel = FileChannel.open(folder.toPath(), StandardOpenOption.READ)) {
             channel.force(true);
         } catch (IOException error) {
-            // A file system that cannot do it: the steps' order alone then protects from a power cut.
+            // A file system that cannot do it: the steps' order alone protects from a power cut.
         }
     }
 

@@ -12,41 +12,41 @@ import java.util.regex.Pattern;
 final class ModelDownload {
     private static final Pattern ETAG = Pattern.compile("(?:W/)?\"([0-9a-f]{64})\"");
 
+    /** The hash of the body that comes; empty: all of it is here. */
+    final String etag;
+
     private final File file;
     private final HttpURLConnection request;
-    private final String begun;
-    private final long have;
 
     /**
-     * Asks for a model.
+     * Asks for a model. If another body comes than was begun, the file is emptied.
      *
      * @param path of the request
      * @param begun hash of the body whose beginning is in the file; empty: none is
      */
     ModelDownload(ServerConnection server, String path, File file, String begun) throws IOException {
         this.file = file;
-        this.begun = begun;
-        have = begun.isEmpty() ? 0 : file.length();
         request = server.request("GET", path);
-        if (have == 0) return;
-        request.setRequestProperty("Range", "bytes=" + have + "-");
-        request.setRequestProperty("If-Range", "\"" + begun + "\"");
-    }
-
-    /** The hash of the body that comes; if it is another than was begun, the file is emptied. Empty: all of it is here. */
-    String begin() throws IOException {
+        long have = begun.isEmpty() ? 0 : file.length();
+        if (have > 0) {
+            request.setRequestProperty("Range", "bytes=" + have + "-");
+            request.setRequestProperty("If-Range", "\"" + begun + "\"");
+        }
         int status = request.getResponseCode();
-        if (status == 416 && have > 0) return "";
+        if (status == 416 && have > 0) {
+            etag = "";
+            return;
+        }
         if (status != 200 && status != 206) throw ServerConnection.refusal(request);
         String tag = request.getHeaderField("ETag"), range = request.getHeaderField("Content-Range");
         Matcher hash = ETAG.matcher(tag == null ? "" : tag);
         boolean ours = ServerConnection.isType(request, "application/octet-stream")
                 || ServerConnection.isType(request, "application/vnd.phonograd.links");
         if (!ours || !hash.matches()) throw ServerConnection.stranger(request);
-        boolean goesOn = status == 206 && range != null && range.startsWith("bytes " + have + "-") && hash.group(1).equals(begun);
+        etag = hash.group(1);
+        boolean goesOn = range != null && range.startsWith("bytes " + have + "-") && etag.equals(begun);
         if (status == 206 && !goesOn) throw ServerConnection.stranger(request);
         if (status == 200) new FileOutputStream(file).close();
-        return hash.group(1);
     }
 
     /** Adds the body to the file, and syncs it. */

@@ -27,17 +27,13 @@ public class RoundClient {
 
     /** What to do next. */
     public enum Action {
-        /** Train now; and come to the network again after the time, in case the round ends first. */
-        TRAIN,
-        /** Come to the network after the time. */
-        NETWORK,
-        /** Nothing before the app has changed something: the server refuses this phone, or this version of the app. */
-        NOTHING
+        TRAIN, // and come to the network again after the time, in case the round ends first
+        NETWORK, // after the time
+        NOTHING // before the app has changed something: the server refuses this phone, or this version of the app
     }
 
     /** What a step leads to. Immutable. */
     public static final class Next {
-        /** What to do. */
         public final Action action;
         /** When the network is to be used, at the earliest. */
         public final long afterSeconds;
@@ -60,9 +56,6 @@ public class RoundClient {
     public static final long NEXT_ROUND_SECONDS = 3600;
     /** When to see whether a round that waits for its training is still open. */
     public static final long STILL_OPEN_SECONDS = 6 * 3600;
-
-    private static final int WEIGHTS_REFUSED = 6; // phonograd-phone's exit codes
-    private static final int LINKS_REFUSED = 7;
 
     private final Workspace workspace;
     private final ServerConnection server;
@@ -248,10 +241,9 @@ public class RoundClient {
     private void pull(File base) throws IOException {
         String from = state.whole ? "" : "?base=" + AtomicFiles.sha256(base);
         ModelDownload download = new ModelDownload(server, "/v1/models/" + state.base + from, workspace.fetched, state.etag);
-        String etag = download.begin();
-        if (!etag.isEmpty()) {
-            if (!etag.equals(state.etag)) {
-                state.etag = etag;
+        if (!download.etag.isEmpty()) {
+            if (!download.etag.equals(state.etag)) {
+                state.etag = download.etag;
                 save();
             }
             download.receive();
@@ -260,7 +252,7 @@ public class RoundClient {
         try {
             new ModelFiles(workspace.binary).pull(workspace.fetched, base, state.base, workspace.model);
         } catch (ProgramException error) {
-            if (error.code != WEIGHTS_REFUSED && error.code != LINKS_REFUSED) throw error;
+            if (error.code != 6 && error.code != 7) throw error; // not of the bytes, but of storage or memory
             boolean links = !state.whole;
             state.whole = true;
             state.etag = "";

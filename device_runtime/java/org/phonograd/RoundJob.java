@@ -12,9 +12,8 @@ import android.util.Log;
  * Does what a round needs of the network while the phone charges on an unmetered one, and schedules what comes next. Android
  * calls it on the main thread, and it never blocks there.
  *
- * <p>An app extends it, names the subclass in the manifest, and overrides {@link #client} and {@link #training}. The app needs
- * the permissions INTERNET and, for Android 14, ACCESS_NETWORK_STATE. It logs what comes next, never a reason: they may
- * name files.
+ * <p>An app extends it, names the subclass in the manifest, and has the permissions INTERNET and ACCESS_NETWORK_STATE. It
+ * logs what comes next, never why: that may name files.
  */
 public abstract class RoundJob extends JobService {
     /** The job's id. Jobs of WorkManager and of other libraries share an app's numbers. */
@@ -44,7 +43,7 @@ public abstract class RoundJob extends JobService {
     /** The job that trains. */
     protected abstract Class<? extends TrainingJob> training();
 
-    /** A step is over. Called on its thread. Schedules the training, unless it is scheduled or running, and the next step. */
+    /** A step is over: schedules the training, unless it is there already, and the next step. Called on the step's thread. */
     protected void onNext(RoundClient.Next next) {
         if (next.action == RoundClient.Action.NOTHING) return;
         boolean train = next.action == RoundClient.Action.TRAIN;

@@ -5,8 +5,6 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
-import java.util.HashMap;
-import java.util.Map;
 import org.json.JSONException;
 import org.json.JSONObject;
 
@@ -65,17 +63,15 @@ final class RoundState {
 
     /** Writes the state; the file is the old one or the new one. */
     void write(File file) throws IOException {
-        Map<String, Object> json = new HashMap<>();
-        json.put("stage", stage.name());
-        json.put("round", round);
-        json.put("base", base);
-        json.put("one_step", oneStep);
-        json.put("exported", exported);
-        json.put("whole", whole);
-        json.put("etag", etag);
-        json.put("done_round", doneRound);
-        json.put("done_base", doneBase);
-        final byte[] bytes = new JSONObject(json).toString().getBytes(StandardCharsets.UTF_8);
+        JSONObject json = new JSONObject();
+        try {
+            json.put("stage", stage.name()).put("round", round).put("base", base).put("one_step", oneStep);
+            json.put("exported", exported).put("whole", whole).put("etag", etag);
+            json.put("done_round", doneRound).put("done_base", doneBase);
+        } catch (JSONException error) {
+            throw new IllegalStateException(error); // it refuses NaN alone
+        }
+        final byte[] bytes = json.toString().getBytes(StandardCharsets.UTF_8);
         AtomicFiles.write(file, new RoundClient.Text() {
             @Override
             public void writeTo(OutputStream out) throws IOException {

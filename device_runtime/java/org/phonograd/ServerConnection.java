@@ -4,6 +4,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.HttpURLConnection;
+import java.net.URI;
 import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.util.regex.Pattern;
@@ -24,12 +25,9 @@ public final class ServerConnection {
     }
 
     static final Pattern SHA256 = Pattern.compile("[0-9a-f]{64}");
-    static final String TUS_TYPE = "application/offset+octet-stream";
-    /** At most this much of an answer in JSON is read. */
-    static final int MAX_JSON_BYTES = 1 << 16;
-    /** Retry-After is taken as at least one second and at most this many. */
-    static final long LONGEST_WAIT_SECONDS = 24 * 3600;
 
+    private static final int MAX_JSON_BYTES = 1 << 16; // of an answer
+    private static final long LONGEST_WAIT_SECONDS = 24 * 3600; // whatever Retry-After says
     private static final int CONNECT_MILLIS = 10_000;
     private static final int READ_MILLIS = 120_000; // the answer to a round's last update may take long
     private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._-]{1,64}");
@@ -59,28 +57,20 @@ public final class ServerConnection {
 
     /** As above, with connections that the app opens; null: the platform's. */
     public ServerConnection(String server, String phone, String token, Opener opener) {
-        URL url = parsed(server);
-        if (!NAME.matcher(phone).matches()) throw new IllegalArgumentException("phone: 1 to 64 of A-Z a-z 0-9 . _ - expected");
-        if (token != null) {
-            if (!TOKEN.matcher(token).matches()) throw new IllegalArgumentException("token: pgd_..._... expected, as it was shown");
-            if (!url.getProtocol().equals("https") && !LOOPBACK.matcher(url.getHost()).matches()) {
-                throw new IllegalArgumentException("server: https expected, http would send the token unencrypted");
-            }
-        }
+        require(server.matches("https?://[^/?#@]+(/[^?#]*)?"), "server: a URL such as https://example.org expected");
+        URI url = URI.create(server);
+        require(NAME.matcher(phone).matches(), "phone: 1 to 64 of A-Z a-z 0-9 . _ - expected");
+        require(token == null || TOKEN.matcher(token).matches(), "token: pgd_..._... expected, as it was shown");
+        boolean unread = url.getScheme().equals("https") || LOOPBACK.matcher(String.valueOf(url.getHost())).matches();
+        require(token == null || unread, "server: https expected, http would send the token unencrypted");
         this.server = server.endsWith("/") ? server.substring(0, server.length() - 1) : server;
         this.phone = phone;
         this.token = token;
         this.opener = opener;
     }
 
-    private static URL parsed(String server) {
-        try {
-            URL url = new URL(server);
-            if (url.getProtocol().matches("https?") && !url.getHost().isEmpty()) return url;
-        } catch (IOException error) {
-            // Said below.
-        }
-        throw new IllegalArgumentException("server: a URL such as https://example.org expected");
+    private static void require(boolean met, String message) {
+        if (!met) throw new IllegalArgumentException(message);
     }
 
     /** Ends the request that is waiting, if there is one, and refuses all later ones. Returns at once. */
@@ -88,9 +78,9 @@ public final class ServerConnection {
         cancelled = true;
         final HttpURLConnection ended = current;
         if (ended == null) return;
-        new Thread("phonograd-disconnect") { // TLS says goodbye, which Android forbids the main thread
+        new Thread("phonograd-disconnect") {
             @Override
-            public void run() {
+            public void run() { // TLS says goodbye, which Android forbids the main thread
                 ended.disconnect();
             }
         }.start();

@@ -1,32 +1,23 @@
 package org.phonograd;
 
 import java.io.File;
-import java.io.FileInputStream;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.OutputStream;
 import java.net.HttpURLConnection;
 import java.net.URL;
 import java.nio.file.Files;
-import java.security.KeyStore;
-import java.security.cert.CertificateFactory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.Scanner;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import javax.net.ssl.HttpsURLConnection;
-import javax.net.ssl.SSLContext;
-import javax.net.ssl.SSLSocketFactory;
-import javax.net.ssl.TrustManagerFactory;
 
 /**
  * Phones of one app: SERVER BINARY TEXT FOLDER TOKEN NAME..., each in FOLDER/NAME. Commands on stdin, each for all phones at
  * once: network, train, until N (through round N, and the next model fetched). Prints lines of words between tabs.
  *
  * <p>Properties: halt: the step at which the process dies, counted over all phones; kill: of 1000 steps, how many end their
- * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; ca: an authority in PEM; codec.
+ * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; codec.
  */
 public final class RoundDrive implements TrainingListener {
     /** A phone's end. Nothing catches it on its way but what closes files. */
@@ -37,7 +28,6 @@ public final class RoundDrive implements TrainingListener {
     private static final int HALT = Integer.getInteger("halt", 0), KILL = Integer.getInteger("kill", 0);
     private static final AtomicInteger STEPS = new AtomicInteger();
     private static String[] words;
-    private static SSLSocketFactory sockets;
 
     private final Workspace workspace;
     private final String name;
@@ -52,7 +42,6 @@ public final class RoundDrive implements TrainingListener {
 
     public static void main(String[] arguments) throws Exception {
         words = arguments;
-        if (System.getProperty("ca") != null) sockets = trusting(new File(System.getProperty("ca")));
         List<RoundDrive> phones = new ArrayList<>();
         for (int at = 5; at < words.length; at++) phones.add(new RoundDrive(words[at]));
         Scanner commands = new Scanner(System.in);
@@ -129,9 +118,7 @@ public final class RoundDrive implements TrainingListener {
 
     private HttpURLConnection open(URL url) throws IOException {
         step();
-        HttpURLConnection connection = (HttpURLConnection) url.openConnection();
-        if (sockets != null) ((HttpsURLConnection) connection).setSSLSocketFactory(sockets);
-        return connection;
+        return (HttpURLConnection) url.openConnection();
     }
 
     private void step() {
@@ -146,19 +133,6 @@ public final class RoundDrive implements TrainingListener {
 
     @Override
     public void onEnded(Ending ending) {}
-
-    private static SSLSocketFactory trusting(File authority) throws Exception {
-        KeyStore store = KeyStore.getInstance(KeyStore.getDefaultType());
-        store.load(null);
-        try (InputStream in = new FileInputStream(authority)) {
-            store.setCertificateEntry("ca", CertificateFactory.getInstance("X.509").generateCertificate(in));
-        }
-        TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
-        trust.init(store);
-        SSLContext context = SSLContext.getInstance("TLS");
-        context.init(null, trust.getTrustManagers(), null);
-        return context.getSocketFactory();
-    }
 
     private static synchronized void say(Object... said) {
         StringBuilder line = new StringBuilder();
