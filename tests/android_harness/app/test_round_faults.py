@@ -8,6 +8,7 @@ import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import upload_update
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.round_phones import REMAINS, Phones, exported, serving, workshop_of
@@ -89,11 +90,16 @@ def test_a_download_goes_on(phones: Phones, place: Place, tmp_path: Path) -> Non
             assert phones.models() == {sha256_of_file(model)}
 
 
-def test_rolled_back_after_training(phones: Phones, place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["rolled back", "closed"])
+def test_the_round_ends_after_training(how: str, phones: Phones, place: Place, tmp_path: Path) -> None:
+    """The update came late, or is unwanted: it is given up, and the next round begins."""
     with serving(place, tmp_path) as server, phones.app(server.url) as app:
         app.ask("until 1")
         app.train()
-        server.coordinator.rollback(0)
+        if how == "closed":
+            another_update_closes_the_round(server, place, tmp_path)
+        else:
+            server.coordinator.rollback(0)
         said = app.network()
         assert (said.action, said.refused.partition(" ")[0]) == ("NETWORK", "409")
         assert "the server refused (409 The round is closed): the update is of round 2" in said.trouble
@@ -108,8 +114,8 @@ def test_rolled_back_before_training(phones: Phones, place: Place, tmp_path: Pat
         app.ask("until 1")
         server.coordinator.rollback(0)
         assert app.network().action == "TRAIN"
+        assert phones.models() != {exported(place)}  # which was there, and is not fetched
         app.train()
-        assert server.coordinator.current.base_sha256 == exported(place)
         assert app.network().receipt == "3"
 
 
@@ -130,19 +136,6 @@ def test_the_round_closes_while_it_trains(phones: Phones, place: Place, tmp_path
             assert app.network().receipt == "2"
 
 
-def test_over_selected(phones: Phones, place: Place, tmp_path: Path) -> None:
-    """The update came late: it is given up, and the next round begins."""
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
-        app.network()
-        app.train()
-        another_update_closes_the_round(server, place, tmp_path)
-        assert app.network().refused.startswith("409 ")
-        assert phones.left() == REMAINS - {"model.safetensors"}
-        assert app.network().action == "TRAIN"
-        app.train()
-        assert app.network().receipt == "2"
-
-
 def test_a_place_is_not_to_be_had_twice(phones: Phones, place: Place, tmp_path: Path) -> None:
     with serving(place, tmp_path, clients_per_round=2, retry_seconds=33) as server, phones.app(server.url) as app:
         app.network()
@@ -152,6 +145,15 @@ def test_a_place_is_not_to_be_had_twice(phones: Phones, place: Place, tmp_path: 
         assert "already has an update of this phone" in said.trouble
         assert app.train() == ["nothing to train"]
         assert phones.left() == REMAINS - {"model.safetensors"}
+
+
+def test_a_full_round(phones: Phones, place: Place, tmp_path: Path) -> None:
+    with serving(place, tmp_path, max_clients=1, retry_seconds=33) as server, phones.app(server.url) as app:
+        app.network()
+        server.coordinator.create_upload(UploadMetadata("another", 1000, None, None, None))
+        said = app.network()
+        assert (said.action, said.after) == ("NETWORK", 33)
+        assert app.train() == ["nothing to train"]
 
 
 def test_a_deleted_model(phones: Phones, place: Place, tmp_path: Path) -> None:

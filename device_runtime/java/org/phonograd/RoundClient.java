@@ -50,12 +50,9 @@ public class RoundClient {
         }
     }
 
-    /** When to come again after a connection that broke, or storage that is full. */
-    public static final long AGAIN_SECONDS = 300;
-    /** When to ask for the next round, if the server does not say when. */
-    public static final long NEXT_ROUND_SECONDS = 3600;
-    /** When to see whether a round that waits for its training is still open. */
-    public static final long STILL_OPEN_SECONDS = 6 * 3600;
+    private static final long AGAIN_SECONDS = 300; // after a connection that broke, or storage that is full
+    private static final long NEXT_ROUND_SECONDS = 3600; // if the server does not say when
+    private static final long STILL_OPEN_SECONDS = 6 * 3600; // does the round still wait for the training?
 
     private final Workspace workspace;
     private final ServerConnection server;
@@ -122,7 +119,6 @@ public class RoundClient {
 
     /** The training process has ended; if the app dies before it says so, {@link #network} sees the update. */
     public Next ended(Ending ending) {
-        receivedRound = 0;
         if (ending.outcome != Ending.Outcome.FINISHED && ending.outcome != Ending.Outcome.FAILED) {
             return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
         }
