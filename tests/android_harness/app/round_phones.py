@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.formats.manifest import WEIGHTS
 from tests.android_harness.app.jvm import Jvm
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.support.phone_command import MODEL, Place, text_of
@@ -97,6 +96,10 @@ class Phones:
             process.stdin.close()
             assert process.wait(PATIENCE_SECONDS) == (137 if {"halt", "die"} & set(properties) else 0)
 
+    def serving(self, **changes: Any) -> contextlib.AbstractContextManager[RunningServer]:
+        """See `serving`."""
+        return serving(self.place, self.folder, **changes)
+
     def models(self) -> set[str]:
         """Hashes of the models that the phones have."""
         return {sha256_of_file(self.workspace(name) / "model.safetensors") for name in self.names}
@@ -106,18 +109,9 @@ class Phones:
         return {path.name for name in self.names for path in self.workspace(name).iterdir()}
 
 
-def workshop_of(place: Place, folder: Path) -> Workshop:
-    """A workshop of the phones' model."""
-    return Workshop(folder, MODEL, place.artifacts)
-
-
 @contextlib.contextmanager
 def serving(place: Place, folder: Path, **changes: Any) -> Iterator[RunningServer]:
     """A server of the phones' model; one update closes a round."""
-    with run_server(workshop_of(place, folder), folder / "server", **{"clients_per_round": 1} | changes) as server:
+    workshop = Workshop(folder, MODEL, place.artifacts)
+    with run_server(workshop, folder / "server", **{"clients_per_round": 1} | changes) as server:
         yield server
-
-
-def exported(place: Place) -> str:
-    """The hash of the exported model."""
-    return sha256_of_file(place.artifacts.path(WEIGHTS))

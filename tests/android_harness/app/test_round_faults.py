@@ -10,12 +10,10 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.security import SecuritySettings
-from tests.android_harness.app.jvm import Jvm
-from tests.android_harness.app.round_phones import REMAINS, Phones, exported, serving, workshop_of
+from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
 from tests.server_agg.relay import relay_to
 from tests.server_agg.workshop import RunningServer
-from tests.support.phone_command import Place
 from tests.support.ports import reserved_port
 
 pytestmark = pytest.mark.apk
@@ -26,22 +24,17 @@ ALONE = {"http.keepAlive": "false"}
 UPDATE_BYTES = 300_000
 
 
-@pytest.fixture
-def phones(jvm: Jvm, place: Place, tmp_path: Path) -> Phones:
-    return Phones(jvm, place, tmp_path)
-
-
-def another_update_closes_the_round(server: RunningServer, place: Place, folder: Path) -> None:
+def another_update_closes_the_round(server: RunningServer) -> None:
     current = server.coordinator.current
     base = server.coordinator.folder.model(current.base_sha256)
-    update = workshop_of(place, folder).update(7, round=current.round, base=base)
+    update = server.workshop.update(7, round=current.round, base=base)
     assert upload_update(server.url, update, "another").round_closed
 
 
-def test_cut_at_many_bytes(phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_cut_at_many_bytes(phones: Phones) -> None:
     cut, rounds = random.Random(7), 8
     with (
-        serving(place, tmp_path) as server,
+        phones.serving() as server,
         relay_to(server.port) as (wire, url),
         phones.app(url, **ALONE) as app,
     ):
@@ -55,9 +48,9 @@ def test_cut_at_many_bytes(phones: Phones, place: Place, tmp_path: Path) -> None
         assert phones.left() == REMAINS
 
 
-def test_an_upload_goes_on_at_a_server_that_was_restarted(phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_an_upload_goes_on_at_a_server_that_was_restarted(phones: Phones) -> None:
     with reserved_port() as port, relay_to(port) as (wire, url), phones.app(url, **ALONE) as app:
-        with serving(place, tmp_path, port=port):
+        with phones.serving(port=port):
             app.network()
             app.train()
             update = phones.workspace() / "update.safetensors"
@@ -68,16 +61,16 @@ def test_an_upload_goes_on_at_a_server_that_was_restarted(phones: Phones, place:
         assert app.network().action == "NETWORK"  # nobody is there
         assert sha256_of_file(update) == sha256
         wire.up = 0
-        with serving(place, tmp_path, port=port) as server:
+        with phones.serving(port=port) as server:
             said = app.network()
             assert (said.action, said.receipt) == ("TRAIN", "1")
             assert wire.up < nbytes // 2 + 4000
             assert states(server) == [("phone-17", "accepted")]
 
 
-def test_a_download_goes_on(phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path, publish="rows-f32") as server, relay_to(server.port) as (wire, url):
-        another_update_closes_the_round(server, place, tmp_path)
+def test_a_download_goes_on(phones: Phones) -> None:
+    with phones.serving(publish="rows-f32") as server, relay_to(server.port) as (wire, url):
+        another_update_closes_the_round(server)
         with phones.app(url, **ALONE) as app:
             wire.down_cuts[:] = [None, 100_000]
             assert app.network().action == "NETWORK"
@@ -91,13 +84,13 @@ def test_a_download_goes_on(phones: Phones, place: Place, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("how", ["rolled back", "closed"])
-def test_the_round_ends_after_training(how: str, phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_the_round_ends_after_training(how: str, phones: Phones) -> None:
     """The update came late, or is unwanted: it is given up, and the next round begins."""
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
+    with phones.serving() as server, phones.app(server.url) as app:
         app.ask("until 1")
         app.train()
         if how == "closed":
-            another_update_closes_the_round(server, place, tmp_path)
+            another_update_closes_the_round(server)
         else:
             server.coordinator.rollback(0)
         said = app.network()
@@ -109,35 +102,35 @@ def test_the_round_ends_after_training(how: str, phones: Phones, place: Place, t
         assert states(server).count(("phone-17", "accepted")) == 2  # the first one, and the third round's
 
 
-def test_rolled_back_before_training(phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path) as server, phones.app(server.url, codec="full-f32") as app:
+def test_rolled_back_before_training(phones: Phones) -> None:
+    with phones.serving() as server, phones.app(server.url, codec="full-f32") as app:
         app.ask("until 1")
         server.coordinator.rollback(0)
         assert app.network().action == "TRAIN"
-        assert phones.models() != {exported(place)}  # which was there, and is not fetched
+        assert phones.models() != {server.workshop.base_sha256}  # which was there, and is not fetched
         app.train()
         assert app.network().receipt == "3"
 
 
-def test_the_round_closes_while_it_trains(phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_the_round_closes_while_it_trains(phones: Phones) -> None:
     """In mid-epoch the text is there; once the network step sees that the round has ended, it is not."""
-    phones.text.write_bytes(place.user.read_bytes())  # a long one
-    with serving(place, tmp_path) as server:
+    phones.text.write_bytes(phones.place.user.read_bytes())  # a long one
+    with phones.serving() as server:
         with phones.app(server.url, die=2) as app:
             app.ask("until 1")
         assert (phones.workspace() / "user.txt").exists()
         with phones.app(server.url) as app:
             assert app.network().action == "TRAIN"
             assert (phones.workspace() / "user.txt").exists()
-            another_update_closes_the_round(server, place, tmp_path)
+            another_update_closes_the_round(server)
             assert app.network().action == "TRAIN"
             assert phones.left() == REMAINS
             app.train()
             assert app.network().receipt == "2"
 
 
-def test_a_place_is_not_to_be_had_twice(phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path, clients_per_round=2, retry_seconds=33) as server, phones.app(server.url) as app:
+def test_a_place_is_not_to_be_had_twice(phones: Phones) -> None:
+    with phones.serving(clients_per_round=2, retry_seconds=33) as server, phones.app(server.url) as app:
         app.network()
         app.train()
         said = app.network()
@@ -147,8 +140,8 @@ def test_a_place_is_not_to_be_had_twice(phones: Phones, place: Place, tmp_path: 
         assert phones.left() == REMAINS - {"model.safetensors"}
 
 
-def test_a_full_round(phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path, max_clients=1, retry_seconds=33) as server, phones.app(server.url) as app:
+def test_a_full_round(phones: Phones) -> None:
+    with phones.serving(max_clients=1, retry_seconds=33) as server, phones.app(server.url) as app:
         app.network()
         server.coordinator.create_upload(UploadMetadata("another", 1000, None, None, None))
         said = app.network()
@@ -156,9 +149,9 @@ def test_a_full_round(phones: Phones, place: Place, tmp_path: Path) -> None:
         assert app.train() == ["nothing to train"]
 
 
-def test_a_deleted_model(phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
-        another_update_closes_the_round(server, place, tmp_path)
+def test_a_deleted_model(phones: Phones) -> None:
+    with phones.serving() as server, phones.app(server.url) as app:
+        another_update_closes_the_round(server)
         server.coordinator.folder.model(server.coordinator.current.base_sha256).unlink()
         said = app.network()
         assert (said.action, said.refused) == ("NETWORK", "404 false")
@@ -167,15 +160,15 @@ def test_a_deleted_model(phones: Phones, place: Place, tmp_path: Path) -> None:
         assert app.network().action == "TRAIN"
 
 
-def test_links_that_do_not_fit(phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_links_that_do_not_fit(phones: Phones) -> None:
     """The phone's model was changed on its disk: all of the next one is fetched."""
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
+    with phones.serving() as server, phones.app(server.url) as app:
         app.ask("until 1")
         with (phones.workspace() / "model.safetensors").open("r+b") as model:
             model.seek(-4, 2)
             model.write(b"\0\0\0\0")
         app.train()
-        another_update_closes_the_round(server, place, tmp_path)
+        another_update_closes_the_round(server)
         app.network()
         assert app.network().action == "TRAIN"
         assert phones.models() == {server.coordinator.current.base_sha256}
@@ -187,9 +180,9 @@ def full(path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [".round.json.partial", "model.fetched"])
-def test_a_full_disk(file: str, phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
-        another_update_closes_the_round(server, place, tmp_path)
+def test_a_full_disk(file: str, phones: Phones) -> None:
+    with phones.serving() as server, phones.app(server.url) as app:
+        another_update_closes_the_round(server)
         if file == "model.fetched":  # not before the download
             model = server.coordinator.folder.model(server.coordinator.current.base_sha256)
             kept = model.rename(model.with_name("kept"))
@@ -204,10 +197,10 @@ def test_a_full_disk(file: str, phones: Phones, place: Place, tmp_path: Path) ->
         assert states(server).count(("phone-17", "accepted")) == 1
 
 
-def test_a_full_disk_for_the_text(phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_a_full_disk_for_the_text(phones: Phones) -> None:
     text = phones.text.read_bytes()
     phones.text.unlink()
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
+    with phones.serving() as server, phones.app(server.url) as app:
         app.network()
         assert "user.txt cannot be written, nothing is lost" in app.train()[1]
         phones.text.write_bytes(text)
@@ -218,9 +211,9 @@ def test_a_full_disk_for_the_text(phones: Phones, place: Place, tmp_path: Path) 
         assert phones.left() == REMAINS
 
 
-def test_a_text_that_cannot_be_trained_on(phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_a_text_that_cannot_be_trained_on(phones: Phones) -> None:
     phones.text.write_text("secret\n")
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
+    with phones.serving() as server, phones.app(server.url) as app:
         app.network()
         assert app.train() == ["trained", "FAILED", "NETWORK"]
         assert phones.left() == REMAINS - {"model.safetensors"}
@@ -230,16 +223,16 @@ def test_a_text_that_cannot_be_trained_on(phones: Phones, place: Place, tmp_path
         assert states(server) == []
 
 
-def test_a_damaged_file_of_its_own(phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
+def test_a_damaged_file_of_its_own(phones: Phones) -> None:
+    with phones.serving() as server, phones.app(server.url) as app:
         app.network()
         (phones.workspace() / "round.json").write_text("{")
         app.ask("until 1")
         assert states(server) == [("phone-17", "accepted")]
 
 
-def test_another_process_is_at_the_round(phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path) as server, phones.app(server.url) as app:
+def test_another_process_is_at_the_round(phones: Phones) -> None:
+    with phones.serving() as server, phones.app(server.url) as app:
         app.network()
         with (phones.workspace() / "round.lock").open("w") as lock:
             fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -249,18 +242,32 @@ def test_another_process_is_at_the_round(phones: Phones, place: Place, tmp_path:
         app.ask("until 1")
 
 
-def test_a_codec_that_the_server_does_not_take(phones: Phones, place: Place, tmp_path: Path) -> None:
-    with serving(place, tmp_path) as server, phones.app(server.url, codec="zip") as app:
+def test_a_codec_that_the_server_does_not_take(phones: Phones) -> None:
+    with phones.serving() as server, phones.app(server.url, codec="zip") as app:
         said = app.network()
         assert (said.action, said.refused) == ("NOTHING", "200 true")
         assert "takes no updates of codec zip" in said.trouble
 
 
-def test_a_token_that_is_none_of_the_servers(jvm: Jvm, place: Place, tmp_path: Path) -> None:
-    stranger = f"pgd_{'0' * 16}_{'0' * 64}"
-    with serving(place, tmp_path, security=SecuritySettings(auth="tokens")) as server:
-        with Phones(jvm, place, tmp_path, token=stranger).app(server.url) as app:
-            said = app.network()
+def test_a_token_that_is_none_of_the_servers(phones: Phones) -> None:
+    phones.token = f"pgd_{'0' * 16}_{'0' * 64}"
+    with phones.serving(security=SecuritySettings(auth="tokens")) as server, phones.app(server.url) as app:
+        said = app.network()
         assert (said.action, said.refused) == ("NOTHING", "401 true")
         assert "the token is not one of this server's" in said.trouble
         assert "pgd_" not in said.trouble
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "message"),
+    [
+        ("example.org", "-", "server: a URL such as https://example.org expected"),
+        ("http://192.0.2.1", f"pgd_{'0' * 16}_{'0' * 64}", "server: https expected, http would send the token"),
+        ("https://192.0.2.1", "secret", "token: pgd_..._... expected"),
+    ],
+)
+def test_what_no_connection_is_made_of(url: str, token: str, message: str, phones: Phones) -> None:
+    phones.token = token
+    with phones.app(url) as app:
+        ((_, failed, why),) = app.ask("network")
+        assert (failed, message in why, "secret" in why) == ("failed", True, False)

@@ -15,10 +15,8 @@ from phonograd.android_harness.app import Tools
 from phonograd.android_harness.app.toolchain import run_tool
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
-from tests.android_harness.app.jvm import Jvm
-from tests.android_harness.app.round_phones import REMAINS, Phones, exported, serving
+from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
-from tests.support.phone_command import Place
 
 pytestmark = pytest.mark.apk
 
@@ -56,14 +54,9 @@ def answering(answer: Callable[[str], Answer]) -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture
-def phones(jvm: Jvm, place: Place, tmp_path: Path) -> Phones:
-    return Phones(jvm, place, tmp_path)
-
-
-def test_a_captive_portal(phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_a_captive_portal(phones: Phones) -> None:
     """Whatever it answers, before the round and to the update, nothing is believed and nothing lost."""
-    with serving(place, tmp_path) as server:
+    with phones.serving() as server:
         answers: tuple[Answer, ...] = (
             HTML,
             (302, {"Location": server.url + "/v1/round"}, b""),
@@ -99,7 +92,7 @@ def test_a_captive_portal(phones: Phones, place: Place, tmp_path: Path) -> None:
         assert states(server) == [("phone-17", "accepted")]
 
 
-def test_another_model_than_was_asked_for(phones: Phones, place: Place, tmp_path: Path) -> None:
+def test_another_model_than_was_asked_for(phones: Phones) -> None:
     """Of the right type, with a tag of its own: its hash is not the round's."""
     current = {"round": 4, "base_sha256": "a" * 64, "strategy": "fedavg", "codecs": ["rows-f32"], "participate": True}
     asked = []
@@ -116,7 +109,7 @@ def test_another_model_than_was_asked_for(phones: Phones, place: Place, tmp_path
         assert (said.action, said.after) == ("NETWORK", 3600)
         assert "not the one asked for" in said.trouble
         model = f"/v1/models/{'a' * 64}"
-        assert asked == ["/v1/round", f"{model}?base={exported(place)}", model]
+        assert asked == ["/v1/round", f"{model}?base={phones.place.artifacts.weights_sha256}", model]
         assert not (phones.workspace() / "model.safetensors").exists()
         assert app.train() == ["nothing to train"]
         app.network()
@@ -144,7 +137,7 @@ def test_when_to_come_again(phones: Phones) -> None:
         assert app.network().after == 9
 
 
-def test_tls_and_tokens(jvm: Jvm, tools: Tools, place: Place, tmp_path: Path) -> None:
+def test_tls_and_tokens(phones: Phones, tools: Tools, tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     chain, key, ca, store = (tmp_path / name for name in ("chain.pem", "key.pem", "ca.pem", "ca.p12"))
@@ -154,9 +147,8 @@ def test_tls_and_tokens(jvm: Jvm, tools: Tools, place: Place, tmp_path: Path) ->
     authority.cert_pem.write_to_path(str(ca))
     run_tool(tools.keytool, "-importcert", "-noprompt", "-file", ca, "-keystore", store, "-storepass", "secret")
     security = SecuritySettings(auth="tokens", tls_cert=chain, tls_key=key)
-    with serving(place, tmp_path, security=security) as server:
-        token = PhoneRegistry(server.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
-        phones = Phones(jvm, place, tmp_path, token=token)
+    with phones.serving(security=security) as server:
+        phones.token = PhoneRegistry(server.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
         with phones.app(server.url) as app:  # which does not know the authority
             said = app.network()
             assert (said.action, said.refused) == ("NETWORK", "-")

@@ -60,7 +60,7 @@ public final class RoundDrive implements TrainingListener {
             if (command.equals("network")) network();
             else if (command.equals("train")) train();
             else until(Long.parseLong(command.substring(6)));
-        } catch (IOException | InterruptedException error) {
+        } catch (IOException | InterruptedException | IllegalArgumentException error) {
             say(name, "failed", error);
         }
     }
