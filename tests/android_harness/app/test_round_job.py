@@ -8,6 +8,7 @@ import pytest
 
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.round_phones import serving
+from tests.android_harness.app.test_job import Phone
 from tests.support.phone_command import Place
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -16,18 +17,8 @@ pytestmark = pytest.mark.apk
 NETWORK = "RoundJobDrive charging=true network=2 after={} persisted=true"
 
 
-@pytest.fixture
-def folder(place: Place, tmp_path: Path) -> Path:
-    """An app's folders."""
-    files = tmp_path / "no_backup" / "phonograd"
-    files.mkdir(parents=True)
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "libphonograd_phone.so").symlink_to(place.command)
-    (files / "artifacts").symlink_to(place.artifacts.folder)
-    return tmp_path
-
-
-def app(jvm: Jvm, folder: Path, url: str) -> "subprocess.Popen[str]":
+def app(jvm: Jvm, place: Place, folder: Path, url: str) -> "subprocess.Popen[str]":
+    Phone(folder, jvm, place)
     line = jvm.java("RoundJobDrive", f"-Dphone={folder}", f"-Dserver={url}")
     return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -38,9 +29,9 @@ def tell(process: "subprocess.Popen[str]", command: str) -> None:
     process.stdin.flush()
 
 
-def test_it_schedules_the_training_and_itself(jvm: Jvm, place: Place, folder: Path, tmp_path: Path) -> None:
+def test_it_schedules_the_training_and_itself(jvm: Jvm, place: Place, tmp_path: Path) -> None:
     said: list[str] = []
-    with serving(place, tmp_path) as server, app(jvm, folder, server.url) as process:
+    with serving(place, tmp_path) as server, app(jvm, place, tmp_path, server.url) as process:
         assert process.stdout is not None
         for start in (1, 2):
             tell(process, "start")
@@ -54,11 +45,11 @@ def test_it_schedules_the_training_and_itself(jvm: Jvm, place: Place, folder: Pa
     ]
 
 
-def test_it_stops_what_it_waits_for(jvm: Jvm, folder: Path) -> None:
+def test_it_stops_what_it_waits_for(jvm: Jvm, place: Place, tmp_path: Path) -> None:
     """A server that never answers: the thread ends, and Android hears no more of the job."""
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
-        app(jvm, folder, f"http://127.0.0.1:{silent.getsockname()[1]}") as process,
+        app(jvm, place, tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}") as process,
     ):
         tell(process, "start")
         with silent.accept()[0] as connection:

@@ -8,13 +8,11 @@ import org.json.JSONObject;
 
 /** The server's round, and whether this phone has a place in it. Immutable. */
 final class OpenRound {
-    final long round;
+    final long round, retryAfterSeconds;
     final String base;
-    final boolean oneStep;
-    final boolean participate;
+    final boolean oneStep, participate;
     final String reason;
     final Set<String> codecs = new HashSet<>();
-    final long retryAfterSeconds;
 
     /** JSONException: a field is missing or wrong. */
     OpenRound(JSONObject json, long retryAfterSeconds) throws JSONException {

@@ -28,8 +28,7 @@ public final class ServerConnection {
 
     private static final int MAX_JSON_BYTES = 1 << 16; // of an answer
     private static final long LONGEST_WAIT_SECONDS = 24 * 3600; // whatever Retry-After says
-    private static final int CONNECT_MILLIS = 10_000;
-    private static final int READ_MILLIS = 120_000; // the answer to a round's last update may take long
+    private static final int CONNECT_MILLIS = 10_000, READ_MILLIS = 120_000; // a round's last update may take long
     private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._-]{1,64}");
     private static final Pattern TOKEN = Pattern.compile("pgd_[0-9a-f]{16}_[0-9a-f]{64}");
     private static final Pattern LOOPBACK = Pattern.compile("localhost|127\\.[0-9.]+|\\[::1\\]");

@@ -88,7 +88,7 @@ public final class RoundDrive implements TrainingListener {
 
     /** Goes on, whatever happens, until it has the model that round `last` ended with. */
     private void until(long last) throws IOException, InterruptedException {
-        for (int tries = 0; tries < 3000; tries++) {
+        for (int tries = 0; tries < 30_000; tries++) {
             try {
                 RoundClient.Next next = network();
                 boolean ready = next.action == RoundClient.Action.TRAIN;
