@@ -140,6 +140,17 @@ def test_a_place_is_not_to_be_had_twice(phones: Phones) -> None:
         assert phones.left() == REMAINS - {"model.safetensors"}
 
 
+def test_cut_after_the_receipt(phones: Phones) -> None:
+    """The update counts: it is deleted, whether or not the next round can be asked for."""
+    with phones.serving() as server, relay_to(server.port) as (wire, url), phones.app(url, **ALONE) as app:
+        app.network()
+        app.train()
+        wire.down_cuts[:] = [None, None, 1, 1]  # Java asks twice
+        said = app.network()
+        assert (said.action, said.receipt) == ("NETWORK", "1")
+        assert phones.left() == REMAINS - {"model.safetensors"}
+
+
 def test_a_full_round(phones: Phones) -> None:
     with phones.serving(max_clients=1, retry_seconds=33) as server, phones.app(server.url) as app:
         app.network()
@@ -160,18 +171,21 @@ def test_a_deleted_model(phones: Phones) -> None:
         assert app.network().action == "TRAIN"
 
 
-def test_links_that_do_not_fit(phones: Phones) -> None:
-    """The phone's model was changed on its disk: all of the next one is fetched."""
+def test_a_model_that_was_changed_on_the_disk(phones: Phones) -> None:
     with phones.serving() as server, phones.app(server.url) as app:
         app.ask("until 1")
         with (phones.workspace() / "model.safetensors").open("r+b") as model:
             model.seek(-4, 2)
             model.write(b"\0\0\0\0")
-        app.train()
         another_update_closes_the_round(server)
-        app.network()
         assert app.network().action == "TRAIN"
         assert phones.models() == {server.coordinator.current.base_sha256}
+
+
+def test_cancelled(phones: Phones) -> None:
+    with phones.app("http://127.0.0.1:1", cancel="true") as app:
+        said = app.network()
+        assert (said.action, said.trouble) == ("NETWORK", "cancelled")
 
 
 def full(path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.round_phones import REMAINS, Phones, serving
 from tests.server_agg.faults import states
-from tests.support.phone_command import Place
+from tests.support.phone_command import Place, text_of
 
 pytestmark = pytest.mark.apk
 
@@ -46,9 +46,11 @@ def test_killed_in_mid_epoch(jvm: Jvm, place: Place, tmp_path: Path) -> None:
     with serving(place, tmp_path) as server:
         with phones.app(server.url, die=2) as app:
             app.ask("until 1")
+        phones.text.write_bytes(text_of(9, 6000))  # the user writes on; the epoch keeps its copy
         assert (phones.workspace() / "user.txt").exists()
         with phones.app(server.url) as app:
-            app.ask("until 1")
+            assert app.train() == ["trained", "FINISHED", "NETWORK"]
+            assert app.network().receipt == "1"
         assert states(server) == [("phone-17", "accepted")]
         assert phones.models() == {server.coordinator.current.base_sha256}
         assert phones.left() == REMAINS

@@ -17,7 +17,8 @@ import java.util.concurrent.atomic.AtomicInteger;
  * once: network, train, until N (through round N, and the next model fetched). Prints lines of words between tabs.
  *
  * <p>Properties: halt: the step at which the process dies, counted over all phones; kill: of 1000 steps, how many end their
- * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; codec.
+ * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; cancel: at
+ * the first request; codec.
  */
 public final class RoundDrive implements TrainingListener {
     /** A phone's end. Nothing catches it on its way but what closes files. */
@@ -118,6 +119,10 @@ public final class RoundDrive implements TrainingListener {
 
     private HttpURLConnection open(URL url) throws IOException {
         step();
+        if (Boolean.getBoolean("cancel")) {
+            client.cancel();
+            throw new NullPointerException(); // as Java's own, where a connection is ended in use
+        }
         return (HttpURLConnection) url.openConnection();
     }
 
