@@ -13,10 +13,12 @@ class Relay:
     """Relays connections to `target` on loopback. up, down: bytes passed to and from the server so far.
 
     cuts: for each connection in turn, the bytes from the phone after which it is dropped; None, or none left: never.
+    down_cuts: the same of the bytes to the phone.
     """
 
     target: int
     cuts: list[int | None] = field(default_factory=list)
+    down_cuts: list[int | None] = field(default_factory=list)
     up: int = 0
     down: int = 0
     connections: int = 0
@@ -28,16 +30,16 @@ class Relay:
                 phone, _ = listener.accept()
             except OSError:
                 return
-            cut = self.cuts.pop(0) if self.cuts else None
+            up, down = (cuts.pop(0) if cuts else None for cuts in (self.cuts, self.down_cuts))
             self.connections += 1
-            threading.Thread(target=self._relay, args=(phone, cut), daemon=True).start()
+            threading.Thread(target=self._relay, args=(phone, up, down), daemon=True).start()
 
     def _count(self, up: int, down: int) -> None:
         with self._lock:
             self.up += up
             self.down += down
 
-    def _relay(self, phone: socket.socket, cut: int | None) -> None:
+    def _relay(self, phone: socket.socket, up: int | None, down: int | None) -> None:
         try:
             server = socket.create_connection(("127.0.0.1", self.target))
         except OSError:  # it is down
@@ -46,7 +48,7 @@ class Relay:
         with phone, server, selectors.DefaultSelector() as ready:
             ready.register(phone, selectors.EVENT_READ)
             ready.register(server, selectors.EVENT_READ)
-            passed = 0
+            left = {phone: up, server: down}
             while True:
                 for key, _ in ready.select():
                     source, sink = (phone, server) if key.fileobj is phone else (server, phone)
@@ -56,14 +58,14 @@ class Relay:
                         return
                     if not data:
                         return
-                    if source is phone:
-                        if cut is not None and passed + len(data) >= cut:
-                            data = data[: cut - passed]
-                        passed += len(data)
+                    cut = left[source]
+                    if cut is not None:
+                        data = data[:cut]
+                        left[source] = cut = cut - len(data)
                     self._count(up=len(data) if source is phone else 0, down=len(data) if source is server else 0)
                     with contextlib.suppress(OSError):
                         sink.sendall(data)
-                    if source is phone and cut is not None and passed >= cut:
+                    if cut == 0:
                         return
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from phonograd.android_harness.app import Aar, Tools, build_aar, find_tools
 from tests.android_harness.app.jvm import Jvm, compile_all
+from tests.android_harness.app.round_phones import Phones
 from tests.support.phone_command import Place, make_place, text_of
 
 # So many events as no pipe holds: the process is still there when a signal comes.
@@ -66,3 +67,9 @@ def script(tmp_path: Path) -> Script:
         return path
 
     return write
+
+
+@pytest.fixture
+def phones(jvm: Jvm, place: Place, tmp_path: Path) -> Phones:
+    """A phone that takes part in rounds."""
+    return Phones(jvm, place, tmp_path)

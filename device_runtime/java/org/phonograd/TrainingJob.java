@@ -65,6 +65,9 @@ public class TrainingJob extends JobService {
     /** The update is on disk: schedule its upload and delete the text. Called on the process's thread. */
     protected void onReport(@NonNull TrainingListener.Report report) {}
 
+    /** A part of the epoch has ended, or all of it. Called on the process's thread, after {@link #onReport}. */
+    protected void onEnded(Ending ending) {}
+
     @Override
     public boolean onStartJob(@NonNull JobParameters parameters) {
         TrainingCommand command = command();
@@ -140,6 +143,7 @@ public class TrainingJob extends JobService {
         public void onEnded(Ending ending) {
             Log.i(TAG, "training: " + ending.outcome + ", exit code " + ending.code);
             if (ending.outcome == Ending.Outcome.STATE_REFUSED && restart()) return;
+            TrainingJob.this.onEnded(ending);
             // Refused again: another process is using the state.
             finish(ending.outcome.again || ending.outcome == Ending.Outcome.STATE_REFUSED);
         }

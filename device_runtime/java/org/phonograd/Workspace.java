@@ -7,7 +7,8 @@ import java.io.File;
 /**
  * The files of training: a folder of the app that is excluded from backups. Immutable and thread-safe.
  *
- * <p>The app writes {@link #artifacts} and {@link #user}, and removes {@link #update}.
+ * <p>The app writes {@link #artifacts}. It also writes {@link #user} and removes {@link #update}, unless {@link RoundClient}
+ * does both.
  */
 public final class Workspace {
     /** The phone binary's name in the APK: Android extracts only files named lib*.so. */
@@ -25,19 +26,28 @@ public final class Workspace {
     @NonNull public final File update;
     /** The state of an unfinished epoch. */
     @NonNull public final File state;
+    /** The last model that {@link RoundClient} fetched; until then rounds train the one in {@link #artifacts}. */
+    @NonNull public final File model;
+
+    /** RoundClient's own: how far it is, who is at it, and what has come of a model. */
+    final File round, lock, fetched;
 
     /** The workspace of an app. */
     public Workspace(@NonNull Context context) {
         this(new File(context.getApplicationInfo().nativeLibraryDir), new File(context.getNoBackupFilesDir(), "phonograd"));
     }
 
-    private Workspace(File libraries, File folder) {
+    Workspace(File libraries, File folder) {
         binary = new File(libraries, BINARY);
         artifacts = new File(folder, "artifacts");
         user = new File(folder, "user.txt");
         rehearsal = new File(folder, "rehearsal.txt");
         update = new File(folder, "update.safetensors");
         state = new File(folder, "state");
+        model = new File(folder, "model.safetensors");
+        round = new File(folder, "round.json");
+        lock = new File(folder, "round.lock");
+        fetched = new File(folder, "model.fetched");
     }
 
     /** Whether there is something to train on, and the previous update has been removed. */

@@ -4,10 +4,15 @@ import android.content.ComponentName;
 
 /** What was asked for, as a text. */
 public class JobInfo {
+    public static final int NETWORK_TYPE_UNMETERED = 2;
     public final String text;
 
     JobInfo(String text) {
         this.text = text;
+    }
+
+    public int getId() {
+        return Integer.parseInt(text.split(" ")[0]);
     }
 
     /** Collects it. */
@@ -30,6 +35,16 @@ public class JobInfo {
 
         public Builder setPersisted(boolean value) {
             text += " persisted=" + value;
+            return this;
+        }
+
+        public Builder setRequiredNetworkType(int type) {
+            text += " network=" + type;
+            return this;
+        }
+
+        public Builder setMinimumLatency(long millis) {
+            text += " after=" + millis;
             return this;
         }
 

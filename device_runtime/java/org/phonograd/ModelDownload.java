@@ -1,0 +1,65 @@
+package org.phonograd;
+
+import java.io.File;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.HttpURLConnection;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/** Fetches links or a model to a file, and goes on where an earlier download broke off. Not thread-safe. */
+final class ModelDownload {
+    private static final Pattern ETAG = Pattern.compile("(?:W/)?\"([0-9a-f]{64})\"");
+
+    /** The hash of the body that comes; empty: all of it is here. */
+    final String etag;
+
+    private final File file;
+    private final HttpURLConnection request;
+
+    /**
+     * Asks for a model. If another body comes than was begun, the file is emptied.
+     *
+     * @param path of the request
+     * @param begun hash of the body whose beginning is in the file; empty: none is
+     */
+    ModelDownload(ServerConnection server, String path, File file, String begun) throws IOException {
+        this.file = file;
+        request = server.request("GET", path);
+        long have = begun.isEmpty() ? 0 : file.length();
+        if (have > 0) {
+            request.setRequestProperty("Range", "bytes=" + have + "-");
+            request.setRequestProperty("If-Range", "\"" + begun + "\"");
+        }
+        int status = request.getResponseCode();
+        if (status == 416 && have > 0) {
+            etag = "";
+            return;
+        }
+        if (status != 200 && status != 206) throw ServerConnection.refusal(request);
+        String tag = request.getHeaderField("ETag"), range = request.getHeaderField("Content-Range");
+        Matcher hash = ETAG.matcher(tag == null ? "" : tag);
+        boolean ours = ServerConnection.isType(request, "application/octet-stream")
+                || ServerConnection.isType(request, "application/vnd.phonograd.links");
+        if (!ours || !hash.matches()) throw ServerConnection.stranger(request);
+        etag = hash.group(1);
+        boolean goesOn = range != null && range.startsWith("bytes " + have + "-") && etag.equals(begun);
+        if (status == 206 && !goesOn) throw ServerConnection.stranger(request);
+        if (status == 200) new FileOutputStream(file).close();
+    }
+
+    /** Adds the body to the file, and syncs it. */
+    void receive() throws IOException {
+        long expected = request.getContentLengthLong(), received = 0;
+        byte[] buffer = new byte[1 << 16];
+        try (InputStream in = request.getInputStream(); FileOutputStream out = new FileOutputStream(file, true)) {
+            for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) {
+                out.write(buffer, 0, count);
+                received += count;
+            }
+            out.getFD().sync();
+        }
+        if (expected >= 0 && received != expected) throw new IOException("the connection broke after " + received + " bytes"); // Java does not say so
+    }
+}

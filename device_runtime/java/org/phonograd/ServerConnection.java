@@ -1,0 +1,180 @@
+package org.phonograd;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.HttpURLConnection;
+import java.net.URI;
+import java.net.URL;
+import java.nio.charset.StandardCharsets;
+import java.util.regex.Pattern;
+import org.json.JSONException;
+import org.json.JSONObject;
+
+/**
+ * The aggregation server, as one phone asks it. One request at a time; {@link #cancel} may come from any thread.
+ *
+ * <p>Redirects are not followed, and only an answer of the right kind is taken for the server's: a captive portal's page
+ * is not.
+ */
+public final class ServerConnection {
+    /** Opens connections: for an app with certificates or a proxy of its own. */
+    public interface Opener {
+        /** A connection that is not connected yet. */
+        HttpURLConnection open(URL url) throws IOException;
+    }
+
+    static final Pattern SHA256 = Pattern.compile("[0-9a-f]{64}");
+
+    private static final int MAX_JSON_BYTES = 1 << 16; // of an answer
+    private static final long LONGEST_WAIT_SECONDS = 24 * 3600; // whatever Retry-After says
+    private static final int CONNECT_MILLIS = 10_000, READ_MILLIS = 120_000; // a round's last update may take long
+    private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._-]{1,64}");
+    private static final Pattern TOKEN = Pattern.compile("pgd_[0-9a-f]{16}_[0-9a-f]{64}");
+    private static final Pattern LOOPBACK = Pattern.compile("localhost|127\\.[0-9.]+|\\[::1\\]");
+
+    /** The phone's name at the server. */
+    public final String phone;
+
+    private final String server;
+    private final String token;
+    private final Opener opener;
+    private HttpURLConnection current; // guarded by this
+    private boolean cancelled; // guarded by this
+
+    /**
+     * A connection by the platform's own certificates.
+     *
+     * @param server such as https://example.org
+     * @param phone the phone's name at the server: 1 to 64 of A-Z a-z 0-9 . _ -
+     * @param token what {@code phonograd tokens add} showed for this phone; null: the server asks for none
+     * @throws IllegalArgumentException if one of them is not what it should be, or http would send the token to another machine
+     */
+    public ServerConnection(String server, String phone, String token) {
+        this(server, phone, token, null);
+    }
+
+    /** As above, with connections that the app opens; null: the platform's. */
+    public ServerConnection(String server, String phone, String token, Opener opener) {
+        require(server.matches("https?://[^/?#@]+(/[^?#]*)?"), "server: a URL such as https://example.org expected");
+        URI url = URI.create(server);
+        require(NAME.matcher(phone).matches(), "phone: 1 to 64 of A-Z a-z 0-9 . _ - expected");
+        require(token == null || TOKEN.matcher(token).matches(), "token: pgd_..._... expected, as it was shown");
+        boolean unread = url.getScheme().equals("https") || LOOPBACK.matcher(String.valueOf(url.getHost())).matches();
+        require(token == null || unread, "server: https expected, http would send the token unencrypted");
+        this.server = server.endsWith("/") ? server.substring(0, server.length() - 1) : server;
+        this.phone = phone;
+        this.token = token;
+        this.opener = opener;
+    }
+
+    private static void require(boolean met, String message) {
+        if (!met) throw new IllegalArgumentException(message);
+    }
+
+    /** Ends the request that is waiting, if there is one, and refuses all later ones. Returns at once. */
+    public synchronized void cancel() {
+        cancelled = true;
+        final HttpURLConnection ended = current;
+        if (ended == null) return;
+        new Thread("phonograd-disconnect") {
+            @Override
+            public void run() { // TLS says goodbye, which Android forbids the main thread
+                ended.disconnect();
+            }
+        }.start();
+    }
+
+    synchronized boolean isCancelled() {
+        return cancelled;
+    }
+
+    /** A request whose headers can still be set. */
+    HttpURLConnection request(String method, String path) throws IOException {
+        URL url = new URL(server + path);
+        HttpURLConnection request = opener == null ? (HttpURLConnection) url.openConnection() : opener.open(url);
+        synchronized (this) {
+            if (cancelled) throw new IOException("cancelled");
+            current = request;
+        }
+        request.setRequestMethod(method);
+        request.setInstanceFollowRedirects(false);
+        request.setUseCaches(false);
+        request.setConnectTimeout(CONNECT_MILLIS);
+        request.setReadTimeout(READ_MILLIS);
+        request.setRequestProperty("Accept-Encoding", "identity"); // Android would ask for gzip
+        request.setRequestProperty("Phonograd-Phone", phone);
+        if (token != null) request.setRequestProperty("Authorization", "Bearer " + token);
+        return request;
+    }
+
+    /** The open round, or the one that is closing. */
+    OpenRound round() throws IOException {
+        HttpURLConnection request = request("GET", "/v1/round");
+        JSONObject json = json(request);
+        try {
+            return new OpenRound(json, retryAfter(request));
+        } catch (JSONException error) {
+            throw stranger(request);
+        }
+    }
+
+    /** The JSON object that answers a request. */
+    static JSONObject json(HttpURLConnection request) throws IOException {
+        if (request.getResponseCode() != 200) throw refusal(request);
+        JSONObject json = isType(request, "application/json") ? parsed(request.getInputStream()) : null;
+        if (json == null) throw stranger(request);
+        return json;
+    }
+
+    static boolean isType(HttpURLConnection request, String type) {
+        String found = request.getContentType();
+        return found != null && found.split(";")[0].trim().equalsIgnoreCase(type);
+    }
+
+    /** Why the server refused, if this is its answer. */
+    static RoundException refusal(HttpURLConnection request) throws IOException {
+        int status = request.getResponseCode();
+        if (status < 400 || !isType(request, "application/problem+json")) return stranger(request);
+        JSONObject problem = parsed(request.getErrorStream());
+        if (problem == null) problem = new JSONObject();
+        long after = retryAfter(request);
+        // Of an upload that goes on, the answer says from where.
+        boolean goesOn = after >= 0 || request.getHeaderField("Upload-Offset") != null;
+        String message = "the server refused (" + status + " " + problem.optString("title") + "): " + problem.optString("detail");
+        return new RoundException(message, status, isForGood(status) && !goesOn, after);
+    }
+
+    /** Whether the same request is refused again, unless the server says otherwise. */
+    static boolean isForGood(int status) {
+        return status >= 400 && status < 500 && status != 404 && status != 408 && status != 410 && status != 429 && status != 460;
+    }
+
+    /** What answered is not the server: a captive portal, a proxy, another service. */
+    static RoundException stranger(HttpURLConnection request) throws IOException {
+        int status = request.getResponseCode();
+        String message = "an answer of phonograd's server expected, found another (" + status + "); is it a captive portal, or a proxy's?";
+        return new RoundException(message, status, false, retryAfter(request));
+    }
+
+    /** Seconds of the answer's Retry-After, within bounds; -1: none. A date is not taken: the clock may be wrong. */
+    static long retryAfter(HttpURLConnection request) {
+        String text = request.getHeaderField("Retry-After");
+        if (text == null || !text.matches("[0-9]{1,9}")) return -1;
+        return Math.max(1, Math.min(LONGEST_WAIT_SECONDS, Long.parseLong(text)));
+    }
+
+    private static JSONObject parsed(InputStream in) throws IOException {
+        if (in == null) return null;
+        ByteArrayOutputStream body = new ByteArrayOutputStream();
+        byte[] buffer = new byte[4096];
+        try {
+            for (int count = in.read(buffer); count >= 0 && body.size() < MAX_JSON_BYTES; count = in.read(buffer)) {
+                body.write(buffer, 0, count);
+            }
+            return new JSONObject(new String(body.toByteArray(), StandardCharsets.UTF_8));
+        } catch (JSONException | StackOverflowError error) { // the parser recurses: a line of brackets
+            return null;
+        }
+    }
+}

@@ -1,0 +1,34 @@
+"""RoundClient on a JVM: rounds end to end against a real server, over HTTP and TLS."""
+
+import pytest
+
+from phonograd.device_runtime.client.server_client import report
+from tests.android_harness.app.round_phones import REMAINS, Phones
+from tests.server_agg.faults import states
+
+pytestmark = pytest.mark.apk
+
+
+def test_two_rounds(phones: Phones) -> None:
+    with phones.serving() as server, phones.app(server.url) as app:
+        first = app.network()
+        assert (first.action, first.receipt, first.trouble) == ("TRAIN", "-", "-")
+        assert server.coordinator.current.base_sha256 == server.workshop.base_sha256
+        assert app.train() == ["trained", "FINISHED", "NETWORK"]
+        second = app.network()
+        assert (second.action, second.receipt, second.trouble) == ("TRAIN", "1", "-")
+        assert phones.models() == {server.coordinator.current.base_sha256}
+        assert app.train() == ["trained", "FINISHED", "NETWORK"]
+        links = report(server.owner)["rounds"][1]
+        assert (links["model_bytes"], links["sent_link_bytes"] > 0) == (0, True)
+        assert app.network().receipt == "2"
+        assert server.coordinator.current.round == 3
+        assert phones.models() == {server.coordinator.current.base_sha256}
+        assert states(server) == [("phone-17", "accepted")] * 2
+        assert phones.left() == REMAINS
+
+
+def test_a_round_of_single_steps(phones: Phones) -> None:
+    with phones.serving(strategy="fedsgd") as server, phones.app(server.url, codec="full-f32") as app:
+        app.ask("until 1")
+        assert states(server) == [("phone-17", "accepted")]

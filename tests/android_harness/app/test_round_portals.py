@@ -1,0 +1,163 @@
+"""Who answers RoundClient: captive portals and proxies, a server that refuses, and one with tokens over TLS."""
+
+import contextlib
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from phonograd.android_harness.app import Tools
+from phonograd.android_harness.app.toolchain import run_tool
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.settings.security import SecuritySettings
+from tests.android_harness.app.round_phones import REMAINS, Phones
+from tests.server_agg.faults import states
+
+pytestmark = pytest.mark.apk
+
+HTML = (200, {"Content-Type": "text/html"}, b"<html>Log in</html>")
+PROBLEM = {"Content-Type": "application/problem+json"}
+JSON = {"Content-Type": "application/json"}
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[str], Answer]) -> Iterator[str]:
+    """Something that answers any request for a path so; its URL."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            part = self.headers.get("Range")
+            status, headers, body = answer(self.path if part is None else f"{self.path} {part}")
+            self.send_response(status)
+            for name, value in ({"Content-Length": str(len(body))} | headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_captive_portal(phones: Phones) -> None:
+    """Whatever it answers, before the round and to the update, nothing is believed and nothing lost."""
+    with phones.serving() as server:
+        answers: tuple[Answer, ...] = (
+            HTML,
+            (302, {"Location": server.url + "/v1/round"}, b""),
+            (307, {"Location": server.url + "/v1/uploads"}, b""),
+            (200, JSON, b"<html>"),
+            (200, JSON, b"[" * 50_000),
+            (200, JSON, json.dumps({"round": 1, "base_sha256": "../../x", "codecs": ["rows-f32"]}).encode()),
+            (200, JSON, b'"' + b"x" * 5_000_000),
+            (201, {"Location": "http://127.0.0.1:1/v1/uploads/" + "0" * 32, "Upload-Offset": "0"}, b""),
+            (201, {"Location": "/v1/uploads/" + "0" * 32, "Upload-Offset": "0"}, b""),
+            (409, {"Content-Type": "text/html"}, b"<html>"),
+            (511, {"Content-Type": "text/html"}, b"<html>"),
+        )
+        remaining: list[Answer] = []
+        with answering(lambda _: remaining[0]) as portal:
+            with phones.app(portal) as app:
+                for answer in answers:
+                    remaining[:] = [answer]
+                    said = app.network()
+                    assert (said.action, said.after, said.refused) == ("NETWORK", 300, f"{answer[0]} false"), answer
+                    assert "is it a captive portal" in said.trouble
+            with phones.app(server.url) as app:
+                app.network()
+                app.train()
+            update = (phones.workspace() / "update.safetensors").read_bytes()
+            with phones.app(portal) as app:
+                for answer in answers:
+                    remaining[:] = [answer]
+                    assert app.network().refused == f"{answer[0]} false"
+            assert (phones.workspace() / "update.safetensors").read_bytes() == update
+        with phones.app(server.url) as app:
+            assert app.network().receipt == "1"
+        assert states(server) == [("phone-17", "accepted")]
+
+
+def test_another_model_than_was_asked_for(phones: Phones) -> None:
+    """Of the right type, with a tag of its own: its hash is not the round's."""
+    current = {"round": 4, "base_sha256": "a" * 64, "strategy": "fedavg", "codecs": ["rows-f32"], "participate": True}
+    asked = []
+
+    def answer(path: str) -> Answer:
+        asked.append(path)
+        if path == "/v1/round":
+            return 200, JSON, json.dumps(current).encode()
+        tag = hashlib.sha256(b"other").hexdigest()
+        return 200, {"Content-Type": "application/octet-stream", "ETag": f'"{tag}"'}, b"other"
+
+    with answering(answer) as url, phones.app(url) as app:
+        said = app.network()
+        assert (said.action, said.after) == ("NETWORK", 3600)
+        assert "not the one asked for" in said.trouble
+        model = f"/v1/models/{'a' * 64}"
+        assert asked == ["/v1/round", f"{model}?base={phones.place.artifacts.weights_sha256}", model]
+        assert not (phones.workspace() / "model.safetensors").exists()
+        assert app.train() == ["nothing to train"]
+        app.network()
+        assert asked[3:] == ["/v1/round", model]  # from the front
+
+
+def test_when_to_come_again(phones: Phones) -> None:
+    document = json.dumps({"title": "Why", "detail": "because"}).encode()
+    given: list[Answer] = []
+    with answering(lambda _: given[0]) as url, phones.app(url) as app:
+        for status, headers, action, after in (
+            (429, {"Retry-After": "7"}, "NETWORK", 7),
+            (503, {"Retry-After": "99999999"}, "NETWORK", 86400),
+            (503, {"Retry-After": "0"}, "NETWORK", 1),
+            (503, {"Retry-After": "Wed, 21 Oct 2065 07:28:00 GMT"}, "NETWORK", 300),  # of a clock
+            (507, {}, "NETWORK", 300),
+            (403, {}, "NOTHING", 300),
+            (400, {}, "NOTHING", 300),
+        ):
+            given[:] = [(status, PROBLEM | headers, document)]
+            said = app.network()
+            assert (said.action, said.after) == (action, after)
+            assert said.trouble == f"the server refused ({status} Why): because"
+        given[:] = [(503, {"Content-Type": "text/html", "Retry-After": "9"}, b"of a proxy")]
+        assert app.network().after == 9
+
+
+def test_tls_and_tokens(phones: Phones, tools: Tools, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    chain, key, ca, store = (tmp_path / name for name in ("chain.pem", "key.pem", "ca.pem", "ca.p12"))
+    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    key.chmod(0o600)
+    authority.cert_pem.write_to_path(str(ca))
+    run_tool(tools.keytool, "-importcert", "-noprompt", "-file", ca, "-keystore", store, "-storepass", "secret")
+    security = SecuritySettings(auth="tokens", tls_cert=chain, tls_key=key)
+    with phones.serving(security=security) as server:
+        phones.token = PhoneRegistry(server.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
+        with phones.app(server.url) as app:  # which does not know the authority
+            said = app.network()
+            assert (said.action, said.refused) == ("NETWORK", "-")
+        with phones.app(
+            server.url, **{"javax.net.ssl.trustStore": store, "javax.net.ssl.trustStorePassword": "secret"}
+        ) as app:
+            app.ask("until 2")
+        assert states(server) == [("phone-17", "accepted")] * 2
+        assert phones.models() == {server.coordinator.current.base_sha256}
+        assert phones.left() == REMAINS
