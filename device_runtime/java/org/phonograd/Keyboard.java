@@ -1,5 +1,7 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
+import androidx.annotation.Nullable;
 import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -26,7 +28,7 @@ public final class Keyboard implements AutoCloseable {
     /** A word that the user wrote. */
     public static final class PersonalWord {
         /** The word. */
-        public final String word;
+        @NonNull public final String word;
         /** How often it was written, at most: rare words fade when the store is full. */
         public final long count;
 
@@ -59,7 +61,9 @@ public final class Keyboard implements AutoCloseable {
      *     delete it and begin again
      * @throws IOException if the app has no library for this phone
      */
-    public static Keyboard open(File artifacts, File weights, File personal) throws IOException {
+    @NonNull
+    public static Keyboard open(@NonNull File artifacts, @Nullable File weights, @Nullable File personal)
+            throws IOException {
         try {
             System.loadLibrary("phonograd");
         } catch (UnsatisfiedLinkError error) {
@@ -88,7 +92,7 @@ public final class Keyboard implements AutoCloseable {
      * @param text whole words, usually the one just written; a line feed ends a message
      * @throws ProgramException if the weights were changed; the text is where it was
      */
-    public synchronized void feed(String text) throws ProgramException {
+    public synchronized void feed(@NonNull String text) throws ProgramException {
         check(feed(opened(), bytes(text), false));
     }
 
@@ -97,7 +101,7 @@ public final class Keyboard implements AutoCloseable {
      * fields or in those with {@code IME_FLAG_NO_PERSONALIZED_LEARNING}. What is learned is not taken back by {@link
      * #correct}: learn a word once it is unlikely to be corrected. Pieces with a digit or an @ are learned the third time.
      */
-    public synchronized void learn(String text) throws ProgramException {
+    public synchronized void learn(@NonNull String text) throws ProgramException {
         check(feed(withWords(), bytes(text), true));
     }
 
@@ -118,7 +122,8 @@ public final class Keyboard implements AutoCloseable {
      * @param most how many words at most, from 1
      * @throws ProgramException if the weights were changed, or are not finite
      */
-    public synchronized List<Suggestions.Word> suggest(String prefix, int most) throws ProgramException {
+    @NonNull
+    public synchronized List<Suggestions.Word> suggest(@NonNull String prefix, int most) throws ProgramException {
         if (most < 1) throw new IllegalArgumentException("most: at least 1 expected, found " + most);
         double[] probabilities = new double[most];
         int count = counted(suggest(opened(), bytes(prefix), probabilities));
@@ -129,6 +134,7 @@ public final class Keyboard implements AutoCloseable {
     }
 
     /** What was learned, the most frequent words first. */
+    @NonNull
     public synchronized List<PersonalWord> words() throws ProgramException {
         check(list(withWords()));
         try {
@@ -145,12 +151,12 @@ public final class Keyboard implements AutoCloseable {
     }
 
     /** Deletes a word and what followed it; it may be learned again. Returns whether it was there. */
-    public synchronized boolean delete(String word) throws ProgramException {
+    public synchronized boolean delete(@NonNull String word) throws ProgramException {
         return counted(remove(withWords(), bytes(word))) == 1;
     }
 
     /** Deletes a word, and never learns it again until {@link #forget}. ProgramException: more than 4,096 words. */
-    public synchronized void veto(String word) throws ProgramException {
+    public synchronized void veto(@NonNull String word) throws ProgramException {
         check(veto(withWords(), bytes(word)));
     }
 

@@ -1,5 +1,7 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
+import androidx.annotation.Nullable;
 import java.io.File;
 import java.io.IOException;
 import java.io.OutputStream;
@@ -22,7 +24,7 @@ public class RoundClient {
     /** Where the user's text comes from. */
     public interface Text {
         /** Writes all of it, UTF-8, one message a line. */
-        void writeTo(OutputStream out) throws IOException;
+        void writeTo(@NonNull OutputStream out) throws IOException;
     }
 
     /** What to do next. */
@@ -34,11 +36,11 @@ public class RoundClient {
 
     /** What a step leads to. Immutable. */
     public static final class Next {
-        public final Action action;
+        @NonNull public final Action action;
         /** When the network is to be used, at the earliest. */
         public final long afterSeconds;
         /** What stopped the step; null: nothing did. A {@link RoundException} is the server's; others may name files. */
-        public final IOException trouble;
+        @Nullable public final IOException trouble;
         /** The round whose receipt the step brought for the update; 0: none. */
         public final long receivedRound;
 
@@ -66,7 +68,7 @@ public class RoundClient {
      * @param workspace with the exported model in {@link Workspace#artifacts}; all else in it is then this class's
      * @param codec how updates are written: one of {@code phonograd-phone train --codec}, such as rows-f32
      */
-    public RoundClient(Workspace workspace, ServerConnection server, String codec) {
+    public RoundClient(@NonNull Workspace workspace, @NonNull ServerConnection server, @NonNull String codec) {
         this.workspace = workspace;
         this.server = server;
         this.codec = codec;
@@ -76,6 +78,7 @@ public class RoundClient {
      * Does all that needs the network now: sends the update, finds the next round, fetches its model. Returns when there is
      * nothing left to do, or it cannot go on; throws nothing but bugs.
      */
+    @NonNull
     public Next network() {
         receivedRound = 0;
         try (StepLock lock = opened()) {
@@ -105,7 +108,8 @@ public class RoundClient {
      * @param text the user's text; asked for once in a round
      * @throws IOException if the storage or the text refuses; nothing is lost, come again later
      */
-    public TrainingCommand trainingCommand(Text text) throws IOException {
+    @Nullable
+    public TrainingCommand trainingCommand(@NonNull Text text) throws IOException {
         try (StepLock lock = opened()) {
             if (state.stage != Stage.READY && state.stage != Stage.TRAINING) return null;
             if (state.stage == Stage.READY) enter(Stage.TRAINING);
@@ -118,7 +122,8 @@ public class RoundClient {
     }
 
     /** The training process has ended; if the app dies before it says so, {@link #network} sees the update. */
-    public Next ended(Ending ending) {
+    @NonNull
+    public Next ended(@NonNull Ending ending) {
         if (ending.outcome != Ending.Outcome.FINISHED && ending.outcome != Ending.Outcome.FAILED) {
             return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
         }

@@ -7,6 +7,7 @@ import android.app.job.JobService;
 import android.content.ComponentName;
 import android.content.Context;
 import android.util.Log;
+import androidx.annotation.NonNull;
 
 /**
  * Does what a round needs of the network while the phone charges on an unmetered one, and schedules what comes next. Android
@@ -22,7 +23,9 @@ public abstract class RoundJob extends JobService {
     private Run run; // main thread only
 
     /** When to use the network: charging, unmetered, and not before so many seconds have passed. */
-    public static JobInfo job(Context context, Class<? extends RoundJob> service, int jobId, long afterSeconds) {
+    @NonNull
+    public static JobInfo job(
+            @NonNull Context context, @NonNull Class<? extends RoundJob> service, int jobId, long afterSeconds) {
         return new JobInfo.Builder(jobId, new ComponentName(context, service))
                 .setRequiresCharging(true)
                 .setRequiredNetworkType(JobInfo.NETWORK_TYPE_UNMETERED)
@@ -32,19 +35,22 @@ public abstract class RoundJob extends JobService {
     }
 
     /** Schedules {@link #job} as {@link #JOB_ID}, replacing the app's job of this id. Returns whether Android accepted it. */
-    public static boolean schedule(Context context, Class<? extends RoundJob> service, long afterSeconds) {
+    public static boolean schedule(
+            @NonNull Context context, @NonNull Class<? extends RoundJob> service, long afterSeconds) {
         JobScheduler scheduler = (JobScheduler) context.getSystemService(Context.JOB_SCHEDULER_SERVICE);
         return scheduler.schedule(job(context, service, JOB_ID, afterSeconds)) == JobScheduler.RESULT_SUCCESS;
     }
 
     /** A new client of the app's workspace and server. */
+    @NonNull
     protected abstract RoundClient client();
 
     /** The job that trains. */
+    @NonNull
     protected abstract Class<? extends TrainingJob> training();
 
     /** A step is over: schedules the training, unless it is there already, and the next step. Called on the step's thread. */
-    protected void onNext(RoundClient.Next next) {
+    protected void onNext(@NonNull RoundClient.Next next) {
         if (next.action == RoundClient.Action.NOTHING) return;
         boolean train = next.action == RoundClient.Action.TRAIN;
         JobScheduler scheduler = (JobScheduler) getSystemService(Context.JOB_SCHEDULER_SERVICE);
@@ -54,14 +60,14 @@ public abstract class RoundJob extends JobService {
     }
 
     @Override
-    public boolean onStartJob(JobParameters parameters) {
+    public boolean onStartJob(@NonNull JobParameters parameters) {
         run = new Run(parameters);
         run.start();
         return true;
     }
 
     @Override
-    public boolean onStopJob(JobParameters parameters) {
+    public boolean onStopJob(@NonNull JobParameters parameters) {
         if (run.end()) run.client.cancel();
         return true; // go on when the constraints hold again
     }

@@ -1,5 +1,7 @@
 package org.phonograd;
 
+import androidx.annotation.NonNull;
+import androidx.annotation.Nullable;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -21,7 +23,8 @@ public final class ServerConnection {
     /** Opens connections: for an app with certificates or a proxy of its own. */
     public interface Opener {
         /** A connection that is not connected yet. */
-        HttpURLConnection open(URL url) throws IOException;
+        @NonNull
+        HttpURLConnection open(@NonNull URL url) throws IOException;
     }
 
     static final Pattern SHA256 = Pattern.compile("[0-9a-f]{64}");
@@ -34,7 +37,7 @@ public final class ServerConnection {
     private static final Pattern LOOPBACK = Pattern.compile("localhost|127\\.[0-9.]+|\\[::1\\]");
 
     /** The phone's name at the server. */
-    public final String phone;
+    @NonNull public final String phone;
 
     private final String server;
     private final String token;
@@ -50,12 +53,13 @@ public final class ServerConnection {
      * @param token what {@code phonograd tokens add} showed for this phone; null: the server asks for none
      * @throws IllegalArgumentException if one of them is not what it should be, or http would send the token to another machine
      */
-    public ServerConnection(String server, String phone, String token) {
+    public ServerConnection(@NonNull String server, @NonNull String phone, @Nullable String token) {
         this(server, phone, token, null);
     }
 
     /** As above, with connections that the app opens; null: the platform's. */
-    public ServerConnection(String server, String phone, String token, Opener opener) {
+    public ServerConnection(
+            @NonNull String server, @NonNull String phone, @Nullable String token, @Nullable Opener opener) {
         require(server.matches("https?://[^/?#@]+(/[^?#]*)?"), "server: a URL such as https://example.org expected");
         URI url = URI.create(server);
         require(NAME.matcher(phone).matches(), "phone: 1 to 64 of A-Z a-z 0-9 . _ - expected");

@@ -66,7 +66,7 @@ public class TrainingJob extends JobService {
     protected void onReport(@NonNull TrainingListener.Report report) {}
 
     /** A part of the epoch has ended, or all of it. Called on the process's thread, after {@link #onReport}. */
-    protected void onEnded(Ending ending) {}
+    protected void onEnded(@NonNull Ending ending) {}
 
     @Override
     public boolean onStartJob(@NonNull JobParameters parameters) {
