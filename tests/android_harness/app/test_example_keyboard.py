@@ -76,6 +76,14 @@ def test_a_word_is_learned_once_the_next_one_is_there(typed: Typed) -> None:
     assert found[4][2] == found[5][2] == {"hello 1", "zora 1", ". 1"}
 
 
+def test_learning_late_leaves_the_text_as_it_is(typed: Typed, artifacts: Artifacts) -> None:
+    """Words with digits are learned the third time, so the strip is the model's."""
+    words = [f"w{number * 7 % 50}" for number in range(30)]
+    found = typed(field(), *(["keys", f"{word} "] for word in words))
+    for count, (_, shown, learned) in enumerate(found):
+        assert (shown, learned) == (strip(artifacts, " ".join(words[:count])), set())
+
+
 def test_what_was_learned_is_suggested(typed: Typed) -> None:
     found = typed(field(), ["keys", "hello zora "], ["end"], field(), ["keys", "hello "], ["keys", "z"])
     assert "zora" in found[4][1]

@@ -214,7 +214,8 @@ def test_weights_that_are_cut_off(jvm: Jvm, libraries: Libraries, artifacts: Art
 
 def test_threads_take_turns(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     opened, ask = ["open", str(artifacts.folder), None], ["suggest", "", 40]
-    answers = drive(jvm, libraries, opened, ["feed", "see"], ask, ["crowd", "you w1", 300], ask)
+    answers = drive(jvm, libraries, opened, ["feed", "see"], ask, ["crowd", "you w1", 300], ask, ["unlocked"])
+    assert answers[5] == [[]]
     assert answers[3] == [[]]
     assert answers[4] == answers[2]
 
