@@ -86,8 +86,8 @@ class _Product:
         return BuildResult(out, built.cached)
 
 
-# The shared library that Python loads; the C ABI's for arm64 Linux; Keyboard's for Android, by the apps' names of CPUs; the
-# command for arm64 phones, and for this host, to test and benchmark it.
+# The shared library that Python loads; the C ABI's for arm64 Linux; Keyboard's for Android, by the apps' names of CPUs;
+# the command for arm64 phones, and for this host, to test and benchmark it.
 build_host_library = _Product(LIBRARY, HOST, engine_sources, shared=True)
 build_arm64_library = _Product("libphonograd-aarch64.so", ARM64, engine_sources, True, check_arm64_library)
 build_android_library = {

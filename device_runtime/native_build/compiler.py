@@ -9,7 +9,7 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +174,7 @@ class Build:
         finally:
             script.unlink(missing_ok=True)
 
-    def _c_library(self, zig: Path) -> Mapping[str, str]:
+    def _c_library(self, zig: Path) -> dict[str, str]:
         """The variable that names Android's C library, made if the cache lacks it; none for other targets."""
         if not self.target.musl:
             return {}
@@ -189,7 +189,7 @@ class Build:
                 made.rename(place)
         return {"ZIG_LIBC": str(place / "libc.txt")}
 
-    def _zig(self, zig: Path, arguments: Sequence[str], out: Path, failure: str, libc: Mapping[str, str]) -> None:
+    def _zig(self, zig: Path, arguments: Sequence[str], out: Path, failure: str, libc: dict[str, str]) -> None:
         """Run the compiler, and rename its output to `out` at the end."""
         partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
         try:

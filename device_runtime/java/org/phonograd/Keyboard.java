@@ -6,26 +6,45 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import org.json.JSONArray;
+import org.json.JSONException;
+import org.json.JSONObject;
 
 /**
  * A keyboard's suggestions inside the app's process, by the native library {@code libphonograd.so}; {@link Suggestions} gives
- * the same from a process of its own.
+ * the model's from a process of its own. With a file for them, they are mixed with the user's own words.
  *
- * <p>Thread-safe: one lock, so a call waits for the one in progress. {@link #open} reads files: keep it off the main thread.
- * The others take a millisecond or two once the model's pages are in memory, and longer before: a keyboard that must not
- * stutter calls them from one background thread. After {@link #close} every call throws IllegalStateException.
+ * <p>Thread-safe: one lock, so a call waits for the one in progress. {@link #open} and {@link #save} read and write files:
+ * keep them off the main thread. The others take a millisecond or two for each word once the model's pages are in memory, and
+ * longer before: a keyboard that must not stutter calls all of them from one background thread. After {@link #close} every call
+ * throws IllegalStateException.
  *
- * <p>Text is split into words as the text to train on is. Of no text may U+0000 be part (IllegalArgumentException). An unpaired
+ * <p>Text is split into words as the text to train on is. It must not contain U+0000 (IllegalArgumentException). An unpaired
  * surrogate counts as a question mark.
  */
 public final class Keyboard implements AutoCloseable {
+    /** A word that the user wrote. */
+    public static final class PersonalWord {
+        /** The word. */
+        public final String word;
+        /** How often it was written, at most: rare words fade when the store is full. */
+        public final long count;
+
+        PersonalWord(String word, long count) {
+            this.word = word;
+            this.count = count;
+        }
+    }
+
     // The work of a word is too little to share.
     private static final int THREADS = 1;
 
+    private final boolean personal;
     private long handle; // of the native keyboard; 0: closed
 
-    private Keyboard(long handle) {
+    private Keyboard(long handle, boolean personal) {
         this.handle = handle;
+        this.personal = personal;
     }
 
     /**
@@ -34,20 +53,23 @@ public final class Keyboard implements AutoCloseable {
      * @param artifacts the model: a folder, as {@code phonograd export} wrote it
      * @param weights a later round's model, or what {@link ModelFiles#quantize} wrote; null: the folder's own. It must not be
      *     written to while the keyboard is open; a new file in its place is fine
-     * @throws ProgramException if the library refuses a file
+     * @param personal the file of the user's own words, which need not exist; null: none. One process has it at a time. It
+     *     says what the user writes: in {@code getNoBackupFilesDir()}, which no backup has
+     * @throws ProgramException if the library refuses a file; {@link Ending.Outcome#STATE_REFUSED}: `personal` is damaged,
+     *     delete it and begin again
      * @throws IOException if the app has no library for this phone
      */
-    public static Keyboard open(File artifacts, File weights) throws IOException {
+    public static Keyboard open(File artifacts, File weights, File personal) throws IOException {
         try {
             System.loadLibrary("phonograd");
         } catch (UnsatisfiedLinkError error) {
             throw new IOException("libphonograd.so: not in this app for this phone's CPU; it ships for 64-bit ARM", error);
         }
-        byte[] folder = bytes(artifacts.getPath()), file = weights == null ? null : bytes(weights.getPath());
-        Keyboard keyboard = new Keyboard(create());
+        byte[] folder = path(artifacts), model = path(weights), words = path(personal);
+        Keyboard keyboard = new Keyboard(create(), personal != null);
         if (keyboard.handle == 0) throw new OutOfMemoryError();
         try {
-            check(open(keyboard.handle, folder, file, THREADS));
+            check(open(keyboard.handle, folder, model, words, THREADS));
             return keyboard;
         } catch (IOException error) {
             keyboard.close();
@@ -67,11 +89,20 @@ public final class Keyboard implements AutoCloseable {
      * @throws ProgramException if the weights were changed; the text is where it was
      */
     public synchronized void feed(String text) throws ProgramException {
-        check(feed(opened(), bytes(text)));
+        check(feed(opened(), bytes(text), false));
     }
 
     /**
-     * Takes back the last {@link #feed}, because its words were deleted or replaced. The suggestions are those from
+     * Continues the text as {@link #feed} does, and learns it: words that the user wrote. Never what stands in password
+     * fields or in those with {@code IME_FLAG_NO_PERSONALIZED_LEARNING}. What is learned is not taken back by {@link
+     * #correct}: learn a word once it is unlikely to be corrected. Pieces with a digit or an @ are learned the third time.
+     */
+    public synchronized void learn(String text) throws ProgramException {
+        check(feed(withWords(), bytes(text), true));
+    }
+
+    /**
+     * Takes back the last {@link #feed} or {@link #learn}, because its words were deleted or replaced. The suggestions are those from
      * before it, to the bit.
      *
      * @return false if it can't: the last 16 are kept. Then {@link #reset}, and feed what the text is now
@@ -97,6 +128,43 @@ public final class Keyboard implements AutoCloseable {
         return Collections.unmodifiableList(words);
     }
 
+    /** What was learned, the most frequent words first. */
+    public synchronized List<PersonalWord> words() throws ProgramException {
+        check(list(withWords()));
+        try {
+            JSONArray found = new JSONObject(text(result(handle))).getJSONArray("words");
+            List<PersonalWord> words = new ArrayList<>(found.length());
+            for (int at = 0; at < found.length(); at++) {
+                JSONObject word = found.getJSONObject(at);
+                words.add(new PersonalWord(word.getString("word"), word.getLong("count")));
+            }
+            return Collections.unmodifiableList(words);
+        } catch (JSONException error) {
+            throw new AssertionError("the library's list is no list", error);
+        }
+    }
+
+    /** Deletes a word and what followed it; it may be learned again. Returns whether it was there. */
+    public synchronized boolean delete(String word) throws ProgramException {
+        return counted(remove(withWords(), bytes(word))) == 1;
+    }
+
+    /** Deletes a word, and never learns it again until {@link #forget}. ProgramException: more than 4,096 words. */
+    public synchronized void veto(String word) throws ProgramException {
+        check(veto(withWords(), bytes(word)));
+    }
+
+    /** Deletes all words and vetoes, in the file too. Not on the main thread. */
+    public synchronized void forget() throws ProgramException {
+        check(forget(withWords()));
+        check(save(handle));
+    }
+
+    /** Writes the user's words to their file, atomically. {@link #close} does not. Not on the main thread. */
+    public synchronized void save() throws ProgramException {
+        check(save(withWords()));
+    }
+
     /** Frees the model. Does nothing the second time. */
     @Override
     public synchronized void close() {
@@ -108,6 +176,16 @@ public final class Keyboard implements AutoCloseable {
     private long opened() {
         if (handle == 0) throw new IllegalStateException("the keyboard is closed; open another");
         return handle;
+    }
+
+    private long withWords() {
+        long open = opened();
+        if (!personal) throw new IllegalStateException("the keyboard was opened without a file of personal words");
+        return open;
+    }
+
+    private static byte[] path(File file) {
+        return file == null ? null : bytes(file.getPath());
     }
 
     private static byte[] bytes(String text) {
@@ -138,13 +216,23 @@ public final class Keyboard implements AutoCloseable {
 
     private static native byte[] result(long handle);
 
-    private static native int open(long handle, byte[] folder, byte[] weights, int threads);
+    private static native int open(long handle, byte[] folder, byte[] weights, byte[] personal, int threads);
 
     private static native int reset(long handle);
 
-    private static native int feed(long handle, byte[] text);
+    private static native int feed(long handle, byte[] text, boolean learn);
 
     private static native int correct(long handle);
 
     private static native int suggest(long handle, byte[] prefix, double[] probabilities);
+
+    private static native int list(long handle);
+
+    private static native int remove(long handle, byte[] word);
+
+    private static native int veto(long handle, byte[] word);
+
+    private static native int forget(long handle);
+
+    private static native int save(long handle);
 }

@@ -1,5 +1,6 @@
-// The native methods of org.phonograd.Keyboard, over the C ABI. Strings cross as byte[] in UTF-8: the UTF-8 of JNI's
-// own functions is another one beyond U+FFFF. The Java class holds its lock during each call, and checks arguments.
+// The native methods of org.phonograd.Keyboard, over the C ABI. Strings cross
+// as byte[] in UTF-8: the UTF-8 of JNI's own functions is another one beyond
+// U+FFFF. The Java class holds its lock during each call, and checks arguments.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -15,9 +16,10 @@ using namespace phonograd;
 
 namespace {
 
-// What is used of jni.h, so that no build needs a JDK or an NDK: the function table's entries, by their numbers in the
-// JNI specification ("JNI Functions", "Interface Function Table"). tests/android_harness/app/test_keyboard.py compares
-// them with a jni.h.
+// What is used of jni.h, so that no build needs a JDK or an NDK: the function
+// table's entries, by their numbers in the JNI specification ("JNI Functions",
+// "Interface Function Table"). tests/android_harness/app/test_keyboard.py compares them with a
+// jni.h.
 struct JniEnv {
   void* const* functions;
 };
@@ -57,6 +59,7 @@ constexpr size_t kStatesKept = 16;  // 10 KB each for the 2x650 model
 
 struct Keyboard {
   pg_predictor* predictor = nullptr;
+  pg_personal* personal = nullptr;
   std::deque<std::string> before;  // the states before the texts fed last, the newest at the end
   std::string result;              // of the last call that has one
 };
@@ -106,6 +109,7 @@ PG_API jlong METHOD(create)(JniEnv*, jobject) {
 PG_API void METHOD(destroy)(JniEnv*, jobject, jlong handle) {
   Keyboard* keyboard = &keyboard_of(handle);
   pg_predictor_close(keyboard->predictor);
+  pg_personal_close(keyboard->personal);
   delete keyboard;
 }
 
@@ -118,8 +122,10 @@ PG_API jobject METHOD(result)(JniEnv* env, jobject, jlong handle) {
   return bytes_of(env, keyboard_of(handle).result);
 }
 
-// weights: may be null. After an error the keyboard can only be destroyed.
-PG_API jint METHOD(open)(JniEnv* env, jobject, jlong handle, jobject folder, jobject weights, jint threads) {
+// weights, personal: may be null. After an error the keyboard can only be
+// destroyed.
+PG_API jint METHOD(open)(JniEnv* env, jobject, jlong handle, jobject folder, jobject weights, jobject personal,
+                         jint threads) {
   return border::guarded([&] {
     Keyboard& keyboard = keyboard_of(handle);
     pg_options options{};
@@ -128,6 +134,9 @@ PG_API jint METHOD(open)(JniEnv* env, jobject, jlong handle, jobject folder, job
     const std::string model = weights == nullptr ? "" : string_of(env, weights);
     check(pg_predictor_open(string_of(env, folder).c_str(), weights == nullptr ? nullptr : model.c_str(), &options,
                             &keyboard.predictor));
+    if (personal == nullptr) return;
+    check(pg_personal_open(string_of(env, personal).c_str(), &keyboard.personal));
+    check(pg_predictor_personal(keyboard.predictor, keyboard.personal));
   });
 }
 
@@ -139,12 +148,12 @@ PG_API jint METHOD(reset)(JniEnv*, jobject, jlong handle) {
   });
 }
 
-PG_API jint METHOD(feed)(JniEnv* env, jobject, jlong handle, jobject text) {
+PG_API jint METHOD(feed)(JniEnv* env, jobject, jlong handle, jobject text, uint8_t learn) {
   return border::guarded([&] {
     Keyboard& keyboard = keyboard_of(handle);
     const std::string words = string_of(env, text);
     keyboard.before.push_back(state_of(keyboard));
-    const pg_status status = pg_predictor_feed(keyboard.predictor, words.c_str());
+    const pg_status status = (learn ? pg_predictor_learn : pg_predictor_feed)(keyboard.predictor, words.c_str());
     if (status != PG_OK) {
       restore(keyboard, keyboard.before.back());
       keyboard.before.pop_back();
@@ -165,8 +174,8 @@ PG_API jint METHOD(correct)(JniEnv*, jobject, jlong handle) {
   });
 }
 
-// How many words, or a status negated. The words are the result, a line each; probabilities: double[], one each at
-// most.
+// How many words, or a status negated. The words are the result, a line each;
+// probabilities: double[], one each at most.
 PG_API jint METHOD(suggest)(JniEnv* env, jobject, jlong handle, jobject prefix, jobject probabilities) {
   return counted([&] {
     Keyboard& keyboard = keyboard_of(handle);
@@ -182,6 +191,36 @@ PG_API jint METHOD(suggest)(JniEnv* env, jobject, jlong handle, jobject prefix, 
     }
     return count;
   });
+}
+
+// The result is pg_personal_list's JSON.
+PG_API jint METHOD(list)(JniEnv*, jobject, jlong handle) {
+  return border::guarded([&] {
+    const char* json = nullptr;
+    check(pg_personal_list(keyboard_of(handle).personal, &json));
+    keyboard_of(handle).result = json;
+  });
+}
+
+// 1 if the word was known, else 0; or a status negated.
+PG_API jint METHOD(remove)(JniEnv* env, jobject, jlong handle, jobject word) {
+  return counted([&] {
+    int32_t deleted = 0;
+    check(pg_personal_delete(keyboard_of(handle).personal, string_of(env, word).c_str(), &deleted));
+    return deleted;
+  });
+}
+
+PG_API jint METHOD(veto)(JniEnv* env, jobject, jlong handle, jobject word) {
+  return border::guarded([&] { check(pg_personal_veto(keyboard_of(handle).personal, string_of(env, word).c_str())); });
+}
+
+PG_API jint METHOD(forget)(JniEnv*, jobject, jlong handle) {
+  return pg_personal_forget(keyboard_of(handle).personal);
+}
+
+PG_API jint METHOD(save)(JniEnv*, jobject, jlong handle) {
+  return pg_personal_save(keyboard_of(handle).personal);
 }
 
 }  // extern "C"
