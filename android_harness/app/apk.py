@@ -1,4 +1,4 @@
-"""Build an APK from the Java classes and the phone binary, signed with a debug key, to install over adb."""
+"""Build an APK with the example keyboard and the phone binary, signed with a debug key, to install over adb."""
 
 import tempfile
 import zipfile
@@ -8,17 +8,22 @@ from pathlib import Path
 from phonograd.android_harness.app.aar import Aar
 from phonograd.android_harness.app.contents import (
     BINARY_NAME,
+    JAVA,
+    LIBRARY_NAME,
     compile_java,
     copy_archive,
+    keyboard_library,
     phone_binary,
     write_archive,
 )
 from phonograd.android_harness.app.toolchain import Tools, run_tool
+from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.native_build import check_phone_binary
 
 MANIFEST = Path(__file__).with_name("AndroidManifest.xml")
-BINARY = f"lib/{BINARY_NAME}"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keyboard"
+BINARY, LIBRARY = f"lib/{BINARY_NAME}", f"lib/arm64-v8a/{LIBRARY_NAME}"
 # As in AndroidManifest.xml. Interfaces with default methods need 24, the methods of java.lang.Process in use need 26.
 MIN_SDK = 26
 # Alias and password of every debug key of Android's own tools; they protect nothing.
@@ -40,6 +45,8 @@ def build_apk(out: Path, tools: Tools, binary: Path | None = None, keystore: Pat
 
     Raises BuildError, StorageError; a file already at `out` is unchanged then.
     """
+    if not EXAMPLE.is_dir():
+        raise BuildError(f"{EXAMPLE}: no such folder; build the APK in a source checkout")
     with tempfile.TemporaryDirectory(prefix="phonograd-apk-") as folder:
         work = Path(folder)
         binary = binary or phone_binary(work)
@@ -48,7 +55,11 @@ def build_apk(out: Path, tools: Tools, binary: Path | None = None, keystore: Pat
         if not store.exists():
             make_debug_key(store, tools)
         unaligned, aligned, signed = work / "unaligned.apk", work / "aligned.apk", work / "signed.apk"
-        files = {"AndroidManifest.xml": _manifest(work, tools), "classes.dex": _dex(work, tools), BINARY: binary}
+        files = _resources(work, tools) | {
+            "classes.dex": _dex(work, tools),
+            BINARY: binary,
+            LIBRARY: keyboard_library(),
+        }
         write_archive(unaligned, files)
         run_tool(tools.zipalign, "-p", "4", unaligned, aligned)
         _sign(aligned, signed, store, tools)
@@ -65,7 +76,7 @@ def make_debug_key(store: Path, tools: Tools) -> None:
 
 def _dex(work: Path, tools: Tools) -> Path:
     classes, dex = work / "classes", work / "dex"
-    compile_java(classes, tools)
+    compile_java(classes, tools, JAVA, EXAMPLE / "java")
     dex.mkdir()
     if tools.dexer.name.startswith("d8"):
         files = sorted(classes.rglob("*.class"))
@@ -76,11 +87,13 @@ def _dex(work: Path, tools: Tools) -> Path:
     return dex / "classes.dex"
 
 
-def _manifest(work: Path, tools: Tools) -> Path:
-    packed = work / "manifest.apk"
-    run_tool(tools.aapt, "package", "--debug-mode", "-M", MANIFEST, "-I", tools.android_jar, "-F", packed)
+def _resources(work: Path, tools: Tools) -> dict[str, Path]:
+    """The manifest and the example's resources, as Android reads them."""
+    packed, folder = work / "resources.apk", work / "resources"
+    inputs = ("-M", MANIFEST, "-S", EXAMPLE / "res", "-I", tools.android_jar)
+    run_tool(tools.aapt, "package", "--debug-mode", *inputs, "-F", packed)
     with zipfile.ZipFile(packed) as archive:
-        return Path(archive.extract("AndroidManifest.xml", work))
+        return {name: Path(archive.extract(name, folder)) for name in archive.namelist()}
 
 
 def _sign(aligned: Path, signed: Path, store: Path, tools: Tools) -> None:

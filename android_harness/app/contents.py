@@ -1,4 +1,4 @@
-"""What the APK and the AAR contain: the Java classes and the phone binary, in archives of reproducible bytes."""
+"""What the APK and the AAR contain: Java classes, program and library, in archives of reproducible bytes."""
 
 import shutil
 import zipfile
@@ -7,24 +7,27 @@ from pathlib import Path
 
 from phonograd.android_harness.app.toolchain import Tools, run_tool
 from phonograd.device_runtime.base.files import atomic_file
-from phonograd.device_runtime.native_build import deliver_phone_binary
+from phonograd.device_runtime.native_build import build_android_library, deliver_phone_binary
 
 JAVA = Path(__file__).parents[2] / "device_runtime" / "java"
 # Android's installer extracts only files of this form; classes in JAVA start it by this name.
 BINARY_NAME = "arm64-v8a/libphonograd_phone.so"
+# Keyboard loads it. Names of folders are Android's of CPUs.
+LIBRARY_NAME = "libphonograd.so"
 # The earliest time that a zip file can hold, so that equal inputs give equal archives.
 EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def compile_java(classes: Path, tools: Tools, sources: Path = JAVA, without: frozenset[str] = frozenset()) -> None:
-    """Compile all Java files under `sources`, except those of the names `without`, into the folder `classes`.
+def compile_java(classes: Path, tools: Tools, *sources: Path, without: frozenset[str] = frozenset()) -> None:
+    """Compile all Java files under `sources` (none: JAVA), except those named in `without`, into the folder `classes`.
 
     Warnings are errors. Raises BuildError.
     """
     classes.mkdir(parents=True, exist_ok=True)
     # --release 8: dx reads no newer class files; java.* is checked against Java 8, android.* against the jar.
     strict = ("-Xlint:all,-options", "-Werror", "-encoding", "UTF-8", "--release", "8")
-    files = sorted(path for path in sources.rglob("*.java") if path.name not in without)
+    found = (path for source in sources or (JAVA,) for path in source.rglob("*.java"))
+    files = sorted(path for path in found if path.name not in without)
     run_tool(tools.javac, *strict, "-classpath", tools.android_jar, "-d", classes, *files)
 
 
@@ -35,12 +38,20 @@ def phone_binary(work: Path) -> Path:
     return binary
 
 
+def keyboard_library(abi: str = "arm64-v8a") -> Path:
+    """The library of this version for a CPU. Raises BuildError, MissingExtraError without ziglang."""
+    return build_android_library[abi]().path
+
+
 def write_archive(out: Path, files: Mapping[str, Path]) -> None:
-    """Write a zip file with these files, by their names in it. Equal files give equal bytes."""
+    """Write a zip file with these files, by their names in it. Equal files give equal bytes.
+
+    Resources are stored as they are, as Android 11 and later need them.
+    """
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, path in files.items():
             entry = zipfile.ZipInfo(name, EARLIEST_TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type = zipfile.ZIP_STORED if name == "resources.arsc" else zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes(), compresslevel=9)
 
 
