@@ -13,6 +13,7 @@ from phonograd.device_runtime import native_build
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.native_build import (
+    check_android_library,
     check_arm64_library,
     check_host_library,
     check_phone_binary,
@@ -20,7 +21,7 @@ from phonograd.device_runtime.native_build import (
 )
 from phonograd.device_runtime.native_build.checks import PHONE_MAX_BYTES
 
-LOAD, DYNAMIC, INTERP, STACK = 1, 2, 3, 0x6474E551
+LOAD, DYNAMIC, INTERP, TLS, STACK = 1, 2, 3, 7, 0x6474E551
 READ, WRITE, EXECUTE = 4, 2, 1
 
 
@@ -33,6 +34,7 @@ class Elf:
     loads: tuple[tuple[int, int, int, int], ...] = ((0, 0, 16384, READ), (0x400, 0x14400, 16384, READ | EXECUTE))
     stack: int | None = READ | WRITE
     interpreter: bool = False
+    thread_local: bool = False
     needed: tuple[str, ...] = ()
     dynamic: tuple[tuple[int, int], ...] = ()
     version: str = ""
@@ -51,6 +53,7 @@ class Elf:
         segments = [(LOAD, flags, offset, address, 0x400, align) for offset, address, align, flags in self.loads]
         segments += [(LOAD, READ, texts, texts, 0x200, 16384), (DYNAMIC, READ, 0x300, 0x300, len(table), 8)]
         segments += [(INTERP, READ, 0, 0, 4, 1)] if self.interpreter else []
+        segments += [(TLS, READ, 0, 0, 4, 4)] if self.thread_local else []
         segments += [] if self.stack is None else [(STACK, self.stack, 0, 0, 0, 0)]
         headers = b"".join(
             struct.pack("<IIQQQQQQ", kind, flags, offset, address, address, size, size, align)
@@ -79,6 +82,7 @@ PHONE = Elf()
 HOST = Elf(machine=62, needed=("libc.so.6",), version="GLIBC_2.14", exports=("pg_step", "pg_plan"))
 HOST = replace(HOST, check=check_host_library)
 ARM64 = replace(HOST, machine=183, check=check_arm64_library)
+ANDROID = Elf(needed=("libc.so",), exports=("Java_org_phonograd_Keyboard_open",), check=check_android_library)
 
 
 def test_good_files(tmp_path: Path) -> None:
@@ -88,6 +92,7 @@ def test_good_files(tmp_path: Path) -> None:
     assert (facts.machine, facts.page_bytes, facts.load_segments) == ("aarch64", 16384, 3)
     facts = check_host_library(HOST.write(tmp_path / "lib"))
     assert (facts.glibc, facts.exports) == ("2.14", ("pg_plan", "pg_step"))
+    assert check_android_library(ANDROID.write(tmp_path / "lib")).exports == ANDROID.exports
     assert check_arm64_library(ARM64.write(tmp_path / "lib")).exports == ("pg_plan", "pg_step")
 
 
@@ -119,6 +124,11 @@ def test_good_files(tmp_path: Path) -> None:
         (replace(HOST, stack=None), "PT_GNU_STACK missing"),
         (replace(ARM64, machine=62), r"machine 183 \(aarch64\) expected, found 62"),
         (replace(ARM64, needed=("libc.so",)), "no library but glibc's expected, found it needs libc.so"),
+        (replace(ANDROID, needed=("libc.so.6",)), "no library but Android's expected, found it needs libc.so.6"),
+        (replace(ANDROID, loads=((0, 0, 4096, READ),)), "LOAD segment 0: alignment 16384 .* found 4096"),
+        (replace(ANDROID, thread_local=True), r"emulated thread-local storage expected, found ELF's \(PT_TLS\)"),
+        (replace(ANDROID, exports=("pg_step",)), r"exported names Java_org_phonograd_\* expected, found pg_step"),
+        (replace(ANDROID, type=1), r"a shared library \(ET_DYN\) expected, found e_type 1"),
         (replace(ARM64, version="GLIBC_2.18"), "symbols of glibc 2.17 or before expected, found GLIBC_2.18"),
     ],
 )

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.android_harness.app.contents import compile_java
+from phonograd.android_harness.app.apk import EXAMPLE
+from phonograd.android_harness.app.contents import JAVA, compile_java
 from phonograd.android_harness.app.toolchain import Tools, run_tool
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -54,9 +55,9 @@ class Jvm:
 
 
 def compile_all(folder: Path, tools: Tools) -> Jvm:
-    """Compile the app against Android's API, the drivers against both, and the fakes."""
+    """Compile the app and the example keyboard against Android's API, the drivers against both, and the fakes."""
     jvm = Jvm(folder / "classes", folder / "fakes")
-    compile_java(jvm.classes, tools)
+    compile_java(jvm.classes, tools, JAVA, EXAMPLE / "java")
     jvm.fakes.mkdir()
     drivers, fakes = (sorted((HERE / name).rglob("*.java")) for name in ("java", "fakes"))
     run_tool(tools.javac, "--release", "8", "-Xlint:-options", "-d", jvm.fakes, *fakes)

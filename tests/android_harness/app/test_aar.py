@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.app import Aar, Tools, build_aar
-from phonograd.android_harness.app.aar import BINARY
+from phonograd.android_harness.app.aar import BINARY, LIBRARIES
 from phonograd.android_harness.app.contents import JAVA
 from phonograd.android_harness.app.toolchain import run_tool
-from phonograd.device_runtime.native_build import build_phone_binary, check_phone_binary
+from phonograd.device_runtime.native_build import build_android_library, build_phone_binary, check_phone_binary
 from tests.android_harness.app.conftest import STEPS, Script
 from tests.android_harness.app.jvm import Jvm
 from tests.support.phone_command import Place
@@ -58,10 +58,12 @@ def unpacked(aar: Aar, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_its_files(aar: Aar, unpacked: Path) -> None:
     with zipfile.ZipFile(aar.path) as archive:
-        assert archive.namelist() == ["AndroidManifest.xml", "classes.jar", "R.txt", BINARY]
+        assert archive.namelist() == ["AndroidManifest.xml", "classes.jar", "R.txt", BINARY, *LIBRARIES.values()]
     phone = build_phone_binary().path
     assert (unpacked / BINARY).read_bytes() == phone.read_bytes()
     assert check_phone_binary(unpacked / BINARY).sha256 == aar.binary_sha256
+    for abi, library in LIBRARIES.items():
+        assert (unpacked / library).read_bytes() == build_android_library[abi]().path.read_bytes()
     assert (unpacked / "R.txt").read_bytes() == b""
     with zipfile.ZipFile(unpacked / "classes.jar") as jar:
         found = {name.partition("$")[0].removesuffix(".class") for name in jar.namelist()}

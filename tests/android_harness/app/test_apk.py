@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.app import Apk, Tools, build_apk, find_tools
-from phonograd.android_harness.app.apk import BINARY, make_debug_key
+from phonograd.android_harness.app.apk import BINARY, EXAMPLE, LIBRARY, make_debug_key
 from phonograd.android_harness.app.contents import JAVA, compile_java
 from phonograd.android_harness.app.toolchain import run_tool
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import build_phone_binary, check_phone_binary
+from phonograd.device_runtime.native_build import build_phone_binary, check_android_library, check_phone_binary
 
 pytestmark = pytest.mark.apk
 
@@ -55,6 +55,19 @@ def test_the_manifest(apk: Apk, tools: Tools) -> None:
     assert f"exported(0x01010010)={no}" in service
 
 
+def test_the_keyboard(apk: Apk, tools: Tools) -> None:
+    """What Android looks for in a keyboard: who may bind it, and its resource, which must not be compressed."""
+    assert "provides-component:'ime'" in run_tool(tools.aapt, "dump", "badging", apk.path)
+    tree = run_tool(tools.aapt, "dump", "xmltree", apk.path, "AndroidManifest.xml")
+    service = tree[tree.index('"org.phonograd.keyboard.KeyboardService"') :]
+    assert service.index("android.permission.BIND_INPUT_METHOD") < service.index("android.view.InputMethod")
+    (resource,) = re.findall(r"android:resource\(0x\w+\)=@(0x\w+)", tree)
+    assert f"{resource} org.phonograd.demo:xml/method" in run_tool(tools.aapt, "dump", "resources", apk.path)
+    with zipfile.ZipFile(apk.path) as archive:
+        assert archive.getinfo("resources.arsc").compress_type == zipfile.ZIP_STORED
+        assert "res/xml/method.xml" in archive.namelist()
+
+
 def test_the_signature(apk: Apk, tools: Tools) -> None:
     said = run_tool(tools.apksigner, "verify", "--verbose", "--min-sdk-version", "26", apk.path)
     assert "Verified using v2 scheme (APK Signature Scheme v2): true" in said
@@ -68,11 +81,13 @@ def test_alignment(apk: Apk, tools: Tools) -> None:
 def test_the_binary_is_the_phones_own(apk: Apk, tmp_path: Path) -> None:
     phone = build_phone_binary().path
     with zipfile.ZipFile(apk.path) as archive:
-        assert [name for name in archive.namelist() if name.startswith("lib/")] == [BINARY]
+        assert [name for name in archive.namelist() if name.startswith("lib/")] == [BINARY, LIBRARY]
+        library = check_android_library(Path(archive.extract(LIBRARY, tmp_path)))
         inside = Path(archive.extract(BINARY, tmp_path))
     assert inside.read_bytes() == phone.read_bytes()
     # Static, aarch64, and segments for pages of 16 KiB: what counts for a file that Android extracts.
     assert check_phone_binary(inside).page_bytes >= 16384
+    assert "Java_org_phonograd_Keyboard_suggest" in library.exports
     assert apk.binary_sha256 == sha256_of_file(phone)
 
 
@@ -81,7 +96,8 @@ def test_the_classes(apk: Apk, tmp_path: Path) -> None:
         dex = archive.extract("classes.dex", tmp_path)
     dump = subprocess.run(["dexdump", "-d", dex], check=True, capture_output=True, text=True).stdout
     found = set(re.findall(r"Class descriptor  : 'L(.*?);'", dump))
-    written = {str(path.relative_to(JAVA).with_suffix("")) for path in JAVA.rglob("*.java")}
+    sources = (JAVA, EXAMPLE / "java")
+    written = {str(path.relative_to(folder).with_suffix("")) for folder in sources for path in folder.rglob("*.java")}
     assert written <= found
     assert {name.split("$")[0] for name in found} == written
     # The bootstrap methods of Java's lambdas are none of Android's.

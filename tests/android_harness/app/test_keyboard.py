@@ -1,6 +1,7 @@
 """Keyboard on a JVM, with this host's library: what it suggests, what it takes back, what it refuses."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -12,11 +13,13 @@ import pytest
 
 import phonograd
 from phonograd.android_harness.app import Tools
+from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.native_build import NATIVE, build_host_library
+from phonograd.device_runtime.native_build import NATIVE
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 from tests.android_harness.app.jvm import Jvm
+from tests.android_harness.app.libraries import Libraries, android_library, host_library
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.apk
@@ -38,23 +41,30 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
     return export_artifacts(folder, MODEL, TrainingConfig(), weights, vocabulary)
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the library, as a JVM looks for it."""
-    folder = tmp_path_factory.mktemp("libraries")
-    (folder / "libphonograd.so").symlink_to(build_host_library().path)
-    return folder
+@pytest.fixture(scope="module", params=[host_library, android_library])
+def libraries(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Libraries:
+    """The same tests for both."""
+    made: Libraries = request.param(tmp_path_factory.mktemp("libraries"))
+    return made
 
 
-def drive(jvm: Jvm, libraries: Path, *lines: Sequence[object]) -> list[Any]:
-    """What each line came to. -Xcheck:jni: the JVM looks at each call of the library's."""
-    command = jvm.java("KeyboardDrive", "-Xcheck:jni", f"-Djava.library.path={libraries}")
+def drive(jvm: Jvm, libraries: Libraries, *lines: Sequence[object]) -> list[Any]:
+    """What each line came to. -Xcheck:jni: the JVM looks at each call of the library's, and says what is wrong."""
+    checks = ("-Xcheck:jni", "-XX:+DisplayVMOutputToStderr")
+    command = jvm.java("KeyboardDrive", *checks, f"-Djava.library.path={libraries.folder}")
     told = "".join(json.dumps(line) + "\n" for line in lines)
-    done = subprocess.run(command, input=told, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
-    assert "native method" not in done.stdout, done.stdout
-    # The JVM also says that the library has its own handler of SIGBUS, which passes on what is not its own.
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(answers) == len(lines), done.stdout
+    done = subprocess.run(
+        command,
+        input=told,
+        env=os.environ | libraries.variables,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert "native method" not in done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(lines)
     return answers
 
 
@@ -66,7 +76,7 @@ def suggested(answer: Any) -> list[list[tuple[str, float]]]:
     return [[(word, float(probability)) for word, probability in words] for words in answer]
 
 
-def test_suggestions_are_pythons(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+def test_suggestions_are_pythons(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
     """In every script, in pieces, with a later round's weights and without."""
     quantized = tmp_path / "int8"
     phonograd.quantize(artifacts, quantized)
@@ -87,7 +97,7 @@ def test_suggestions_are_pythons(jvm: Jvm, libraries: Path, artifacts: Artifacts
     assert suggested(answers[10]) == [smaller] != suggested(answers[3])
 
 
-def test_a_word_taken_back_was_never_typed(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_a_word_taken_back_was_never_typed(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     ask = ["suggest", "", 40]
     answers = drive(
         jvm,
@@ -102,7 +112,7 @@ def test_a_word_taken_back_was_never_typed(jvm: Jvm, libraries: Path, artifacts:
     assert answers[12] == [False]
 
 
-def test_the_last_sixteen_are_kept(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_the_last_sixteen_are_kept(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     opened = ["open", str(artifacts.folder), None]
     answers = drive(
         jvm, libraries, opened, *([["feed", "see"], ["feed", "w9"]] * 9), *([["correct"]] * 17), ["suggest", "", 3]
@@ -111,7 +121,7 @@ def test_the_last_sixteen_are_kept(jvm: Jvm, libraries: Path, artifacts: Artifac
     assert suggested(answers[36]) == expected(artifacts, "see w9")
 
 
-def test_what_is_no_text(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_what_is_no_text(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     """It is refused or counts as a mark; what was there before is there after."""
     opened, ask = ["open", str(artifacts.folder), None], ["suggest", "", 3]
     bad = [["feed", "a\0b"], ["suggest", "\0", 3], ["suggest", "", 0], ask]
@@ -125,13 +135,64 @@ def test_what_is_no_text(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> Non
     assert answers[9] == [[]]
 
 
-def test_after_close(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_personal_words(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
+    """Learned, suggested, deleted, vetoed, forgotten, and kept in their file. Python's are the same."""
+    opened = ["open", str(artifacts.folder), None, str(tmp_path / "words")]
+    text = "see you Zora 🦊🦊\n" * 5
+    answers = drive(
+        jvm,
+        libraries,
+        *(opened, ["learn", text], ["words"], ["feed", "see you"], ["suggest", "Z", 3], ["suggest", "🦊", 3], ["save"]),
+        *(["close"], opened, ["words"], ["delete", "zora"], ["delete", "zora"], ["veto", "🦊🦊"], ["learn", text]),
+        *(["words"], ["save"], ["forget"], ["words"], ["close"], opened, ["words"], ["learn", "🦊🦊"], ["words"]),
+    )
+    with phonograd.open_predictor(artifacts) as predictor, PersonalWords() as personal:
+        predictor.use(personal)
+        predictor.learn(text)
+        predictor.feed("see you")
+        assert answers[2] == [[[word, count] for word, count in personal.list().words.items()]]
+        assert suggested(answers[4]) == [[(word.word, word.probability) for word in predictor.suggest("Z")]]
+    assert sorted(answers[2][0]) == [["see", 5], ["you", 5], ["zora", 5], ["🦊🦊", 5]]
+    assert answers[5][0][0][0] == "🦊🦊"
+    assert answers[9] == answers[2]
+    assert answers[10:12] == [[True], [False]]
+    assert sorted(answers[14][0]) == [["see", 10], ["you", 10], ["zora", 5]]
+    assert answers[17] == answers[20] == [[]]
+    assert answers[22] == [[["🦊🦊", 1]]]
+
+
+def test_what_was_learned_and_taken_back(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
+    """The text is where it was; the word stays learned."""
+    opened, ask = ["open", str(artifacts.folder), None, str(tmp_path / "words")], ["suggest", "", 20]
+    taken_back = [["feed", "see"], ["feed", "tonight"], ["correct"], ["feed", "you"], ask]
+    never = [["reset"], ["feed", "see"], ["feed", "you"], ask]
+    learned = [["feed", "see"], ask, ["learn", "tonight"], ["correct"], ["words"]]
+    answers = drive(jvm, libraries, opened, ["learn", "see you\nyou see"], ["reset"], *taken_back, *never, *learned)
+    assert answers[7] == answers[11] != answers[13]
+    assert ["tonight", 1] in answers[16][0]
+
+
+def test_a_store_that_is_damaged_or_missing(
+    jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path
+) -> None:
+    damaged, folder = tmp_path / "words", str(artifacts.folder)
+    damaged.write_bytes(b"words")
+    answers = drive(
+        jvm, libraries, ["open", folder, None, str(damaged)], ["open", folder, None], ["learn", "see"], ["words"]
+    )
+    assert answers[0][:3] == ["ProgramException", 17, "STATE_REFUSED"]
+    assert damaged.read_bytes() == b"words"
+    without = ["IllegalStateException", "the keyboard was opened without a file of personal words"]
+    assert answers[2:] == [without, without]
+
+
+def test_after_close(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     lines = [["close"], ["feed", "see"], ["suggest", "", 3], ["correct"], ["reset"], ["close"]]
     answers = drive(jvm, libraries, ["open", str(artifacts.folder), None], *lines)
     assert answers == [DONE, DONE, CLOSED, CLOSED, CLOSED, CLOSED, DONE]
 
 
-def test_errors_are_the_librarys(jvm: Jvm, libraries: Path, artifacts: Artifacts, tmp_path: Path) -> None:
+def test_errors_are_the_librarys(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
     missing = tmp_path / "fehlt 😀"
     lines = [["open", str(missing), None], ["open", str(artifacts.folder), str(missing)]]
     first, second = drive(jvm, libraries, *lines)
@@ -141,15 +202,26 @@ def test_errors_are_the_librarys(jvm: Jvm, libraries: Path, artifacts: Artifacts
         assert f"{missing}" in answer[3]
 
 
-def test_threads_take_turns(jvm: Jvm, libraries: Path, artifacts: Artifacts) -> None:
+def test_weights_that_are_cut_off(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
+    """They are an error of the next call, not the end of the app."""
+    weights = tmp_path / "weights"
+    weights.write_bytes(artifacts.path("weights.safetensors").read_bytes())
+    lines = [["feed", "see"], ["truncate", str(weights)], ["suggest", "", 3], ["close"]]
+    answers = drive(jvm, libraries, ["open", str(artifacts.folder), str(weights)], *lines)
+    assert answers[3][:3] == ["ProgramException", 6, "FAILED"]
+    assert str(weights) in answers[3][3]
+
+
+def test_threads_take_turns(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
     opened, ask = ["open", str(artifacts.folder), None], ["suggest", "", 40]
-    answers = drive(jvm, libraries, opened, ["feed", "see"], ask, ["crowd", "you w1", 300], ask)
+    answers = drive(jvm, libraries, opened, ["feed", "see"], ask, ["crowd", "you w1", 300], ask, ["unlocked"])
+    assert answers[5] == [[]]
     assert answers[3] == [[]]
     assert answers[4] == answers[2]
 
 
 def test_a_phone_without_the_library(jvm: Jvm, artifacts: Artifacts, tmp_path: Path) -> None:
-    (answer,) = drive(jvm, tmp_path, ["open", str(artifacts.folder), None])
+    (answer,) = drive(jvm, Libraries(tmp_path, {}), ["open", str(artifacts.folder), None])
     assert answer == ["IOException", "libphonograd.so: not in this app for this phone's CPU; it ships for 64-bit ARM"]
 
 

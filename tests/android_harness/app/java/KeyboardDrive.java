@@ -1,7 +1,10 @@
 import java.io.BufferedReader;
 import java.io.File;
+import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -33,10 +36,26 @@ public final class KeyboardDrive {
         String text = line.length() > 1 && !line.isNull(1) ? line.getString(1) : null;
         switch (line.getString(0)) {
             case "open":
-                keyboard = Keyboard.open(new File(text), line.isNull(2) ? null : new File(line.getString(2)));
+                keyboard = Keyboard.open(new File(text), file(line, 2), file(line, 3));
                 return null;
             case "feed":
                 keyboard.feed(text);
+                return null;
+            case "learn":
+                keyboard.learn(text);
+                return null;
+            case "words":
+                return words();
+            case "delete":
+                return keyboard.delete(text);
+            case "veto":
+                keyboard.veto(text);
+                return null;
+            case "forget":
+                keyboard.forget();
+                return null;
+            case "save":
+                keyboard.save();
                 return null;
             case "reset":
                 keyboard.reset();
@@ -45,6 +64,11 @@ public final class KeyboardDrive {
                 return keyboard.correct();
             case "suggest":
                 return suggested(text, line.getInt(2));
+            case "truncate":
+                new FileOutputStream(text).close();
+                return null;
+            case "unlocked":
+                return unlocked();
             case "crowd":
                 return crowd(line.getInt(2), text);
             case "close":
@@ -55,10 +79,31 @@ public final class KeyboardDrive {
         }
     }
 
+    private static File file(JSONArray line, int at) throws Exception {
+        return line.isNull(at) ? null : new File(line.getString(at));
+    }
+
+    private static JSONArray words() throws Exception {
+        JSONArray found = new JSONArray();
+        for (Keyboard.PersonalWord word : keyboard.words()) found.put(new JSONArray().put(word.word).put(word.count));
+        return found;
+    }
+
     private static JSONArray suggested(String prefix, int most) throws Exception {
         JSONArray found = new JSONArray();
         for (Suggestions.Word word : keyboard.suggest(prefix, most)) {
             found.put(new JSONArray().put(word.word).put(Double.toString(word.probability)));
+        }
+        return found;
+    }
+
+    /** The calls that do not take the lock: a race may be missed by those that meet by chance. */
+    private static JSONArray unlocked() {
+        JSONArray found = new JSONArray();
+        for (Method method : Keyboard.class.getDeclaredMethods()) {
+            int kind = method.getModifiers();
+            boolean call = Modifier.isPublic(kind) && !Modifier.isStatic(kind);
+            if (call && !Modifier.isSynchronized(kind)) found.put(method.getName());
         }
         return found;
     }

@@ -1,0 +1,71 @@
+package org.phonograd.keyboard;
+
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import org.json.JSONArray;
+import org.phonograd.Keyboard;
+
+/** Types what stdin says, and prints what is there after it: ARTIFACTS PERSONAL. A line of JSON for each line of JSON. */
+public final class TypingDrive implements Field {
+    private final StringBuilder text = new StringBuilder();
+    private int composing;
+
+    public static void main(String[] words) throws Exception {
+        TypingDrive field = new TypingDrive();
+        Keyboard keyboard = Keyboard.open(new File(words[0]), null, new File(words[1]));
+        Typing typing = null;
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            JSONArray told = new JSONArray(line); // its name, then what it needs
+            switch (told.getString(0)) {
+                case "field": // inputType, imeOptions, what is there, whether the model is open
+                    field.text.replace(0, field.text.length(), told.getString(3));
+                    field.composing = 0;
+                    typing = new Typing(told.getBoolean(4) ? keyboard : null, field, new FieldRules(told.getInt(1), told.getInt(2)));
+                    break;
+                case "keys":
+                    for (char key : told.getString(1).toCharArray()) typing.key(String.valueOf(key));
+                    break;
+                case "delete":
+                    for (int time = told.getInt(1); time > 0; time--) typing.delete();
+                    break;
+                case "pick":
+                    typing.pick(typing.strip().get(told.getInt(1)));
+                    break;
+                case "end":
+                    typing.end();
+                    break;
+                default:
+                    throw new IllegalArgumentException(line);
+            }
+            JSONArray learned = new JSONArray();
+            for (Keyboard.PersonalWord word : keyboard.words()) learned.put(word.word + " " + word.count);
+            System.out.println(new JSONArray().put(field.text.toString()).put(new JSONArray(typing.strip())).put(learned));
+        }
+    }
+
+    @Override
+    public void compose(String letters) {
+        commit(letters);
+        composing = letters.length();
+    }
+
+    @Override
+    public void commit(String written) {
+        text.setLength(text.length() - composing);
+        text.append(written);
+        composing = 0;
+    }
+
+    @Override
+    public void delete(int characters) {
+        text.setLength(Math.max(0, text.length() - characters));
+    }
+
+    @Override
+    public String before() {
+        return text.substring(Math.max(0, text.length() - 200));
+    }
+}

@@ -1,0 +1,145 @@
+"""The example keyboard's logic on a JVM: what the strip shows, when a word is learned, what the delete key does."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import phonograd
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from tests.android_harness.app.jvm import Jvm
+from tests.android_harness.app.libraries import Libraries, host_library
+from tests.support.artifacts import exported
+from tests.support.waiting import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.apk
+
+MODEL = LanguageModelConfig("lstm", vocabulary=60, embedding=16, hidden=16, layers=1)
+# Of Android's InputType and EditorInfo.
+TEXT, PASSWORD, WEB_PASSWORD, VISIBLE, EMAIL, NUMBER = 0x1, 0x81, 0xE1, 0x91, 0x21, 0x2
+NO_SUGGESTIONS, NOT_PERSONAL = 0x80001, 0x1000000
+Typed = Callable[..., list[tuple[str, list[str], set[str]]]]
+
+
+@pytest.fixture(scope="module")
+def artifacts() -> Artifacts:
+    return exported(MODEL, spread=14.0)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
+    return host_library(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture
+def typed(jvm: Jvm, library: Libraries, artifacts: Artifacts, tmp_path: Path) -> Typed:
+    """Types; after each step: what the field holds, the strip, and the words that were learned, with their counts."""
+
+    def drive(*steps: list[object]) -> list[tuple[str, list[str], set[str]]]:
+        words = (str(artifacts.folder), str(tmp_path / "words"))
+        line = [*jvm.java("org.phonograd.keyboard.TypingDrive", f"-Djava.library.path={library.folder}"), *words]
+        told = "".join(json.dumps(step) + "\n" for step in steps)
+        done = subprocess.run(line, input=told, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
+        found = [json.loads(answer) for answer in done.stdout.splitlines()]
+        return [(text, strip, set(learned)) for text, strip, learned in found]
+
+    return drive
+
+
+def field(kind: int = TEXT, options: int = 0, before: str = "", model: bool = True) -> list[object]:
+    return ["field", kind, options, before, model]
+
+
+def strip(artifacts: Artifacts, context: str, prefix: str = "") -> list[str]:
+    return [word.word for word in phonograd.predict(artifacts, context, prefix)]
+
+
+def test_the_strip_follows_the_keys(typed: Typed, artifacts: Artifacts) -> None:
+    """Nothing was learned before, so it is the model's."""
+    found = typed(field(before="w3 w4 half"), ["keys", "w"], ["keys", "1"], ["pick", 1], ["delete", 1], ["delete", 2])
+    assert found[0][1] == strip(artifacts, "w3 w4")
+    assert found[1][1] == strip(artifacts, "w3 w4", "w")
+    assert found[2][1] == strip(artifacts, "w3 w4", "w1")
+    picked = found[2][1][1]
+    assert found[3][:2] == (f"w3 w4 half{picked} ", strip(artifacts, f"w3 w4 {picked}"))
+    assert found[4][:2] == (f"w3 w4 half{picked}", strip(artifacts, "w3 w4", picked))
+    assert found[5][0] == f"w3 w4 half{picked}"[:-2]
+
+
+def test_a_word_is_learned_once_the_next_one_is_there(typed: Typed) -> None:
+    """A word that is not finished is not learned when the field is left."""
+    found = typed(field(), ["keys", "hello "], ["keys", "zora"], ["keys", "."], ["keys", " x"], ["end"])
+    assert [learned for _, _, learned in found[:4]] == [set(), set(), set(), {"hello 1"}]
+    assert found[4][2] == found[5][2] == {"hello 1", "zora 1", ". 1"}
+
+
+def test_learning_late_leaves_the_text_as_it_is(typed: Typed, artifacts: Artifacts) -> None:
+    """Words with digits are learned the third time, so the strip is the model's."""
+    words = [f"w{number * 7 % 50}" for number in range(30)]
+    found = typed(field(), *(["keys", f"{word} "] for word in words))
+    for count, (_, shown, learned) in enumerate(found):
+        assert (shown, learned) == (strip(artifacts, " ".join(words[:count])), set())
+
+
+def test_what_was_learned_is_suggested(typed: Typed) -> None:
+    found = typed(field(), ["keys", "hello zora "], ["end"], field(), ["keys", "hello "], ["keys", "z"])
+    assert "zora" in found[4][1]
+    assert found[5][1] == ["zora"]
+
+
+def test_a_slip_that_is_deleted_at_once_is_not_learned(typed: Typed) -> None:
+    found = typed(field(), ["keys", "hello zorra "], ["delete", 3], ["keys", "a "], ["end"])
+    assert [text for text, _, _ in found[1:4]] == ["hello zorra ", "hello zor", "hello zora "]
+    assert found[4][2] == {"hello 1", "zora 1"}
+
+
+def test_going_back_into_learned_words_counts_none_twice(typed: Typed) -> None:
+    found = typed(field(), ["keys", "hello zora oops "], ["delete", 11], ["keys", "  there "], ["end"])
+    assert found[1][2] == {"hello 1", "zora 1"}
+    assert found[2][0] == "hello"
+    assert found[4][2] == {"hello 1", "zora 1", "there 1"}
+
+
+def test_what_was_deleted_was_never_typed(typed: Typed) -> None:
+    opened = field(options=NOT_PERSONAL)
+    never = typed(opened, ["keys", "w3 w4 "])
+    deleted = typed(opened, ["keys", "w3 w9 w8 "], ["delete", 6], ["keys", "w4 "])
+    assert deleted[3] == never[1]
+
+
+def test_more_words_back_than_the_keyboard_keeps(typed: Typed, artifacts: Artifacts) -> None:
+    text = "".join(f"w{number % 10} " for number in range(20))
+    found = typed(field(options=NOT_PERSONAL), ["keys", text], ["delete", len(text) - 4])
+    assert found[2][:2] == ("w0 w", strip(artifacts, "w0", "w"))
+
+
+def test_the_cursor_was_moved(typed: Typed, artifacts: Artifacts) -> None:
+    """What is deleted then is what is before the cursor, a whole emoji at a time."""
+    found = typed(field(before="w3 w1 😀"), ["delete", 1], ["delete", 1], ["delete", 9])
+    assert [text for text, _, _ in found] == ["w3 w1 😀", "w3 w1 ", "w3 w1", ""]
+    assert found[1][1] == strip(artifacts, "w3 w1")
+
+
+@pytest.mark.parametrize("kind", [PASSWORD, WEB_PASSWORD, VISIBLE, NUMBER, NO_SUGGESTIONS])
+def test_fields_that_the_model_does_not_see(typed: Typed, kind: int) -> None:
+    found = typed(field(kind), ["keys", "secret w1 "], ["delete", 4], ["keys", "x "], ["end"], field(), ["keys", "s"])
+    assert found[1][:2] == ("secret w1 ", [])
+    assert found[2][0] == "secret"
+    assert found[3][:2] == ("secretx ", [])
+    assert found[6][1:] == ([], set())
+
+
+@pytest.mark.parametrize(("kind", "options"), [(TEXT, NOT_PERSONAL), (EMAIL, 0)])
+def test_fields_that_are_not_learned(typed: Typed, artifacts: Artifacts, kind: int, options: int) -> None:
+    found = typed(field(kind, options), ["keys", "secret w1 "], ["end"])
+    assert found[1][1:] == (strip(artifacts, "secret w1"), set())
+    assert found[2][2] == set()
+
+
+def test_without_a_model_it_types(typed: Typed) -> None:
+    found = typed(field(model=False), ["keys", "see yo"], ["delete", 2], ["keys", "us\n"], ["delete", 2], ["end"])
+    assert [text for text, _, _ in found] == ["", "see yo", "see ", "see us\n", "see u", "see u"]
+    assert all(not shown and not learned for _, shown, learned in found)
