@@ -1,7 +1,7 @@
-// A user's own words through the C ABI, as a keyboard has them: FOLDER FILE. Prints lines of a status and a message,
-// or of 0 and what was found: learning, deleting and saving; then, whatever failed, the words of the store, the words
-// suggested where it stopped, and the words of the file; then all of it once more. At the end, the calls that were
-// made before the first of these and after it.
+// A user's own words through the C ABI: FOLDER FILE. Prints lines of a status and a message, or of 0 and what was
+// found: learning, deleting and saving; then, whatever failed, the words of the store, the words suggested where it
+// stopped, and the file's words; then all of it once more, and the file again. Last, the calls made before the first of
+// these and after it.
 #include <cstdio>
 #include <initializer_list>
 
@@ -27,23 +27,28 @@ pg_status learn(pg_predictor* predictor, pg_personal* personal) {
   return pg_personal_save(personal);
 }
 
-void print(pg_status status, const char* found) {
-  std::printf("%d %s\n", status, status == PG_OK ? found : pg_last_error());
+// Whether a call went well; prints its error if not.
+bool good(pg_status status) {
+  if (status != PG_OK) std::printf("%d %s\n", status, pg_last_error());
+  return status == PG_OK;
 }
 
 void print_words(pg_personal* personal) {
   const char* words = "";
-  const pg_status status = pg_personal_list(personal, &words);
-  print(status, words);
+  if (good(pg_personal_list(personal, &words))) std::printf("0 %s\n", words);
+}
+
+void print_file(const char* path) {
+  pg_personal* saved = nullptr;
+  if (good(pg_personal_open(path, &saved))) print_words(saved);
+  pg_personal_close(saved);
 }
 
 void print_suggestions(pg_predictor* predictor) {
   int32_t count = 0;
-  const pg_status status = pg_predictor_suggest(predictor, "", kMost, suggestions, &count);
-  if (status != PG_OK) return print(status, "");
-  std::printf("0 [");
+  if (!good(pg_predictor_suggest(predictor, "", kMost, suggestions, &count))) return;
   for (int32_t at = 0; at < count; ++at) {
-    std::printf("%s[\"%s\",%g]", at == 0 ? "" : ",", suggestions[at].word, suggestions[at].probability);
+    std::printf("%s[\"%s\",%g]", at == 0 ? "0 [" : ",", suggestions[at].word, suggestions[at].probability);
   }
   std::printf("]\n");
 }
@@ -57,22 +62,18 @@ int main(int, char** arguments) {
   options.size = sizeof options;
   options.threads = 1;
   pg_predictor* predictor = nullptr;
-  pg_personal *personal = nullptr, *saved = nullptr;
+  pg_personal* personal = nullptr;
   if (pg_predictor_open(arguments[1], nullptr, &options, &predictor) != PG_OK) return 1;
   if (pg_personal_open(arguments[2], &personal) != PG_OK) return 1;
   if (pg_predictor_personal(predictor, personal) != PG_OK) return 1;
   const long before = calls_made();
-  print(learn(predictor, personal), "");
+  if (good(learn(predictor, personal))) std::printf("0 \n");
   const long after = calls_made();
   print_words(personal);
   print_suggestions(predictor);
-  print(pg_personal_open(arguments[2], &saved), "");
-  if (saved != nullptr) print_words(saved);
-  pg_personal_close(saved);
-  print(learn(predictor, personal), "");
-  print(pg_personal_open(arguments[2], &saved), "");
+  print_file(arguments[2]);
+  if (good(learn(predictor, personal))) print_file(arguments[2]);
   std::printf("%ld %ld\n", before, after);
-  pg_personal_close(saved);
   pg_personal_close(personal);
   pg_predictor_close(predictor);
 }

@@ -291,6 +291,14 @@ def test_counts_are_halved_past_a_bound(tmp_path: Path, words: int, followers: i
     )
 
 
+def test_ties_are_by_id_then_by_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "own.words"
+    words = [["b", 1], ["w15", 1], ["a", 1], ["w3", 1]]
+    path.write_bytes(sealed(EMPTY | {"weights": [[1, 1]] * 3, "words": words}))
+    with phonograd.open_predictor(artifacts(), personal=PersonalWords(path)) as predictor:
+        assert everything(predictor)[:4] == [("w3", 0.25), ("w15", 0.25), ("a", 0.25), ("b", 0.25)]
+
+
 def test_a_full_disk_leaves_the_old_file(store: Store) -> None:
     store.learn("hallo w3")
     store.words.save()
