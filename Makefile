@@ -26,7 +26,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0
 # Each target below names the folders of its marker's tests, so that pytest collects no others (see tests/test_make.py).
 PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
-CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
+CXX_FILES = $(shell find device_runtime/native tests/native tests/android_harness -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk aar \
 	wheels long-test numerics-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test flower-test sanitize format clean

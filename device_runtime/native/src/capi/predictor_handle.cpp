@@ -25,7 +25,7 @@ struct pg_personal {
   explicit pg_personal(const char* path) : words(std::make_shared<PersonalWords>(path == nullptr ? "" : path)) {}
 
   std::shared_ptr<PersonalWords> words;  // a predictor may use them for longer
-  std::string list;  // that was asked for last
+  std::string list;                      // that was asked for last
 };
 
 namespace {
