@@ -153,7 +153,9 @@ def test_the_file_is_that_of_the_plain_writing(store: Store) -> None:
         "weights": personal.weights,
         "words": [[word.decode(), count] for word, count in personal.counts.items()],
         "after": document["after"],
-        "waiting": sorted(([str(key(word)), n] for word, n in personal.waiting.items()), key=lambda one: int(one[0])),
+        "waiting": sorted(
+            ([str(key(word)), n] for word, n in personal.waiting.items()), key=lambda one: int(str(one[0]))
+        ),
         "vetoed": [],
     }
     assert {tuple(row[:2]): dict(zip(row[2::2], row[3::2], strict=True)) for row in document["after"]} == after
