@@ -40,13 +40,34 @@ def typed(jvm: Jvm, library: Libraries, artifacts: Artifacts, tmp_path: Path) ->
 
     def drive(*steps: list[object]) -> list[tuple[str, list[str], set[str]]]:
         words = (str(artifacts.folder), str(tmp_path / "words"))
-        line = [*jvm.java("org.phonograd.keyboard.TypingDrive", f"-Djava.library.path={library.folder}"), *words]
+        options = (f"-Djava.library.path={library.folder}", f"-Dphone={tmp_path}")
+        line = [*jvm.java("org.phonograd.keyboard.TypingDrive", *options), *words]
         told = "".join(json.dumps(step) + "\n" for step in steps)
         done = subprocess.run(line, input=told, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
         found = [json.loads(answer) for answer in done.stdout.splitlines()]
         return [(text, strip, set(learned)) for text, strip, learned in found]
 
     return drive
+
+
+@pytest.fixture
+def rounds(jvm: Jvm, tmp_path: Path) -> Callable[..., str]:
+    """Adds lines to what was typed; says the phone's name at the server, or why there is no server."""
+
+    def drive(*lines: str) -> str:
+        line = [*jvm.java("org.phonograd.keyboard.RoundFilesDrive", f"-Dphone={tmp_path}"), *lines]
+        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS).stdout
+
+    return drive
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """The phone's folder, with a server."""
+    folder = tmp_path / "no_backup" / "phonograd"
+    folder.mkdir(parents=True)
+    (folder / "server.json").write_text('{"server": "https://example.org", "phone": "phone-17"}')
+    return folder
 
 
 def field(kind: int = TEXT, options: int = 0, before: str = "", model: bool = True) -> list[object]:
@@ -143,3 +164,51 @@ def test_without_a_model_it_types(typed: Typed) -> None:
     found = typed(field(model=False), ["keys", "see yo"], ["delete", 2], ["keys", "us\n"], ["delete", 2], ["end"])
     assert [text for text, _, _ in found] == ["", "see yo", "see ", "see us\n", "see u", "see u"]
     assert all(not shown and not learned for _, shown, learned in found)
+
+
+def test_rounds_train_on_what_was_learned(typed: Typed, workspace: Path) -> None:
+    """What was deleted is not in it, nor what stands in fields that are not learned."""
+    typed(field(), ["keys", "hello zorra. "], ["delete", 4], ["keys", "a. you "], ["end"])
+    assert (workspace / "recent.txt").read_text() == "hello zora. you\n"
+    typed(field(), ["keys", "one two three "], ["move", 4], ["delete", 1], ["keys", " four "], ["end"])
+    typed(field(options=NOT_PERSONAL), ["keys", "secret w1 "], ["end"], field(PASSWORD), ["keys", "w1 "], ["end"])
+    assert (workspace / "recent.txt").read_text() == "hello zora. you\none two\nfour\n"
+
+
+def test_the_newest_lines_are_kept(rounds: Callable[..., str], workspace: Path) -> None:
+    lines = [f"{number:05} " + "é" * (number % 90) + "\n" for number in range(400)]
+    rounds("".join(lines[:100]), "", *lines[100:])
+    kept = (workspace / "recent.txt").read_bytes()
+    whole = "".join(lines).encode()
+    assert whole.endswith(b"\n" + kept)
+    assert 20480 - 190 < len(kept) <= 20480
+    rounds("x" * 20480 + "\n")  # a line that is too long
+    assert (workspace / "recent.txt").read_bytes() == kept
+    rounds("x" * 20479 + "\n")
+    assert (workspace / "recent.txt").read_bytes() == b"x" * 20479 + b"\n"
+    assert sorted(path.name for path in workspace.iterdir()) == ["recent.txt", "server.json"]
+
+
+def test_without_a_server_no_text_is_kept(rounds: Callable[..., str], workspace: Path) -> None:
+    (workspace / "server.json").unlink()
+    assert "server.json" in rounds("hello\n")
+    assert not list(workspace.iterdir())
+
+
+def test_what_the_file_of_the_server_says(rounds: Callable[..., str], workspace: Path) -> None:
+    """Errors say nothing of the token."""
+    secret = "a1" * 8
+    token = f"pgd_{secret}_{secret * 4}"
+    for said, answer in (
+        ({"token": token}, "phone-17"),
+        ({"token": None}, "phone-17"),
+        ({"token": secret}, "server.json: token: pgd_..._... expected"),
+        ({"token": token, "server": "http://example.org"}, "server.json: server: https expected"),
+    ):
+        whole = {"server": "https://example.org", "phone": "phone-17"} | said
+        (workspace / "server.json").write_text(json.dumps(whole))
+        assert answer in rounds()
+    for broken in ('{"token": "%s"}', '{"token": "%s"'):
+        (workspace / "server.json").write_text(broken % secret)
+        assert 'server.json: {"server": URL, "phone": name' in (found := rounds())
+        assert secret not in found
