@@ -51,17 +51,6 @@ def typed(jvm: Jvm, library: Libraries, artifacts: Artifacts, tmp_path: Path) ->
 
 
 @pytest.fixture
-def rounds(jvm: Jvm, tmp_path: Path) -> Callable[..., str]:
-    """Adds lines to what was typed; says the phone's name at the server, or why there is no server."""
-
-    def drive(*lines: str) -> str:
-        line = [*jvm.java("org.phonograd.keyboard.RoundFilesDrive", f"-Dphone={tmp_path}"), *lines]
-        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS).stdout
-
-    return drive
-
-
-@pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """The phone's folder, with a server."""
     folder = tmp_path / "no_backup" / "phonograd"
@@ -175,40 +164,45 @@ def test_rounds_train_on_what_was_learned(typed: Typed, workspace: Path) -> None
     assert (workspace / "recent.txt").read_text() == "hello zora. you\none two\nfour\n"
 
 
-def test_the_newest_lines_are_kept(rounds: Callable[..., str], workspace: Path) -> None:
+def test_the_newest_lines_are_kept(typed: Typed, workspace: Path) -> None:
     lines = [f"{number:05} " + "é" * (number % 90) + "\n" for number in range(400)]
-    rounds("".join(lines[:100]), "", *lines[100:])
+    typed(field(), *(["add", line] for line in ("".join(lines[:100]), "", *lines[100:])))
     kept = (workspace / "recent.txt").read_bytes()
-    whole = "".join(lines).encode()
-    assert whole.endswith(b"\n" + kept)
+    assert "".join(lines).encode().endswith(b"\n" + kept)
     assert 20480 - 190 < len(kept) <= 20480
-    rounds("x" * 20480 + "\n")  # a line that is too long
+    typed(field(), ["add", "x" * 20480 + "\n"])  # a line that is too long
     assert (workspace / "recent.txt").read_bytes() == kept
-    rounds("x" * 20479 + "\n")
-    assert (workspace / "recent.txt").read_bytes() == b"x" * 20479 + b"\n"
-    assert sorted(path.name for path in workspace.iterdir()) == ["recent.txt", "server.json"]
+    typed(field(), ["add", "x" * 20479 + "\n"])
+    assert (workspace / "recent.txt").read_text() == "x" * 20479 + "\n"
 
 
-def test_without_a_server_no_text_is_kept(rounds: Callable[..., str], workspace: Path) -> None:
+def test_without_a_server_no_text_is_kept(typed: Typed, workspace: Path) -> None:
     (workspace / "server.json").unlink()
-    assert "server.json" in rounds("hello\n")
+    typed(field(), ["add", "hello\n"])
     assert not list(workspace.iterdir())
 
 
-def test_what_the_file_of_the_server_says(rounds: Callable[..., str], workspace: Path) -> None:
-    """Errors say nothing of the token."""
-    secret = "a1" * 8
-    token = f"pgd_{secret}_{secret * 4}"
-    for said, answer in (
-        ({"token": token}, "phone-17"),
-        ({"token": None}, "phone-17"),
-        ({"token": secret}, "server.json: token: pgd_..._... expected"),
-        ({"token": token, "server": "http://example.org"}, "server.json: server: https expected"),
-    ):
-        whole = {"server": "https://example.org", "phone": "phone-17"} | said
-        (workspace / "server.json").write_text(json.dumps(whole))
-        assert answer in rounds()
-    for broken in ('{"token": "%s"}', '{"token": "%s"'):
-        (workspace / "server.json").write_text(broken % secret)
-        assert 'server.json: {"server": URL, "phone": name' in (found := rounds())
-        assert secret not in found
+SECRET = "a1" * 8
+SERVER = {"server": "https://example.org", "phone": "phone-17", "token": f"pgd_{SECRET}_{SECRET * 4}"}
+
+
+@pytest.mark.parametrize("said", [SERVER, SERVER | {"token": None}])
+def test_the_server(typed: Typed, workspace: Path, said: dict[str, str | None]) -> None:
+    (workspace / "server.json").write_text(json.dumps(said))
+    assert typed(field(), ["phone"])[1][0] == "phone-17"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (json.dumps(SERVER | {"token": SECRET}), "token: pgd_..._... expected"),
+        (json.dumps({"token": SECRET}), '{"server": URL, "phone": name'),
+        (json.dumps(SERVER)[:-1], '{"server": URL, "phone": name'),
+    ],
+)
+def test_a_wrong_server(typed: Typed, workspace: Path, said: str, why: str) -> None:
+    (workspace / "server.json").write_text(said)
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        typed(field(), ["phone"])
+    assert f"server.json: {why}" in refused.value.stderr
+    assert SECRET not in refused.value.stderr

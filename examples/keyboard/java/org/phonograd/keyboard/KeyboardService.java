@@ -15,7 +15,7 @@ import org.phonograd.ProgramException;
 /** The keyboard on the screen: a strip of three words over four rows of keys. All of it is on the main thread. */
 public final class KeyboardService extends InputMethodService
         implements Typing.Field, SharedKeyboard.User, View.OnClickListener {
-    private static final String[] ROWS = {"qwertyuiop", "asdfghjkl", "zxcvbnm'", ",.?!\u21e7 \u232b\u23ce"};
+    private static final String[] ROWS = {"" /* the strip */, "qwertyuiop", "asdfghjkl", "zxcvbnm'", ",.?!\u21e7 \u232b\u23ce"};
     private static final int BEFORE = 200;
 
     private final Button[] strip = new Button[Typing.SUGGESTIONS];
@@ -65,10 +65,10 @@ public final class KeyboardService extends InputMethodService
     public View onCreateInputView() {
         LinearLayout all = new LinearLayout(this);
         all.setOrientation(LinearLayout.VERTICAL);
-        LinearLayout words = row(all);
-        for (int at = 0; at < strip.length; at++) strip[at] = key(words, "", 1);
         for (String keys : ROWS) {
-            LinearLayout row = row(all);
+            LinearLayout row = new LinearLayout(this);
+            all.addView(row);
+            for (int at = 0; keys.isEmpty() && at < strip.length; at++) strip[at] = key(row, "", 1);
             for (char key : keys.toCharArray()) key(row, String.valueOf(key), key == ' ' ? 4 : 1);
         }
         begin();
@@ -162,12 +162,6 @@ public final class KeyboardService extends InputMethodService
             typing.key(label.equals("\u23ce") ? "\n" : upper ? label.toUpperCase(Locale.ROOT) : label);
             upper = false;
         }
-    }
-
-    private LinearLayout row(LinearLayout all) {
-        LinearLayout row = new LinearLayout(this);
-        all.addView(row);
-        return row;
     }
 
     private Button key(LinearLayout row, String label, int width) {

@@ -50,9 +50,9 @@ final class SharedKeyboard {
             @Override
             public void run() {
                 try {
-                    if (keyboard != null) keyboard.save();
-                    if (lines == null) files.forget();
+                    if (lines == null) files.forget(); // first: it works when the storage is full, too
                     else files.add(lines);
+                    if (keyboard != null) keyboard.save();
                 } catch (IOException error) {
                     warn("words not saved", error);
                 }

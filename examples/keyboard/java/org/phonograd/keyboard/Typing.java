@@ -18,19 +18,12 @@ import org.phonograd.Suggestions;
 final class Typing {
     static final int SUGGESTIONS = 3;
 
-    /** The text field that is typed into, as much of it as {@link Typing} needs. */
+    /** The text field that is typed into. */
     interface Field {
-        /** Shows the letters of a word that is not finished, in place of those shown before. */
-        void compose(String letters);
-
-        /** Writes text for good, in place of the letters shown by {@link #compose}. */
-        void commit(String text);
-
-        /** Deletes this many characters (UTF-16) before the cursor. */
-        void delete(int characters);
-
-        /** What is before the cursor, the letters of compose() too, at most 200 characters; "" if the app does not say. */
-        String before();
+        void compose(String letters); // of a word that is not finished, shown in place of those shown before
+        void commit(String text); // for good, in place of the letters shown
+        void delete(int characters); // of UTF-16, before the cursor
+        String before(); // the cursor, the letters shown too, at most 200 characters; "" if the app does not say
     }
 
     /** A finished word and the mark behind it, as the model was fed them. */

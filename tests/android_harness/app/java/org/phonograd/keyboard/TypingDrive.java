@@ -37,6 +37,12 @@ public final class TypingDrive implements Typing.Field {
                 case "move": // the cursor, back
                     field.text.setLength(told.getInt(1));
                     break;
+                case "add":
+                    files.add(told.getString(1));
+                    break;
+                case "phone": // its name at the server
+                    field.commit(files.server().phone);
+                    break;
                 case "pick":
                     typing.pick(typing.strip().get(told.getInt(1)));
                     break;
