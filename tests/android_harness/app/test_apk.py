@@ -41,7 +41,9 @@ def test_what_the_package_says(apk: Apk, tools: Tools) -> None:
     ):
         assert line in badging
     permissions = re.findall("uses-permission: name='(.*?)'", badging)
-    assert permissions == ["android.permission.RECEIVE_BOOT_COMPLETED"]
+    assert permissions == [
+        f"android.permission.{name}" for name in ("RECEIVE_BOOT_COMPLETED", "INTERNET", "ACCESS_NETWORK_STATE")
+    ]
 
 
 def test_the_manifest(apk: Apk, tools: Tools) -> None:
@@ -54,6 +56,16 @@ def test_the_manifest(apk: Apk, tools: Tools) -> None:
     assert "org.phonograd.TrainingJob" in service
     assert "android.permission.BIND_JOB_SERVICE" in service
     assert f"exported(0x01010010)={no}" in service
+
+
+def test_the_rounds(apk: Apk, tools: Tools) -> None:
+    """Only Android may start the jobs; the one that trains is not in the keyboard's process."""
+    tree = run_tool(tools.aapt, "dump", "xmltree", apk.path, "AndroidManifest.xml")
+    for name, process in (("NightlyRound", True), ("NetworkRound", False)):
+        service = tree[tree.index(f'"org.phonograd.keyboard.{name}"') :].split("E: ")[0]
+        assert "android.permission.BIND_JOB_SERVICE" in service
+        assert "exported(0x01010010)=(type 0x12)0x0" in service
+        assert ('":training"' in service) == process
 
 
 def test_the_keyboard(apk: Apk, tools: Tools) -> None:

@@ -40,13 +40,23 @@ def typed(jvm: Jvm, library: Libraries, artifacts: Artifacts, tmp_path: Path) ->
 
     def drive(*steps: list[object]) -> list[tuple[str, list[str], set[str]]]:
         words = (str(artifacts.folder), str(tmp_path / "words"))
-        line = [*jvm.java("org.phonograd.keyboard.TypingDrive", f"-Djava.library.path={library.folder}"), *words]
+        options = (f"-Djava.library.path={library.folder}", f"-Dphone={tmp_path}")
+        line = [*jvm.java("org.phonograd.keyboard.TypingDrive", *options), *words]
         told = "".join(json.dumps(step) + "\n" for step in steps)
         done = subprocess.run(line, input=told, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
         found = [json.loads(answer) for answer in done.stdout.splitlines()]
         return [(text, strip, set(learned)) for text, strip, learned in found]
 
     return drive
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """The phone's folder, with a server."""
+    folder = tmp_path / "no_backup" / "phonograd"
+    folder.mkdir(parents=True)
+    (folder / "server.json").write_text('{"server": "https://example.org", "phone": "phone-17"}')
+    return folder
 
 
 def field(kind: int = TEXT, options: int = 0, before: str = "", model: bool = True) -> list[object]:
@@ -143,3 +153,56 @@ def test_without_a_model_it_types(typed: Typed) -> None:
     found = typed(field(model=False), ["keys", "see yo"], ["delete", 2], ["keys", "us\n"], ["delete", 2], ["end"])
     assert [text for text, _, _ in found] == ["", "see yo", "see ", "see us\n", "see u", "see u"]
     assert all(not shown and not learned for _, shown, learned in found)
+
+
+def test_rounds_train_on_what_was_learned(typed: Typed, workspace: Path) -> None:
+    """What was deleted is not in it, nor what stands in fields that are not learned."""
+    typed(field(), ["keys", "hello zorra. "], ["delete", 4], ["keys", "a. you "], ["end"])
+    assert (workspace / "recent.txt").read_text() == "hello zora. you\n"
+    typed(field(), ["keys", "one two three "], ["move", 4], ["delete", 1], ["keys", " four "], ["end"])
+    typed(field(options=NOT_PERSONAL), ["keys", "secret w1 "], ["end"], field(PASSWORD), ["keys", "w1 "], ["end"])
+    assert (workspace / "recent.txt").read_text() == "hello zora. you\none two\nfour\n"
+
+
+def test_the_newest_lines_are_kept(typed: Typed, workspace: Path) -> None:
+    lines = [f"{number:05} " + "é" * (number % 90) + "\n" for number in range(400)]
+    typed(field(), *(["add", line] for line in ("".join(lines[:100]), "", *lines[100:])))
+    kept = (workspace / "recent.txt").read_bytes()
+    assert "".join(lines).encode().endswith(b"\n" + kept)
+    assert 20480 - 190 < len(kept) <= 20480
+    typed(field(), ["add", "x" * 20480 + "\n"])  # a line that is too long
+    assert (workspace / "recent.txt").read_bytes() == kept
+    typed(field(), ["add", "x" * 20479 + "\n"])
+    assert (workspace / "recent.txt").read_text() == "x" * 20479 + "\n"
+
+
+def test_without_a_server_no_text_is_kept(typed: Typed, workspace: Path) -> None:
+    (workspace / "server.json").unlink()
+    typed(field(), ["add", "hello\n"])
+    assert not list(workspace.iterdir())
+
+
+SECRET = "a1" * 8
+SERVER = {"server": "https://example.org", "phone": "phone-17", "token": f"pgd_{SECRET}_{SECRET * 4}"}
+
+
+@pytest.mark.parametrize("said", [SERVER, SERVER | {"token": None}])
+def test_the_server(typed: Typed, workspace: Path, said: dict[str, str | None]) -> None:
+    (workspace / "server.json").write_text(json.dumps(said))
+    assert typed(field(), ["phone"])[1][0] == "phone-17"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (json.dumps(SERVER | {"token": SECRET}), "token: pgd_..._... expected"),
+        (json.dumps({"token": SECRET}), '{"server": URL, "phone": name'),
+        (json.dumps(SERVER)[:-1], '{"server": URL, "phone": name'),
+    ],
+)
+def test_a_wrong_server(typed: Typed, workspace: Path, said: str, why: str) -> None:
+    (workspace / "server.json").write_text(said)
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        typed(field(), ["phone"])
+    assert f"server.json: {why}" in refused.value.stderr
+    assert SECRET not in refused.value.stderr

@@ -6,31 +6,29 @@ import android.view.inputmethod.EditorInfo;
 import android.view.inputmethod.InputConnection;
 import android.widget.Button;
 import android.widget.LinearLayout;
-import java.util.Collections;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import org.phonograd.Keyboard;
 import org.phonograd.ProgramException;
 
 /** The keyboard on the screen: a strip of three words over four rows of keys. All of it is on the main thread. */
-public final class KeyboardService extends InputMethodService implements Field, SharedKeyboard.User {
-    private static final String[] ROWS = {"qwertyuiop", "asdfghjkl", "zxcvbnm'", ",.?!"};
+public final class KeyboardService extends InputMethodService
+        implements Typing.Field, SharedKeyboard.User, View.OnClickListener {
+    private static final String[] ROWS = {"" /* the strip */, "qwertyuiop", "asdfghjkl", "zxcvbnm'", ",.?!\u21e7 \u232b\u23ce"};
     private static final int BEFORE = 200;
-
-    /** What a key does; the service calls {@link #strip} after it. */
-    private interface Press {
-        void press() throws ProgramException;
-    }
 
     private final Button[] strip = new Button[Typing.SUGGESTIONS];
     private Keyboard keyboard;
     private FieldRules rules = new FieldRules(0, 0);
     private Typing typing;
+    private final StringBuilder learned = new StringBuilder(); // since the keyboard was last hidden
     private boolean upper;
 
     @Override
     public void onCreate() {
         super.onCreate();
+        NetworkRound.begin(this);
         SharedKeyboard.get(this, this);
     }
 
@@ -43,7 +41,6 @@ public final class KeyboardService extends InputMethodService implements Field, 
     @Override
     public void onStartInput(EditorInfo info, boolean restarting) {
         super.onStartInput(info, restarting);
-        end();
         rules = new FieldRules(info.inputType, info.imeOptions);
         if (keyboard == null) SharedKeyboard.get(this, this); // a model may have come since
         begin();
@@ -53,44 +50,28 @@ public final class KeyboardService extends InputMethodService implements Field, 
     public void onUpdateSelection(int oldStart, int oldEnd, int start, int end, int wordStart, int wordEnd) {
         super.onUpdateSelection(oldStart, oldEnd, start, end, wordStart, wordEnd);
         if (wordEnd < 0 || end == wordEnd) return;
-        end(); // the cursor was moved away from the word that is typed
-        begin();
+        begin(); // the cursor was moved away from the word that is typed
     }
 
     @Override
     public void onFinishInput() {
         super.onFinishInput();
         end();
-        if (rules.learn) SharedKeyboard.save();
+        if (rules.learn) SharedKeyboard.save(learned.toString());
+        learned.setLength(0);
     }
 
     @Override
     public View onCreateInputView() {
         LinearLayout all = new LinearLayout(this);
         all.setOrientation(LinearLayout.VERTICAL);
-        LinearLayout words = row(all);
-        for (int at = 0; at < strip.length; at++) strip[at] = key(words, "", 1, null);
-        for (Button button : strip) button.setOnClickListener(listener(pick(button)));
-        LinearLayout row = null;
         for (String keys : ROWS) {
-            row = row(all);
-            for (char key : keys.toCharArray()) key(row, String.valueOf(key), 1, sign(String.valueOf(key)));
+            LinearLayout row = new LinearLayout(this);
+            all.addView(row);
+            for (int at = 0; keys.isEmpty() && at < strip.length; at++) strip[at] = key(row, "", 1);
+            for (char key : keys.toCharArray()) key(row, String.valueOf(key), key == ' ' ? 4 : 1);
         }
-        key(row, "\u21e7", 1, new Press() {
-            @Override
-            public void press() {
-                upper = !upper;
-            }
-        });
-        key(row, " ", 4, sign(" "));
-        key(row, "\u232b", 1, new Press() {
-            @Override
-            public void press() throws ProgramException {
-                typing.delete();
-            }
-        });
-        key(row, "\u23ce", 1, sign("\n"));
-        strip();
+        begin();
         return all;
     }
 
@@ -122,20 +103,22 @@ public final class KeyboardService extends InputMethodService implements Field, 
         return before == null ? "" : before.toString();
     }
 
+    /** Ends what was typed before. */
     private void begin() {
+        end();
         try {
             typing = new Typing(keyboard, this, rules);
+            strip();
         } catch (ProgramException error) {
             fail(error);
         }
-        strip();
     }
 
     private void end() {
         InputConnection field = getCurrentInputConnection();
         if (field != null) field.finishComposingText();
         try {
-            if (typing != null) typing.end();
+            if (typing != null) learned.append(typing.end());
         } catch (ProgramException error) {
             fail(error);
         }
@@ -150,63 +133,42 @@ public final class KeyboardService extends InputMethodService implements Field, 
         begin();
     }
 
-    private void strip() {
-        List<String> words = Collections.emptyList();
-        try {
-            if (typing != null) words = typing.strip();
-        } catch (ProgramException error) {
-            fail(error);
-            return;
-        }
+    private void strip() throws ProgramException {
+        List<String> words = typing.strip();
         for (int at = 0; at < strip.length && strip[at] != null; at++) {
             strip[at].setText(at < words.size() ? words.get(at) : "");
         }
     }
 
-    private Press sign(final String sign) {
-        return new Press() {
-            @Override
-            public void press() throws ProgramException {
-                typing.key(upper ? sign.toUpperCase(Locale.ROOT) : sign);
-                upper = false;
-            }
-        };
+    @Override
+    public void onClick(View key) {
+        try {
+            if (typing == null) return;
+            press((Button) key, ((Button) key).getText().toString());
+            strip();
+        } catch (ProgramException error) {
+            fail(error);
+        }
     }
 
-    private Press pick(final Button button) {
-        return new Press() {
-            @Override
-            public void press() throws ProgramException {
-                if (button.getText().length() > 0) typing.pick(button.getText().toString());
-            }
-        };
+    private void press(Button key, String label) throws ProgramException {
+        if (Arrays.asList(strip).contains(key)) {
+            if (!label.isEmpty()) typing.pick(label);
+        } else if (label.equals("\u21e7")) {
+            upper = !upper;
+        } else if (label.equals("\u232b")) {
+            typing.delete();
+        } else {
+            typing.key(label.equals("\u23ce") ? "\n" : upper ? label.toUpperCase(Locale.ROOT) : label);
+            upper = false;
+        }
     }
 
-    private View.OnClickListener listener(final Press press) {
-        return new View.OnClickListener() {
-            @Override
-            public void onClick(View view) {
-                try {
-                    if (typing != null) press.press();
-                } catch (ProgramException error) {
-                    fail(error);
-                }
-                strip();
-            }
-        };
-    }
-
-    private LinearLayout row(LinearLayout all) {
-        LinearLayout row = new LinearLayout(this);
-        all.addView(row);
-        return row;
-    }
-
-    private Button key(LinearLayout row, String label, int width, Press press) {
+    private Button key(LinearLayout row, String label, int width) {
         Button key = new Button(this);
         key.setText(label);
         key.setAllCaps(false);
-        if (press != null) key.setOnClickListener(listener(press));
+        key.setOnClickListener(this);
         row.addView(key, new LinearLayout.LayoutParams(0, LinearLayout.LayoutParams.WRAP_CONTENT, width));
         return key;
     }

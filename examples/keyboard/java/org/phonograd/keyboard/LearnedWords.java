@@ -3,7 +3,6 @@ package org.phonograd.keyboard;
 import android.app.AlertDialog;
 import android.app.ListActivity;
 import android.content.DialogInterface;
-import android.os.Bundle;
 import android.view.View;
 import android.widget.ArrayAdapter;
 import android.widget.ListView;
@@ -13,15 +12,11 @@ import org.phonograd.Keyboard;
 import org.phonograd.ProgramException;
 
 /** What was learned, how often it was written, and how to take it back: one word, a word for ever, or everything. */
-public final class LearnedWords extends ListActivity implements SharedKeyboard.User {
+public final class LearnedWords extends ListActivity
+        implements SharedKeyboard.User, DialogInterface.OnClickListener {
     private Keyboard keyboard;
     private final List<Keyboard.PersonalWord> words = new ArrayList<>();
-
-    @Override
-    protected void onCreate(Bundle state) {
-        super.onCreate(state);
-        NightlyRound.schedule(this);
-    }
+    private String asked; // a word; null: everything
 
     @Override
     protected void onResume() {
@@ -38,29 +33,26 @@ public final class LearnedWords extends ListActivity implements SharedKeyboard.U
     @Override
     protected void onListItemClick(ListView list, View view, int at, long id) {
         if (keyboard == null) return;
-        if (at == words.size()) ask("Forget everything that was learned?", null);
-        else ask(words.get(at).word, words.get(at).word);
+        asked = at < words.size() ? words.get(at).word : null;
+        new AlertDialog.Builder(this)
+                .setTitle(asked == null ? "Forget everything that was learned?" : asked)
+                .setPositiveButton(asked == null ? "Forget" : "Delete", this)
+                .setNeutralButton(asked == null ? null : "Never learn it", this) // no text: no button
+                .setNegativeButton("Cancel", null)
+                .show();
     }
 
-    private void ask(String title, final String word) {
-        DialogInterface.OnClickListener answer = new DialogInterface.OnClickListener() {
-            @Override
-            public void onClick(DialogInterface dialog, int button) {
-                try {
-                    if (word == null) keyboard.forget();
-                    else if (button == DialogInterface.BUTTON_POSITIVE) keyboard.delete(word);
-                    else keyboard.veto(word);
-                    SharedKeyboard.save();
-                } catch (ProgramException error) {
-                    SharedKeyboard.warn("not deleted", error);
-                }
-                show();
-            }
-        };
-        AlertDialog.Builder dialog = new AlertDialog.Builder(this).setTitle(title).setNegativeButton("Cancel", null);
-        dialog.setPositiveButton(word == null ? "Forget" : "Delete", answer);
-        if (word != null) dialog.setNeutralButton("Never learn it", answer);
-        dialog.show();
+    @Override
+    public void onClick(DialogInterface dialog, int button) {
+        try {
+            if (asked == null) keyboard.forget();
+            else if (button == DialogInterface.BUTTON_POSITIVE) keyboard.delete(asked);
+            else keyboard.veto(asked);
+            SharedKeyboard.save(null);
+        } catch (ProgramException error) {
+            SharedKeyboard.warn("not deleted", error);
+        }
+        show();
     }
 
     private void show() {

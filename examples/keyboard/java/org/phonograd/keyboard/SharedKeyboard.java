@@ -23,13 +23,15 @@ final class SharedKeyboard {
     private static final String TAG = "phonograd";
     private static final ExecutorService FILES = Executors.newSingleThreadExecutor(); // what reads and writes them
     private static final Handler MAIN = new Handler(Looper.getMainLooper());
-    private static Keyboard keyboard; // on the thread of FILES
+    private static Keyboard keyboard; // on the thread of FILES, as is the next
+    private static RoundFiles files;
 
     /** Opens it if it is not open, and hands it over. */
     static void get(final Context context, final User user) {
         FILES.execute(new Runnable() {
             @Override
             public void run() {
+                files = new RoundFiles(new Workspace(context));
                 if (keyboard == null) keyboard = opened(new Workspace(context).artifacts);
                 final Keyboard found = keyboard;
                 MAIN.post(new Runnable() {
@@ -42,14 +44,16 @@ final class SharedKeyboard {
         });
     }
 
-    /** Writes what was learned. */
-    static void save() {
+    /** Writes what was learned, and the lines that it was learned from; null: a word was taken back, and all lines with it. */
+    static void save(final String lines) {
         FILES.execute(new Runnable() {
             @Override
             public void run() {
                 try {
+                    if (lines == null) files.forget(); // first: it works when the storage is full, too
+                    else files.add(lines);
                     if (keyboard != null) keyboard.save();
-                } catch (ProgramException error) {
+                } catch (IOException error) {
                     warn("words not saved", error);
                 }
             }

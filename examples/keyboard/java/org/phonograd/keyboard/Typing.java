@@ -18,6 +18,14 @@ import org.phonograd.Suggestions;
 final class Typing {
     static final int SUGGESTIONS = 3;
 
+    /** The text field that is typed into. */
+    interface Field {
+        void compose(String letters); // of a word that is not finished, shown in place of those shown before
+        void commit(String text); // for good, in place of the letters shown
+        void delete(int characters); // of UTF-16, before the cursor
+        String before(); // the cursor, the letters shown too, at most 200 characters; "" if the app does not say
+    }
+
     /** A finished word and the mark behind it, as the model was fed them. */
     private static final class Piece {
         final String word, mark;
@@ -39,6 +47,7 @@ final class Typing {
     private final FieldRules rules;
     private final StringBuilder letters = new StringBuilder(); // of the word that is not finished
     private final Deque<Piece> pieces = new ArrayDeque<>(); // what was typed here, the newest first
+    private final StringBuilder learned = new StringBuilder(); // of what was typed here and is no longer in pieces
     private Piece reopened; // the piece whose word is being typed again
 
     /** Begins in a field. keyboard: null while the model is being opened, or if there is none. */
@@ -90,16 +99,26 @@ final class Typing {
             reopen(pieces.pop());
             return;
         }
-        pieces.clear(); // the cursor was moved, or stands before what was typed here
+        close(); // the cursor was moved, or stands before what was typed here
         field.delete(before.isEmpty() ? 1 : before.length() - before.offsetByCodePoints(before.length(), -1));
         if (keyboard != null) begin();
     }
 
-    /** The field is left, or the cursor was moved: what was typed there is learned, unless the field forbids it. */
-    void end() throws ProgramException {
+    /** The field is left, or the cursor was moved: what was typed there is learned, unless the field forbids it. Returns it. */
+    String end() throws ProgramException {
         if (!pieces.isEmpty()) learn(pieces.peek());
         letters.setLength(0);
+        close();
+        return learned.toString();
+    }
+
+    /** What was learned is a line, and no longer changes. */
+    private void close() {
+        StringBuilder line = new StringBuilder();
+        for (Piece piece : pieces) if (piece.learned || piece.text().isEmpty()) line.insert(0, piece.word + piece.mark);
         pieces.clear();
+        String text = line.toString().trim();
+        if (!text.isEmpty()) learned.append(text).append('\n');
     }
 
     /** The model reads the finished words before the cursor. */

@@ -1,14 +1,16 @@
 package org.phonograd.keyboard;
 
+import android.content.Context;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import org.json.JSONArray;
 import org.phonograd.Keyboard;
+import org.phonograd.Workspace;
 
 /** Types what stdin says, and prints what is there after it: ARTIFACTS PERSONAL. A line of JSON for each line of JSON. */
-public final class TypingDrive implements Field {
+public final class TypingDrive implements Typing.Field {
     private final StringBuilder text = new StringBuilder();
     private int composing;
 
@@ -16,6 +18,7 @@ public final class TypingDrive implements Field {
         TypingDrive field = new TypingDrive();
         Keyboard keyboard = Keyboard.open(new File(words[0]), null, new File(words[1]));
         Typing typing = null;
+        RoundFiles files = new RoundFiles(new Workspace(new Context()));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             JSONArray told = new JSONArray(line); // its name, then what it needs
@@ -31,11 +34,20 @@ public final class TypingDrive implements Field {
                 case "delete":
                     for (int time = told.getInt(1); time > 0; time--) typing.delete();
                     break;
+                case "move": // the cursor, back
+                    field.text.setLength(told.getInt(1));
+                    break;
+                case "add":
+                    files.add(told.getString(1));
+                    break;
+                case "phone": // its name at the server
+                    field.commit(files.server().phone);
+                    break;
                 case "pick":
                     typing.pick(typing.strip().get(told.getInt(1)));
                     break;
                 case "end":
-                    typing.end();
+                    files.add(typing.end());
                     break;
                 default:
                     throw new IllegalArgumentException(line);
