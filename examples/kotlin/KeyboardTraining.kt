@@ -4,8 +4,8 @@ package com.example.keyboard
 import android.content.Context
 import java.io.Closeable
 import java.io.File
+import org.phonograd.Keyboard
 import org.phonograd.ModelFiles
-import org.phonograd.Suggestions
 import org.phonograd.TrainingCommand
 import org.phonograd.TrainingJob
 import org.phonograd.TrainingListener
@@ -22,18 +22,24 @@ class KeyboardTraining : TrainingJob() {
     }
 }
 
-/** The model's suggestions, from weights in int8. Nothing here is for the main thread. */
-class Keyboard(context: Context, model: File?) : Closeable {
-    private val suggestions: Suggestions
+/** Suggestions of the model, in int8, and of the user's own words. Nothing here is for the main thread. */
+class Suggesting(context: Context, model: File?) : Closeable {
+    private val keyboard: Keyboard
 
     init {
         val workspace = Workspace(context)
         val int8 = File(context.noBackupFilesDir, "int8.safetensors")
         if (!int8.exists()) ModelFiles(workspace.binary).quantize(workspace.artifacts, model, int8)
-        suggestions = Suggestions(workspace.binary, workspace.artifacts, int8)
+        keyboard = Keyboard.open(workspace.artifacts, int8, File(context.noBackupFilesDir, "own.words"))
     }
 
-    fun afterWord(word: String): List<String> = suggestions.suggest("$word ", "").map { it.word }
+    fun afterWord(word: String): List<String> {
+        keyboard.learn(word)
+        return keyboard.suggest("", 3).map { it.word }
+    }
 
-    override fun close() = suggestions.close()
+    override fun close() {
+        keyboard.save()
+        keyboard.close()
+    }
 }

@@ -158,45 +158,6 @@ def test_prediction_weights_are_written_and_used(tmp_path: Path, place: Place) -
         assert one["probability"] == pytest.approx(other["probability"], rel=0.05)
 
 
-def test_requests_go_on_from_where_the_text_stands(place: Place) -> None:
-    folder = place.artifacts.folder
-    requests = [
-        {"context": "w1 w2"},
-        {"prefix": "w1"},
-        {"context": "w3\nw4", "prefix": "w2"},
-        {"reset": True, "context": "w7"},
-        {"reset": False},
-        {},
-    ]
-    texts = [("w1 w2", ""), ("w1 w2", "w1"), ("w1 w2 w3\nw4", "w2"), ("w7", ""), ("w7", ""), ("w7", "")]
-    lines = "".join(json.dumps(request) + "\n" for request in requests)
-    found = place.run("predict", folder, "--requests", input=lines)
-    assert found.code == 0, found.err
-    ready, *answers = found.events
-    assert (ready["event"], ready["precision"]) == ("ready", "fp32")
-    for answer, request, (context, prefix) in zip(answers, requests, texts, strict=True):
-        alone = place.run("predict", folder, *_given("--context", context), *_given("--prefix", prefix))
-        assert answer["words"] == alone.only("suggestions")["words"]
-        assert (answer["context"], answer["prefix"]) == (request.get("context", ""), request.get("prefix", ""))
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "request is not valid JSON"),
-        ("[]", "request: a JSON object expected, found another value"),
-        ('{"word": 1}', 'request: context, prefix or reset expected, found "word"'),
-        ('{"prefix": 1}', "request: prefix is no text"),
-        ('{"reset": 1}', "request: reset is neither true nor false"),
-        (" " * (1 << 20) + "{}", "request: a line of at most 1 MiB expected"),
-    ],
-)
-def test_requests_that_are_none_end_it(place: Place, line: str, message: str) -> None:
-    found = place.run("predict", place.artifacts.folder, "--requests", input=f"{{}}\n{line}\n{{}}\n")
-    assert (found.code, [event["event"] for event in found.events]) == (2, ["ready", "suggestions"])
-    assert message in found.err
-
-
 def _given(name: str, value: str) -> tuple[str, ...]:
     return (f"{name}={value}",) if value else ()
 

@@ -16,7 +16,7 @@ SAMPLE = Path(__file__).parents[3] / "examples" / "kotlin" / "KeyboardTraining.k
 # Each line misuses null once.
 MISUSE = """
 import org.phonograd.*; import java.io.File
-fun given(f: File) = Suggestions(f, null, null)
+fun given(f: File) = Keyboard.open(null, f, null)
 fun taken(e: Ending) = e.report.steps
 fun returned(p: PhonogradProcess) = p.await(1, java.util.concurrent.TimeUnit.DAYS).code
 class Overrides : TrainingJob() { override fun onReport(report: TrainingListener.Report?) {} }

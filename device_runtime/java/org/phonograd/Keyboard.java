@@ -13,8 +13,8 @@ import org.json.JSONException;
 import org.json.JSONObject;
 
 /**
- * A keyboard's suggestions inside the app's process, by the native library {@code libphonograd.so}; {@link Suggestions} gives
- * the model's from a process of its own. With a file for them, they are mixed with the user's own words.
+ * A keyboard's suggestions inside the app's process, by the native library {@code libphonograd.so}: the model's, and with a file
+ * for them the user's own words.
  *
  * <p>Thread-safe: one lock, so a call waits for the one in progress. {@link #open} and {@link #save} read and write files:
  * keep them off the main thread. The others take a millisecond or two for each word once the model's pages are in memory, and
@@ -25,6 +25,19 @@ import org.json.JSONObject;
  * surrogate counts as a question mark.
  */
 public final class Keyboard implements AutoCloseable {
+    /** A suggested word. */
+    public static final class Suggestion {
+        /** The word. */
+        @NonNull public final String word;
+        /** Its probability, from 0 to 1. */
+        public final double probability;
+
+        Suggestion(String word, double probability) {
+            this.word = word;
+            this.probability = probability;
+        }
+    }
+
     /** A word that the user wrote. */
     public static final class PersonalWord {
         /** The word. */
@@ -123,13 +136,13 @@ public final class Keyboard implements AutoCloseable {
      * @throws ProgramException if the weights were changed, or are not finite
      */
     @NonNull
-    public synchronized List<Suggestions.Word> suggest(@NonNull String prefix, int most) throws ProgramException {
+    public synchronized List<Suggestion> suggest(@NonNull String prefix, int most) throws ProgramException {
         if (most < 1) throw new IllegalArgumentException("most: at least 1 expected, found " + most);
         double[] probabilities = new double[most];
         int count = counted(suggest(opened(), bytes(prefix), probabilities));
         String[] found = text(result(handle)).split("\n");
-        List<Suggestions.Word> words = new ArrayList<>(count);
-        for (int at = 0; at < count; at++) words.add(new Suggestions.Word(found[at], probabilities[at]));
+        List<Suggestion> words = new ArrayList<>(count);
+        for (int at = 0; at < count; at++) words.add(new Suggestion(found[at], probabilities[at]));
         return Collections.unmodifiableList(words);
     }
 

@@ -49,7 +49,7 @@ public final class ModelFiles {
     }
 
     /**
-     * Writes prediction weights, in int8, for {@link Suggestions}.
+     * Writes prediction weights, in int8, for {@link Keyboard}.
      *
      * @param artifacts the model: a folder, as {@code phonograd export} wrote it
      * @param weights a later round's model; null: the folder's own weights

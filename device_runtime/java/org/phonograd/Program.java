@@ -5,8 +5,6 @@ import java.io.Closeable;
 import java.io.File;
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.OutputStream;
-import java.nio.charset.StandardCharsets;
 import java.util.List;
 import org.json.JSONException;
 import org.json.JSONObject;
@@ -27,17 +25,6 @@ final class Program implements Closeable {
         if (binary.canExecute()) return;
         throw new FileNotFoundException(binary + ": missing or not executable; it ships as "
                 + "lib/arm64-v8a/" + Workspace.BINARY + " (in the emulator, lib/x86_64/) in an APK with android:extractNativeLibs=\"true\"");
-    }
-
-    /** Writes a line to its stdin. If it has ended, {@link #event} says why. */
-    void send(JSONObject request) {
-        try {
-            OutputStream out = process.getOutputStream();
-            out.write((request + "\n").getBytes(StandardCharsets.UTF_8));
-            out.flush();
-        } catch (IOException error) {
-            // The pipe is closed by its end.
-        }
     }
 
     /** Its next event. ProgramException: it ended instead, or printed something else. */

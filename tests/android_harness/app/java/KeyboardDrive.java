@@ -11,7 +11,6 @@ import java.util.List;
 import org.json.JSONArray;
 import org.phonograd.Keyboard;
 import org.phonograd.ProgramException;
-import org.phonograd.Suggestions;
 
 /** Does what stdin says with a keyboard, and prints what comes of it: a line of JSON in ASCII for each line of JSON. */
 public final class KeyboardDrive {
@@ -91,7 +90,7 @@ public final class KeyboardDrive {
 
     private static JSONArray suggested(String prefix, int most) throws Exception {
         JSONArray found = new JSONArray();
-        for (Suggestions.Word word : keyboard.suggest(prefix, most)) {
+        for (Keyboard.Suggestion word : keyboard.suggest(prefix, most)) {
             found.put(new JSONArray().put(word.word).put(Double.toString(word.probability)));
         }
         return found;

@@ -2,9 +2,8 @@ import java.io.File;
 import java.io.IOException;
 import org.phonograd.ModelFiles;
 import org.phonograd.ProgramException;
-import org.phonograd.Suggestions;
 
-/** Pulls, quantizes and predicts, and prints what comes of it: BINARY ARTIFACTS FETCHED SHA256 MODEL QUANTIZED. */
+/** Pulls and quantizes, and prints what comes of it: BINARY ARTIFACTS FETCHED SHA256 MODEL QUANTIZED. */
 public final class ModelDrive {
     public static void main(String[] words) throws IOException {
         File binary = new File(words[0]), artifacts = new File(words[1]), fetched = new File(words[2]);
@@ -17,12 +16,5 @@ public final class ModelDrive {
         }
         System.out.println("links " + files.pull(fetched, null, words[3], model));
         files.quantize(artifacts, model, quantized);
-        try (Suggestions suggestions = new Suggestions(binary, artifacts, quantized)) {
-            suggestions.suggest("w9 w9", "");
-            suggestions.reset();
-            for (Suggestions.Word word : suggestions.suggest("w1 w2", "w")) {
-                System.out.println("word " + word.word + " " + word.probability);
-            }
-        }
     }
 }

@@ -7,7 +7,6 @@ import java.util.Deque;
 import java.util.List;
 import org.phonograd.Keyboard;
 import org.phonograd.ProgramException;
-import org.phonograd.Suggestions;
 
 /**
  * What happens after each key: what the field holds, what the strip shows, what is learned. One thread; each key costs some
@@ -62,7 +61,7 @@ final class Typing {
     List<String> strip() throws ProgramException {
         if (keyboard == null) return Collections.emptyList();
         List<String> words = new ArrayList<>();
-        for (Suggestions.Word word : keyboard.suggest(letters.toString(), SUGGESTIONS)) words.add(word.word);
+        for (Keyboard.Suggestion word : keyboard.suggest(letters.toString(), SUGGESTIONS)) words.add(word.word);
         return words;
     }
 
