@@ -38,7 +38,8 @@ def make_c_library(folder: Path, place: Path, zig: Path, target: Target, compile
         compile_with((*own, *shared, str(source)), parts / f"{library}.so")
     (parts / "end.s").touch()
     compile_with((*own, "-c", str(parts / "end.s")), parts / "crtend_so.o")
-    named = {"include_dir": PARTS / "include", "sys_include_dir": place / "musl"}
+    shutil.copytree(PARTS / "include", folder / "include")  # the checkout may be gone when another uses this cache
+    named = {"include_dir": place / "include", "sys_include_dir": place / "musl"}
     named |= dict.fromkeys(("crt_dir", "cc_dir"), place / "parts")
     unused = "".join(f"{name}=\n" for name in ("msvc_lib_dir", "kernel32_lib_dir", "darwin_sdk_dir"))
     (folder / "libc.txt").write_text("".join(f"{name}={path}\n" for name, path in named.items()) + unused)

@@ -27,6 +27,7 @@ from phonograd.device_runtime.native_build import (
     command_sources,
     engine_sources,
 )
+from phonograd.device_runtime.native_build.android import make_c_library
 from phonograd.device_runtime.native_build.compiler import (
     COMPILER_CACHE,
     KEPT_SECONDS,
@@ -35,7 +36,7 @@ from phonograd.device_runtime.native_build.compiler import (
     find_zig,
 )
 from phonograd.device_runtime.native_build.includes import Includes
-from phonograd.device_runtime.native_build.targets import HOST, PHONE, ZIG_VERSION, Target
+from phonograd.device_runtime.native_build.targets import ANDROID, HOST, PHONE, ZIG_VERSION, Target
 
 pytestmark = pytest.mark.build
 
@@ -288,3 +289,11 @@ def test_the_engine_is_all_but_the_command() -> None:
 def test_one_version_of_the_compiler_everywhere() -> None:
     pins = re.findall(r'"ziglang==([^"]+)"', (ROOT / "pyproject.toml").read_text())
     assert pins == [ZIG_VERSION] * 2
+
+
+def test_androids_c_library_outlives_the_checkout_that_made_it(tmp_path: Path) -> None:
+    """It stands in the cache that checkouts share."""
+    (made := tmp_path / "made").mkdir()
+    make_c_library(made, tmp_path / "place", find_zig(), ANDROID["x86_64"], lambda line, out: out.touch())
+    assert str(NATIVE) not in (made / "libc.txt").read_text()
+    assert (made / "include" / "errno.h").is_file()
