@@ -133,8 +133,8 @@ def test_a_phone_suggests_the_users_words_as_this_machine_does(
     with PersonalWords(file, new=True) as words, phonograd.open_predictor(folder, personal=words) as predictor:
         predictor.learn("hallo du w w1\nhallo welt\nhallo du da\n")
         words.save()
-    for prefix in ("", "d"):
-        options = ("--weights", weights, "--personal", file, "--context", "na\nhallo", "--prefix", prefix)
+    for prefix in ((), ("--prefix", "d")):
+        options = ("--weights", weights, "--personal", file, "--context", "na\nhallo", *prefix)
         here = place.run("predict", folder, *options).only("suggestions")
         there = outcome_of(emulated(cpu, binary, "predict", folder, *options)).only("suggestions")
         assert there["words"] == here["words"]
