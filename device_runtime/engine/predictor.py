@@ -46,7 +46,6 @@ class Predictor(Handle):
     def use(self, personal: PersonalWords | None) -> None:
         """Mix a user's own words into the suggestions; None: no longer."""
         self._library.call("pg_predictor_personal", self.handle, None if personal is None else personal.handle)
-        self._personal = personal  # which must live as long
 
     def learn(self, text: str) -> None:
         """Continue the text, and learn it into the personal words in use: whole words that the user wrote.

@@ -70,8 +70,8 @@ def evaluate(
                 result = model.evaluate(lines, kss=kss, progress=lambda *tokens, show=show: show(*tokens, ""))
             rows.append({"text": str(path), **dataclasses.asdict(result)})
         if personal is not None:
-            for row in rows:
-                row["kss_personal"] = _with_own_words(console, folder, Path(row["text"]), weights, personal)
+            for row, lines in zip(rows, messages.values(), strict=True):
+                row["kss_personal"] = _with_own_words(console, folder, lines, weights, personal)
         sha256 = model.sha256 if connection is not None else ""
     for row, lines in zip(rows, messages.values(), strict=True):
         warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / (row["tokens"] - len(lines)))
@@ -80,7 +80,9 @@ def evaluate(
         _report_quality(console, connection, sha256, rows)
 
 
-def _with_own_words(console: Console, folder: Artifacts, text: Path, weights: Path | None, personal: Path) -> float:
+def _with_own_words(
+    console: Console, folder: Artifacts, text: list[bytes], weights: Path | None, personal: Path
+) -> float:
     """Keystroke savings by the predictor of these weights, or of those that are evaluated."""
     with console.progress("writing") as show:
         return keystrokes_saved(

@@ -142,7 +142,8 @@ void PersonalWords::read(const std::string& file) {
     for (size_t at = 0; at < context.size(); ++at) {
       context[at] = reader.integer(numbers[at], at == 0 ? 0 : -2, last, "a context");
     }
-    if (context[1] == -1 || followers_.count(context) != 0) refuse(path_, "found a context that is none, or twice");
+    if (context[1] == -1 || followers_.count(context) != 0)
+      refuse(path_, "found a context twice, or one without a word");
     std::vector<Follower>& followers = followers_[context];
     std::set<int64_t> words;
     for (size_t at = kPersonalOrders; at < numbers.size(); at += 2) {

@@ -30,7 +30,7 @@ class Tokens {
   size_t at_ = 0;
 };
 
-// Takes the next piece between spaces off a folded message; false if there is none. Tokens never go over spaces.
+// Takes what stands before the next space off a folded message; false if nothing is left. No token holds a space.
 bool next_piece(std::string_view& rest, std::string_view& piece);
 
 // The messages of a text: its lines (ended by a line feed) that hold a token.
