@@ -140,7 +140,7 @@ void PersonalWords::read(const std::string& file) {
     if (numbers.size() < kPersonalOrders + 2 || numbers.size() % 2 != 0) refuse(path_, "found followers of nothing");
     Context context;
     for (size_t at = 0; at < context.size(); ++at) {
-      context[at] = reader.integer(numbers[at], at == 0 ? 0 : -2, last, "a context");
+      context[at] = reader.integer(numbers[at], at == 0 ? 0 : kAny, last, "a context");
     }
     if (context[1] == -1 || followers_.count(context) != 0)
       refuse(path_, "found a context twice, or one without a word");

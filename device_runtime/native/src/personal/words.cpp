@@ -16,7 +16,6 @@ namespace phonograd {
 namespace {
 
 constexpr double kDiscount = 0.5;  // from the count of each follower, for words that never followed
-constexpr int64_t kAny = -2;       // in place of a word of a context
 constexpr int64_t kWhole = int64_t{1} << 20;
 // Begins at 3 of 10 words, and halves once it has heard of 500: it follows the user, slowly.
 constexpr MixtureWeight kFirstWeight{3 * kWhole, 10 * kWhole};

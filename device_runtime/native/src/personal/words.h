@@ -18,6 +18,7 @@ constexpr size_t kMaxVetoes = 4096, kMaxPersonalWordBytes = 64;
 constexpr uint32_t kMostCounted = 0xFFFFFFFF;  // a count that is reached stays
 // How often a guarded word must be written before it is learned.
 constexpr uint32_t kGuardedTimes = 3;
+constexpr int64_t kAny = -2;  // in place of a word of a context
 // Words of context that are counted: the last one, and the last two.
 constexpr int kPersonalOrders = 2;
 
