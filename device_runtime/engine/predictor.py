@@ -66,6 +66,11 @@ class Predictor(Handle):
         (count,) = self._library.call("pg_predictor_suggest", self.handle, encoded(prefix), capacity, suggestions)
         return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in suggestions[:count]]
 
+    def keystrokes(self, word: str) -> int:
+        """Characters of a word typed before it is suggested; all of them if it never is. Raises what `suggest` raises."""
+        (typed,) = self._library.call("pg_predictor_keystrokes", self.handle, encoded(word))
+        return int(typed)
+
     def scores(self) -> Floats:
         """Scores [V] float32 of the next word; their softmax is the probabilities. Raises what `suggest` raises."""
         scores = np.empty(self._vocabulary, np.float32)

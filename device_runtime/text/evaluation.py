@@ -29,19 +29,28 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of a model on a text.
+    """The scores of a model on a text, each with its standard error, clustered by message. FORMAT.md has the rules.
 
-    perplexity: without unknown words, as in paper P; perplexity_with_unknown: over all tokens, `<unk>` by its own
-    probability; both count `<eos>`. top1: paper M's AccuracyTop1 over words, where unknown words are misses and `<eos>`
-    does not count. kss: P's eq. 5, or None if not requested.
+    words: tokens but `<eos>`; characters: of words, 0 without kss. perplexity: without unknown words, as in paper P;
+    perplexity_with_unknown: over all tokens, `<unk>` by its own probability; both count `<eos>`. top1: the share of
+    words that are a keyboard's first suggestion; top1_with_unknown: paper M's AccuracyTop1, where `<unk>` may be the
+    best; unknown words are misses in both. kss: P's eq. 5, or None if not requested.
     """
 
     tokens: int
     unknown_tokens: int
+    words: int
+    characters: int
     perplexity: float
+    perplexity_error: float
     perplexity_with_unknown: float
+    perplexity_with_unknown_error: float
     top1: float
+    top1_error: float
+    top1_with_unknown: float
+    top1_with_unknown_error: float
     kss: float | None
+    kss_error: float | None
 
 
 def evaluate(
@@ -76,4 +85,4 @@ def evaluate(
         options = new(struct, **given, engine=native, scores=None if native else score)
         buffer = vocabulary.tokenizer.call("pg_tokenizer_evaluate", options, result=lambda figures: figures)
     figures = {name: getattr(buffer, name) for name in Evaluation.__dataclass_fields__}
-    return Evaluation(**figures | ({} if kss else {"kss": None}))
+    return Evaluation(**figures | ({} if kss else {"kss": None, "kss_error": None}))

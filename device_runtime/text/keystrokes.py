@@ -11,8 +11,7 @@ def keystroke_savings(
 ) -> float:
     """Paper P's eq. 5 over messages as a user writes them, one after the other.
 
-    Unlike `evaluate`'s, it counts the predictor's own suggestions, ties by their order, so words that only the user has
-    count too. learn: what is written between two spaces is then learned, into the personal words in use. progress hears
+    Unlike `evaluate`'s, it counts the predictor's own suggestions, so words that only the user has count too. learn: what is written between two spaces is then learned, into the personal words in use. progress hears
     (messages done, messages in all).
     """
     typed = characters = 0
@@ -23,7 +22,7 @@ def keystroke_savings(
             for line in plain_tokenizer().lines("pg_tokenizer_tokens", piece):
                 for word in line.decode("utf-8", "replace").split(" "):
                     characters += len(word)
-                    typed += keystrokes(predictor, word)
+                    typed += predictor.keystrokes(word)
                     predictor.feed(word)
             if learn:
                 predictor.restore(place)
@@ -32,11 +31,3 @@ def keystroke_savings(
         if progress is not None:
             progress(done, len(messages))
     return (characters - typed) / max(1, characters)
-
-
-def keystrokes(predictor: Predictor, word: str) -> int:
-    """Characters typed before the word is suggested; all of them if it is not."""
-    for typed in range(len(word)):
-        if any(one.word == word for one in predictor.suggest(word[:typed])):
-            return typed
-    return len(word)

@@ -88,7 +88,7 @@ class Model:
     def evaluate(
         self, text: Text, *, kss: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> Evaluation:
-        """Perplexity and top-1 accuracy on a text; with `kss` also keystroke savings.
+        """Perplexity and top-1 accuracy on a text, with `kss` also keystroke savings, and their standard errors.
 
         text: a file, one message a line, or the messages. progress hears (tokens done, tokens in all). Raises
         TextError, TrainingError for scores that are not finite, WeightsError if the weights were changed meanwhile.

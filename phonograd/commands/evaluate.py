@@ -20,6 +20,7 @@ from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import WEIGHTS as WEIGHTS_FILE
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.text.messages import read_messages
+from phonograd.pages import shown
 
 # Figures of an Evaluation that --server reports, and what the server calls them.
 QUALITY = {
@@ -73,11 +74,19 @@ def evaluate(
             for row, lines in zip(rows, messages.values(), strict=True):
                 row["kss_personal"] = _with_own_words(console, folder, lines, weights, personal)
         sha256 = model.sha256 if connection is not None else ""
-    for row, lines in zip(rows, messages.values(), strict=True):
-        warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / (row["tokens"] - len(lines)))
-    console.result(rows, ("Evaluation", rows))
+    for row in rows:
+        warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / row["words"])
+    console.result(rows, ("Evaluation", [_with_errors(row) for row in rows]))
     if connection is not None:
         _report_quality(console, connection, sha256, rows)
+
+
+def _with_errors(row: dict[str, Any]) -> dict[str, object]:
+    """A table's row: standard errors beside the figures that they are of."""
+    errors = {name: row.get(f"{name}_error") for name in row if not name.endswith("_error")}
+    return {
+        name: row[name] if error is None else f"{shown(row[name])} ± {shown(error)}" for name, error in errors.items()
+    }
 
 
 def _with_own_words(

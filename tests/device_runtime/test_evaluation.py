@@ -42,7 +42,31 @@ def test_perplexity_by_hand() -> None:
 def test_top1_counts_words_and_unknown_ones_as_misses() -> None:
     # the model always says "the": 2 hits of 5 words; <eos> is no word
     result = evaluate(FixedScores(MODEL), VOCABULARY, [b"the to the", b"zzz a"], 1, 4)
-    assert result.top1 == pytest.approx(2 / 5)
+    assert (result.words, result.characters) == (5, 0)
+    assert result.top1 == result.top1_with_unknown == pytest.approx(2 / 5)
+
+
+def test_top1_is_of_words_that_a_keyboard_may_suggest() -> None:
+    """Where <unk> or <eos> is the most probable, the word after it is the first suggestion; of equals, the first."""
+    for best in ([0.4, 0.1], [0.1, 0.4], [0.3, 0.2]):
+        result = evaluate(FixedScores([*best, 0.2, 0.1, 0, 0.2, 0]), VOCABULARY, [b"the to zzz <unk> the"], 1, 4)
+        assert (result.top1, result.top1_with_unknown) == (2 / 5, 0), best
+
+
+def test_equal_scores_save_little() -> None:
+    """Only the first three words of a prefix are suggested: the, them, they of all and of t; to is typed up to "to"."""
+    result = evaluate(FixedScores([1 / 7] * 7), VOCABULARY, [b"the them they to a"], 1, 4, kss=True)
+    assert (result.characters, result.kss) == (14, 1 - (0 + 0 + 0 + 2 + 1) / 14)
+
+
+def test_standard_errors_by_hand() -> None:
+    """Messages of 3 and 2 words, 2 and 0 of them hits: about 2/5, rests of 0.8 and -0.8. Of a single message: 0."""
+    text = [b"the to the", b"zzz a"]
+    for minibatch in (1, 2):
+        result = evaluate(FixedScores(MODEL), VOCABULARY, text, minibatch, 2)
+        assert result.top1_error == pytest.approx(math.sqrt(2 * (0.8**2 + 0.8**2)) / 5)
+    single = evaluate(FixedScores(MODEL), VOCABULARY, text[:1], 1, 2, kss=True)
+    assert (single.perplexity_error, single.top1_error, single.kss_error) == (0, 0, 0)
 
 
 def test_kss_by_hand() -> None:
@@ -62,7 +86,9 @@ def test_layout_does_not_change_the_measure_of_a_model_without_memory() -> None:
     results = [evaluate(FixedScores(MODEL), VOCABULARY, text, b, t, kss=True) for b, t in ((1, 1), (3, 7), (50, 20))]
     for result in results[1:]:
         assert result.perplexity == pytest.approx(results[0].perplexity)
-        assert (result.tokens, result.top1, result.kss) == (results[0].tokens, results[0].top1, results[0].kss)
+        assert result.perplexity_error == pytest.approx(results[0].perplexity_error)
+        exact = ("tokens", "words", "characters", "top1", "top1_error", "kss", "kss_error")
+        assert [getattr(result, name) for name in exact] == [getattr(results[0], name) for name in exact]
 
 
 def test_a_broken_model_is_an_error_not_a_number() -> None:

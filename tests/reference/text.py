@@ -107,8 +107,7 @@ def keystrokes(words: Sequence[bytes], word: int, scores: Floats) -> int:
     """FORMAT.md, "Keystroke savings"."""
     starts = characters(words[word])
     for typed, start in enumerate(starts):
-        rivals = (i for i in range(2, len(words)) if words[i].startswith(words[word][:start]))
-        if sum(scores[i] > scores[word] for i in rivals) < 3:
+        if word in suggest(words, scores, words[word][:start]):
             return typed
     return len(starts)
 
@@ -119,10 +118,25 @@ class Figures:
 
     tokens: int
     unknown_tokens: int
+    words: int
+    characters: int
     perplexity: float
+    perplexity_error: float
     perplexity_with_unknown: float
+    perplexity_with_unknown_error: float
     top1: float
+    top1_error: float
+    top1_with_unknown: float
+    top1_with_unknown_error: float
     kss: float
+    kss_error: float
+
+
+def ratio(above: Floats | Ids, below: Floats | Ids, starts: Ids) -> tuple[float, float]:
+    """Of sums over targets, and its standard error by messages, which begin at `starts`. FORMAT.md, "Standard errors"."""
+    x, n = (np.add.reduceat(one.astype(np.float64), starts) for one in (above, below))
+    m, R = len(starts), x.sum() / n.sum()
+    return R, math.sqrt(m / (m - 1) * ((x - R * n) ** 2).sum()) / n.sum() if m > 1 else 0.0
 
 
 def figures(words: Sequence[bytes], messages: Sequence[bytes], scores: Floats) -> Figures:
@@ -132,18 +146,14 @@ def figures(words: Sequence[bytes], messages: Sequence[bytes], scores: Floats) -
     exact = scores.astype(np.float64)
     shifted = exact - exact.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(stream)), stream]
-    known, typed, total, hits = stream != UNK, 0, 0, 0
-    for target, token, row in zip(stream.tolist(), spelled, scores, strict=True):
-        length = len(characters(token))
-        total += length
-        if target != EOS:
-            typed += length if target == UNK else keystrokes(words, target, row)
-            hits += target != UNK and int(row.argmax()) == target
-    return Figures(
-        len(stream),
-        int((~known).sum()),
-        math.exp(losses[known].mean()) if known.any() else 1.0,
-        math.exp(losses.mean()),
-        hits / max(1, int((stream != EOS).sum())),
-        (total - typed) / max(1, total),
-    )
+    spoken, known, ids = stream != EOS, stream != UNK, stream.tolist()
+    length = np.array([len(characters(token)) for token in spelled])
+    typed = [keystrokes(words, id, row) if id > EOS else n for id, row, n in zip(ids, scores, length, strict=True)]
+    first, best = (start + scores[:, start:].argmax(axis=1) == stream for start in (2, 0))
+    starts = np.flatnonzero(np.append(True, ~spoken[:-1]))
+    nats = [ratio(losses * known, known, starts), ratio(losses, np.ones(len(stream)), starts)]
+    perplexities = [(math.exp(mean), math.exp(mean) * error) for mean, error in nats]
+    hits = [ratio(hit & spoken & known, spoken, starts) for hit in (first, best)]
+    kss = ratio(length - typed, length, starts)
+    counts = len(stream), int((~known).sum()), int(spoken.sum()), int(length.sum())
+    return Figures(*counts, *(figure for pair in (*perplexities, *hits, kss) for figure in pair))

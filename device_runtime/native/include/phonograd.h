@@ -141,8 +141,7 @@ typedef struct pg_written {
   char sha256[65]; /* of its bytes: 64 hexadecimal digits and a NUL */
 } pg_written;
 
-/* The plan, for people to read; and the seconds of the last step by phase, as JSON. Valid until the next call on this
-   engine. */
+/* The plan, for people to read; and the seconds of the last step by phase, as JSON. Valid until its next call. */
 PG_API pg_status pg_engine_plan(pg_engine* engine, const char** text);
 PG_API pg_status pg_engine_phases(pg_engine* engine, const char** json);
 
@@ -206,13 +205,14 @@ typedef struct pg_evaluation_options {
 } pg_evaluation_options;
 
 typedef struct pg_evaluation {
-  size_t size; /* sizeof(pg_evaluation) */
-  int64_t tokens, unknown_tokens;
-  double perplexity;              /* without unknown words */
-  double perplexity_with_unknown; /* <unk> by its own probability */
-  double top1;                    /* of words; an unknown one is a miss */
-  double kss;                     /* 0 unless asked for */
-  int32_t finished;               /* 1; 0 if it was stopped */
+  size_t size;                                       /* sizeof(pg_evaluation) */
+  int64_t tokens, unknown_tokens, words, characters; /* words: tokens but <eos>; characters: 0 without kss */
+  double perplexity, perplexity_error;               /* without unknown words; its standard error */
+  double perplexity_with_unknown, perplexity_with_unknown_error; /* <unk> by its own probability */
+  double top1, top1_error;                                       /* words that are the first suggestion */
+  double top1_with_unknown, top1_with_unknown_error;             /* that have the highest score, <unk>'s included */
+  double kss, kss_error;                                         /* 0 unless asked for */
+  int32_t finished;                                              /* 1; 0 if it was stopped */
 } pg_evaluation;
 
 /* Evaluate a text. PG_TRAINING if scores are not finite. */
@@ -335,6 +335,8 @@ PG_API pg_status pg_predictor_feed(pg_predictor* predictor, const char* text);
    all words; later ones, as further letters are typed, only look them up. PG_TRAINING if scores are not finite. */
 PG_API pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, int32_t capacity,
                                       pg_suggestion* suggestions, int32_t* count);
+/* How many characters of `word` are typed before it is one of three suggestions; all if it never is. */
+PG_API pg_status pg_predictor_keystrokes(pg_predictor* predictor, const char* word, int64_t* typed);
 /* Write the scores float32 [V] of the next word by id; their softmax is the probabilities. */
 PG_API pg_status pg_predictor_scores(pg_predictor* predictor, float* scores);
 /* Where the text stands, to return to it later (after other text, or a correction): *bytes bytes at *state, valid until
@@ -345,9 +347,8 @@ PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state
 /*
  * The user's own words: what they wrote, how often, and after which words, mixed into a predictor's suggestions by
  * shares that follow what they write. They stay in one file on the phone: nothing that trains or makes updates opens
- * it. FORMAT.md, "Personal words". With prediction weights, they are the same bits on every CPU.
- *
- * One process has the file at a time. A handle serves one predictor, on its thread.
+ * it. FORMAT.md, "Personal words". With prediction weights, they are the same bits on every CPU. One process has the
+ * file at a time. A handle serves one predictor, on its thread.
  */
 typedef struct pg_personal pg_personal;
 
@@ -357,8 +358,7 @@ PG_API pg_status pg_personal_open(const char* path, pg_personal** personal);
 PG_API void pg_personal_close(pg_personal* personal);
 /* Write the file, atomically, readable only by its owner. */
 PG_API pg_status pg_personal_save(const pg_personal* personal);
-/* Delete a word and what followed it, in any case of its letters; it may be learned again. *deleted: 1 if it was there.
- */
+/* Delete a word, in any case of its letters, and what followed it; it may be learned again. *deleted: 1 if it was. */
 PG_API pg_status pg_personal_delete(pg_personal* personal, const char* word, int32_t* deleted);
 /* Delete a word and never learn it again. PG_USAGE for more than 4,096 words. */
 PG_API pg_status pg_personal_veto(pg_personal* personal, const char* word);

@@ -91,6 +91,13 @@ pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, int3
   });
 }
 
+pg_status pg_predictor_keystrokes(pg_predictor* predictor, const char* word, int64_t* typed) {
+  return border::guarded([&] {
+    border::require(predictor != nullptr && word != nullptr && typed != nullptr, "an argument is NULL");
+    *typed = predictor->predictor.keystrokes(word);
+  });
+}
+
 pg_status pg_predictor_scores(pg_predictor* predictor, float* scores) {
   return border::guarded([&] {
     border::require(predictor != nullptr && scores != nullptr, "an argument is NULL");

@@ -224,10 +224,18 @@ pg_status pg_tokenizer_evaluate(pg_tokenizer* tokenizer, const pg_evaluation_opt
       const Evaluation found = evaluated(*tokenizer, known);
       facts.tokens = found.tokens;
       facts.unknown_tokens = found.unknown_tokens;
+      facts.words = found.words;
+      facts.characters = found.characters;
       facts.perplexity = found.perplexity;
+      facts.perplexity_error = found.perplexity_error;
       facts.perplexity_with_unknown = found.perplexity_with_unknown;
+      facts.perplexity_with_unknown_error = found.perplexity_with_unknown_error;
       facts.top1 = found.top1;
+      facts.top1_error = found.top1_error;
+      facts.top1_with_unknown = found.top1_with_unknown;
+      facts.top1_with_unknown_error = found.top1_with_unknown_error;
       facts.kss = found.kss;
+      facts.kss_error = found.kss_error;
       facts.finished = 1;
     } catch (const Stopped&) {
     }

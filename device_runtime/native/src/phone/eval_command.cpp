@@ -31,17 +31,22 @@ int run(const Arguments& arguments) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const Evaluation found =
         evaluate(scorer, vocabulary, texts[i]->messages(), manifest.minibatch, manifest.bptt, arguments.has("--kss"));
-    const auto words = found.tokens - static_cast<int64_t>(texts[i]->messages().size());
     warn_of_unknown(arguments.texts("--text")[i],
-                    static_cast<double>(found.unknown_tokens) / static_cast<double>(words));
+                    static_cast<double>(found.unknown_tokens) / static_cast<double>(found.words));
     JsonLine line("evaluation");
     line.text("text", arguments.texts("--text")[i]).integer("tokens", found.tokens);
-    line.integer("unknown_tokens", found.unknown_tokens).number("perplexity", found.perplexity);
-    line.number("perplexity_with_unknown", found.perplexity_with_unknown).number("top1", found.top1);
+    line.integer("unknown_tokens", found.unknown_tokens);
+    line.integer("words", found.words).integer("characters", found.characters);
+    line.number("perplexity", found.perplexity).number("perplexity_error", found.perplexity_error);
+    line.number("perplexity_with_unknown", found.perplexity_with_unknown);
+    line.number("perplexity_with_unknown_error", found.perplexity_with_unknown_error);
+    line.number("top1", found.top1).number("top1_error", found.top1_error);
+    line.number("top1_with_unknown", found.top1_with_unknown);
+    line.number("top1_with_unknown_error", found.top1_with_unknown_error);
     if (found.has_kss) {
-      line.number("kss", found.kss);
+      line.number("kss", found.kss).number("kss_error", found.kss_error);
     } else {
-      line.raw("kss", "null");
+      line.raw("kss", "null").raw("kss_error", "null");
     }
     running.describe(line);
     print(line.integer("peak_rss_bytes", peak_rss_bytes()));

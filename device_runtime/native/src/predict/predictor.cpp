@@ -184,6 +184,14 @@ std::vector<Prediction> Predictor::suggest(std::string_view typed, size_t k) {
   return suggestions;
 }
 
+int64_t Predictor::keystrokes(std::string_view word) {
+  const std::string folded = fold(word);
+  return phonograd::keystrokes(folded, [&](std::string_view typed) {
+    const std::vector<Prediction> found = suggest(typed);
+    return std::any_of(found.begin(), found.end(), [&](const Prediction& one) { return one.spelling == folded; });
+  });
+}
+
 const float* Predictor::scores() {
   score();
   return scores_.data();

@@ -55,6 +55,8 @@ class Predictor {
   // fewer if fewer begin so. The first call after feed() computes the scores of all words, later ones only look them
   // up. Throws Error(training) if the scores are not finite, weights if the file was changed.
   std::vector<Prediction> suggest(std::string_view typed, size_t k = kSuggestions);
+  // Characters of `word` typed before it is one of three suggestions; all if it never is. Throws what suggest() throws.
+  int64_t keystrokes(std::string_view word);
   // Scores [V] of the next word: their softmax is the probabilities. Valid until the next call. Throws what suggest()
   // throws.
   const float* scores();

@@ -1,6 +1,7 @@
 #include "text/evaluation.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -12,37 +13,28 @@
 namespace phonograd {
 namespace {
 
+// Sums over targets: of all, of a message's, or of one.
 struct Tally {
-  double known_loss = 0, unknown_loss = 0;
-  int64_t known = 0, unknown = 0, words = 0, hits = 0, characters = 0, typed = 0;
+  double known_loss = 0, unknown_loss = 0;  // nats
+  int64_t known = 0, unknown = 0, words = 0, hits = 0, hits_with_unknown = 0, characters = 0, typed = 0;
 
-  Evaluation result(bool kss) const;
-  // -log p of `target` under scores [V], and whether it is the best.
-  void add_loss(const float* scores, int64_t V, int64_t target);
-  void add_keystrokes(const PrefixIndex& index, const float* scores, int64_t target, int64_t length);
+  void operator+=(const Tally& other);
 };
 
-double share(int64_t part, int64_t all) {
-  return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, all));
+void Tally::operator+=(const Tally& other) {
+  known_loss += other.known_loss;
+  unknown_loss += other.unknown_loss;
+  known += other.known;
+  unknown += other.unknown;
+  words += other.words;
+  hits += other.hits;
+  hits_with_unknown += other.hits_with_unknown;
+  characters += other.characters;
+  typed += other.typed;
 }
 
-double perplexity(double loss, int64_t count) {
-  return std::exp(loss / static_cast<double>(std::max<int64_t>(1, count)));
-}
-
-Evaluation Tally::result(bool kss) const {
-  Evaluation result;
-  result.tokens = known + unknown;
-  result.unknown_tokens = unknown;
-  result.perplexity = perplexity(known_loss, known);
-  result.perplexity_with_unknown = perplexity(known_loss + unknown_loss, known + unknown);
-  result.top1 = share(hits, words);
-  result.has_kss = kss;
-  if (kss) result.kss = share(characters - typed, characters);
-  return result;
-}
-
-void Tally::add_loss(const float* scores, int64_t V, int64_t target) {
+// Of `target` under scores [V], without its keystrokes.
+Tally tally_of(const float* scores, int64_t V, int64_t target) {
   const float* best = std::max_element(scores, scores + V);  // the first of equals
   const float highest = *best;
   double sum = 0;
@@ -52,20 +44,83 @@ void Tally::add_loss(const float* scores, int64_t V, int64_t target) {
     throw Error(Status::training,
                 "evaluation: the model's scores are not finite; its weights hold NaN or are far too large");
   }
-  const bool is_word = target != kEos;
-  (target == kUnk ? unknown_loss : known_loss) += static_cast<double>(loss);
-  ++(target == kUnk ? unknown : known);
-  words += is_word;
-  hits += is_word && target != kUnk && best == scores + target;
+  Tally one;
+  (target == kUnk ? one.unknown_loss : one.known_loss) = static_cast<double>(loss);
+  (target == kUnk ? one.unknown : one.known) = 1;
+  one.words = target != kEos;
+  one.hits = std::max_element(scores + kEos + 1, scores + V) == scores + target;
+  one.hits_with_unknown = target > kEos && best == scores + target;
+  return one;
 }
 
-void Tally::add_keystrokes(const PrefixIndex& index, const float* scores, int64_t target, int64_t length) {
-  characters += length;
-  if (target == kUnk) {
-    typed += length;
-  } else if (target != kEos) {
-    typed += index.keystrokes(target, scores);
+int64_t keystrokes(const PrefixIndex& index, const float* scores, int64_t target, int64_t length) {
+  return target > kEos ? index.keystrokes(target, scores) : length;  // of <eos>, length is 0
+}
+
+struct Ratio {
+  double above, below;
+
+  double value() const { return above / std::max(1.0, below); }
+};
+
+// Mean nats without and with unknown words, top-1 without and with <unk>, keystroke savings.
+std::array<Ratio, 5> ratios(const Tally& of) {
+  const auto real = [](int64_t count) { return static_cast<double>(count); };
+  return {{{of.known_loss, real(of.known)},
+           {of.known_loss + of.unknown_loss, real(of.known + of.unknown)},
+           {real(of.hits), real(of.words)},
+           {real(of.hits_with_unknown), real(of.words)},
+           {real(of.characters - of.typed), real(of.characters)}}};
+}
+
+// The ratios' standard errors, clustered by message.
+std::array<double, 5> standard_errors(const std::array<Ratio, 5>& all, const std::vector<Tally>& messages) {
+  std::array<double, 5> errors{};
+  if (messages.size() < 2) return errors;
+  for (const Tally& message : messages) {
+    const std::array<Ratio, 5> own = ratios(message);
+    for (size_t i = 0; i < own.size(); ++i) {
+      const double rest = own[i].above - all[i].value() * own[i].below;
+      errors[i] += rest * rest;
+    }
   }
+  const auto m = static_cast<double>(messages.size());
+  for (size_t i = 0; i < errors.size(); ++i) {
+    errors[i] = std::sqrt(m / (m - 1) * errors[i]) / std::max(1.0, all[i].below);
+  }
+  return errors;
+}
+
+Evaluation evaluation(const Tally& total, const std::vector<Tally>& messages, bool kss) {
+  const std::array<Ratio, 5> all = ratios(total);
+  const std::array<double, 5> errors = standard_errors(all, messages);
+  const auto scaled = [](double perplexity, double error) { return error == 0 ? 0 : perplexity * error; };
+  Evaluation result;
+  result.tokens = total.known + total.unknown;
+  result.unknown_tokens = total.unknown;
+  result.words = total.words;
+  result.characters = total.characters;
+  result.perplexity = std::exp(all[0].value());
+  result.perplexity_error = scaled(result.perplexity, errors[0]);
+  result.perplexity_with_unknown = std::exp(all[1].value());
+  result.perplexity_with_unknown_error = scaled(result.perplexity_with_unknown, errors[1]);
+  result.top1 = all[2].value();
+  result.top1_error = errors[2];
+  result.top1_with_unknown = all[3].value();
+  result.top1_with_unknown_error = errors[3];
+  result.has_kss = kss;
+  result.kss = all[4].value();
+  result.kss_error = errors[4];
+  return result;
+}
+
+// Where in the stream each message has its <eos>.
+std::vector<int64_t> ends_of(const std::vector<int64_t>& stream) {
+  std::vector<int64_t> ends;
+  for (size_t at = 0; at < stream.size(); ++at) {
+    if (stream[at] == kEos) ends.push_back(static_cast<int64_t>(at));
+  }
+  return ends;
 }
 
 // Characters of each token of the stream; 0 for <eos>. Unknown words keep their own length.
@@ -91,7 +146,9 @@ Evaluation evaluate(Scorer& scorer, const Vocabulary& vocabulary, const std::vec
   const int64_t T = bptt, B = evaluation_minibatch(minibatch, N);
   const Windows windows(stream, B, T);
   std::vector<int64_t> tokens(static_cast<size_t>(T * B)), targets(tokens.size());
-  Tally tally;
+  const std::vector<int64_t> ends = ends_of(stream);
+  std::vector<Tally> tallies(ends.size());  // of each message
+  Tally total;
   scorer.reset();
   for (int64_t window = 0; window < windows.count(); ++window) {
     windows.fill(window, tokens.data(), targets.data());
@@ -101,13 +158,18 @@ Evaluation evaluate(Scorer& scorer, const Vocabulary& vocabulary, const std::vec
         const int64_t at = windows.place(window, t, b);
         if (at < 0) continue;
         const int64_t target = stream[static_cast<size_t>(at)];
-        tally.add_loss(scores, V, target);
-        if (index) tally.add_keystrokes(*index, scores, target, lengths[static_cast<size_t>(at)]);
+        Tally one = tally_of(scores, V, target);
+        if (index) {
+          one.characters = lengths[static_cast<size_t>(at)];
+          one.typed = keystrokes(*index, scores, target, one.characters);
+        }
+        total += one;
+        tallies[static_cast<size_t>(std::lower_bound(ends.begin(), ends.end(), at) - ends.begin())] += one;
       }
     }
-    if (progress) progress(tally.known + tally.unknown, N);
+    if (progress) progress(total.known + total.unknown, N);
   }
-  return tally.result(kss);
+  return evaluation(total, tallies, kss);
 }
 
 }  // namespace phonograd

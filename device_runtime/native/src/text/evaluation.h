@@ -23,11 +23,15 @@ struct Scorer {
 struct Evaluation {
   int64_t tokens = 0;  // <eos> and unknown words included
   int64_t unknown_tokens = 0;
-  double perplexity = 0;               // unknown words left out, as in paper P
-  double perplexity_with_unknown = 0;  // <unk> by its own probability
-  double top1 = 0;                     // paper M's AccuracyTop1, over words; unknown words are misses
+  int64_t words = 0;       // tokens but <eos>
+  int64_t characters = 0;  // of words; 0 without kss
+  // Figures, and their standard errors, clustered by message; 0 of fewer than two.
+  double perplexity = 0, perplexity_error = 0;                            // unknown words left out, as in paper P
+  double perplexity_with_unknown = 0, perplexity_with_unknown_error = 0;  // <unk> by its own probability
+  double top1 = 0, top1_error = 0;  // words that are the first suggestion; unknown words are misses
+  double top1_with_unknown = 0, top1_with_unknown_error = 0;  // paper M's AccuracyTop1: <unk> may be the best
   bool has_kss = false;
-  double kss = 0;  // paper P's eq. 5; 0 unless asked for
+  double kss = 0, kss_error = 0;  // paper P's eq. 5; 0 unless asked for
 };
 
 // Called with (tokens done, tokens in total) after each window.

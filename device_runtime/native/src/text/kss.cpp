@@ -13,11 +13,26 @@ bool begins_character(std::string_view word, size_t at) {
   return at == 0 || (static_cast<unsigned char>(word[at]) & 0xC0) != 0x80;
 }
 
+// Whether a keyboard suggests one word before the other.
+bool is_before(const float* scores, int64_t one, int64_t other) {
+  return scores[one] > scores[other] || (scores[one] == scores[other] && one < other);
+}
+
 }  // namespace
 
 int64_t characters(std::string_view word) {
   int64_t count = 0;
   for (size_t at = 0; at < word.size(); ++at) count += begins_character(word, at);
+  return count;
+}
+
+int64_t keystrokes(std::string_view word, const std::function<bool(std::string_view)>& suggested) {
+  int64_t count = 0;
+  for (size_t at = 0; at < word.size(); ++at) {
+    if (!begins_character(word, at)) continue;
+    if (suggested(word.substr(0, at))) break;
+    ++count;
+  }
   return count;
 }
 
@@ -39,32 +54,25 @@ PrefixIndex::Range PrefixIndex::with_prefix(std::string_view prefix) const {
 }
 
 int64_t PrefixIndex::keystrokes(int64_t word, const float* scores) const {
-  const std::string_view spelling = vocabulary_.word(word);
-  int64_t count = 0;
-  for (size_t at = 0; at < spelling.size(); ++at) {
-    if (!begins_character(spelling, at)) continue;
-    size_t greater = 0;
-    const Range range = with_prefix(spelling.substr(0, at));
-    for (const int64_t* id = range.begin; id != range.end && greater < kSuggestions; ++id) {
-      greater += scores[*id] > scores[word];
+  return phonograd::keystrokes(vocabulary_.word(word), [&](std::string_view typed) {
+    size_t before = 0;
+    const Range range = with_prefix(typed);
+    for (const int64_t* id = range.begin; id != range.end && before < kSuggestions; ++id) {
+      before += is_before(scores, *id, word);
     }
-    if (greater < kSuggestions) break;
-    ++count;
-  }
-  return count;
+    return before < kSuggestions;
+  });
 }
 
 std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, const std::vector<bool>& left_out,
                              std::string_view typed, size_t k) {
   const PrefixIndex::Range range = index.with_prefix(fold(typed));
-  const auto before = [&](int64_t one, int64_t other) {
-    return scores[one] > scores[other] || (scores[one] == scores[other] && one < other);
-  };
   std::vector<int64_t> words;
   std::remove_copy_if(range.begin, range.end, std::back_inserter(words),
                       [&](int64_t id) { return left_out[static_cast<size_t>(id)]; });
   const auto best = words.begin() + static_cast<ptrdiff_t>(std::min(k, words.size()));
-  std::partial_sort(words.begin(), best, words.end(), before);
+  std::partial_sort(words.begin(), best, words.end(),
+                    [&](int64_t one, int64_t other) { return is_before(scores, one, other); });
   words.erase(best, words.end());
   return words;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,9 @@ constexpr size_t kSuggestions = 3;
 // Characters of a word: bytes that do not continue a UTF-8 sequence, but at least the first.
 int64_t characters(std::string_view word);
 
+// Characters of `word` typed before suggested(those characters) holds; all if it never does.
+int64_t keystrokes(std::string_view word, const std::function<bool(std::string_view)>& suggested);
+
 // The vocabulary's words but <unk> and <eos>, sorted by bytes, so that the words with a prefix are one range. The
 // vocabulary must outlive it. Const methods are thread-safe.
 class PrefixIndex {
@@ -26,8 +30,8 @@ class PrefixIndex {
   explicit PrefixIndex(const Vocabulary& vocabulary);
 
   Range with_prefix(std::string_view prefix) const;
-  // Characters typed before `word` (not <unk> or <eos>) is suggested, given the scores [V] of all words by id: the
-  // fewest after which fewer than 3 words that begin with them have a strictly greater score; all if there are none.
+  // Characters typed before `word` (not <unk> or <eos>) is one of three suggestions, given the scores [V] of all words
+  // by id: the fewest after which suggest() has it, with no word left out.
   int64_t keystrokes(int64_t word, const float* scores) const;
 
  private:
@@ -36,8 +40,7 @@ class PrefixIndex {
 };
 
 // Ids of the k words with the highest scores [V] that begin with `typed` (folded as text is) and are not `left_out`
-// [V], best first, ties by lower id; fewer if fewer words have that prefix. Never <unk> or <eos>. Except for ties, the
-// first three are the words that PrefixIndex::keystrokes counts as suggested. Thread-safe.
+// [V], best first, ties by lower id; fewer if fewer words have that prefix. Never <unk> or <eos>. Thread-safe.
 std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, const std::vector<bool>& left_out,
                              std::string_view typed, size_t k);
 
