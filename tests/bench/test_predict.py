@@ -13,6 +13,7 @@ from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.evaluation import evaluate
+from phonograd.device_runtime.text.keystrokes import keystroke_savings
 from tests.support.artifacts import exported, words
 
 ARTIFACTS = exported(LanguageModelConfig("lstm", vocabulary=80, embedding=12, hidden=16, layers=1), spread=14.0)
@@ -28,6 +29,7 @@ def test_savings_are_those_of_the_engine() -> None:
         for bptt in (1, 5):
             found = evaluate(PredictorScorer(predictor, words(80)), words(80), MESSAGES, 1, bptt, kss=True)
             assert (found.tokens, found.kss, found.top1) == (expected.tokens, expected.kss, expected.top1)
+            assert keystroke_savings(predictor, MESSAGES, learn=False) == expected.kss
             assert found.perplexity_with_unknown == pytest.approx(expected.perplexity_with_unknown, rel=1e-5)
 
 

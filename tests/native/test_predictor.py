@@ -27,6 +27,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.manifest import (
     PREDICTION,
@@ -105,6 +106,18 @@ def test_suggestions_are_the_best_of_the_words_that_begin_so(prefix: str, count:
     assert [one.probability for one in found] == pytest.approx([probabilities(scores)[id] for id in best], rel=1e-5)
     if count == 3:
         assert best == suggest(words, scores, prefix.encode())
+
+
+def test_keystrokes_are_those_before_a_word_is_suggested() -> None:
+    """Words of the model, of the user, of neither, and of characters of several bytes."""
+    with phonograd.open_predictor(model("lstm"), personal=PersonalWords(None)) as predictor:
+        predictor.learn("Servus \u00fc\u00e9\nw7 s sa se ser serv\n")
+        found = {}
+        for word in ("Servus", "\u00fc\u00e9", "\u00fc\u00e9\u00fc", "w7", "w88", "w303", "zzz"):
+            ways = (n for n in range(len(word)) if word.lower() in [one.word for one in predictor.suggest(word[:n])])
+            found[word] = predictor.keystrokes(word)
+            assert found[word] == next(ways, len(word)), word
+        assert {*found.values()} >= {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5, 19])
