@@ -67,7 +67,7 @@ class Predictor(Handle):
         return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in suggestions[:count]]
 
     def keystrokes(self, word: str) -> int:
-        """Characters of a word typed before it is suggested; all of them if it never is. Raises what `suggest` raises."""
+        """Characters of a word typed before it is suggested; all if it never is. Raises what `suggest` raises."""
         (typed,) = self._library.call("pg_predictor_keystrokes", self.handle, encoded(word))
         return int(typed)
 

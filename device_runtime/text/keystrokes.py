@@ -11,8 +11,9 @@ def keystroke_savings(
 ) -> float:
     """Paper P's eq. 5 over messages as a user writes them, one after the other.
 
-    Unlike `evaluate`'s, it counts the predictor's own suggestions, so words that only the user has count too. learn: what is written between two spaces is then learned, into the personal words in use. progress hears
-    (messages done, messages in all).
+    Unlike `evaluate`'s, it counts the predictor's own suggestions, so words that only the user has count too. learn:
+    what is written between two spaces is then learned, into the personal words in use. progress hears (messages done,
+    messages in all).
     """
     typed = characters = 0
     predictor.reset()

@@ -82,11 +82,12 @@ def evaluate(
 
 
 def _with_errors(row: dict[str, Any]) -> dict[str, object]:
-    """A table's row: standard errors beside the figures that they are of."""
-    errors = {name: row.get(f"{name}_error") for name in row if not name.endswith("_error")}
-    return {
-        name: row[name] if error is None else f"{shown(row[name])} ± {shown(error)}" for name, error in errors.items()
-    }
+    """A table's row: figures with their standard errors, to two digits, beside them."""
+    found: dict[str, object] = {name: value for name, value in row.items() if not name.endswith("_error")}
+    for name in found:
+        if (error := row.get(f"{name}_error")) is not None:
+            found[name] = f"{shown(row[name])} ± {shown(float(f'{error:.2g}'))}"
+    return found
 
 
 def _with_own_words(

@@ -49,7 +49,9 @@ def test_top1_counts_words_and_unknown_ones_as_misses() -> None:
 def test_top1_is_of_words_that_a_keyboard_may_suggest() -> None:
     """Where <unk> or <eos> is the most probable, the word after it is the first suggestion; of equals, the first."""
     for best in ([0.4, 0.1], [0.1, 0.4], [0.3, 0.2]):
-        result = evaluate(FixedScores([*best, 0.19, 0.06, 0.03, 0.19, 0.03]), VOCABULARY, [b"the to zzz <unk> the"], 1, 4)
+        result = evaluate(
+            FixedScores([*best, 0.19, 0.06, 0.03, 0.19, 0.03]), VOCABULARY, [b"the to zzz <unk> the"], 1, 4
+        )
         assert (result.top1, result.top1_with_unknown) == (2 / 5, 0), best
 
 

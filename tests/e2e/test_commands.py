@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.export.inspection import how_to_get_onnx
+from phonograd.pages import shown
 from tests.support.command_line import Run, Workplace, text_of
 from tests.support.margins import Margin
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -109,6 +111,15 @@ def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> It
     state = tmp_path_factory.mktemp("server") / "state"
     with serving(workplace, state) as url:
         yield state, url
+
+
+def test_figures_are_shown_with_their_standard_errors(phono: Run, workplace: Workplace) -> None:
+    line = ("eval", workplace.artifacts, "--text", workplace.user, "--kss")
+    (found,), table = phono(*line, "--json").document, phono(*line).out
+    for name in ("perplexity", "kss"):
+        assert 0 < found[f"{name}_error"] < found[name]
+        assert re.search(rf" {re.escape(shown(found[name]))} ± [\d.]+ ", table), name
+    assert "_error" not in table
 
 
 @pytest.mark.learns

@@ -133,7 +133,7 @@ class Figures:
 
 
 def ratio(above: Floats | Ids, below: Floats | Ids, starts: Ids) -> tuple[float, float]:
-    """Of sums over targets, and its standard error by messages, which begin at `starts`. FORMAT.md, "Standard errors"."""
+    """Of sums over targets, and its error by messages, which begin at `starts`. FORMAT.md, "Standard errors"."""
     x, n = (np.add.reduceat(one.astype(np.float64), starts) for one in (above, below))
     m, R = len(starts), x.sum() / n.sum()
     return R, math.sqrt(m / (m - 1) * ((x - R * n) ** 2).sum()) / n.sum() if m > 1 else 0.0
