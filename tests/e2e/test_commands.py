@@ -118,7 +118,7 @@ def test_figures_are_shown_with_their_standard_errors(phono: Run, workplace: Wor
     (found,), table = phono(*line, "--json").document, phono(*line).out
     for name in ("perplexity", "kss"):
         assert 0 < found[f"{name}_error"] < found[name]
-        assert re.search(rf" {re.escape(shown(found[name]))} ± [\d.]+ ", table), name
+        assert re.search(rf" {re.escape(shown(found[name]))} ± [\d.e-]+ ", table), name
     assert "_error" not in table
 
 
