@@ -50,11 +50,11 @@ def reproduce(
     A full run takes its texts and model by the options; --list says which. The result has figures only, a value for
     each seed. A small run fails (exit code 27) if its figures do not show what the experiment claims.
     """
-    from phonograd.papers.claims import checked, require_all
     from phonograd.papers.experiment import load
     from phonograd.papers.page import rows_of
     from phonograd.papers.result import require_not_full, results_folder, write_result
     from phonograd.papers.run import require_inputs, run
+    from phonograd.papers.verdicts import judged, require_all
 
     if sum([name is not None, listed, page is not None]) != 1:
         raise click.UsageError("give a NAME, --list or --page")
@@ -84,11 +84,14 @@ def reproduce(
         place = work or Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-")))
         with console.progress(name) as show:
             result = run(name, place, small=small, given=given, texts=texts, workers=workers, progress=show)
-    claims = checked(experiment, result)
+    claims = judged(experiment, result)
     if out is not None:
         write_result(out, result)
         console.say(f"wrote {out}")
-    shown = [{"claim": one.says(len(result.seeds)), "holds": one.holds} for one in claims]
+    shown = [
+        {"claim": one.claim.says, "verdict": one.verdict, "ours": one.ours, "paper": one.paper, "on": one.evidence}
+        for one in claims
+    ]
     tables = ((experiment.title, rows) for rows in _in_groups(rows_of(experiment, result)))
     console.result({**written(result), "claims": shown}, *tables, ("Claims", shown))
     if small:

@@ -26,6 +26,7 @@ SIMULATION = (
         clients_per_round="Phones that take part in a round.",
         test_users="Users who never train; the model is evaluated on their texts.",
         evaluate_every="Rounds from one evaluation to the next.",
+        evaluate_last="Rounds at the end that are all evaluated.",
         kss="Also measure keystroke savings.",
         seed="Of all that is drawn at random.",
     )

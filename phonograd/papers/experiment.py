@@ -18,7 +18,7 @@ Rows: TypeAlias = Mapping[str, Mapping[str, float]]
 
 class Claim(Record, frozen=True):
     """What a table shows of one figure: its values ascend from row to row; or, with `low` or `high`, each lies in that
-    range; or, with `within`, each is at most so far from the paper's.
+    range; or, with `within`, each is at most so far from the paper's. `verdicts` judges it.
     """
 
     says: Annotated[str, about("the claim in words")]
@@ -28,6 +28,13 @@ class Claim(Record, frozen=True):
     high: Number | None = None
     within: Number | None = None
     small: Annotated[bool, about("whether small runs must show it too")] = True
+    where: Annotated[str, about("its table or figure, if it is not the experiment's: `M, Figure 2`")] = ""
+    own: Annotated[bool, about("whether it is ours, not the paper's")] = False
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it is about the order of its rows."""
+        return self.low is None and self.high is None and self.within is None
 
 
 class Plot(Record, frozen=True):
@@ -49,6 +56,7 @@ class Experiment(Record, frozen=True):
     settings: Annotated[dict[str, Any], about("of the kind, at full scale")]
     small: Annotated[dict[str, Any], about("settings that small runs replace")] = field(default_factory=dict)
     seeds: Annotated[tuple[Count, ...], about("of full runs; small ones take the first")] = (1,)
+    exact: Annotated[bool, about("whether nothing is drawn at random, so that one run says all")] = False
     inputs: Annotated[dict[str, str], about("files and folders that full runs need, and what each is")] = field(
         default_factory=dict
     )

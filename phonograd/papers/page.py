@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from phonograd.bench.markdown import table
-from phonograd.papers.claims import checked
+from phonograd.device_runtime.base.documents import parse
 from phonograd.papers.curves import in_table
 from phonograd.papers.experiment import Experiment, load, names
 from phonograd.papers.result import Result, read_result
+from phonograd.papers.verdicts import SEEDS, judged
 
 HEAD = """# The papers' results, measured again
 
@@ -19,7 +20,25 @@ P is Popov et al. 2018, *Distributed Fine-tuning of Language Models on Private D
 Modeling with Attentive Aggregation*. Corpora differ from the papers', so compare orderings and ratios rather than
 levels. A figure over several seeds is their mean, with the lowest and highest value in brackets. Beside plots,
 tables have few rounds and no percentiles; the results have all.
+
+Perplexities leave unknown words out unless a table says otherwise. A user perplexity is pooled: that of one test made
+of all users' texts, as in paper P. Top-1 never suggests an unknown word and counts one as a miss; what paper M
+allows, the unknown word as an answer that is always wrong, is beside it. What a simulation ends with is the mean of its
+last five evaluations (geometric for perplexities).
 """
+VERDICTS = f"""## The papers' claims
+
+**Agrees**: all of at least {SEEDS} seeds show it, or the 95 % interval of the paired effect over users or nodes does
+(bootstrap), and the effect is at least a tenth of the paper's. **Contradicts**: they show the opposite.
+**Inconclusive**: neither. An effect is that from the first row to the last one that the claim compares, with its
+interval, or the lowest and highest of the seeds. Where nothing is drawn at random (exact), the figures decide.
+"""
+NOT_RUN = Path(__file__).parent / "not_run.json"
+# Of a result from before results recorded it.
+_UNKNOWN_ORIGIN = (
+    "measured before results had a version: user perplexities are arithmetic means over users, and what a simulation "
+    "ends with is its last round"
+)
 # Between a row and its fact, in the name of a fact.
 ROW = ": "
 # How the names of percentiles over users end.
@@ -28,16 +47,28 @@ PERCENTILES = (", p10", ", p90")
 
 def page(results: Path) -> str:
     """The whole page. Raises StateError for a damaged result, ArtifactsError for a damaged experiment."""
-    parts, missing = [HEAD], []
-    for name in names():
-        path = results / f"{name}.json"
-        if path.exists():
-            parts.append("\n".join(_section(name, load(name), read_result(path))) + "\n")
-        else:
-            missing.append(f"- `{name}`: {load(name).title}")
-    if missing:
-        parts.append("\n".join(["## Not measured yet at full scale", "", *missing]) + "\n")
-    return "\n".join(parts)
+    found = {name: read_result(path) for name in names() if (path := results / f"{name}.json").exists()}
+    sections = ["\n".join(_section(name, load(name), found)) + "\n" for name in found]
+    return "\n".join([HEAD, VERDICTS, "\n".join(_verdicts(found)) + "\n", *sections])
+
+
+def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:
+    """The papers' claims, and their tables, figures and algorithms that were not run, with the reason."""
+    rows = []
+    for name, result in results.items():
+        experiment = load(name)
+        place = experiment.title.partition(":")[0]
+        rows += [
+            [one.claim.where or place, one.claim.says, one.ours, one.paper, one.evidence, one.verdict]
+            for one in judged(experiment, result)
+            if place.startswith("Paper") and not one.claim.own
+        ]
+    not_run = parse(NOT_RUN.read_bytes())
+    missing = {load(name).title: "not measured yet" for name in names() if name not in results}
+    rows += [[what, why, "", "", "", "not run"] for what, why in (not_run | missing).items()]
+    yield from table(
+        dict(zip(("where", "claim", "ours", "the paper's", "evidence", "verdict"), "llllll", strict=True)), rows
+    )
 
 
 def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | str | None]]:
@@ -81,7 +112,8 @@ def _beside_plots(experiment: Experiment, result: Result) -> list[dict[str, str]
     return [{"": row, **{figure: values_of.get(figure, "") for figure in columns}} for row, values_of in rows.items()]
 
 
-def _section(name: str, experiment: Experiment, result: Result) -> Iterator[str]:
+def _section(name: str, experiment: Experiment, results: Mapping[str, Result]) -> Iterator[str]:
+    result = results[name]
     rows: Sequence[Mapping[str, float | str | None]] = (
         _beside_plots(experiment, result) if experiment.plots else rows_of(experiment, result)
     )
@@ -92,14 +124,28 @@ def _section(name: str, experiment: Experiment, result: Result) -> Iterator[str]
         yield from (f"![{titles}]({picture_place(name)})", "")
     yield from table(columns, [[str(cell) if cell is not None else "" for cell in row.values()] for row in rows])
     yield ""
-    for one in checked(experiment, result):
-        yield f"- {'Agrees' if one.holds else 'Does not agree'}: {one.says(len(result.seeds))}."
+    for one in judged(experiment, result):
+        shown = ", ".join(part for part in (one.ours, one.paper and f"the paper: {one.paper}", one.evidence) if part)
+        yield f"- {one.verdict.capitalize()}: {one.claim.says} ({shown})."
     yield from ("", *([experiment.remark, ""] if experiment.remark else []))
     yield from _facts_of_rows(result)
     facts = [f"{fact}: {_over_seeds(values)}" for fact, values in result.facts.items() if ROW not in fact]
     texts = [f"Texts: {result.texts}"] if result.texts else []
     seeds = [f"seeds: {', '.join(map(str, result.seeds))}"] if len(result.seeds) > 1 else []
-    yield "; ".join([*texts, *seeds, *facts]) + f". Repeat: `phonograd reproduce {name}`."
+    commits = ", ".join(commit[:7] for commit in result.commits)
+    origin = [f"version {result.version}, commit {commits}" if commits else _UNKNOWN_ORIGIN]
+    yield "; ".join([*texts, *seeds, *facts, *origin, *_same_runs(name, results)]) + (
+        f". Repeat: `phonograd reproduce {name}`."
+    )
+
+
+def _same_runs(name: str, results: Mapping[str, Result]) -> Iterator[str]:
+    """Rows of other tables that show the same runs."""
+    for row, runs in results[name].runs.items():
+        for other, result in results.items():
+            for its_row, its_runs in result.runs.items():
+                if other != name and runs == its_runs:
+                    yield f"{row} is the same run as {its_row} of `{other}`"
 
 
 def _facts_of_rows(result: Result) -> Iterator[str]:

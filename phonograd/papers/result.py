@@ -6,7 +6,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-from phonograd.device_runtime.base.documents import Count, FieldError, Number, Record, about, parse, read, written
+from msgspec import field
+
+from phonograd.device_runtime.base.documents import (
+    Count,
+    FieldError,
+    Number,
+    Record,
+    Sha256,
+    about,
+    parse,
+    read,
+    written,
+)
 from phonograd.device_runtime.base.errors import StateError, UsageError
 from phonograd.device_runtime.base.files import write_bytes
 from phonograd.papers.experiment import Rows
@@ -16,7 +28,9 @@ _DIGITS = 6  # significant
 
 
 class Result(Record, frozen=True):
-    """A run of an experiment. rows, facts: for each figure the values of all seeds, in their order."""
+    """A run of an experiment. rows, facts: for each figure the values of all seeds, in their order; units: for each of
+    these seeds, the values of all users or nodes, in one order for all rows.
+    """
 
     experiment: str
     small: bool
@@ -25,6 +39,15 @@ class Result(Record, frozen=True):
     settings: dict[str, Any]
     facts: Annotated[dict[str, tuple[Number, ...]], about("what else belongs to the figures, such as tokens")]
     rows: dict[str, dict[str, tuple[Number, ...]]]
+    units: dict[str, dict[str, tuple[tuple[Number, ...], ...]]] = field(default_factory=dict)
+    runs: Annotated[dict[str, tuple[Sha256, ...]], about("of what ran for a row, by seed: settings, model, texts")] = (
+        field(default_factory=dict)
+    )
+    inputs: Annotated[dict[str, Sha256], about("of the files and folders that were given")] = field(
+        default_factory=dict
+    )
+    version: Annotated[str, about("of phonograd; empty in results from before it was recorded")] = ""
+    commits: Annotated[tuple[str, ...], about("of the checkout, that ran parts of it; none outside of one")] = ()
     schema_version: Literal[1] = 1
 
     def of_seed(self, index: int) -> Rows:
@@ -64,9 +87,10 @@ def read_result(path: Path) -> Result:
 def write_result(path: Path, result: Result) -> None:
     """Write a result atomically, its figures with 6 significant digits. Raises StorageError."""
     document = written(result)
-    for part in ("facts", "rows"):
+    for part in ("facts", "rows", "units"):
         document[part] = _rounded(document[part])
-    lines = [f" {_json(name)}: {_lines(value) if name == 'rows' else _json(value)}" for name, value in document.items()]
+    by_row = ("rows", "units", "runs")
+    lines = [f" {_json(name)}: {_lines(value) if name in by_row else _json(value)}" for name, value in document.items()]
     write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 

@@ -2,17 +2,19 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import phonograd
 from phonograd.device_runtime.base.documents import FieldError, Record, read, written
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, UsageError
-from phonograd.device_runtime.base.files import storage_errors, write_bytes
+from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.papers.experiment import Experiment, Rows, flag, load
-from phonograd.papers.result import Result
+from phonograd.papers.result import Result, results_folder
 from phonograd.papers.small import SmallInputs
 
 # Called with (parts done, parts in all, what is running).
@@ -60,10 +62,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a kind measured with one seed. facts: what else belongs to the figures, such as tokens."""
+    """What a kind measured with one seed. facts: what else belongs to the figures, such as tokens; units: a row's
+    figures of each user or node, in one order for all rows; runs: a row's hash of what ran.
+    """
 
     rows: Rows
     facts: Mapping[str, float] = field(default_factory=dict)
+    units: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    runs: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(
@@ -96,18 +102,52 @@ def run(
         made = SmallInputs(work / "inputs") if small else None
         context = Context(seed, place, work, workers, made, given, progress or (lambda *_: None))
         outcomes.append(kind.run(settings, context))
+    first = outcomes[0]
     return Result(
         experiment=name,
         small=small,
         seeds=seeds,
         texts="made by phonograd" if small else texts,
         settings=written(settings),
-        facts={fact: tuple(outcome.facts[fact] for outcome in outcomes) for fact in outcomes[0].facts},
-        rows={
-            row: {figure: tuple(outcome.rows[row][figure] for outcome in outcomes) for figure in figures}
-            for row, figures in outcomes[0].rows.items()
-        },
+        facts={fact: tuple(outcome.facts[fact] for outcome in outcomes) for fact in first.facts},
+        rows=_by_seed(first.rows, lambda row, figure: [outcome.rows[row][figure] for outcome in outcomes]),
+        units=_by_seed(first.units, lambda row, figure: [tuple(outcome.units[row][figure]) for outcome in outcomes]),
+        runs={row: tuple(outcome.runs[row] for outcome in outcomes) for row in first.runs},
+        inputs={key: sha256_of(path) for key, path in sorted(given.items())},
+        version=phonograd.__version__,
+        commits=_commits(work),
     )
+
+
+def _by_seed(
+    rows: Mapping[str, Mapping[str, Any]], of: Callable[[str, str], Sequence[Any]]
+) -> dict[str, dict[str, tuple[Any, ...]]]:
+    return {row: {figure: tuple(of(row, figure)) for figure in figures} for row, figures in rows.items()}
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file; of a folder, of its files' names and hashes. Raises StorageError."""
+    with storage_errors(path):
+        if path.is_file():
+            return sha256_of_file(path)
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        lines = (f"{file.relative_to(path).as_posix()} {sha256_of_file(file)}\n" for file in files)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _commits(work: Path) -> tuple[str, ...]:
+    """The checkout's commits that ran in `work`, the last one now, with "+" if files differed from it."""
+    if results_folder() is None:
+        return ()
+    told = [
+        subprocess.run(["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
+        for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no", ":/"))
+    ]
+    path = work / "commits.json"
+    earlier = json.loads(path.read_bytes()) if path.exists() else []
+    commits = list(dict.fromkeys([*earlier, told[0].strip() + ("+" if told[1] else "")]))
+    write_bytes(path, json.dumps(commits).encode())
+    return tuple(commits)
 
 
 def kind_of(name: str, experiment: Experiment, small: bool) -> tuple[Any, Record]:

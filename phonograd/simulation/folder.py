@@ -147,7 +147,7 @@ def _paths(files: ModelFiles) -> tuple[Path, ...]:
     return files.weights, files.optimizer, files.residual
 
 
-def job_of(settings: Any, **inputs: str) -> dict[str, Any]:
+def job_of(settings: Any, **inputs: Any) -> dict[str, Any]:
     """What identifies a simulation: its settings but `rounds`, which may grow, and hashes of its inputs, not paths."""
     document: dict[str, Any] = dataclasses.asdict(settings)
     del document["rounds"]

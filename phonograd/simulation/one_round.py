@@ -13,7 +13,8 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.phone import PhoneJob, PhoneResult
-from phonograd.simulation.records import Quality, RoundRecord
+from phonograd.simulation.quality import Quality
+from phonograd.simulation.records import RoundRecord
 from phonograd.simulation.schedule import Participation
 from phonograd.simulation.server import Arrival, NextModel, Student, close_round
 from phonograd.simulation.settings import SimulationSettings

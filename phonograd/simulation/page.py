@@ -8,7 +8,8 @@ from typing import Any
 
 from phonograd.pages.plots import COLOURS, Table, of_rounds, svg
 from phonograd.pages.plots import write_page as write
-from phonograd.simulation.records import MB, Quality, SimulationRecord, rows_of
+from phonograd.simulation.quality import Quality, spread
+from phonograd.simulation.records import MB, SimulationRecord, rows_of
 
 HASH_DIGITS, SHA256_DIGITS = 12, 64
 
@@ -21,7 +22,7 @@ def write_page(path: Path, simulations: Simulations) -> None:
     """Write the page of one simulation, or of several to compare, by name. Raises StorageError."""
     uploaded = any(ended.bytes_up for record in simulations.values() for ended in record.rounds)
     drawn: tuple[tuple[Callable[[SimulationRecord], Iterator[Line]], dict[str, str]], ...] = (
-        (_users, {"title": "New users: perplexity, mean and 10th to 90th percentile", "yscale": "log"}),
+        (_users, {"title": "New users: perplexity, pooled, and 10th to 90th percentile", "yscale": "log"}),
         (_general, {"title": "General text: perplexity"}),
         (_bytes, {"title": "MB so far, up and (dotted) down", "yscale": "log"}),
         (
@@ -85,9 +86,9 @@ def _measured(record: SimulationRecord) -> list[tuple[int, Quality]]:
 
 
 def _users(record: SimulationRecord) -> Iterator[Line]:
-    points = [(number, at.users.perplexity) for number, at in _measured(record) if at.users is not None]
-    band = [(spread.p10, spread.p90) for _, spread in points]
-    yield "", "-", [number for number, _ in points], [spread.mean for _, spread in points], band
+    points = [(number, found) for number, at in _measured(record) if (found := spread(at.users, "perplexity"))]
+    band = [(found.p10, found.p90) for _, found in points]
+    yield "", "-", [number for number, _ in points], [found.pooled for _, found in points], band
 
 
 def _general(record: SimulationRecord) -> Iterator[Line]:
@@ -106,5 +107,6 @@ def _bytes(record: SimulationRecord) -> Iterator[Line]:
 
 def _by_bytes(record: SimulationRecord) -> Iterator[Line]:
     up = [0, *accumulate(ended.bytes_up for ended in record.rounds)]
-    points = [(up[number], at.users) for number, at in _measured(record) if at.users is not None and number]
-    yield "", "-", [so_far / MB for so_far, _ in points], [users.perplexity.mean for _, users in points], ()
+    points = [(up[number], spread(at.users, "perplexity")) for number, at in _measured(record) if number]
+    shown = [(so_far / MB, found.pooled) for so_far, found in points if found is not None]
+    yield "", "-", [so_far for so_far, _ in shown], [perplexity for _, perplexity in shown], ()

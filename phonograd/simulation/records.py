@@ -4,40 +4,7 @@ from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Record, Sha256, about
-
-
-class Spread(Record, frozen=True):
-    """A figure over users: the mean, and the 10th and 90th percentile."""
-
-    mean: Number
-    p10: Number
-    p90: Number
-
-
-class Scores(Record, frozen=True):
-    """A model's scores on one text. KSS is null if it was not measured."""
-
-    perplexity: Annotated[Amount, about("without unknown words")]
-    perplexity_with_unknown: Amount
-    top1: Amount
-    kss: Number | None
-
-
-class UserScores(Record, frozen=True):
-    """A model's scores on the texts of users who never trained."""
-
-    users: Positive
-    perplexity: Spread
-    perplexity_with_unknown: Spread
-    top1: Spread
-    kss: Spread | None
-
-
-class Quality(Record, frozen=True):
-    """How good a model is on general text and for new users; null without such texts."""
-
-    general: Scores | None
-    users: UserScores | None
+from phonograd.simulation.quality import Figure, Quality, spread
 
 
 class RoundRecord(Record, frozen=True):
@@ -89,6 +56,11 @@ class SimulationRecord(Record, frozen=True):
 
 
 MB = 1e6
+_OF_USERS: tuple[tuple[str, Figure, int], ...] = (
+    ("users' with unknown words", "perplexity_with_unknown", 1),
+    ("users' top-1, %", "top1", 100),
+    ("users' KSS, %", "kss", 100),
+)
 
 
 def rows_of(record: SimulationRecord) -> list[dict[str, Any]]:
@@ -107,17 +79,18 @@ def rows_of(record: SimulationRecord) -> list[dict[str, Any]]:
 
 
 def _row(number: int, quality: Quality, loss: float | None, accepted: int, up: float, down: float) -> dict[str, Any]:
-    general, users = quality.general, quality.users
+    general = quality.general
     row: dict[str, Any] = {"round": number, "accepted": accepted, "loss": loss}
     if general is not None:
-        row |= {"general perplexity": general.perplexity, "with unknown words": general.perplexity_with_unknown}
+        row |= {"general perplexity": general.perplexity, "±": general.perplexity_error}
+        row |= {"with unknown words": general.perplexity_with_unknown}
         row |= {} if general.kss is None else {"general KSS, %": 100 * general.kss}
-    if users is not None:
-        spread = users.perplexity
-        row |= {"users' perplexity": spread.mean, "p10": spread.p10, "p90": spread.p90}
-        row |= {"users' with unknown words": users.perplexity_with_unknown.mean}
-        row |= {"users' top-1, %": 100 * users.top1.mean}
-        row |= {} if users.kss is None else {"users' KSS, %": 100 * users.kss.mean}
+    if users := spread(quality.users, "perplexity"):
+        row |= {"users' perplexity": users.pooled, "users' ±": users.error, "mean": users.mean}
+        row |= {"p10": users.p10, "p90": users.p90}
+    for heading, figure, unit in _OF_USERS:
+        if found := spread(quality.users, figure):
+            row[heading] = unit * found.pooled
     return row | {"MB up": up, "MB down": down}
 
 

@@ -37,7 +37,7 @@ class SimulationSettings:
     round; late: what happens then, see RoundRules; duplicates: that it is sent twice.
 
     test_users: users that never train; the model is evaluated on their texts, at most text_bytes of each, every
-    `evaluate_every` rounds and in the last one; kss: with keystroke savings, which take longer.
+    `evaluate_every` rounds and in each of the last `evaluate_last`; kss: with keystroke savings, which take longer.
 
     backend: what trains: the native engine, or PyTorch on `device`, `phones_per_batch` phones at once (None: 1 on the
     CPU, 16 on a GPU), in fp32. Its models differ in the last digits, also from one device or number to another.
@@ -67,6 +67,7 @@ class SimulationSettings:
     duplicates: float = 0.0
     test_users: int = 20
     evaluate_every: int = 1
+    evaluate_last: int = 1
     kss: bool = False
     backend: Backend = "native"
     device: Device = "cpu"
@@ -75,7 +76,7 @@ class SimulationSettings:
     transfer: TransferSettings = field(default_factory=TransferSettings)
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "clients_per_round", "text_bytes", "epochs", "evaluate_every"):
+        for name in ("rounds", "clients_per_round", "text_bytes", "epochs", "evaluate_every", "evaluate_last"):
             self._require(name, 1, _MOST)
         for name in ("drop_outs", "late_phones", "duplicates"):
             self._require(name, 0, 1)

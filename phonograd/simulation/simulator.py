@@ -4,18 +4,16 @@ import contextlib
 import hashlib
 import math
 import shutil
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
-from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.privacy import budget
@@ -24,7 +22,8 @@ from phonograd.server_agg.transfer import transfer
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.one_round import OneRound, bytes_down, stop_or_go_on
 from phonograd.simulation.phone import EvaluationJob
-from phonograd.simulation.records import Quality, RoundRecord, Scores, SimulationRecord, Spread, Users, UserScores
+from phonograd.simulation.quality import Quality, spread
+from phonograd.simulation.records import RoundRecord, SimulationRecord, Users
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.server import Student
 from phonograd.simulation.settings import SimulationSettings
@@ -155,7 +154,8 @@ class Simulation:
 
         try:
             closed = round_.run(workers, trained, self._student(number, progress, stop))
-            due = number == rounds or number % self._settings.evaluate_every == 0
+            last = rounds - self._settings.evaluate_last
+            due = number > last or number % self._settings.evaluate_every == 0
             measured = self._measure(workers, number) if due else None
         except (TrainingError, WeightsError) as error:
             loss = "" if round_.loss is None else f" (loss {round_.loss:.4g} nats a token)"
@@ -208,9 +208,8 @@ class Simulation:
             parts.append(
                 f"general {last.general.perplexity:.1f} ({last.general.perplexity_with_unknown:.1f} with <unk>)"
             )
-        if last.users is not None:
-            users = last.users
-            parts.append(f"users {users.perplexity.mean:.1f} ({users.perplexity_with_unknown.mean:.1f} with <unk>)")
+        if users := spread(last.users, "perplexity"):
+            parts.append(f"users {users.pooled:.1f} ± {users.error:.1f}")
         return ", ".join(parts)
 
 
@@ -237,6 +236,7 @@ def _job(
     return job_of(
         settings,
         model=artifacts.weights_sha256,
+        training=written(artifacts.manifest.training),
         users=_hash(users),
         rehearsal=_hash(texts.rehearsal),
         general_test=_hash(texts.general_test),
@@ -255,29 +255,8 @@ def measure_quality(workers: Workers, weights: Path, general: Messages, users: S
     """Evaluate a model with all workers. general: messages, or none. Raises TrainingError if it diverged."""
     texts = [general, *users] if general else users  # the longest first, so that workers end together
     found = workers.evaluate([EvaluationJob(weights, text) for text in texts])
-    of_general = found.pop(0) if general else None
-    of_users = found
-    for evaluation in [*of_users, *([of_general] if of_general else [])]:
+    for evaluation in found:
         if not math.isfinite(evaluation.perplexity + evaluation.perplexity_with_unknown):
             raise TrainingError("the model's perplexity is not finite: training diverged; lower the learning rate")
-    return Quality(_scores(of_general) if of_general else None, _user_scores(of_users) if of_users else None)
-
-
-def _scores(found: Evaluation) -> Scores:
-    return Scores(found.perplexity, found.perplexity_with_unknown, found.top1, found.kss)
-
-
-def _user_scores(found: Sequence[Evaluation]) -> UserScores:
-    kss = [evaluation.kss for evaluation in found if evaluation.kss is not None]
-    return UserScores(
-        len(found),
-        _spread([evaluation.perplexity for evaluation in found]),
-        _spread([evaluation.perplexity_with_unknown for evaluation in found]),
-        _spread([evaluation.top1 for evaluation in found]),
-        _spread(kss) if kss else None,
-    )
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    low, high = np.percentile(values, [10, 90])
-    return Spread(statistics.fmean(values), float(low), float(high))  # fmean's result does not depend on the order
+    of_general = found.pop(0) if general else None
+    return Quality(of_general, tuple(found))

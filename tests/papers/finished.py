@@ -7,17 +7,37 @@ from pathlib import Path
 
 import phonograd
 from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.simulation.folder import job_of
-from phonograd.simulation.records import Quality, RoundRecord, Scores, SimulationRecord, Spread, Users, UserScores
+from phonograd.simulation.quality import Quality
+from phonograd.simulation.records import RoundRecord, SimulationRecord, Users
 
 SIMULATION = {"rounds": 4, "evaluate_every": 2, "text_bytes": 500}
 SHA256 = "0" * 64
 
 
+def evaluation(perplexity: float, tokens: int = 100) -> Evaluation:
+    return Evaluation(
+        tokens=tokens,
+        unknown_tokens=10,
+        words=80,
+        characters=300,
+        perplexity=perplexity,
+        perplexity_with_unknown=perplexity,
+        top1=0.2,
+        top1_with_unknown=0.2,
+        kss=0.6,
+        perplexity_error=1.0,
+        perplexity_with_unknown_error=1.0,
+        top1_error=0.01,
+        top1_with_unknown_error=0.01,
+        kss_error=0.02,
+    )
+
+
 def quality(perplexity: float) -> Quality:
-    spread = Spread(perplexity, perplexity - 1, perplexity + 1)
-    share = Spread(0.5, 0.4, 0.6)
-    return Quality(Scores(perplexity, perplexity, 0.2, 0.6), UserScores(5, spread, spread, share, share))
+    """Of general text, and of users whose perplexities differ around it."""
+    return Quality(evaluation(perplexity), tuple(evaluation(perplexity * factor) for factor in (0.5, 1.0, 2.0)))
 
 
 def round_record(number: int) -> RoundRecord:

@@ -1,7 +1,7 @@
 """What links save, from finished simulations; and a run of a few rounds where a simulation has no links."""
 
+import dataclasses
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,9 +18,7 @@ from tests.support.artifacts import exported
 TRAINING = phonograd.TrainingConfig(minibatch=2, bptt=5)
 ARTIFACTS = exported(phonograd.LanguageModelConfig("lstm", vocabulary=50, embedding=8, hidden=8, layers=1), TRAINING)
 MODEL = ARTIFACTS.path("weights.safetensors").stat().st_size
-SETTINGS = links.Settings(
-    SIMULATION, Run(folder="lossless"), Run({"publish": "top-rows"}, folder="lossy"), link_rounds=2
-)
+SETTINGS = links.Settings(SIMULATION, Run(folder="lossless"), Run({"publish": "top-rows"}, folder="lossy"))
 
 
 def with_links(found: SimulationRecord, nbytes: list[int | None], left_out: float, better: float) -> SimulationRecord:
@@ -64,51 +62,21 @@ def test_links_beside_whole_models(tmp_path: Path) -> None:
     assert rows["lossless links"]["left out, % of a round's change"] == 0
     assert "user perplexity, % above lossless" not in rows["lossless links"]
     assert found.facts["lossy links: MB that a phone downloaded to take part"] == 1.0
-    assert found.facts["lossless links: rounds whose links were measured"] == 4
 
 
-def test_the_mean_is_of_all_measured_rounds(tmp_path: Path) -> None:
+def test_what_lossy_links_cost_is_a_mean_of_the_last_evaluations(tmp_path: Path) -> None:
     last = LOSSY.rounds[-1]
     assert last.quality is not None
     assert last.quality.general is not None
-    worse = msgspec.structs.replace(last.quality.general, perplexity=1.03 / 1.01 * last.quality.general.perplexity)
+    worse = dataclasses.replace(last.quality.general, perplexity=1.03 / 1.01 * last.quality.general.perplexity)
     quality_of_last = msgspec.structs.replace(last.quality, general=worse)
     rounds = (*LOSSY.rounds[:-1], msgspec.structs.replace(last, quality=quality_of_last))
     lossy = msgspec.structs.replace(LOSSY, rounds=rounds)
     rows = run(tmp_path, LOSSLESS, lossy).rows
-    assert rows["lossy links"]["general perplexity, % above lossless"] == pytest.approx(3)
-    assert rows["lossy links, mean of the measured rounds"] == {
-        "general perplexity, % above lossless": pytest.approx(2),
-        "user perplexity, % above lossless": pytest.approx(1),
-        "mean perplexity, % above lossless": pytest.approx(1.5, abs=0.1),
-    }
-
-
-def test_links_of_an_older_simulation_are_those_of_its_first_rounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A simulation of a version that did not publish links yet: its job does not say how."""
-    asked = []
-
-    def simulate(*given: Any, **_: Any) -> SimulationRecord:
-        asked.append(given[3])
-        return with_links(record(2), [MODEL // 4] * 2, 0.0, 1.0)
-
-    monkeypatch.setattr(phonograd, "simulate", simulate)
-    older = record()
-    job = {name: value for name, value in older.job.items() if not name.startswith("publish")}
-    found = run(tmp_path, msgspec.structs.replace(older, job=job), LOSSY)
-    assert [(settings.rounds, settings.publish, settings.kss) for settings in asked] == [(2, "rows-f32", False)]
-    assert found.rows["lossless links"]["times fewer bytes"] == pytest.approx(4, rel=0.01)
-    assert found.rows["lossless links"]["user perplexity"] == 16.0
-    assert found.facts["lossless links: rounds whose links were measured"] == 2
+    assert rows["lossy links"]["general perplexity, % above lossless"] == pytest.approx(2)  # of 1 and 3
+    assert rows["lossy links"]["user perplexity, % above lossless"] == pytest.approx(1)
 
 
 def test_the_other_links_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="a simulation with publish rows-f32 expected, found top-rows"):
         run(tmp_path, LOSSY, LOSSY)
-    older = {name: value for name, value in LOSSLESS.job.items() if not name.startswith("publish")}
-    again = tmp_path / "again"
-    again.mkdir()
-    with pytest.raises(StateError, match="a simulation with publish top-rows expected, found rows-f32"):
-        run(again, LOSSLESS, msgspec.structs.replace(LOSSLESS, job=older))

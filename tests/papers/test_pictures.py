@@ -109,7 +109,8 @@ def test_the_page_shows_the_picture_and_few_rounds(tmp_path: Path, monkeypatch: 
     text = (tmp_path / "page.md").read_text("utf-8")
     assert "![How the loss falls. What it costs](pictures/p-table8.svg)" in text
     assert (tmp_path / "pictures/p-table8.svg").read_text("utf-8") == picture(EXPERIMENT, RESULT)
-    assert [line for line in text.splitlines() if line.startswith("| ")] == [
+    section = text.split("## Paper P, Figure 0")[1]
+    assert [line for line in section.splitlines() if line.startswith("| ")] == [
         "|  | loss | MB | rounds to 3 |",
         "| initial | 9 (8–10) |  |  |",
         "| fast, round 5 | 4 | 2 |  |",

@@ -1,6 +1,7 @@
 """Finished simulations are taken in place of runs, if they are those that the experiment asks for."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -18,29 +19,30 @@ def run(tmp_path: Path, settings: simulated.Settings, **given: Path) -> Outcome:
     return simulated.run(settings, Context(1, tmp_path, tmp_path, 1, None, given, lambda *_: None))
 
 
-def test_a_curve_ends_where_all_runs_have_been_measured(tmp_path: Path) -> None:
-    whole = finished(tmp_path / "with")
-    running = finished(tmp_path / "without", rounds=3, rehearsal=False)
-    found = run(tmp_path, SETTINGS, **{"with": whole, "without": running})
-    assert list(found.rows) == ["initial", "with, round 2", "with", "without, round 2", "without"]
-    assert found.rows["with"]["user perplexity"] == 18.0
-    assert found.rows["with"]["user perplexity, change in %"] == pytest.approx(-10)
-    assert found.facts["with: rounds"] == found.facts["without: rounds"] == 2
-    assert found.facts["with: MB up"] == 2.0
+def test_a_simulation_ends_with_the_mean_of_its_last_evaluations(tmp_path: Path) -> None:
+    with_, without = (finished(tmp_path / name, rehearsal=name == "with") for name in ("with", "without"))
+    found = run(tmp_path, SETTINGS, **{"with": with_, "without": without})
+    assert list(found.rows)[:4] == ["initial", "with, round 2", "with, round 4", "with"]
+    assert found.rows["with, round 2"]["general perplexity"] == pytest.approx(18)
+    assert found.rows["with"]["general perplexity"] == pytest.approx(math.sqrt(18 * 16))
+    assert found.rows["with"]["general perplexity, change in %"] == pytest.approx(100 * (math.sqrt(18 * 16) / 20 - 1))
+    assert found.units["with"]["user perplexity"][0] == pytest.approx(math.sqrt(18 * 16) / 2)
+    assert len(found.units["with"]["user KSS, %"]) == len(found.units["initial"]["user KSS, %"]) == 3
+    assert found.runs["with"] != found.runs["without"]
+    assert found.facts["with: rounds"] == found.facts["without: rounds"] == 4
 
 
 @pytest.mark.parametrize(
-    ("changed", "curve", "message"),
+    ("changed", "message"),
     [
-        ({"seed": 2}, True, "a simulation with seed 1 expected, found 2"),
-        ({"text_bytes": 600}, True, "a simulation with text_bytes 500 expected, found 600"),
-        ({"rehearsal": False}, True, "a simulation with rehearsal expected, found the other"),
-        ({"rounds": 1}, True, "4 rounds expected, found 1; let it finish"),
-        ({"rounds": 3}, False, "4 rounds expected, found 3; let it finish"),
+        ({"seed": 2}, "a simulation with seed 1 expected, found 2"),
+        ({"text_bytes": 600}, "a simulation with text_bytes 500 expected, found 600"),
+        ({"rehearsal": False}, "a simulation with rehearsal expected, found the other"),
+        ({"rounds": 1}, "4 rounds expected, found 1; let it finish"),
     ],
 )
-def test_another_simulation_is_refused(tmp_path: Path, changed: dict[str, int], curve: bool, message: str) -> None:
-    settings = simulated.Settings(simulation=SIMULATION, runs={"with": RUNS["with"]}, curve=curve)
+def test_another_simulation_is_refused(tmp_path: Path, changed: dict[str, int], message: str) -> None:
+    settings = simulated.Settings(simulation=SIMULATION, runs={"with": RUNS["with"]})
     folder = finished(tmp_path / "with", **changed)
     with pytest.raises(StateError, match=message):
         run(tmp_path, settings, **{"with": folder})
@@ -60,7 +62,7 @@ def test_rounds_after_those_asked_for_are_left_out(tmp_path: Path) -> None:
     rows, full = finished(tmp_path / "rows", rounds=6), finished(tmp_path / "full", codec="full-f32")
     found = compared(tmp_path, rows=rows, full=full)
     assert found.facts["rows: rounds"] == 4
-    assert found.rows["rows"]["user perplexity"] == 16.0
+    assert found.rows["rows"]["user perplexity"] == pytest.approx(math.sqrt(18 * 16))
     assert found.rows["rows"]["MB up to the target"] == 2.0
     assert found.rows["rows"]["MB down to the target"] == 4.0
 

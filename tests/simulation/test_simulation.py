@@ -27,6 +27,7 @@ from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer as train_student
 from phonograd.simulation.folder import read_record
+from phonograd.simulation.quality import spread
 from phonograd.simulation.records import RoundRecord, rows_of
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.simulator import Simulation, Texts
@@ -291,18 +292,22 @@ def test_quality_is_what_eval_measures(tmp_path: Path) -> None:
     quality = record.rounds[-1].quality
     assert quality is not None
     assert quality.general is not None
-    assert quality.users is not None
     found = quality.general
-    assert (found.perplexity, found.top1, found.kss) == (evaluation.perplexity, evaluation.top1, evaluation.kss)
-    assert found.perplexity_with_unknown == evaluation.perplexity_with_unknown != found.perplexity
-    spread, with_unknown = quality.users.perplexity, quality.users.perplexity_with_unknown
+    assert found == evaluation
+    assert found.perplexity_with_unknown != found.perplexity
+    users = spread(quality.users, "perplexity")
+    with_unknown = spread(quality.users, "perplexity_with_unknown")
+    assert users is not None and with_unknown is not None
     row = rows_of(record)[-1]
+    assert (row["users' perplexity"], row["users' ±"]) == (users.pooled, users.error)
     assert row["with unknown words"] == found.perplexity_with_unknown
-    assert row["users' with unknown words"] == with_unknown.mean
-    assert with_unknown.mean != spread.mean
-    figure = r"[\d.]+ \([\d.]+ with <unk>\)"
-    assert re.fullmatch(f"general {figure}, users {figure}", heard[-1])
-    assert spread.p10 <= spread.mean <= spread.p90
+    assert row["users' with unknown words"] == with_unknown.pooled != users.pooled
+    assert re.fullmatch(r"general [\d.]+ \([\d.]+ with <unk>\), users [\d.]+ ± [\d.]+", heard[-1])
+
+
+def test_the_last_rounds_are_all_evaluated(tmp_path: Path) -> None:
+    record = run(tmp_path / "run", dataclasses.replace(SETTINGS, rounds=4, evaluate_every=100, evaluate_last=2))
+    assert [ended.quality is not None for ended in record.rounds] == [False, False, True, True]
 
 
 def test_divergence_ends_a_simulation_with_the_last_good_model(tmp_path: Path) -> None:

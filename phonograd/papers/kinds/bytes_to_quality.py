@@ -8,7 +8,7 @@ from msgspec import field
 
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import StateError
-from phonograd.papers.kinds.simulated import Run, simulated
+from phonograd.papers.kinds.simulated import Run, by_user, figures_of, last_ones, mean_of, measured, run_of, simulated
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import SimulationRecord
 
@@ -40,7 +40,9 @@ def run(settings: Settings, context: Context) -> Outcome:
     for row, record in records.items():
         rows |= {f"{row}, round {number}": figures for number, figures in _points(record).items()}
         rows[row] = _last(record) | _until(record, settings.user_perplexity)
-    return Outcome(rows, {f"{row}: rounds": float(len(record.rounds)) for row, record in records.items()})
+    facts = {f"{row}: rounds": float(len(record.rounds)) for row, record in records.items()}
+    units = {row: by_user(last_ones(measured(record))) for row, record in records.items()}
+    return Outcome(rows, facts, units, {row: run_of(record) for row, record in records.items()})
 
 
 def _with_bytes_of(record: SimulationRecord, first: SimulationRecord, rows: str) -> SimulationRecord:
@@ -54,19 +56,16 @@ def _with_bytes_of(record: SimulationRecord, first: SimulationRecord, rows: str)
 
 
 def _last(record: SimulationRecord) -> dict[str, float]:
-    """Megabytes of a round, and the last round's perplexities."""
+    """Megabytes of a round, and what the simulation ends with."""
     rounds = record.rounds
     figures = {
         "MB up in a round": sum(ended.bytes_up for ended in rounds) / len(rounds) / 1e6,
         "MB down in a round": sum(ended.bytes_down for ended in rounds) / len(rounds) / 1e6,
     }
-    quality = rounds[-1].quality
-    if quality is not None and quality.users is not None and quality.general is not None:
-        figures["user perplexity"] = quality.users.perplexity.mean
-        figures["general perplexity"] = quality.general.perplexity
-        if quality.users.kss is not None:
-            figures["user KSS, %"] = 100 * quality.users.kss.mean
-    return figures
+    ended = mean_of([figures_of(quality) for quality in last_ones(measured(record))])
+    return figures | {
+        name: ended[name] for name in ("user perplexity", "general perplexity", "user KSS, %") if name in ended
+    }
 
 
 def _points(record: SimulationRecord) -> dict[int, dict[str, float]]:
@@ -77,10 +76,10 @@ def _points(record: SimulationRecord) -> dict[int, dict[str, float]]:
         ended.number: {
             "MB up so far": up[ended.number - 1] / 1e6,
             "MB down so far": down[ended.number - 1] / 1e6,
-            "user perplexity": ended.quality.users.perplexity.mean,
+            "user perplexity": figures_of(ended.quality)["user perplexity"],
         }
         for ended in record.rounds
-        if ended.quality is not None and ended.quality.users is not None
+        if ended.quality is not None
     }
 
 

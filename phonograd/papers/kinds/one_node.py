@@ -1,7 +1,6 @@
 """One phone at a time: what rehearsal and learning without forgetting (LwF) keep of the general model (paper P)."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,15 @@ import msgspec
 import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Share
-from phonograd.papers.kinds.simulated import mean_perplexity
+from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.papers.kinds.simulated import figures_on
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.users import Messages, read_users, text_slice
+
+_GENERAL, _USER = "general: ", "user: "
+_PAIRED = ("general perplexity", "general KSS, %", "user perplexity", "user KSS, %", "mean perplexity")
 
 
 class Method(Record, frozen=True):
@@ -56,7 +60,7 @@ class _Phone:
     general_test: Path
 
     def measure(self, node: _Node, method: Method | None) -> dict[str, float]:
-        """Scores of the general model (no method), or of the one that the node trained, in nats and shares."""
+        """Scores of the general model (no method), or of the one that the node trained."""
         artifacts = self.context.input("artifacts")
         if method is None:
             return self._scores(artifacts, None, node)
@@ -64,9 +68,11 @@ class _Phone:
             artifacts = _with_lwf(self.context, method.user_share)
         trained = self.context.work / "trained.safetensors"
         with_rehearsal = method.method == "rehearsal" and method.user_share < 1
+        messages = list(node.training)
+        SplitMix64(stream_of(self.context.seed, node.name)).shuffle(messages)  # as rehearsal is
         done = phonograd.train(
             artifacts,
-            node.training,
+            messages,
             rehearsal=self.rehearsal if with_rehearsal else None,
             user_share=method.user_share if with_rehearsal else None,
             epochs=self.settings.epochs,
@@ -78,14 +84,9 @@ class _Phone:
 
     def _scores(self, artifacts: Path, weights: Path | None, node: _Node) -> dict[str, float]:
         with phonograd.open_model(artifacts, weights=weights, options=self._options()) as model:
-            general = model.evaluate(self.general_test, kss=True)
-            user = model.evaluate(node.test, kss=True)
-        assert general.kss is not None and user.kss is not None
+            found = {_GENERAL: model.evaluate(self.general_test, kss=True), _USER: model.evaluate(node.test, kss=True)}
         return {
-            "general": math.log(general.perplexity),
-            "general KSS": general.kss,
-            "user": math.log(user.perplexity),
-            "user KSS": user.kss,
+            f"{whose}{name}": value for whose, one in found.items() for name, value in dataclasses.asdict(one).items()
         }
 
     def _options(self) -> phonograd.BackendOptions:
@@ -98,27 +99,24 @@ def run(settings: Settings, context: Context) -> Outcome:
     nodes = _nodes(read_users(context.input("users")), settings, context.seed)
     methods: Mapping[str, Method | None] = {"initial": None, **settings.methods}
     rows: dict[str, dict[str, float]] = {}
+    units: dict[str, dict[str, list[float]]] = {}
     for place, (row, method) in enumerate(methods.items()):
         measured = []
         for number, node in enumerate(nodes):
             context.progress(place * len(nodes) + number, len(methods) * len(nodes), f"{row}, {node.name}")
             measured.append(context.kept(f"{row} / {node.name}", partial(phone.measure, node, method)))
-        rows[row] = _means(measured)
+        general, user = ([_evaluation(one, whose) for one in measured] for whose in (_GENERAL, _USER))
+        rows[row] = figures_on(general, user)
+        of_nodes = [figures_on([one], [other]) for one, other in zip(general, user, strict=True)]
+        units[row] = {name: [one[name] for one in of_nodes] for name in _PAIRED}
     vocabulary = phonograd.Vocabulary.load(context.input("artifacts") / VOCABULARY)
     tokens = fmean(len(vocabulary.encode(node.training)) for node in nodes)
-    return Outcome(rows, {"nodes": len(nodes), "the users' training tokens, mean": tokens})
+    return Outcome(rows, {"nodes": len(nodes), "the users' training tokens, mean": tokens}, units)
 
 
-def _means(measured: list[dict[str, float]]) -> dict[str, float]:
-    """Perplexities are geometric means, as of one test made of all; keystroke savings in %."""
-    general, user = fmean(one["general"] for one in measured), fmean(one["user"] for one in measured)
-    return {
-        "general perplexity": math.exp(general),
-        "general KSS, %": 100 * fmean(one["general KSS"] for one in measured),
-        "user perplexity": math.exp(user),
-        "user KSS, %": 100 * fmean(one["user KSS"] for one in measured),
-        "mean perplexity": mean_perplexity(math.exp(general), math.exp(user)),
-    }
+def _evaluation(figures: Mapping[str, float], whose: str) -> Evaluation:
+    kept = {name.removeprefix(whose): value for name, value in figures.items() if name.startswith(whose)}
+    return Evaluation(**kept)  # type: ignore[arg-type]  # counts are whole numbers
 
 
 def _nodes(users: Mapping[str, Messages], settings: Settings, seed: int) -> list[_Node]:

@@ -1,9 +1,11 @@
-"""Simulations side by side: the model after each measured round, or after the last one."""
+"""Simulations side by side: the model after each measured round, or after the last ones."""
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean, geometric_mean
 from typing import Any
 
 import msgspec
@@ -12,11 +14,15 @@ from msgspec import field
 import phonograd
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, TextError
+from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.papers.run import Context, Outcome
 from phonograd.server_agg.transfer.settings import GENERATED
 from phonograd.simulation.folder import job_of, read_record
-from phonograd.simulation.records import Quality, SimulationRecord
+from phonograd.simulation.quality import Quality, spread
+from phonograd.simulation.records import SimulationRecord
 
+LAST = 5  # evaluations
+_CHANGES = ("user perplexity", "general perplexity")
 # Thousands of tokens in paper P's tests: general text and the users'.
 _GENERAL, _USERS = 170, 200
 _NO_TEXT = sha256().hexdigest()  # as a simulation names rehearsal text that it does not have
@@ -37,7 +43,7 @@ class Run(Record, frozen=True):
 
 class Settings(Record, frozen=True):
     """simulation: SimulationSettings by name, for all runs; strategy: StrategySettings by name; runs: by row; curve:
-    whether each measured round has a row, up to the last one that all runs have.
+    whether each measured round has a row.
     """
 
     simulation: dict[str, Any]
@@ -49,21 +55,54 @@ class Settings(Record, frozen=True):
 def run(settings: Settings, context: Context) -> Outcome:
     """Run the simulations, or read those that were given."""
     records = {
-        row: simulated(settings.simulation, settings.strategy, row, one, context, unfinished=settings.curve)
-        for row, one in settings.runs.items()
+        row: simulated(settings.simulation, settings.strategy, row, one, context) for row, one in settings.runs.items()
     }
-    last = min(max(measured(record)) for record in records.values())
     rows: dict[str, dict[str, float]] = {}
+    units: dict[str, dict[str, list[float]]] = {}
     facts: dict[str, float] = {}
     for row, record in records.items():
         points = measured(record)
         rows.setdefault("initial", figures_of(record.before))
+        units.setdefault("initial", by_user([record.before]))
         if settings.curve:
-            points = {number: quality for number, quality in points.items() if number <= last}
             rows |= {f"{row}, round {number}": figures_of(quality) for number, quality in points.items()}
-        rows[row] = figures_of(points[max(points)]) | _gains(record.before, points[max(points)])
+        ended = last_ones(points)
+        rows[row] = mean_of([figures_of(quality) for quality in ended])
+        rows[row] |= _gains(rows["initial"], rows[row])
+        units[row] = by_user(ended)
         facts |= {f"{row}: {fact}": value for fact, value in _facts(record, max(points)).items()}
-    return Outcome(rows, facts)
+    return Outcome(rows, facts, units, {row: run_of(record) for row, record in records.items()})
+
+
+def run_of(record: SimulationRecord) -> str:
+    """The hash of a simulation's settings, model and texts."""
+    return sha256(json.dumps([record.job, len(record.rounds)], sort_keys=True).encode()).hexdigest()
+
+
+def last_ones(points: Mapping[int, Quality]) -> list[Quality]:
+    """The last evaluations, whose mean is what a simulation ends with: a single round is noisy."""
+    return [points[number] for number in sorted(points)[-LAST:]]
+
+
+def mean_of(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each figure, geometric for perplexities."""
+    return {name: _mean(name)([one[name] for one in figures]) for name in figures[0]}
+
+
+def _mean(figure: str) -> Callable[[Sequence[float]], float]:
+    return geometric_mean if "perplexity" in figure and "%" not in figure and "±" not in figure else fmean
+
+
+def by_user(evaluations: Sequence[Quality]) -> dict[str, list[float]]:
+    """Each test user's figures, the mean of the evaluations."""
+    users = list(zip(*(quality.users for quality in evaluations), strict=True))
+    of_users = [mean_of([_of_text(one) for one in of_user]) for of_user in users]
+    return {name: [one[name] for one in of_users] for name in (of_users[0] if of_users else {})}
+
+
+def _of_text(text: Evaluation) -> dict[str, float]:
+    figures = {"user perplexity": text.perplexity, "user top-1, %": 100 * text.top1}
+    return figures if text.kss is None else figures | {"user KSS, %": 100 * text.kss}
 
 
 def measured(record: SimulationRecord) -> dict[int, Quality]:
@@ -77,16 +116,15 @@ def simulated(
     row: str,
     one: Run,
     context: Context,
-    unfinished: bool = False,
 ) -> SimulationRecord:
-    """The record of one simulation, run or given. simulation, strategy: settings by name; unfinished: whether one
-    that is given may have fewer rounds. Raises ArtifactsError, StateError.
+    """The record of one simulation, run or given. simulation, strategy: settings by name. Raises ArtifactsError,
+    StateError.
     """
     merged = {**simulation, **one.simulation, "seed": context.seed}
     settings = settings_of(merged, {**strategy, **one.strategy}, _transfer(one, context))
     given = context.optional(one.folder) if one.folder else None
     if given is not None:
-        return _given(given, settings, one.rehearsal, unfinished)
+        return _given(given, settings, one.rehearsal)
     return phonograd.simulate(
         context.input("artifacts"),
         context.input("users"),
@@ -116,39 +154,38 @@ def _transfer(one: Run, context: Context) -> dict[str, Any]:
     return {**one.transfer, **named}
 
 
-def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool, unfinished: bool) -> SimulationRecord:
-    """A simulation that ran before. Raises StateError if it is another one or, unless `unfinished`, too short."""
+def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool) -> SimulationRecord:
+    """A simulation that ran before. Raises StateError if it is another one or too short."""
     record = read_record(folder)
-    job = {**job_of(phonograd.SimulationSettings()), **record.job}  # settings that its version did not have: defaults
     for name, value in job_of(wanted).items():
-        if job[name] != value:
-            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {job[name]}")
+        if record.job.get(name) != value:
+            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {record.job.get(name)}")
     if (record.job["rehearsal"] == _NO_TEXT) == rehearsal:
         raise StateError(f"{folder}: a simulation with{'' if rehearsal else 'out'} rehearsal expected, found the other")
-    if not measured(record) or (len(record.rounds) < wanted.rounds and not unfinished):
+    if not measured(record) or len(record.rounds) < wanted.rounds:
         raise StateError(f"{folder}: {wanted.rounds} rounds expected, found {len(record.rounds)}; let it finish")
-    return record if unfinished else msgspec.structs.replace(record, rounds=record.rounds[: wanted.rounds])
+    return msgspec.structs.replace(record, rounds=record.rounds[: wanted.rounds])
 
 
 def figures_of(quality: Quality) -> dict[str, float]:
     """Scores by the names that tables have. Raises TextError without general text or test users."""
-    general, users = quality.general, quality.users
-    if general is None or users is None:
+    if quality.general is None or not quality.users:
         raise TextError("simulation: general text and test users expected, which the figures are of; found one of them")
-    figures = {"general perplexity": general.perplexity, "user perplexity": users.perplexity.mean}
-    figures |= {
-        "mean perplexity": mean_perplexity(general.perplexity, users.perplexity.mean),
-        "user perplexity, p10": users.perplexity.p10,
-        "user perplexity, p90": users.perplexity.p90,
-    }
-    if general.kss is not None and users.kss is not None:
-        figures |= {
-            "general KSS, %": 100 * general.kss,
-            "user KSS, %": 100 * users.kss.mean,
-            "user KSS, p10": 100 * users.kss.p10,
-            "user KSS, p90": 100 * users.kss.p90,
-        }
-    return figures
+    return figures_on([quality.general], quality.users)
+
+
+def figures_on(general: Sequence[Evaluation], users: Sequence[Evaluation]) -> dict[str, float]:
+    """Scores on general text, of one model or of several, and on users' texts."""
+    figures: dict[str, float] = {}
+    for whose, texts in (("general", general), ("user", users)):
+        if found := spread(texts, "perplexity"):
+            figures |= {f"{whose} perplexity": found.pooled, f"{whose} perplexity, ±": found.error}
+            if whose == "user":
+                figures |= {"user perplexity, mean of users": found.mean}
+                figures |= {"user perplexity, p10": found.p10, "user perplexity, p90": found.p90}
+        if kss := spread(texts, "kss"):
+            figures |= {f"{whose} KSS, %": 100 * kss.pooled, f"{whose} KSS, ± %": 100 * kss.error}
+    return figures | {"mean perplexity": mean_perplexity(figures["general perplexity"], figures["user perplexity"])}
 
 
 def mean_perplexity(general: float, users: float) -> float:
@@ -157,10 +194,9 @@ def mean_perplexity(general: float, users: float) -> float:
     return math.exp(nats / (_GENERAL + _USERS))
 
 
-def _gains(before: Quality, after: Quality) -> dict[str, float]:
+def _gains(first: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
     """What rounds changed, in the paper's terms: % of the users' perplexity, and points of keystroke savings."""
-    first, last = figures_of(before), figures_of(after)
-    gains = {"user perplexity, change in %": 100 * (last["user perplexity"] / first["user perplexity"] - 1)}
+    gains = {f"{name}, change in %": 100 * (last[name] / first[name] - 1) for name in _CHANGES}
     for figure in ("user KSS, %", "general KSS, %"):
         if figure in last:
             gains[f"{figure.removesuffix(', %')}, points gained"] = last[figure] - first[figure]

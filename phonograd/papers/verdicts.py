@@ -1,0 +1,215 @@
+"""Whether figures show what an experiment claims: agrees, contradicts, or neither (inconclusive).
+
+A claim agrees if all of at least three seeds show it, or the 95 % interval of the paired effect over users or nodes
+does, and if the effect is at least a tenth of the paper's. It is contradicted if they show the opposite. In an exact
+experiment, in which nothing is drawn, the figures themselves decide.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import ArtifactsError, PhonogradError
+from phonograd.papers.experiment import Claim, Experiment, Rows
+from phonograd.papers.result import Result
+
+Verdict = Literal["agrees", "inconclusive", "contradicts"]
+SEEDS = 3  # at least
+SHARE = 0.1  # of the paper's effect, at least
+UNITS = 10  # users or nodes, for an interval: at least
+_RESAMPLES, _INTERVAL = 10_000, (2.5, 97.5)
+
+
+class ClaimError(PhonogradError):
+    """A small run of an experiment does not show what it claims."""
+
+    exit_code = 27
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim and its verdict. holds: whether the means over seeds show it; ours, paper: the effects in words, empty
+    for none; evidence: what the verdict stands on.
+    """
+
+    claim: Claim
+    verdict: Verdict
+    holds: bool
+    ours: str
+    paper: str
+    evidence: str
+
+
+def judged(experiment: Experiment, result: Result) -> list[Judged]:
+    """All claims that apply to this run. Raises ArtifactsError for one about figures that the run does not have."""
+    claims = [claim for claim in experiment.claims if claim.small or not result.small]
+    return [_ordered(claim, experiment, result) if claim.ordered else _bounded(claim, experiment, result)
+            for claim in claims]  # fmt: skip
+
+
+def require_all(name: str, claims: Sequence[Judged]) -> None:
+    """Raise ClaimError for the first claim that the means do not show."""
+    for one in claims:
+        if not one.holds:
+            raise ClaimError(f"{name}: expected that {one.claim.says}; the figures above do not show it")
+
+
+def _ordered(claim: Claim, experiment: Experiment, result: Result) -> Judged:
+    """A claim that values ascend from row to row."""
+    effects = _Effects(claim, result)
+    ours = effects.from_row(claim.rows[0], claim.rows[-1])
+    theirs = _papers_effect(claim, experiment)
+    signs = [_sign(effects.from_row(*pair), experiment.exact) for pair in pairwise(claim.rows)]
+    holds = all(effects.from_row(*pair).mean > 0 for pair in pairwise(claim.rows))
+    evidence = ours.evidence(experiment.exact)
+    verdict: Verdict = "inconclusive"
+    if min(signs) < 0:
+        verdict = "contradicts"
+    elif min(signs) > 0:
+        verdict = "agrees"
+        if theirs is not None and ours.mean < SHARE * theirs:
+            verdict, evidence = "inconclusive", f"{evidence}, less than a tenth of the paper's effect"
+    return Judged(claim, verdict, holds, ours.shown(), "" if theirs is None else _shown(claim, theirs), evidence)
+
+
+def _bounded(claim: Claim, experiment: Experiment, result: Result) -> Judged:
+    """A claim that each row's value lies between `low` and `high`, or within so much of the paper's."""
+
+    def inside(rows: Rows) -> list[bool]:
+        return [low <= _value(rows, row, claim, "measured") <= high for row, low, high in limits]
+
+    limits = [(row, *_limits(claim, row, experiment.published)) for row in claim.rows]
+    seeds = [inside(result.of_seed(index)) for index in range(len(result.seeds))]
+    verdict: Verdict = "inconclusive"
+    if experiment.exact or len(seeds) >= SEEDS:
+        if all(map(all, seeds)):
+            verdict = "agrees"
+        elif not any(map(any, seeds)):
+            verdict = "contradicts"
+    values = [result.of_seed(index)[row][claim.figure] for index in range(len(seeds)) for row in claim.rows]
+    theirs = [found for row in claim.rows if (found := experiment.published.get(row, {}).get(claim.figure)) is not None]
+    evidence = "exact" if experiment.exact else f"{sum(map(all, seeds))} of {len(seeds)} seeds"
+    return Judged(claim, verdict, all(inside(result.means())), _range(values), _range(theirs), evidence)
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """How far one row is above another, in the claim's terms: of each seed, and of each user or node if they have the
+    figure.
+    """
+
+    claim: Claim
+    seeds: Sequence[float]
+    units: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.seeds)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % of the mean over users or nodes, by bootstrap."""
+        if len(self.units) < UNITS:
+            return None
+        drawn = np.random.default_rng(0).choice(self.units, (_RESAMPLES, len(self.units))).mean(1)
+        low, high = np.percentile(drawn, _INTERVAL)
+        return float(low), float(high)
+
+    def evidence(self, exact: bool) -> str:
+        if exact:
+            return "exact"
+        seeds = f"{sum(effect > 0 for effect in self.seeds)} of {len(self.seeds)} seeds"
+        return f"{seeds}; {len(self.units)} users or nodes" if self.interval else seeds
+
+    def shown(self) -> str:
+        mean = _shown(self.claim, self.mean)
+        if self.interval is not None:
+            return f"{mean} (95 %: {' to '.join(_shown(self.claim, end) for end in self.interval)})"
+        if len(self.seeds) > 1:
+            return f"{mean} ({' to '.join(_shown(self.claim, end) for end in (min(self.seeds), max(self.seeds)))})"
+        return mean
+
+
+class _Effects:
+    """Effects between rows of a result."""
+
+    def __init__(self, claim: Claim, result: Result):
+        self._claim, self._result = claim, result
+
+    def from_row(self, row: str, to: str) -> _Effect:
+        seeds = [
+            _difference(self._claim, *(_value(rows, name, self._claim, "measured") for name in (row, to)))
+            for rows in map(self._result.of_seed, range(len(self._result.seeds)))
+        ]
+        before, after = (self._result.units.get(name, {}).get(self._claim.figure, ()) for name in (row, to))
+        units = [
+            _difference(self._claim, *pair)
+            for one, other in zip(before, after, strict=False)
+            for pair in zip(one, other, strict=True)
+        ]
+        return _Effect(self._claim, seeds, units)
+
+
+def _sign(effect: _Effect, exact: bool) -> int:
+    """1 if an effect is above 0 by the rules, -1 if below, 0 if neither can be said."""
+    signs = set()
+    if exact or len(effect.seeds) >= SEEDS:
+        signs.add(1 if min(effect.seeds) > 0 else -1 if max(effect.seeds) < 0 else 0)
+    if effect.interval is not None:
+        low, high = effect.interval
+        signs.add(1 if low > 0 else -1 if high < 0 else 0)
+    signs.discard(0)
+    return signs.pop() if len(signs) == 1 else 0
+
+
+def _difference(claim: Claim, before: float, after: float) -> float:
+    """From one value to another: of figures in % the difference in points, of others the logarithm of the ratio."""
+    if "%" in claim.figure:
+        return after - before
+    if not before > 0 < after:
+        raise ArtifactsError(f"claim {claim.says!r}: values above 0 of {claim.figure!r} expected, found {before:g}")
+    return math.log(after / before)
+
+
+def _papers_effect(claim: Claim, experiment: Experiment) -> float | None:
+    first, last = (experiment.published.get(row, {}).get(claim.figure) for row in (claim.rows[0], claim.rows[-1]))
+    return None if first is None or last is None else _difference(claim, first, last)
+
+
+def _limits(claim: Claim, row: str, published: Rows) -> tuple[float, float]:
+    if claim.within is not None:
+        theirs = _value(published, row, claim, "published")
+        return theirs - claim.within, theirs + claim.within
+    return (
+        -math.inf if claim.low is None else claim.low,
+        math.inf if claim.high is None else claim.high,
+    )
+
+
+def _shown(claim: Claim, effect: float) -> str:
+    if "%" in claim.figure:
+        return f"{effect:+.3g} points"
+    change = math.expm1(effect)
+    return f"{100 * change:+.3g} %" if abs(change) < 10 else f"x {1 + change:.3g}"
+
+
+def _range(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    low, high = f"{min(values):.4g}", f"{max(values):.4g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _value(rows: Rows, row: str, claim: Claim, which: str) -> float:
+    try:
+        return rows[row][claim.figure]
+    except KeyError:
+        raise ArtifactsError(
+            f"claim {claim.says!r}: a {which} figure {claim.figure!r} of row {row!r} expected, found rows "
+            f"{', '.join(rows)}"
+        ) from None
