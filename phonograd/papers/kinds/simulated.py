@@ -185,6 +185,8 @@ def figures_on(general: Sequence[Evaluation], users: Sequence[Evaluation]) -> di
                 figures |= {"user perplexity, p10": found.p10, "user perplexity, p90": found.p90}
         if kss := spread(texts, "kss"):
             figures |= {f"{whose} KSS, %": 100 * kss.pooled, f"{whose} KSS, ± %": 100 * kss.error}
+            if whose == "user":
+                figures |= {"user KSS, p10": 100 * kss.p10, "user KSS, p90": 100 * kss.p90}
     return figures | {"mean perplexity": mean_perplexity(figures["general perplexity"], figures["user perplexity"])}
 
 
