@@ -10,5 +10,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 CODECS = tuple(chain(*GROUPS.values()))
 
+# How many times larger the L2 norm of a decoded delta is than the trained one's: of rot-* the root of 1 plus the
+# variance in FORMAT.md, of top-rows as `phonograd reproduce codec-norms` measured it. Others: less than 1.005.
+NORM_FACTORS: Mapping[str, float] = {"rot-q2": 1.06, "rot-q1": 1.25, "top-rows": 2.1}
+
 # Lossless and never larger than full-f32; FORMAT.md, "What an update reveals", has what its list of rows says.
 DEFAULT_CODEC = "rows-f32"

@@ -8,14 +8,14 @@ from phonograd.api.simulating import simulate_attacks
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, Command, Grouped, Options, decorated, opt
 from phonograd.commands.paths import INPUT, OUT_FOLDER
-from phonograd.commands.serve_options import strategy_from, strategy_options
+from phonograd.commands.serve_options import strategy_from, strategy_options, warn_of_norms
 from phonograd.commands.shared_options import CODEC, REHEARSAL, USERS, WORKERS, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.simulation.attacks.canaries import CanarySettings
 from phonograd.simulation.attacks.run import AttackSettings
-from phonograd.simulation.records import AttackRecord
+from phonograd.simulation.records import AttackRecord, ExposureChange
 from phonograd.simulation.settings import SimulationSettings
 
 # Those of phonograd simulate, but for how the model is evaluated and how phones fail.
@@ -44,13 +44,14 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, text: str) ->
 SECRETS = Options(
     CanarySettings,
     insertions=opt(
-        "How often a secret is in its user's text; more than one kind, with commas between them.",
+        "How often a secret is in its user's text; more than one kind, with commas between them; 0: controls.",
         str,
         default=",".join(map(str, CanarySettings.insertions)),
         multiple=False,
         callback=_numbers,
     ),
     each="Secrets for each number of insertions, each of another user.",
+    controls="Secrets that nobody wrote, if 0 is among the insertions.",
     words="Words that secrets are made of, drawn from the vocabulary.",
     form="What the message of a secret begins with.",
 )
@@ -83,10 +84,13 @@ def canaries(console: Console, **options: Any) -> None:
 
     A secret is a message, such as "my secret is A B C". Its exposure is log2 of the number of such secrets, minus log2
     of its rank among them by likelihood (Carlini et al. 2019): on average 1.4 bits if the model knows nothing of it.
+    Training changes the exposure of what nobody wrote too, so compare with the controls. Intervals are 95 %, by
+    bootstrap over secrets.
     """
     settings = AttackSettings(SECRETS.take(options), membership_users=0)
     record, document = _attacked(console, settings, options)
     assert record.canaries is not None
+    changes = [_change_row(kind) for kind in record.canaries.changes]
     rows = [
         {
             "user": secret.user,
@@ -97,8 +101,25 @@ def canaries(console: Console, **options: Any) -> None:
             "before": secret.before,
         }
         for secret in record.canaries.secrets
+        if secret.user is not None
     ]
-    console.result(document, (f"Exposure among {record.canaries.space:,} secrets", rows))
+    title = f"Exposure among {record.canaries.space:,} secrets"
+    console.result(document, (f"{title}, means in bits", changes), (title, rows))
+
+
+def _change_row(kind: ExposureChange) -> dict[str, object]:
+    above = kind.above_controls
+    return {
+        "insertions": kind.insertions or "0, controls",
+        "secrets": kind.secrets,
+        "before": kind.before,
+        "exposure": kind.exposure,
+        "change": kind.change,
+        "standard error": kind.standard_error,
+        "change above controls": above and above.value,
+        "low": above and above.low,
+        "high": above and above.high,
+    }
 
 
 @click.command(cls=Grouped)
@@ -124,6 +145,7 @@ def _attacked(console: Console, settings: AttackSettings, options: dict[str, Any
     refuse_share_alone(options)
     strategy, rounds = strategy_from(options), options["rounds"]
     simulation = SIMULATION.take(options, strategy=strategy, test_users=0, evaluate_every=rounds)
+    warn_of_norms(console, strategy, [simulation.codec])
     build_on_first_use(console)
     with console.progress("rounds") as show, stop_signals() as stop:
         record = simulate_attacks(simulation=simulation, settings=settings, progress=show, stop=stop, **options)

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from phonograd.commands.options import Command, Options, decorated, opt, refuse
-from phonograd.console import option_names
+from phonograd.console import Console, option_names
+from phonograd.device_runtime.update.codecs import NORM_FACTORS
 from phonograd.server_agg.aggregation.settings import (
     ESTIMATORS,
+    NORM_STRATEGIES,
     NORMS,
     PRIVATE_STRATEGIES,
     SERVER_OPTIMIZERS,
@@ -146,6 +148,16 @@ def strategy_from(options: dict[str, Any]) -> StrategySettings:
     """
     refuse_dependent(options)
     return AVERAGING.take(options, **{name: options.pop(name) for name in PRIVACY})
+
+
+def warn_of_norms(console: Console, strategy: StrategySettings, codecs: Iterable[str] = NORM_FACTORS) -> None:
+    """Warn of a strategy that goes by the norms of decoded updates, if one of the codecs makes these larger."""
+    larger = [f"{codec} {NORM_FACTORS[codec]:g}" for codec in codecs if codec in NORM_FACTORS]
+    if strategy.strategy in NORM_STRATEGIES and larger:
+        console.say(
+            f"phonograd: warning: {strategy.strategy} goes by the norms of decoded updates, and codecs make them "
+            f"larger: {', '.join(larger)} times; allow for it in a bound, or use another codec"
+        )
 
 
 def transfer_from(options: dict[str, Any]) -> TransferSettings:

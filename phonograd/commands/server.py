@@ -10,7 +10,7 @@ import click
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.options import Grouped
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.serve_options import serve_options, settings_from
+from phonograd.commands.serve_options import serve_options, settings_from, warn_of_norms
 from phonograd.console import Console, figures, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.system import use_one_malloc_arena
@@ -45,6 +45,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     from phonograd.server_agg.server import AggregationServer
 
     settings = settings_from(options)
+    warn_of_norms(console, settings.strategy)
     use_one_malloc_arena()
     level = logging.WARNING if console.quiet else logging.INFO
     configure(sys.stderr, level, log_format)

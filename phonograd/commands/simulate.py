@@ -9,7 +9,7 @@ from phonograd.api.simulating import simulate as run_simulation
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, Grouped, Options, arg, opt, own_options, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
-from phonograd.commands.serve_options import TRANSFER, strategy_from, strategy_options, transfer_from
+from phonograd.commands.serve_options import TRANSFER, strategy_from, strategy_options, transfer_from, warn_of_norms
 from phonograd.commands.shared_options import CODEC, ENGINE, PAGE, REHEARSAL, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
@@ -100,6 +100,7 @@ def simulate(
     settings = SIMULATION.take(options, strategy=strategy, transfer=transfer)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")
+    warn_of_norms(console, strategy, [settings.codec])
     build_on_first_use(console)
     with console.progress("rounds") as show, stop_signals() as stop:
         record = run_simulation(artifacts, **options, settings=settings, progress=show, stop=stop)

@@ -95,29 +95,49 @@ def _row(number: int, quality: Quality, loss: float | None, accepted: int, up: f
 
 
 class Exposure(Record, frozen=True):
-    """How much a model knows of one secret (Carlini et al. 2019), in bits."""
+    """How much a model knows of one secret (Carlini et al. 2019), in bits. user: null for a control, which nobody
+    wrote.
+    """
 
-    user: str
-    insertions: Annotated[Positive, about("times that the secret is in the user's text")]
+    user: str | None
+    insertions: Annotated[Count, about("times that the secret is in the user's text")]
     rank: Annotated[Positive, about("of its likelihood among all secrets of its form; 1 is the most likely")]
     exposure: Annotated[Amount, about("log2 of the number of secrets, minus log2 of the rank")]
     extrapolated: Annotated[Amount, about("-log2 of the chance, by a skew-normal fit, that a secret is as likely")]
     before: Annotated[Amount, about("the exposure under the first model")]
 
-
-class Canaries(Record, frozen=True):
-    """Secrets that users' phones trained on. space: the number of secrets of their form, |R|."""
-
-    space: Positive
-    secrets: tuple[Exposure, ...]
+    @property
+    def change(self) -> float:
+        """The bits that rounds added to the exposure."""
+        return self.exposure - self.before
 
 
 class Estimate(Record, frozen=True):
-    """A figure with its 95 % bootstrap interval over users."""
+    """A figure with its 95 % bootstrap interval over users or secrets."""
 
     value: Number
     low: Number
     high: Number
+
+
+class ExposureChange(Record, frozen=True):
+    """The secrets with one number of insertions: their exposure under the first and the last model, in bits."""
+
+    insertions: Count
+    secrets: Positive
+    before: Annotated[Amount, about("the mean exposure under the first model")]
+    exposure: Annotated[Amount, about("the mean exposure under the last model")]
+    change: Annotated[Number, about("the mean of exposure minus before")]
+    standard_error: Annotated[Amount | None, about("of that mean; null for one secret")]
+    above_controls: Annotated[Estimate | None, about("the change minus the controls'; null for and without these")]
+
+
+class Canaries(Record, frozen=True):
+    """Secrets that users' phones trained on, and controls. space: the number of secrets of their form, |R|."""
+
+    space: Positive
+    secrets: tuple[Exposure, ...]
+    changes: Annotated[tuple[ExposureChange, ...], about("by number of insertions, ascending")]
 
 
 class Membership(Record, frozen=True):

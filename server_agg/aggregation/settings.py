@@ -22,6 +22,7 @@ AVERAGES = (
 TRANSFER = "transfer"  # paper P's eq. 4: trains a student on the updates' mean predictions
 STRATEGIES = (*AVERAGES, TRANSFER)
 PRIVATE_STRATEGIES = ("dp-fedavg", "dp-fedsgd")
+NORM_STRATEGIES = ("norm-bound", "fedatt", *PRIVATE_STRATEGIES)  # what they do to an update depends on its norm
 WEIGHTINGS = ("tokens", "equal")
 SERVER_OPTIMIZERS = ("none", "momentum", "adam")
 NORMS = ("1", "2", "inf")

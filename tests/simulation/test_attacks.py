@@ -12,10 +12,11 @@ from scipy.stats import skewnorm
 
 import phonograd
 from phonograd.device_runtime.engine import BackendOptions, load_backend
-from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.formats.tensor_file import Floats, save_tensors
 from phonograd.device_runtime.text import sampling
 from phonograd.device_runtime.text.sampling import log_likelihoods
 from phonograd.device_runtime.text.vocabulary import Ids
+from phonograd.papers.kinds import attacks
 from phonograd.simulation.attacks import canaries, membership
 from phonograd.simulation.attacks.canaries import (
     Canary,
@@ -28,6 +29,7 @@ from phonograd.simulation.attacks.canaries import (
     planted,
     rank_of,
 )
+from phonograd.simulation.records import AttackRecord, Canaries, Estimate, Exposure, ExposureChange, Membership
 from phonograd.simulation.users import text_slice
 from phonograd.simulation.workers import Workers
 from tests.support.artifacts import exported, words
@@ -139,12 +141,69 @@ def test_a_secret_is_ranked_among_those_that_nobody_has(monkeypatch: pytest.Monk
     models = iter((after[::-1], after))
     monkeypatch.setattr(canaries, "_losses", lambda *_: next(models))
     secrets = Secrets(np.array([5]), np.array([2, 3]))
-    drawn = (Canary("a", 1, (0, 0, 0)), Canary("b", 4, (0, 0, 1)), Canary("c", 4, (1, 0, 0)))
-    found = canaries.measure(ARTIFACTS, Plan(secrets, drawn, {}), Path(), Path(), 1)
+    drawn = (
+        Canary("a", 1, (0, 0, 0)),
+        Canary("b", 4, (0, 0, 1)),
+        Canary("c", 4, (1, 0, 0)),
+        Canary(None, 0, (0, 1, 0)),
+    )
+    found = canaries.measure(ARTIFACTS, Plan(secrets, drawn, {}), Path(), Path(), 1, 1)
     assert found.space == 8
-    assert [secret.rank for secret in found.secrets] == [1, 1, 3]  # 0 and 1 are secrets; 2 and 3 are below 4
-    assert [secret.exposure for secret in found.secrets] == pytest.approx([3, 3, 3 - math.log2(3)])
-    assert [secret.before for secret in found.secrets] == pytest.approx([3 - math.log2(4), 3 - math.log2(4), 3])
+    assert [secret.rank for secret in found.secrets] == [1, 1, 3, 1]  # 0 and 1 are secrets; 2, a control's, and 3 not
+    assert [secret.exposure for secret in found.secrets] == pytest.approx([3, 3, 3 - math.log2(3), 3])
+    assert [secret.before for secret in found.secrets] == pytest.approx([1, 1, 3, 3 - math.log2(4)])
+
+
+def test_controls_show_what_any_training_does() -> None:
+    """A model that never saw them exposes them by the mean over ranks, log2 n - log2 n! / n: 1.42 bits of 216."""
+    settings = dataclasses.replace(FORM, insertions=(0, 1), each=12, controls=150)
+    plan = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
+    assert [canary.user for canary in plan.canaries if not canary.insertions] == [None] * 150
+    first = ARTIFACTS.path("weights.safetensors")
+    same = canaries.measure(ARTIFACTS, plan, first, first, 1, seed=1)
+    controls, written = same.changes
+    mean = math.log2(216) - math.lgamma(217) / 216 / math.log(2)
+    assert (controls.insertions, controls.secrets, controls.above_controls) == (0, 150, None)
+    assert controls.exposure == controls.before == pytest.approx(mean, abs=0.2)
+    assert (controls.change, written.change, written.above_controls) == (0, 0, Estimate(0, 0, 0))
+
+
+def test_another_model_exposes_secrets_no_more_than_controls(tmp_path: Path) -> None:
+    """It trained on none of them, so their exposure changes by chance alone."""
+    settings = dataclasses.replace(FORM, insertions=(0, 1), each=12, controls=150)
+    plan = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
+    other = tmp_path / "other.safetensors"
+    save_tensors(other, phonograd.seeded_weights(MODEL, 99))
+    controls, written = canaries.measure(ARTIFACTS, plan, ARTIFACTS.path("weights.safetensors"), other, 1, 1).changes
+    for kind in (controls, written):
+        assert kind.standard_error is not None and kind.standard_error > 0
+        assert abs(kind.change) < 4 * kind.standard_error
+    assert written.above_controls is not None
+    assert written.above_controls.low < 0 < written.above_controls.high
+
+
+def test_the_change_is_held_against_the_controls() -> None:
+    def secret(number: int, before: float, after: float) -> Exposure:
+        return Exposure(f"{after}" if number else None, number, 1, after, after, before)
+
+    controls = [secret(0, 1, 2), secret(0, 3, 3)]
+    none, one, four = canaries.changes_of([secret(4, 1, 4), secret(4, 2, 4), secret(1, 1, 1), *controls], 1)
+    assert (none.insertions, none.before, none.exposure, none.change, none.standard_error) == (0, 2, 2.5, 0.5, 0.5)
+    assert (one.insertions, one.secrets, one.change, one.standard_error) == (1, 1, 0, None)
+    assert (four.before, four.exposure, four.change, four.standard_error) == (1.5, 4, 2.5, 0.5)
+    assert (none.above_controls, four.above_controls) == (None, Estimate(2, 1, 3))
+    (alone,) = canaries.changes_of([secret(4, 1, 4)], 1)
+    assert alone.above_controls is None
+
+
+def test_true_positives_at_one_per_cent_need_a_hundred_others() -> None:
+    changed = ExposureChange(16, 2, 1, 3, 2, 0.5, Estimate(1.5, 1, 2))
+    for others, shown in ((99, False), (100, True)):
+        some = Membership(120, others, Estimate(0.7, 0.6, 0.8), Estimate(0.2, 0.1, 0.3), 2, 1)
+        figures = attacks._figures(AttackRecord(3, None, Canaries(8, (), (changed,)), some))
+        assert ("TPR at 1 %" in figures) == shown
+        assert (figures["16 times: change"], figures["16 times: change above controls, low"]) == (2, 1)
+        assert figures["fact: others"] == others
 
 
 @pytest.mark.parametrize("text_bytes", [60, 100, 333, 5000])
@@ -160,11 +219,12 @@ def test_all_insertions_are_in_the_text_of_the_first_round(text_bytes: int, seed
 
 
 def test_secrets_are_of_different_users_and_differ() -> None:
-    settings = CanarySettings(insertions=(1, 2), each=4, words=2, form="w1")
+    settings = CanarySettings(insertions=(0, 1, 2), each=4, controls=18, words=3, form="w1")
     made = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
-    assert len({canary.user for canary in made.canaries}) == 8
-    assert len({canary.secret for canary in made.canaries}) == 8  # all there are
-    for canary in made.canaries:
+    written = [canary for canary in made.canaries if canary.user is not None]
+    assert len({canary.user for canary in written}) == len(written) == 8
+    assert len({canary.secret for canary in made.canaries}) == 26  # all there are but one
+    for canary in written:
         added = [
             message for message in made.users[canary.user] if message.startswith(b"w1 w") and message.count(b" ") == 3
         ]
@@ -173,6 +233,8 @@ def test_secrets_are_of_different_users_and_differ() -> None:
         canaries.plan(settings, encoded(), sorted(USERS)[:3], VOCABULARY, 300, seed=1)
     with pytest.raises(phonograd.UsageError, match="at most 10 bytes expected"):
         canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 20, seed=1)
+    with pytest.raises(ValueError, match="`words` is 3: more than 27 secrets expected, found its cube"):
+        dataclasses.replace(settings, controls=19)
     with pytest.raises(phonograd.UsageError, match="60 expected in the vocabulary, found 38"):
         Secrets.of(dataclasses.replace(settings, words=60), VOCABULARY, 1)
 
@@ -227,14 +289,18 @@ def test_the_commands(tmp_path: Path, phono: Run) -> None:
     (tmp_path / "general.txt").write_text("\n".join(GENERAL))
     inputs = [ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--rehearsal", tmp_path / "general.txt"]
     inputs += ["--rounds", 2, "--clients-per-round", 3, "--text-bytes", 300, "--workers", 1, "--json"]
-    form = ["--insertions", "1,4", "--each", 2, "--words", 6, "--form", "w1"]
-    document = phono("privacy", "canaries", *inputs, *form, "--out", tmp_path / "canaries").document
-    assert [secret["insertions"] for secret in document["canaries"]["secrets"]] == [1, 1, 4, 4]
+    form = ["--insertions", "1,4,0", "--each", 2, "--controls", 3, "--words", 6, "--form", "w1"]
+    form += ["--out", tmp_path / "canaries"]
+    document = phono("privacy", "canaries", *inputs, *form).document
+    assert [secret["insertions"] for secret in document["canaries"]["secrets"]] == [1, 1, 4, 4, 0, 0, 0]
+    assert [kind["insertions"] for kind in document["canaries"]["changes"]] == [0, 1, 4]
     assert document["membership"] is None
+    shown = phono("privacy", "canaries", *inputs[:-1], *form).out
+    assert all(words in shown for words in ("0, controls", "change above controls", "user-"))
     document = phono("privacy", "membership", *inputs, "--out", tmp_path / "members").document
     assert document["canaries"] is None
     assert (document["membership"]["members"], document["membership"]["others"]) == (5, 7)
-    none = phono("privacy", "canaries", *inputs, "--insertions", 0, "--out", tmp_path / "canaries")
+    none = phono("privacy", "canaries", *inputs, "--insertions", -1, "--out", tmp_path / "canaries")
     assert (none.code, "--insertions" in none.err) == (2, True)
     every = phono("privacy", "membership", *inputs, "--clients-per-round", 12, "--out", tmp_path / "all")
     assert (every.code, "users who do not expected, found 12 of 12" in every.err) == (2, True)

@@ -1,6 +1,5 @@
 """Secrets that users' phones trained on, and a membership test, on the last model of simulations side by side."""
 
-import statistics
 from functools import partial
 from typing import Any
 
@@ -11,6 +10,10 @@ from phonograd.device_runtime.base.documents import Count, Record
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.papers.kinds.simulated import settings_of
 from phonograd.papers.run import Context, Outcome
+from phonograd.simulation.records import Estimate
+
+FACT = "fact"
+LEAST_OTHERS = 100  # with fewer none of them may be a false positive
 
 
 class Run(Record, frozen=True):
@@ -33,14 +36,20 @@ class Settings(Record, frozen=True):
 
 
 def run(settings: Settings, context: Context) -> Outcome:
-    """Simulate and attack each run; a run that was attacked before is not simulated again."""
+    """Simulate and attack each run; a run that was attacked before is not simulated again.
+
+    A run has a row for its membership test, and one for the secrets with each number of insertions.
+    """
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {}
     for row, one in settings.runs.items():
         figures = context.kept(row, partial(_attacked, settings, row, one, context))
-        rows[row] = {name: value for name, value in figures.items() if not name.startswith("fact: ")}
-        own = {name: value for name, value in figures.items() if name.startswith("fact: ")}
-        facts |= {f"{row}: {name.removeprefix('fact: ')}": value for name, value in own.items()}
+        for name, value in figures.items():
+            part, _, figure = name.rpartition(": ")
+            if part == FACT:
+                facts[f"{row}: {figure}"] = value
+            else:
+                rows.setdefault(f"{row}, {part}" if part else row, {})[figure] = value
     return Outcome(rows, facts)
 
 
@@ -68,18 +77,26 @@ def _attacked(settings: Settings, row: str, one: Run, context: Context) -> dict[
 def _figures(record: phonograd.AttackRecord) -> dict[str, float]:
     assert record.canaries is not None
     assert record.membership is not None
-    secrets, users = record.canaries.secrets, record.membership
-    figures: dict[str, float] = {}
-    for number in sorted({secret.insertions for secret in secrets}):
-        those = [secret for secret in secrets if secret.insertions == number]
-        figures[f"exposure, {number} times"] = statistics.fmean(secret.exposure for secret in those)
-        figures[f"extrapolated, {number} times"] = statistics.fmean(secret.extrapolated for secret in those)
-    figures["exposure before"] = statistics.fmean(secret.before for secret in secrets)
-    for name, estimate in (("AUC", users.auc), ("TPR at 1 %", users.tpr)):
-        figures |= {name: estimate.value, f"{name}, low": estimate.low, f"{name}, high": estimate.high}
+    users = record.membership
+    figures = _with_interval("AUC", users.auc)
+    if users.others >= LEAST_OTHERS:
+        figures |= _with_interval("TPR at 1 %", users.tpr)
     figures |= {"members' loss fell by": users.member_score, "others' loss fell by": users.other_score}
+    for kind in record.canaries.changes:
+        own = {"exposure before": kind.before, "exposure": kind.exposure, "change": kind.change}
+        if kind.standard_error is not None:
+            own["standard error"] = kind.standard_error
+        if kind.above_controls is not None:
+            own |= _with_interval("change above controls", kind.above_controls)
+        part = f"{kind.insertions} times" if kind.insertions else "controls"
+        figures |= {f"{part}: {name}": value for name, value in own.items()}
     facts: dict[str, float] = {"secrets of the form": record.canaries.space, "members": users.members}
     facts |= {"others": users.others, "rounds": record.rounds}
+    facts |= {f"secrets, {kind.insertions} times": kind.secrets for kind in record.canaries.changes}
     if record.epsilon is not None:
         facts["epsilon"] = record.epsilon
-    return figures | {f"fact: {name}": value for name, value in facts.items()}
+    return figures | {f"{FACT}: {name}": value for name, value in facts.items()}
+
+
+def _with_interval(name: str, estimate: Estimate) -> dict[str, float]:
+    return {name: estimate.value, f"{name}, low": estimate.low, f"{name}, high": estimate.high}

@@ -30,7 +30,7 @@ class Settings(Record, frozen=True):
 def run(settings: Settings, context: Context) -> Outcome:
     """A round for each output layer and codec, with the same trained weights for all codecs."""
     rows: dict[str, dict[str, float]] = {}
-    texts = _texts(settings, context)
+    texts = texts_of_phones(settings, context)
     for layer, drawn in settings.layers.items():
         for codec in settings.codecs:
             context.progress(len(rows), len(settings.layers) * len(settings.codecs), f"{codec}, {layer}")
@@ -51,7 +51,7 @@ def _round(
         update = Path(place) / "update"
         with phonograd.start_server(artifacts, Path(place) / "state", server_settings) as server:
             for phone, messages in texts.items():
-                weights, tokens = _trained(context, artifacts, phone, messages, drawn)
+                weights, tokens = trained(context, artifacts, phone, messages, drawn)
                 phonograd.encode_update(weights, artifacts, update, tokens=tokens, codec=codec, phone=phone)
                 phonograd.upload(server.admin, update, phone)
         done = phonograd.report(Path(place) / "state")["rounds"][0]
@@ -63,7 +63,7 @@ def _round(
     }
 
 
-def _trained(
+def trained(
     context: Context, artifacts: phonograd.Artifacts, phone: str, messages: Messages, drawn: int | None
 ) -> tuple[Path, int]:
     """The weights that a phone trained, and on how many tokens; trained once."""
@@ -86,7 +86,7 @@ def _trained(
     return weights, int(done["tokens"])
 
 
-def _texts(settings: Settings, context: Context) -> dict[str, Messages]:
+def texts_of_phones(settings: Settings, context: Context) -> dict[str, Messages]:
     """The texts of the phones. Raises TextError if too few users have enough."""
     users = read_users(context.input("users"))
     enough = [user for user in sorted(users) if sum(map(len, users[user])) >= settings.text_bytes]

@@ -1,5 +1,8 @@
 """Canaries: secrets of one form, each in one user's text, and what a model that trained on them knows of them.
 
+Training also changes what the model makes of sentences that nobody wrote. So some secrets are controls: drawn and
+measured like the others, and in no text. What counts is how much more the exposure of a written secret changed.
+
 A secret is "my secret is A B C" with words A, B, C of a list, so that all that there can be are ranked, not a sample.
 Its exposure (Carlini et al. 2019, The Secret Sharer) is by its rank and by extrapolation. Both compare the secret's
 loss, -log2 P in bits, with those of all others of its form. A rank gives at most log2 of their number; the
@@ -11,6 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +27,8 @@ from phonograd.device_runtime.text.evaluation import Scorer
 from phonograd.device_runtime.text.messages import tokenize
 from phonograd.device_runtime.text.sampling import batches, log_chances
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
-from phonograd.simulation.records import Canaries, Exposure
+from phonograd.simulation.attacks.membership import estimate
+from phonograd.simulation.records import Canaries, Exposure, ExposureChange
 from phonograd.simulation.users import Messages, text_slice
 
 Doubles = npt.NDArray[np.float64]
@@ -91,26 +96,37 @@ def _log_normal_below(z: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class CanarySettings:
-    """insertions: how often a secret is in its user's text, for each kind of secret; each: secrets of a kind, each of
-    another user; words: in the list that secrets are made of; form: what a secret's message begins with.
+    """insertions: how often a secret is in its user's text, for each kind of secret, 0 for controls; each: secrets of a
+    kind, each of another user; controls: secrets that nobody wrote, if there are any; words: in the list that secrets
+    are made of; form: what a secret's message begins with.
 
     Raises ValueError for a setting out of range, naming it.
     """
 
-    insertions: tuple[int, ...] = (1, 4, 16)
+    insertions: tuple[int, ...] = (0, 1, 4, 16)
     each: int = 3
+    controls: int = 50
     words: int = 64
     form: str = "my secret is"
 
     def __post_init__(self) -> None:
-        if not self.insertions or min(self.insertions) < 1:
-            raise ValueError(f"`insertions` are {self.insertions}, expected numbers from 1")
-        if not 1 <= self.each <= 1000:
-            raise ValueError(f"`each` is {self.each}, expected 1 to 1000")
+        if not self.insertions or min(self.insertions) < 0:
+            raise ValueError(f"`insertions` are {self.insertions}, expected numbers from 0")
+        for name in ("each", "controls"):
+            if not 1 <= getattr(self, name) <= 1000:
+                raise ValueError(f"`{name}` is {getattr(self, name)}, expected 1 to 1000")
         if not 2 <= self.words <= 256:
             raise ValueError(f"`words` is {self.words}, expected 2 to 256")
         if not tokenize(self.form.encode()):
             raise ValueError(f"`form` is {self.form!r}, expected a word or more")
+        if len(self.drawn) >= self.words**3:
+            raise ValueError(f"`words` is {self.words}: more than {len(self.drawn)} secrets expected, found its cube")
+
+    @property
+    def drawn(self) -> list[int]:
+        """The insertions of each secret, controls last."""
+        written = [number for number in self.insertions if number for _ in range(self.each)]
+        return written + [0] * (self.controls if 0 in self.insertions else 0)
 
 
 @dataclass(frozen=True)
@@ -153,9 +169,9 @@ class Secrets:
 
 @dataclass(frozen=True)
 class Canary:
-    """A user's secret: places of its words in the list, and how often it is in the user's text."""
+    """A user's secret: places of its words in the list, and how often it is in the user's text. A control has none."""
 
-    user: str
+    user: str | None
     insertions: int
     secret: tuple[int, int, int]
 
@@ -177,7 +193,7 @@ def plan(
     text_bytes: int,
     seed: int,
 ) -> Plan:
-    """Give secrets to some of the `members`, the users who take part in rounds.
+    """Draw controls, and give secrets to some of the `members`, the users who take part in rounds.
 
     Raises UsageError if these are too few, or `text_bytes` too small.
     """
@@ -185,6 +201,8 @@ def plan(
     canaries = tuple(_drawn(settings, members, seed))
     texts = dict(users)
     for canary in canaries:
+        if canary.user is None:
+            continue
         words = [vocabulary.words[secrets.words[place]] for place in canary.secret]
         message = b" ".join((settings.form.encode(), *words))
         places = stream_of(seed, f"places of {canary.user}'s secret")
@@ -193,21 +211,21 @@ def plan(
 
 
 def _drawn(settings: CanarySettings, members: Sequence[str], seed: int) -> Iterator[Canary]:
-    insertions = [number for number in settings.insertions for _ in range(settings.each)]
-    if len(members) < len(insertions):
+    written = sum(number > 0 for number in settings.drawn)
+    if len(members) < written:
         raise UsageError(
-            f"canaries: {len(insertions)} users who take part expected, found {len(members)}; simulate more `rounds`"
+            f"canaries: {written} users who take part expected, found {len(members)}; simulate more `rounds`"
         )
     random = SplitMix64(stream_of(seed, "secrets"))
     names = sorted(members)
     random.shuffle(names)
     known: set[tuple[int, int, int]] = set()
-    for user, number in zip(names, insertions, strict=False):
+    for place, number in enumerate(settings.drawn):
         secret = _secret(settings.words, random)
         while secret in known:
             secret = _secret(settings.words, random)
         known.add(secret)
-        yield Canary(user, number, secret)
+        yield Canary(names[place] if number else None, number, secret)
 
 
 def _secret(words: int, random: SplitMix64) -> tuple[int, int, int]:
@@ -233,13 +251,13 @@ def planted(messages: Messages, message: bytes, insertions: int, text_bytes: int
     return mixed + messages[len(first) :]
 
 
-def measure(artifacts: Artifacts, plan: Plan, first: Path, last: Path, threads: int) -> Canaries:
+def measure(artifacts: Artifacts, plan: Plan, first: Path, last: Path, threads: int, seed: int) -> Canaries:
     """The exposure of each secret under the last model, among all that nobody has, and under the first one."""
     canaries = plan.canaries
     before, after = (_losses(artifacts, plan.secrets, weights, threads) for weights in (first, last))
     nobody_has = np.ones(after.shape, bool)
     for canary in canaries:
-        nobody_has[canary.secret] = False
+        nobody_has[canary.secret] = canary.user is None
     space = after.size
     exposures = []
     for canary in canaries:
@@ -249,7 +267,27 @@ def measure(artifacts: Artifacts, plan: Plan, first: Path, last: Path, threads: 
         exposures.append(
             Exposure(canary.user, canary.insertions, rank, exposure, beyond, exposure_of(rank_before, space))
         )
-    return Canaries(space, tuple(exposures))
+    return Canaries(space, tuple(exposures), tuple(changes_of(exposures, seed)))
+
+
+def changes_of(secrets: Sequence[Exposure], seed: int) -> Iterator[ExposureChange]:
+    """How the exposure changed by number of insertions, and how much more than the controls'."""
+    kinds = {number: [one for one in secrets if one.insertions == number] for number in {s.insertions for s in secrets}}
+    changes = {number: np.array([one.change for one in kinds[number]]) for number in sorted(kinds)}
+    for number, change in changes.items():
+        yield ExposureChange(
+            number,
+            len(change),
+            fmean(one.before for one in kinds[number]),
+            fmean(one.exposure for one in kinds[number]),
+            float(change.mean()),
+            float(change.std(ddof=1)) / math.sqrt(len(change)) if len(change) > 1 else None,
+            estimate(_difference, change, changes[0], seed) if number and 0 in changes else None,
+        )
+
+
+def _difference(ours: Doubles, controls: Doubles) -> float:
+    return float(ours.mean() - controls.mean())
 
 
 def _losses(artifacts: Artifacts, secrets: Secrets, weights: Path, threads: int) -> Doubles:

@@ -70,7 +70,9 @@ def attack(
     with Simulation(artifacts, texts, simulation, folder, workers) as rounds:
         record = rounds.run(progress, stop)
         models = rounds.model(0), rounds.model(simulation.rounds)
-        of_secrets = None if plan is None else canaries.measure(artifacts, plan, *models, workers)
+        of_secrets = None
+        if plan is not None:
+            of_secrets = canaries.measure(artifacts, plan, *models, workers, simulation.seed)
         of_users = None
         if count:
             with start_workers(workers, artifacts, texts.rehearsal, simulation) as phones:
