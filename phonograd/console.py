@@ -107,6 +107,15 @@ def figures(document: Mapping[str, object], title: str = "figure") -> Rows:
     return [{title: name, "value": value} for name, value in document.items()]
 
 
+def with_errors(row: Mapping[str, object]) -> dict[str, object]:
+    """A row with the standard errors of figures, NAME_error, to two digits beside them."""
+    found = {name: value for name, value in row.items() if not name.endswith("_error")}
+    for name in found:
+        if (error := row.get(f"{name}_error")) is not None:
+            found[name] = f"{shown(row[name])} ± {shown(float(f'{error:.2g}'))}"
+    return found
+
+
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --json and --quiet; the command receives a Console as `console`."""
 

@@ -13,14 +13,13 @@ from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, arg, opt, own_options, refuse
 from phonograd.commands.shared_options import BACKEND, WEIGHTS
-from phonograd.console import Console, output_options
+from phonograd.console import Console, output_options, with_errors
 from phonograd.device_runtime.client.server_client import Connection, report_quality
 from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import WEIGHTS as WEIGHTS_FILE
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.text.messages import read_messages
-from phonograd.pages import shown
 
 # Figures of an Evaluation that --server reports, and what the server calls them.
 QUALITY = {
@@ -76,18 +75,9 @@ def evaluate(
         sha256 = model.sha256 if connection is not None else ""
     for row in rows:
         warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / row["words"])
-    console.result(rows, ("Evaluation", [_with_errors(row) for row in rows]))
+    console.result(rows, ("Evaluation", [with_errors(row) for row in rows]))
     if connection is not None:
         _report_quality(console, connection, sha256, rows)
-
-
-def _with_errors(row: dict[str, Any]) -> dict[str, object]:
-    """A table's row: figures with their standard errors, to two digits, beside them."""
-    found: dict[str, object] = {name: value for name, value in row.items() if not name.endswith("_error")}
-    for name in found:
-        if (error := row.get(f"{name}_error")) is not None:
-            found[name] = f"{shown(row[name])} ± {shown(float(f'{error:.2g}'))}"
-    return found
 
 
 def _with_own_words(

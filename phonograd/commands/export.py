@@ -27,7 +27,7 @@ from phonograd.commands.options import (
     refuse,
 )
 from phonograd.commands.paths import INPUT, OUT_FOLDER
-from phonograd.console import Console, Rows, figures, output_options
+from phonograd.console import Console, Rows, figures, output_options, with_errors
 from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
@@ -159,7 +159,7 @@ def export(
     checked = []
     if check is not None:
         document["check"] = {"text": str(check), **evaluated}
-        checked.append((f"Check on {check}", [{"model": name, **figures} for name, figures in evaluated.items()]))
+        checked.append((f"Check on {check}", [with_errors({"model": name, **row}) for name, row in evaluated.items()]))
     console.result(document, *_summary(document), *checked)
 
 

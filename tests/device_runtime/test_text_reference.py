@@ -186,8 +186,11 @@ def test_figures(messages: list[bytes], seed: int, ties: bool, hole: bool, bptt:
     assert heard[-1] == (len(ids), len(ids))
     assert [field.name for field in dataclasses.fields(found)] == [field.name for field in dataclasses.fields(expected)]
     for name, value in dataclasses.asdict(expected).items():
-        about = pytest.approx(value, rel=1e-5, abs=1e-9) if "perplexity" in name or "error" in name else value
-        assert getattr(found, name) == about, name
+        if (
+            "perplexity" in name or "error" in name
+        ):  # an error may be far smaller than what float32 rounds in its figure
+            value = pytest.approx(value, rel=1e-5, abs=1e-9 + 1e-5 * getattr(expected, name.removesuffix("_error")))
+        assert getattr(found, name) == value, name
 
 
 def test_standard_errors_are_those_of_a_bootstrap_over_messages() -> None:
