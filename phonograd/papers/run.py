@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,15 +138,15 @@ def sha256_of(path: Path) -> str:
 
 def _commits(work: Path) -> tuple[str, ...]:
     """The checkout's commits that ran in `work`, the last one now, with "+" if files differed from it."""
-    if results_folder() is None:
+    if results_folder() is None or shutil.which("git") is None:
         return ()
-    told = [
+    head, changed = (
         subprocess.run(["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
         for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no", ":/"))
-    ]
+    )
     path = work / "commits.json"
     earlier = json.loads(path.read_bytes()) if path.exists() else []
-    commits = list(dict.fromkeys([*earlier, told[0].strip() + ("+" if told[1] else "")]))
+    commits = list(dict.fromkeys([*earlier, head.strip() + ("+" if changed else "")])) if head else earlier
     write_bytes(path, json.dumps(commits).encode())
     return tuple(commits)
 

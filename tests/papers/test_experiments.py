@@ -1,10 +1,12 @@
 """Experiments run at small scale, keep what they have measured, and show what they claim."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import phonograd
 from phonograd.commands.reproduce import _in_groups
 from phonograd.device_runtime.base.errors import StateError
 from phonograd.papers import experiment, result, run
@@ -89,6 +91,23 @@ def test_a_folder_is_of_one_run(tmp_path: Path) -> None:
     assert run.run("p-table8", tmp_path).rows
     with pytest.raises(StateError, match="holds parts of a run with another small"):
         run.run("p-table8", tmp_path, small=True)
+
+
+def test_a_result_says_where_it_comes_from(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_bytes(b"weights")
+    before = run.sha256_of(tmp_path / "folder")
+    (tmp_path / "folder" / "file").rename(tmp_path / "folder" / "other")
+    assert run.sha256_of(tmp_path / "folder") != before
+    found = run.run("p-table8", tmp_path / "work")
+    assert found.version == phonograd.__version__
+    assert all(re.fullmatch("[0-9a-f]{40}[+]?", commit) for commit in found.commits)
+    (tmp_path / "work" / "commits.json").write_text('["an earlier commit"]')
+    again = run.run("p-table8", tmp_path / "work")
+    assert again.commits == ("an earlier commit", *found.commits)
+    result.write_result(tmp_path / "out.json", again)
+    kept = result.read_result(tmp_path / "out.json")
+    assert (kept.version, kept.commits, kept.inputs) == (again.version, again.commits, again.inputs)
 
 
 @pytest.mark.parametrize(
