@@ -1,0 +1,46 @@
+"""What a backend does in pre-training: train on, evaluate, and save."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.export.pretrain_config import Perplexities
+
+# Hears of a step: steps done from the run's beginning, learning rate, loss in nats a token, tokens a second.
+Heard = Callable[[int, float, float, float], None]
+Stop = Callable[[], int]
+
+
+class Trainer(Protocol):
+    """A model in training, at the beginning or where the run's state is."""
+
+    @property
+    def windows(self) -> int:
+        """Steps of an epoch."""
+        ...
+
+    def train(self, steps: int, last: int, heard: Heard, stop: Stop) -> int:
+        """Train on from `steps` to the next place to save at, `last` at most; returns the steps done.
+
+        `stop` is asked between steps: if it gives a number other than 0, end there, or where this call began.
+        """
+        ...
+
+    def due(self, step: int) -> bool:
+        """Whether to evaluate after so many steps of an epoch, besides its end."""
+        ...
+
+    def evaluate(self) -> Perplexities:
+        """Of the validation text."""
+        ...
+
+    def weights(self) -> Mapping[str, Array]:
+        """Canonical float32 weights."""
+        ...
+
+    def save(self, steps: int) -> str | None:
+        """Have all that the next step needs in the state's file of these steps; returns the file's hash.
+
+        None: training can't go on from here, but from the last place that it could.
+        """
+        ...
