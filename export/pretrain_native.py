@@ -85,7 +85,7 @@ class NativeTrainer:
             learning_rate=rate,
             output_sample=config.output_sample,
             sample_seed=stream_of(config.seed, f"part {number}"),
-            seed=stream_of(config.seed, f"dropout {number}"),
+            seed=stream_of(config.seed, f"dropout {number}") >> 8,  # seeds have 7 bytes
             out=self._state.weights(steps + count),
             options=BackendOptions(threads=self._threads, precision=config.precision),
         )
