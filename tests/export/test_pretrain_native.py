@@ -35,12 +35,10 @@ def tokens(settings: RoundSettings) -> list[int]:
 
 
 def test_parts_cover_the_text_in_another_order_each_epoch(tmp_path: Path, rounds: Rounds) -> None:
-    config = dataclasses.replace(
-        NATIVE, part_steps=1, epochs=6, minibatch=2, bptt=13
-    )  # 5 parts of 26 tokens, 2 are left
+    config = dataclasses.replace(NATIVE, part_steps=1, epochs=6, minibatch=2, bptt=13)  # 5 parts of 26 tokens
     run(tmp_path / "out", config)
     text = [int(token) for token in CORPUS.training]
-    parts = [text[start : start + 28] for start in range(0, 140, 28)]
+    parts = [text[start : start + 26] for start in range(0, 130, 26)]
     orders = []
     for epoch in range(6):
         order = [parts.index(tokens(settings)) for settings in rounds[epoch * 5 : epoch * 5 + 5]]
