@@ -12,7 +12,7 @@ from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.corpus import Corpus, require_window
 from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress, PretrainResult
 from phonograd.export.pretrain_state import PretrainState, run_identity
-from phonograd.export.pretrain_trainer import Stop, Trainer
+from phonograd.export.pretrain_trainer import Job, Stop, Trainer
 
 ProgressCallback = Callable[[PretrainProgress], None]
 
@@ -49,39 +49,30 @@ def pretrain(
         folder = state_folder
         if folder is None and config.backend == "native":  # its weights go from file to file
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-")))
-        state = PretrainState(folder, run_identity(model, vocabulary, corpus, config), out)
+        job = Job(model, vocabulary, corpus, config)
+        state = PretrainState(folder, run_identity(job), out)
         stack.callback(state.close)
-        trainer = _trainer(model, vocabulary, corpus, config, state)
-        run = _Run(config, trainer, state, progress or (lambda _: None), stop or (lambda: 0))
+        run = _Run(config, _trainer(job, state), state, progress or (lambda _: None), stop or (lambda: 0))
         run.run("the state is saved: run the same command to resume" if state_folder else "no state is saved")
     best, last = state.best, state.record.curve[-1]
     return PretrainResult(
-        out,
-        best.perplexity,
-        best.perplexity_with_unknown,
-        last.perplexity,
-        last.perplexity_with_unknown,
-        last.steps,
-        model.parameters,
-        len(corpus.training),
-        state.record.curve,
-    )
+        out, best.perplexity, best.perplexity_with_unknown, last.perplexity, last.perplexity_with_unknown, last.steps,
+        model.parameters, len(corpus.training), state.record.curve,
+    )  # fmt: skip
 
 
-def _trainer(
-    model: LanguageModelConfig, vocabulary: Vocabulary, corpus: Corpus, config: PretrainConfig, state: PretrainState
-) -> Trainer:
-    if config.backend == "torch":
+def _trainer(job: Job, state: PretrainState) -> Trainer:
+    if job.config.backend == "torch":
         try:
             from phonograd.export.pretrain_torch import TorchTrainer  # noqa: PLC0415  # an extra's
         except ImportError as error:
             raise MissingExtraError(
                 f"backend torch needs torch ({error}); install it with: pip install 'phonograd[export]'"
             ) from error
-        return TorchTrainer(model, vocabulary, corpus, config, state)
+        return TorchTrainer(job, state)
     from phonograd.export.pretrain_native import NativeTrainer  # noqa: PLC0415
 
-    return NativeTrainer(model, vocabulary, corpus, config, state)
+    return NativeTrainer(job, state)
 
 
 @dataclass
@@ -105,7 +96,7 @@ class _Run:
                 self.evaluate(steps)
             if max(steps, self.state.evaluated) >= total:
                 return
-            done = self.trainer.train(steps, total, self.heard, self.asked_to_stop)
+            done = self.trainer.train(steps, total, self.report, self.asked_to_stop)
             if done > steps and self.state.folder is not None and (sha256 := self.trainer.save(done)):
                 self.state.advance(done, sha256)
             steps = done
@@ -113,25 +104,17 @@ class _Run:
                 raise StoppedError(f"pre-training: stopped after step {self.state.steps}; {kept}", self.signal)
 
     def due(self, steps: int) -> bool:
-        step = steps % self.trainer.windows
-        return step == 0 or self.trainer.due(step)
+        step, every = steps % self.trainer.windows, self.config.evaluate_every
+        return step == 0 or (every is not None and step % (every * self.config.part_steps) == 0)
 
     def evaluate(self, steps: int) -> None:
         found = self.trainer.evaluate()
         self.state.add(found, steps, steps * self.config.minibatch * self.config.bptt, self.trainer.weights)
-        self.report(
-            steps,
-            self.config.learning_rate_after(steps / self.trainer.windows),
-            validation_perplexity=found.without_unknown,
-            validation_perplexity_with_unknown=found.with_unknown,
-        )
+        self.report(steps, self.config.learning_rate_after(steps / self.trainer.windows), None, None, *found)
 
-    def heard(self, steps: int, rate: float, loss: float, speed: float) -> None:
-        self.report(steps, rate, loss=loss, tokens_per_second=speed)
-
-    def report(self, steps: int, rate: float, **measured: float) -> None:
+    def report(self, steps: int, rate: float, *measured: float | None) -> None:
         epoch, step = divmod(steps - 1, self.trainer.windows)
-        self.progress(PretrainProgress(epoch + 1, self.config.epochs, step + 1, self.trainer.windows, rate, **measured))
+        self.progress(PretrainProgress(epoch + 1, self.config.epochs, step + 1, self.trainer.windows, rate, *measured))
 
     def asked_to_stop(self) -> int:
         self.signal = self.signal or self.stop()

@@ -7,22 +7,18 @@ start at zero in each part.
 import contextlib
 import math
 import time
-from pathlib import Path
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine import BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig, open_artifacts
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.evaluation import evaluate
-from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from phonograd.export.corpus import Corpus
-from phonograd.export.pretrain_config import Perplexities, PretrainConfig
+from phonograd.export.pretrain_config import Perplexities
 from phonograd.export.pretrain_state import PretrainState
-from phonograd.export.pretrain_trainer import Heard, Stop
+from phonograd.export.pretrain_trainer import Heard, Job, Stop
 from phonograd.export.torch_layout import seeded_weights
 
 ARTIFACTS = "artifacts"
@@ -31,38 +27,27 @@ ARTIFACTS = "artifacts"
 class NativeTrainer:
     """See Trainer. Not thread-safe. Raises MissingExtraError where a new run finds nothing to make its graphs with."""
 
-    def __init__(
-        self,
-        model: LanguageModelConfig,
-        vocabulary: Vocabulary,
-        corpus: Corpus,
-        config: PretrainConfig,
-        state: PretrainState,
-    ):
-        self._vocabulary, self._corpus, self._config, self._state = vocabulary, corpus, config, state
-        self._tokens = config.minibatch * config.bptt  # of a step
-        self._threads = config.threads or usable_cores()
-        self.windows = len(corpus.training) // self._tokens
-        self._artifacts = self._exported(model, state.weights(0).with_name(ARTIFACTS))
-        self._weights = state.weights(state.steps) if state.steps else None  # None: the artifacts' own
+    def __init__(self, job: Job, state: PretrainState):
+        self._job, self._config, self._state = job, job.config, state
+        self._tokens = job.config.minibatch * job.config.bptt  # of a step
+        self._threads = job.config.threads or usable_cores()
+        self.windows = len(job.corpus.training) // self._tokens
+        self._artifacts = self._exported()
+        self._weights = state.weights(state.steps) if state.steps else self._artifacts.path(WEIGHTS)
         self._sha256 = ""
 
-    def _exported(self, model: LanguageModelConfig, folder: Path) -> Artifacts:
+    def _exported(self) -> Artifacts:
+        folder = self._state.weights(0).with_name(ARTIFACTS)
         if folder.exists():
             return open_artifacts(folder)
         try:
             from phonograd.export.artifacts import export_artifacts  # noqa: PLC0415  # a resumed run needs no onnx
         except MissingExtraError as error:
             raise MissingExtraError(f"{error}; or choose backend torch, which needs torch alone") from error
-        config = self._config
-        training = TrainingConfig(
-            minibatch=config.minibatch,
-            bptt=config.bptt,
-            learning_rate=config.learning_rate,
-            clip_norm=config.clip_norm,
-            dropout=config.dropout,
-        )
-        return export_artifacts(folder, model, training, seeded_weights(model, config.seed), self._vocabulary)
+        config, model = self._config, self._job.model
+        names = ("minibatch", "bptt", "learning_rate", "clip_norm", "dropout")
+        training = TrainingConfig(**{name: getattr(config, name) for name in names})
+        return export_artifacts(folder, model, training, seeded_weights(model, config.seed), self._job.vocabulary)
 
     def train(self, steps: int, last: int, heard: Heard, stop: Stop) -> int:
         """A part, or its beginning up to `last`; none of it if `stop` says so."""
@@ -71,22 +56,22 @@ class NativeTrainer:
         count = min(config.part_steps, self.windows - done, last - steps)
         index = done // config.part_steps
         start = self._order(epoch)[index] * config.part_steps * self._tokens
-        number = epoch * self._parts + index + 1
+        number = epoch * math.ceil(self.windows / config.part_steps) + index + 1
         rate = config.learning_rate_after(steps / self.windows)
-        began = time.perf_counter()
+        out, began = self._state.weights(steps + count), time.perf_counter()
 
         def step(done: int, _: int, loss: float) -> None:
             heard(steps + done, rate, loss, done * self._tokens / (time.perf_counter() - began))
 
         settings = RoundSettings(
             self._artifacts.folder,
-            stream=self._corpus.training[start : start + count * self._tokens],
+            stream=self._job.corpus.training[start : start + count * self._tokens],
             weights=self._weights,
             learning_rate=rate,
             output_sample=config.output_sample,
             sample_seed=stream_of(config.seed, f"part {number}"),
             seed=stream_of(config.seed, f"dropout {number}") >> 8,  # seeds have 7 bytes
-            out=self._state.weights(steps + count),
+            out=out,
             options=BackendOptions(threads=self._threads, precision=config.precision),
         )
         with Round(settings) as part:
@@ -95,13 +80,8 @@ class NativeTrainer:
             except StoppedError:
                 return steps
         assert trained.weights is not None
-        self._weights, self._sha256 = settings.out, trained.weights.sha256
+        self._weights, self._sha256 = out, trained.weights.sha256
         return steps + count
-
-    @property
-    def _parts(self) -> int:
-        """Of an epoch; the last one may be shorter."""
-        return math.ceil(self.windows / self._config.part_steps)
 
     def _order(self, epoch: int) -> list[int]:
         """The parts as epoch `epoch`, from 0, has them: whole ones shuffled, then the shorter one."""
@@ -110,22 +90,17 @@ class NativeTrainer:
         SplitMix64(stream_of(self._config.seed, f"epoch {epoch + 1}")).shuffle(order)
         return [*order, whole]
 
-    def due(self, step: int) -> bool:
-        """See Trainer."""
-        every = self._config.evaluate_every
-        return every is not None and step % (every * self._config.part_steps) == 0
-
     def evaluate(self) -> Perplexities:
         """See Trainer. Raises TrainingError if the scores are not finite."""
         options = BackendOptions(threads=self._threads)
         with contextlib.closing(load_backend("native", self._artifacts, self._weights, options)) as engine:
-            config, texts = self._config, self._corpus.validation
-            found = evaluate(engine, self._vocabulary, texts, config.minibatch, config.bptt)
+            job, config = self._job, self._config
+            found = evaluate(engine, job.vocabulary, job.corpus.validation, config.minibatch, config.bptt)
         return Perplexities(found.perplexity, found.perplexity_with_unknown)
 
     def weights(self) -> dict[str, Array]:
         """See Trainer."""
-        return load_tensors(self._weights or self._artifacts.path(WEIGHTS))
+        return load_tensors(self._weights)
 
     def save(self, steps: int) -> str | None:
         """See Trainer. The part's weights are at their place already."""

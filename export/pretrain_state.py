@@ -11,11 +11,9 @@ import msgspec
 from phonograd.device_runtime.base.documents import Count, FieldError, Record, Sha256, parse, read, written
 from phonograd.device_runtime.base.errors import StateError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import lock_file, read_bytes, sha256_of_file, storage_errors, write_bytes
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
-from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.export.corpus import Corpus
-from phonograd.export.pretrain_config import Perplexities, PretrainConfig, PretrainPoint
+from phonograd.export.pretrain_config import Perplexities, PretrainPoint
+from phonograd.export.pretrain_trainer import Job
 from phonograd.export.torch_layout import VOCABULARY_SHA256, vocabulary_sha256
 
 RECORD, LOCK = "pretrain.json", ".lock"
@@ -23,16 +21,14 @@ RECORD, LOCK = "pretrain.json", ".lock"
 FREE_SETTINGS = ("epochs", "max_steps", "threads", "evaluate_every", "device", "checkpoint_steps")
 
 
-def run_identity(
-    model: LanguageModelConfig, vocabulary: Vocabulary, corpus: Corpus, config: PretrainConfig
-) -> dict[str, str]:
+def run_identity(job: Job) -> dict[str, str]:
     """What makes a run this run and no other, by name; kept in its record and in the metadata of its best weights."""
-    settings = {name: value for name, value in asdict(config).items() if name not in FREE_SETTINGS}
+    settings = {name: value for name, value in asdict(job.config).items() if name not in FREE_SETTINGS}
     return {
-        **{name: str(value) for name, value in (written(model) | settings).items()},
-        VOCABULARY_SHA256: vocabulary_sha256(vocabulary),
-        "training_sha256": hashlib.sha256(corpus.training.tobytes()).hexdigest(),
-        "validation_sha256": hashlib.sha256(b"\n".join(corpus.validation)).hexdigest(),
+        **{name: str(value) for name, value in (written(job.model) | settings).items()},
+        VOCABULARY_SHA256: vocabulary_sha256(job.vocabulary),
+        "training_sha256": hashlib.sha256(job.corpus.training.tobytes()).hexdigest(),
+        "validation_sha256": hashlib.sha256(b"\n".join(job.corpus.validation)).hexdigest(),
     }
 
 
@@ -159,12 +155,9 @@ def _check_hash(path: Path, expected: str) -> None:
     try:
         found = sha256_of_file(path)
     except OSError as error:
-        raise StateError(f"{path}: cannot be read: {error.strerror}; choose an empty folder to start over") from error
+        found = str(error.strerror)
     if found != expected:
-        raise StateError(
-            f"{path}: damaged: SHA-256 {expected[:12]}… expected, found {found[:12]}…; choose an empty folder to start "
-            "over"
-        )
+        raise StateError(f"{path}: SHA-256 {expected} expected, found {found}; choose an empty folder to start over")
 
 
 def _check_best(path: Path, identity: Mapping[str, str]) -> None:

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from phonograd.device_runtime.base.errors import ArtifactsError, TrainingError
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
-from phonograd.device_runtime.text.vocabulary import UNK, Ids, Vocabulary
-from phonograd.export.corpus import Corpus, evaluation_columns, training_columns
+from phonograd.device_runtime.text.vocabulary import UNK, Ids
+from phonograd.export.corpus import evaluation_columns, training_columns
 from phonograd.export.pretrain_config import Perplexities, PretrainConfig
 from phonograd.export.pretrain_state import PretrainState
-from phonograd.export.pretrain_trainer import Heard, Stop
+from phonograd.export.pretrain_trainer import Heard, Job, Stop
 from phonograd.export.torch_model import LanguageModel, RecurrentState
 
 
@@ -29,20 +28,14 @@ class TorchTrainer:
     plain SGD has no state either. Raises ArtifactsError as `pick_device`.
     """
 
-    def __init__(
-        self,
-        model: LanguageModelConfig,
-        vocabulary: Vocabulary,
-        corpus: Corpus,
-        config: PretrainConfig,
-        state: PretrainState,
-    ):
+    def __init__(self, job: Job, state: PretrainState):
+        config = job.config
         self._config, self._state = config, state
-        self._columns = training_columns(corpus.training, config.minibatch, config.bptt)
-        self._validation = vocabulary.encode(corpus.validation)
+        self._columns = training_columns(job.corpus.training, config.minibatch, config.bptt)
+        self._validation = job.vocabulary.encode(job.corpus.validation)
         self._device = pick_device(config)
         with self._own_random_state():
-            self._network = LanguageModel(model, config.dropout, config.seed).to(self._device)
+            self._network = LanguageModel(job.model, config.dropout, config.seed).to(self._device)
         self._recurrent = self._network.zero_state(config.minibatch)
         if state.steps:
             stored = load_tensors(state.weights(state.steps))
@@ -70,10 +63,6 @@ class TorchTrainer:
                 steps += 1
                 heard(steps, rate, loss, window[0].size / (time.perf_counter() - began))
         return steps
-
-    def due(self, _: int) -> bool:
-        """Never besides an epoch's end."""
-        return False
 
     def evaluate(self) -> Perplexities:
         """See Trainer."""

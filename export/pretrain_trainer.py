@@ -1,14 +1,28 @@
 """What a backend does in pre-training: train on, evaluate, and save."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.export.pretrain_config import Perplexities
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.corpus import Corpus
+from phonograd.export.pretrain_config import Perplexities, PretrainConfig
 
 # Hears of a step: steps done from the run's beginning, learning rate, loss in nats a token, tokens a second.
 Heard = Callable[[int, float, float, float], None]
 Stop = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, on what, and how."""
+
+    model: LanguageModelConfig
+    vocabulary: Vocabulary
+    corpus: Corpus
+    config: PretrainConfig
 
 
 class Trainer(Protocol):
@@ -24,10 +38,6 @@ class Trainer(Protocol):
 
         `stop` is asked between steps: if it gives a number other than 0, end there, or where this call began.
         """
-        ...
-
-    def due(self, step: int) -> bool:
-        """Whether to evaluate after so many steps of an epoch, besides its end."""
         ...
 
     def evaluate(self) -> Perplexities:
