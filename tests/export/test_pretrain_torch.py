@@ -116,3 +116,15 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ArtifactsError, match="precision is bf16, and this cpu can't train in bfloat16; choose fp32"):
         pretrain_torch.pick_device(dataclasses.replace(CONFIG, precision="bf16"))
     assert pretrain_torch.pick_device(dataclasses.replace(CONFIG, device="auto")).type == "cpu"
+
+
+def test_each_epoch_begins_with_zero_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zero = []
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        zero.append(not any(state.any() for state in arguments[2]))
+        return train_step(*arguments, **named)
+
+    monkeypatch.setattr(pretrain_torch, "train_step", noted)
+    run(tmp_path / "out", dataclasses.replace(CONFIG, epochs=2))
+    assert zero == [True, *[False] * 6] * 2
