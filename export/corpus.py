@@ -14,10 +14,12 @@ HELD_OUT_SHARE = 0.05  # of the messages, when no validation text is given
 
 @dataclass(frozen=True)
 class Corpus:
-    """Token streams, int64 [N]: each message's words and `<eos>`, see `Vocabulary.encode`."""
+    """training: a token stream, int64 [N]: each message's words and `<eos>`, see `Vocabulary.encode`. validation:
+    messages.
+    """
 
     training: Ids
-    validation: Ids
+    validation: Sequence[bytes]
 
 
 def load_corpus(texts: Sequence[Path], vocabulary: Vocabulary, validation: Path | None = None) -> Corpus:
@@ -29,13 +31,13 @@ def load_corpus(texts: Sequence[Path], vocabulary: Vocabulary, validation: Path 
         raise TextError("pre-training: no text given, expected at least one file, one message a line")
     messages = [message for path in texts for message in read_messages(path)]
     if validation is not None:
-        return Corpus(vocabulary.encode(messages), vocabulary.encode(read_messages(validation)))
+        return Corpus(vocabulary.encode(messages), read_messages(validation))
     if len(messages) < 2:
         raise TextError(
             f"{texts[0]}: 1 message found, expected at least 2 to hold one out; give more text or a validation text"
         )
     kept = len(messages) - math.ceil(HELD_OUT_SHARE * len(messages))
-    return Corpus(vocabulary.encode(messages[:kept]), vocabulary.encode(messages[kept:]))
+    return Corpus(vocabulary.encode(messages[:kept]), messages[kept:])
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,18 @@ class Columns:
         return self.inputs[rows], self.targets[rows]
 
 
-def training_columns(stream: Ids, minibatch: int, bptt: int) -> Columns:
-    """Exactly `minibatch` columns. Raises TextError if the stream does not fill one window of `bptt` rows."""
+def require_window(stream: Ids, minibatch: int, bptt: int) -> None:
+    """Raise TextError if the stream does not fill one window of `bptt` rows."""
     needed = minibatch * bptt + 1
     if len(stream) < needed:
         raise TextError(
             f"training text: {needed} tokens expected to fill one window of {minibatch} x {bptt}, "
             f"found {len(stream)}; give more text, or choose a smaller minibatch or BPTT"
         )
+
+
+def training_columns(stream: Ids, minibatch: int, bptt: int) -> Columns:
+    """Exactly `minibatch` columns."""
     return _columns(stream, minibatch, bptt)
 
 

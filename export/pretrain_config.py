@@ -1,17 +1,23 @@
 """Settings of pre-training, and what it reports.
 
-The defaults are Zaremba et al. (2014), section 4.1, the medium model, as paper P uses it on its server.
+The defaults are Zaremba et al. (2014), section 4.1, the medium model, as paper P uses it on its server. Theirs trains
+all words at each step; `output_sample` is ours.
 """
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.device_runtime.base.errors import ArtifactsError, UsageError
 
+Backend = Literal["native", "torch"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
+# Settings that one backend alone has.
+ONLY: dict[str, tuple[str, ...]] = {
+    "native": ("threads", "output_sample", "part_steps", "evaluate_every"),
+    "torch": ("device", "checkpoint_steps"),
+}
 
 
 @dataclass(frozen=True)
@@ -19,28 +25,43 @@ class PretrainConfig:
     """How to pre-train.
 
     `learning_rate` and `clip_norm` (L2, of the whole gradient; None: no clipping) hold for the loss summed over the
-    window's steps and averaged over the minibatch. The learning rate stays for `decay_after` epochs, then is divided
-    by `decay` before each further one. `bf16` runs products in bfloat16 by autocast; weights, loss and update stay
-    float32. `max_steps` ends the run early, counted from its very beginning, over resumptions; `checkpoint_steps` is
-    how often the state is saved besides each epoch's end. Raises ArtifactsError for a value out of its range.
+    window's steps and averaged over the minibatch. The learning rate stays for `decay_after` epochs, then falls by the
+    factor `decay` an epoch, without jumps. `bf16` multiplies in bfloat16; weights, loss and update stay float32.
+    `max_steps` ends the run early, counted from its very beginning, over resumptions.
+
+    backend: the native engine, or PyTorch, which trains on GPUs too. Of native alone: threads: of the CPU, None for one
+    a core. part_steps: steps of a part of the text; parts come in another order in each epoch, and the state is saved
+    after each. output_sample: words drawn anew for each part, for the softmax to train on beside the part's own; None:
+    all words. 2000 is what phones are measured with: a vocabulary of 10,000 words gains little, larger ones more.
+    evaluate_every: parts of an epoch from one evaluation to the next; None: after epochs only. Of torch alone: device;
+    checkpoint_steps: how often the state is saved besides each epoch's end.
+
+    Raises ArtifactsError for a value out of its range, UsageError for one that the backend does not have.
     """
 
     minibatch: int = 20
     bptt: int = 35
     learning_rate: float = 1.0
     decay: float = 1.2
-    decay_after: int = 6
+    decay_after: float = 6
     clip_norm: float | None = 5.0
     dropout: float = 0.5
     epochs: int = 39
     seed: int = 0
-    device: Device = "auto"
+    backend: Backend = "native"
     precision: Precision = "fp32"
     max_steps: int | None = None
+    threads: int | None = None
+    output_sample: int | None = 2000
+    part_steps: int = 100
+    evaluate_every: int | None = None
+    device: Device = "auto"
     checkpoint_steps: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("minibatch", "bptt", "epochs", "checkpoint_steps", "max_steps"):
+        self._check("backend", self.backend in ONLY, f"one of {', '.join(ONLY)}")
+        self._require_backend()
+        for name in ("minibatch", "bptt", "epochs", "checkpoint_steps", "max_steps", *ONLY["native"]):
             value = getattr(self, name)
             self._check(name, value is None or value >= 1, "at least 1")
         for name in ("learning_rate", "clip_norm"):
@@ -57,16 +78,36 @@ class PretrainConfig:
         if not good:
             raise ArtifactsError(f"pre-training: {name} is {getattr(self, name)}, expected {expected}")
 
-    def learning_rate_in(self, epoch: int) -> float:
-        """The learning rate in epoch `epoch`, the first being 1."""
-        return self.learning_rate / self.decay ** max(0, epoch - self.decay_after)
+    def _require_backend(self) -> None:
+        defaults = {field.name: field.default for field in fields(self)}
+        for backend, names in ONLY.items():
+            for name in names:
+                if backend != self.backend and (value := getattr(self, name)) != defaults[name]:
+                    raise UsageError(
+                        f"pre-training: `{name}` is {value}, expected with backend {backend} only; leave it out with "
+                        f"{self.backend}, or choose {backend}"
+                    )
+
+    def learning_rate_after(self, epochs: float) -> float:
+        """The learning rate where so many epochs, or parts of one, are done."""
+        return self.learning_rate / float(self.decay ** max(0.0, epochs - self.decay_after))
 
 
 class Perplexities(NamedTuple):
     """Exp of the mean loss over a text, `<eos>` counted: without targets that are `<unk>`, and with them."""
 
-    without_unknown: float = math.inf
-    with_unknown: float = math.inf
+    without_unknown: float
+    with_unknown: float
+
+
+@dataclass(frozen=True)
+class PretrainPoint:
+    """Validation perplexities after so many steps, on so many tokens, from the run's very beginning."""
+
+    steps: int
+    tokens: int
+    perplexity: float
+    perplexity_with_unknown: float
 
 
 @dataclass(frozen=True)
@@ -91,7 +132,8 @@ class PretrainProgress:
 class PretrainResult:
     """What pre-training left: the best perplexities are those of the weights at `weights`, the last those at the end.
 
-    steps: from the run's very beginning; parameters: of the model; training_tokens: in one epoch.
+    steps: from the run's very beginning; parameters: of the model; training_tokens: in one epoch; curve: all
+    evaluations, in their order.
     """
 
     weights: Path
@@ -102,3 +144,4 @@ class PretrainResult:
     steps: int
     parameters: int
     training_tokens: int
+    curve: tuple[PretrainPoint, ...]

@@ -1,138 +1,163 @@
-"""A pre-training run on disk: the state it resumes from and the best weights so far, both tensor files."""
+"""A pre-training run on disk: its record, the weights that it goes on from, and the best weights."""
 
 import hashlib
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-import torch
+import msgspec
 
-from phonograd.device_runtime.base.documents import written
-from phonograd.device_runtime.base.errors import ArtifactsError, StorageError, WeightsError
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import (
-    Array,
-    TensorFile,
-    WrittenFile,
-    check_specs,
-    save_tensors,
-    spec_of,
-)
-from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.export.corpus import Corpus
-from phonograd.export.pretrain_config import Perplexities, PretrainConfig
+from phonograd.device_runtime.base.documents import Count, FieldError, Record, Sha256, parse, read, written
+from phonograd.device_runtime.base.errors import StateError, StorageError, WeightsError
+from phonograd.device_runtime.base.files import lock_file, read_bytes, sha256_of_file, storage_errors, write_bytes
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.export.pretrain_config import Perplexities, PretrainPoint
+from phonograd.export.pretrain_trainer import Job
 from phonograd.export.torch_layout import VOCABULARY_SHA256, vocabulary_sha256
-from phonograd.export.torch_model import LanguageModel, RecurrentState
 
-STATE = "pretrain-state.safetensors"
-BEST = "best_perplexity"
-NO_PERPLEXITIES = Perplexities()
+RECORD, LOCK = "pretrain.json", ".lock"
 # Settings that may differ when a run is resumed: they do not change what a step computes.
-FREE_SETTINGS = ("epochs", "device", "max_steps", "checkpoint_steps")
+FREE_SETTINGS = ("epochs", "max_steps", "threads", "evaluate_every", "device", "checkpoint_steps")
 
 
-@dataclass
-class PretrainState:
-    """Where a run stands: finished epochs, steps done in the epoch after them, and all that the next step needs.
-
-    Dropout needs no random state: each step draws from a seed made of the run's and the step's number. Plain SGD has
-    no state either.
-    """
-
-    model: LanguageModel
-    recurrent: RecurrentState
-    epoch: int = 0
-    step: int = 0
-    best: Perplexities = NO_PERPLEXITIES
-
-
-def run_identity(
-    model: LanguageModelConfig, vocabulary: Vocabulary, corpus: Corpus, config: PretrainConfig
-) -> dict[str, str]:
-    """What makes a run this run and no other, by name; kept in the metadata of its files."""
-    settings = {name: value for name, value in asdict(config).items() if name not in FREE_SETTINGS}
+def run_identity(job: Job) -> dict[str, str]:
+    """What makes a run this run and no other, by name; kept in its record and in the metadata of its best weights."""
+    settings = {name: value for name, value in asdict(job.config).items() if name not in FREE_SETTINGS}
     return {
-        **{name: str(value) for name, value in (written(model) | settings).items()},
-        VOCABULARY_SHA256: vocabulary_sha256(vocabulary),
-        "training_sha256": hashlib.sha256(corpus.training.tobytes()).hexdigest(),
-        "validation_sha256": hashlib.sha256(corpus.validation.tobytes()).hexdigest(),
+        **{name: str(value) for name, value in (written(job.model) | settings).items()},
+        VOCABULARY_SHA256: vocabulary_sha256(job.vocabulary),
+        "training_sha256": hashlib.sha256(job.corpus.training.tobytes()).hexdigest(),
+        "validation_sha256": hashlib.sha256(b"\n".join(job.corpus.validation)).hexdigest(),
     }
 
 
-def save_state(folder: Path, state: PretrainState, identity: Mapping[str, str]) -> None:
-    """Write the state into `folder`, made if it is not there, in place of the one before. Raises StorageError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made a folder: {error.strerror}; choose another place") from error
-    position = {"epoch": state.epoch, "step": state.step, **_stored(BEST, state.best)}
-    save_tensors(folder / STATE, _tensors(state), {**identity, **{name: repr(v) for name, v in position.items()}})
+class RunRecord(Record, frozen=True):
+    """Where a run stands: `sha256` is that of the weights after `steps` steps; before the first there is none.
 
-
-def restore_state(folder: Path, state: PretrainState, identity: Mapping[str, str], best: Path) -> bool:
-    """Set `state` to what `folder` holds; False, and nothing done, if it holds none.
-
-    Raises ArtifactsError if the state is of another run, damaged, or its best weights are no longer at `best`.
+    The curve may end later: a run that `max_steps` ended within a part goes on from the part before.
     """
-    path = folder / STATE
-    if not path.exists():
-        return False
-    try:
-        with TensorFile(path) as file:
-            _check_identity(path, file.metadata, identity)
-            here = _tensors(state)
-            check_specs(str(path), file.specs, [spec_of(name, array) for name, array in here.items()])
-            stored = {name: file.read(name) for name in here}
-            state.epoch, state.step = int(file.metadata["epoch"]), int(file.metadata["step"])
-            state.best = Perplexities(*(float(file.metadata[name]) for name in _stored(BEST, state.best)))
-    except (WeightsError, KeyError, ValueError) as error:
-        raise ArtifactsError(f"{path}: damaged ({error}); remove it and start over") from error
-    device = state.recurrent[0].device
-    with torch.no_grad():
-        for name, parameter in state.model.named_parameters():
-            parameter.copy_(torch.from_numpy(stored[name]))
-    state.recurrent = tuple(torch.from_numpy(stored[name]).to(device) for name in _recurrent_names(state))
-    if math.isfinite(state.best.with_unknown):
-        _check_best(best, identity)
-    return True
+
+    identity: dict[str, str]
+    steps: Count = 0
+    sha256: Sha256 | None = None
+    curve: tuple[PretrainPoint, ...] = ()
 
 
-def save_best(path: Path, state: PretrainState, identity: Mapping[str, str], steps: int) -> WrittenFile:
-    """Write the model's weights, float32 in PyTorch's layout, with their perplexities and the run's settings.
+class PretrainState:
+    """A run's record, and its folder, made if missing and locked until `close`; without one, nothing is saved.
 
-    `steps`: how many they were trained for. Raises StorageError when the disk refuses.
+    Raises StorageError for a folder that holds something else, StateError for one that is in use, damaged or another
+    run's, and if the best weights so far are no longer at `best`.
     """
-    metadata = {
-        **identity,
-        "gate_order": "ifgo (torch)" if state.model.config.cell == "lstm" else "rzn (torch)",
-        **{name: repr(value) for name, value in _stored("validation_perplexity", state.best).items()},
-        "steps": str(steps),
-    }
-    return save_tensors(path, state.model.torch_weights(), metadata)
 
+    def __init__(self, folder: Path | None, identity: Mapping[str, str], best: Path):
+        self.folder, self._best, self._lock = folder, best, -1
+        self.record = RunRecord(dict(identity))
+        if folder is None:
+            return
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / RECORD).exists() and (odd := [one.name for one in folder.iterdir() if one.name != LOCK]):
+                raise StorageError(
+                    f"{folder}: an empty folder or none expected, as files in it will be removed, found {odd[0]}; "
+                    "choose another place"
+                )
+            self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._claim(folder)
+        except BaseException:
+            self.close()
+            raise
 
-def _stored(name: str, perplexities: Perplexities) -> dict[str, float]:
-    """By the keys of a file's metadata."""
-    return {name: perplexities.without_unknown, f"{name}_with_unknown": perplexities.with_unknown}
+    def close(self) -> None:
+        """Release the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
 
+    @property
+    def steps(self) -> int:
+        """Steps done: those that the saved weights hold."""
+        return self.record.steps
 
-def _recurrent_names(state: PretrainState) -> list[str]:
-    return [f"state.{name}" for name in state.model.config.states]
+    @property
+    def evaluated(self) -> int:
+        """Steps at the last evaluation, 0 before the first."""
+        return self.record.curve[-1].steps if self.record.curve else 0
 
+    @property
+    def best(self) -> PretrainPoint:
+        """The evaluation of the best weights: the lowest perplexity, unknown words counted."""
+        return min(self.record.curve, key=lambda point: point.perplexity_with_unknown)
 
-def _tensors(state: PretrainState) -> dict[str, Array]:
-    carried = [tensor.detach().cpu().numpy() for tensor in state.recurrent]
-    return state.model.torch_weights() | dict(zip(_recurrent_names(state), carried, strict=True))
+    def weights(self, steps: int) -> Path:
+        """The tensor file of the weights after so many steps. Only for a state with a folder."""
+        assert self.folder is not None
+        return self.folder / f"{steps}.safetensors"
+
+    def advance(self, steps: int, sha256: str) -> None:
+        """The weights after `steps` are at their place: record that, and remove all others. Raises StorageError."""
+        self._save(msgspec.structs.replace(self.record, steps=steps, sha256=sha256))
+        place = self.weights(steps)
+        for path in place.parent.glob("*.safetensors"):
+            if path.stem.isdecimal() and path != place:
+                path.unlink()
+
+    def add(self, found: Perplexities, steps: int, tokens: int, weights: Callable[[], Mapping[str, Array]]) -> None:
+        """Record an evaluation, and keep the weights, canonical, if they are the best. Raises StorageError."""
+        point = PretrainPoint(steps, tokens, *found)
+        record = msgspec.structs.replace(self.record, curve=(*self.record.curve, point))
+        if not self.record.curve or found.with_unknown < self.best.perplexity_with_unknown:
+            told = {
+                "validation_perplexity": repr(found.without_unknown),
+                "validation_perplexity_with_unknown": repr(found.with_unknown),
+                "steps": str(steps),
+            }
+            save_tensors(self._best, weights(), record.identity | told)
+        self._save(record)
+
+    def _save(self, record: RunRecord) -> None:
+        if self.folder is not None:
+            write_bytes(self.folder / RECORD, msgspec.json.format(msgspec.json.encode(written(record))) + b"\n")
+        self.record = record
+
+    def _claim(self, folder: Path) -> None:
+        try:
+            lock_file(self._lock)
+        except OSError as error:
+            raise StateError(f"{folder}: another run is training in it; wait for it, or choose another one") from error
+        path = folder / RECORD
+        if not path.exists():
+            self._save(self.record)  # from here on, all that the folder holds is this run's
+            return
+        try:
+            found = read(RunRecord, parse(read_bytes(path)))
+        except (OSError, FieldError) as error:
+            raise StateError(f"{path}: damaged ({error}); choose an empty folder to start over") from error
+        _check_identity(path, found.identity, self.record.identity)
+        self.record = found
+        if found.sha256 is not None:
+            _check_hash(self.weights(found.steps), found.sha256)
+        if found.curve:
+            _check_best(self._best, found.identity)
 
 
 def _check_identity(path: Path, stored: Mapping[str, str], expected: Mapping[str, str]) -> None:
     for name, value in expected.items():
         if stored.get(name) != value:
-            raise ArtifactsError(
+            raise StateError(
                 f"{path}: made by a run with {name} {stored.get(name)}, this one has {value}; "
                 "repeat that run's settings, or choose an empty folder to start over"
             )
+
+
+def _check_hash(path: Path, expected: str) -> None:
+    try:
+        found = sha256_of_file(path)
+    except OSError as error:
+        found = str(error.strerror)
+    if found != expected:
+        raise StateError(f"{path}: SHA-256 {expected} expected, found {found}; choose an empty folder to start over")
 
 
 def _check_best(path: Path, identity: Mapping[str, str]) -> None:
@@ -140,7 +165,7 @@ def _check_best(path: Path, identity: Mapping[str, str]) -> None:
         with TensorFile(path) as file:
             _check_identity(path, file.metadata, identity)
     except WeightsError as error:
-        raise ArtifactsError(
+        raise StateError(
             f"{path}: the best weights of the run to resume were written there and cannot be read ({error}); "
-            "put them back, or remove the state to start over"
+            "put them back, or choose an empty folder to start over"
         ) from error

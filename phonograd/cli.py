@@ -12,7 +12,7 @@ from phonograd import __version__
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "corpus": ("text", "corpus", "Fetch the demo's text."),
     "vocab": ("text", "vocab", "Build a vocabulary."),
-    "pretrain": ("pretrain", "pretrain", "Pre-train a model on general text (torch)."),
+    "pretrain": ("pretrain", "pretrain", "Pre-train a model on general text."),
     "export": ("export", "export", "Write the artifacts folder that phones train from."),
     "inspect": ("export", "inspect", "Show an artifacts folder's contents."),
     "train": ("train", "train", "Train one epoch on a user's text, as a phone does."),

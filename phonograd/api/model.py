@@ -23,6 +23,7 @@ from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
 from phonograd.device_runtime.text.keystrokes import keystroke_savings
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.state_dict import is_torch_file
+from phonograd.export.torch_layout import VOCABULARY_SHA256
 
 
 @contextlib.contextmanager
@@ -39,7 +40,8 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
             return
         if not is_torch_file(weights):
             file = resources.enter_context(TensorFile(weights))
-            if list(file.specs.items()) == list(own.specs.items()) and frozen_in(file) == frozen_in(own):
+            same = list(file.specs.items()) == list(own.specs.items()) and frozen_in(file) == frozen_in(own)
+            if same and VOCABULARY_SHA256 not in file.metadata:  # which only a pre-trained model's file has
                 yield file
                 return
         from phonograd.export.model_file import load_weights

@@ -8,10 +8,12 @@ import click
 from phonograd.api.pretraining import pretrain as pretrain_model
 from phonograd.commands.fitting import warn_of_misfit
 from phonograd.commands.model_options import SHAPE
-from phonograd.commands.options import CLIP_NORM, COUNT, FROM_0, POSITIVE, FiniteRange, Options, opt
+from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import CLIP_NORM, COUNT, FROM_0, POSITIVE, FiniteRange, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
+from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, figures, output_options
-from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress
+from phonograd.export.pretrain_config import ONLY, PretrainConfig, PretrainProgress
 from phonograd.export.vocabulary_import import load_vocabulary
 
 CONFIG = Options(
@@ -22,12 +24,24 @@ CONFIG = Options(
     bptt=opt("Time steps a window.", COUNT),
     learning_rate=opt(kind=POSITIVE, name="--lr"),
     decay=opt(kind=FiniteRange(1)),
-    decay_after=opt("Epochs.", FROM_0),
+    decay_after=opt("Epochs, or parts of one, before the learning rate falls.", FiniteRange(0)),
     clip_norm=CLIP_NORM,
     dropout=opt(kind=FiniteRange(0, 1, max_open=True)),
     seed=opt(kind=FROM_0),
-    device=opt(),
+    backend="What trains: the native engine, or PyTorch, which trains on GPUs too.",
     precision=opt(),
+    threads=opt("CPU threads (native).  [default: one a core]", COUNT),
+    output_sample=opt(
+        "Train the softmax over the words of each part of the text and about N others, drawn at random (native); "
+        "0: over all words.",
+        FROM_0,
+        metavar="N",
+        callback=lambda _context, _parameter, words: words or None,
+    ),
+    evaluate_every=opt(
+        "Parts, of 100 steps, from one evaluation to the next (native).  [default: only after each epoch]", COUNT
+    ),
+    device=opt("Where PyTorch trains."),
 )
 
 
@@ -37,7 +51,7 @@ MODEL = Options(
     texts=opt("General text; may be repeated.", INPUT, name="--text", multiple=True),
     validation=opt("Validation text.  [default: the last 5 % of the messages]", INPUT, name="--valid"),
     state=opt("Folder to save the run's state in; the same command resumes from it.", OUT_FOLDER),
-    out=opt("Where to write the best weights (safetensors, torch layout).", OUTPUT),
+    out=opt("Where to write the best weights (safetensors, in the artifacts' layout).", OUTPUT),
 )
 
 
@@ -49,28 +63,36 @@ MODEL = Options(
 def pretrain(console: Console, **options: Any) -> None:
     """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does).
 
-    Give its shape by --preset, or by --cell, --layers and --hidden.
+    Give its shape by --preset, or by --cell, --layers and --hidden. With --state, SIGTERM and SIGINT stop it with exit
+    codes 143 and 130, and the same command goes on to the same bits.
     """
+    native = options["backend"] == "native"
+    other = "torch" if native else "native"
+    refuse(f"expected with --backend {other}", *ONLY[other])
     shape = SHAPE.take(options)
     shape.require()
     config = CONFIG.take(options)
     vocabulary = load_vocabulary(options.pop("vocabulary"))
     warn_of_misfit(console, vocabulary)
     model = shape.config(len(vocabulary))
-    with console.progress("pre-training") as show:
+    if native:
+        build_on_first_use(console)
+    with console.progress("pre-training") as show, stop_signals() as stop:
 
         def report(seen: PretrainProgress) -> None:
             if seen.validation_perplexity is not None:
                 found, with_unknown = seen.validation_perplexity, seen.validation_perplexity_with_unknown
                 console.say(
-                    f"epoch {seen.epoch}: validation perplexity {found:.1f}, with unknown words {with_unknown:.1f}"
+                    f"epoch {seen.epoch}, step {seen.step} of {seen.steps}: validation perplexity {found:.1f}, with "
+                    f"unknown words {with_unknown:.1f}"
                 )
             else:
                 done, total = (seen.epoch - 1) * seen.steps + seen.step, seen.epochs * seen.steps
                 if config.max_steps is not None:
                     total = min(total, config.max_steps)
-                show(done, total, f"{seen.loss:.3f} nats/token")
+                show(done, total, f"{seen.loss:.3f} nats/token, {seen.tokens_per_second:,.0f} tokens/s")
 
-        result = pretrain_model(model, vocabulary, **options, config=config, progress=report)
+        result = pretrain_model(model, vocabulary, **options, config=config, progress=report, stop=stop)
     document = dataclasses.asdict(result)
-    console.result(document, ("Pre-training", figures(document)))
+    shown = {name: value for name, value in document.items() if name != "curve"}
+    console.result(document, ("Pre-training", figures(shown)))

@@ -70,12 +70,12 @@ def run_demo(folder: Path, config: DemoConfig, corpus: Corpus | None, say: Say) 
     def stage(text: str) -> None:
         say(f"[{time.perf_counter() - began:5.0f} s] {text}")
 
-    with _compiling(stage):
-        if corpus is None:
-            stage("fetching tweets, editorials and reviews")
-            corpus = Corpus(folder / "corpus")
-            command("corpus", "fetch", "--out", corpus.folder)
-        vocabulary, weights, pretrained = _pretrain(folder, config, corpus, stage)
+    _compile(stage)
+    if corpus is None:
+        stage("fetching tweets, editorials and reviews")
+        corpus = Corpus(folder / "corpus")
+        command("corpus", "fetch", "--out", corpus.folder)
+    vocabulary, weights, pretrained = _pretrain(folder, config, corpus, stage)
     stage("exporting the artifacts")
     artifacts = folder / "artifacts"
     command("export", "--preset", config.preset, "--vocab", vocabulary, "--weights", weights, "--out", artifacts)
@@ -121,20 +121,14 @@ def _command_line(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "phonograd", *map(str, arguments), "--json", "--quiet"]
 
 
-@contextlib.contextmanager
-def _compiling(stage: Say) -> Iterator[None]:
-    """Compile the native engine during the block, if it has to be compiled; then wait until that is done."""
+def _compile(stage: Say) -> None:
+    """Have the native engine ready, which trains from the first stage on."""
 
     def told(done: int, total: int, _: str) -> None:
         if done == 0:
-            stage(f"compiling the native engine beside this, once: up to {total - 1} files, which takes minutes")
+            stage(f"compiling the native engine, once: up to {total - 1} files, which takes minutes")
 
-    with ThreadPoolExecutor(1) as compiler:
-        engine = compiler.submit(find_library, told)
-        yield
-        if not engine.done():
-            stage("waiting for the compiler")
-        engine.result()
+    find_library(told)
 
 
 def _pretrain(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say) -> tuple[Path, Path, dict[str, Any]]:

@@ -128,6 +128,11 @@ def test_a_pretrained_model_is_exported(tmp_path: Path) -> None:
     artifacts = phonograd.export_artifacts(tmp_path / "base", words(20), tmp_path / "artifacts", shape=MODEL)
     found = phonograd.inspect(artifacts)
     assert (found["parameters"], found["weights_sha256"]) == (MODEL.parameters, artifacts.weights_sha256)
+    with phonograd.open_model(artifacts, weights=tmp_path / "base") as model:
+        assert model.sha256 == artifacts.weights_sha256  # the same model: an update says so
+    with pytest.raises(phonograd.WeightsError, match="trained with the vocabulary of SHA-256"):
+        others = phonograd.Vocabulary((*words(20).words[:2], *words(20).words[:1:-1]))
+        phonograd.export_artifacts(tmp_path / "base", others, tmp_path / "other")
     with pytest.raises(phonograd.ArtifactsError, match="nothing"):
         phonograd.pretrain("nothing", words(20), [tmp_path / "general.txt"], tmp_path / "base")
 

@@ -302,7 +302,10 @@ def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, 
     calls = {
         "train": [workplace.artifacts, "--user", user, "--backend", "ort"],
         "export": ["--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", "1", "--out", tmp_path / "a"],
-        "pretrain": ["--preset", "tiny", "--vocab", workplace.vocabulary, "--text", user, "--out", tmp_path / "b"],
+        "pretrain": [
+            *("--preset", "tiny", "--vocab", workplace.vocabulary, "--text", user, "--out", tmp_path / "b"),
+            *("--minibatch", 1),
+        ],
     }
     for command, arguments in calls.items():
         line = [sys.executable, "-c", script, command, *map(str, arguments)]

@@ -217,6 +217,19 @@ def test_pretrain_then_export(phono: Run, workplace: Workplace, tmp_path: Path, 
     margin("perplexity of the artifacts", scores[0]["perplexity"], high=15)
 
 
+def test_a_signal_stops_pre_training(
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--text", workplace.general, "--epochs", 1)
+    pretrain = ("pretrain", *options, "--state", tmp_path / "state", "--out", tmp_path / "base", "--json")
+    with monkeypatch.context() as patch:
+        patch.setattr("phonograd.commands.pretrain.stop_signals", lambda: contextlib.nullcontext(lambda: 15))
+        outcome = phono(*pretrain)
+    assert (outcome.code, "the state is saved: run the same command to resume" in outcome.err) == (143, True)
+    document = phono(*pretrain).document
+    assert [point["steps"] for point in document["curve"]] == [document["steps"]]
+
+
 @pytest.mark.learns
 @pytest.mark.parametrize(
     "options", [("--loss", "lwf", "--user-share", "0.3"), ("--dropout", "0.3"), ("--clip-norm", "0")]

@@ -37,6 +37,8 @@ from tests.support.command_line import Run, Workplace
         ("reproduce --page {new} --workers 2", "--workers"),
         ("eval {art} --text {user} --token secret", "--token"),
         ("train {art} --user {user} --model-cache {new}", "--model-cache"),
+        ("pretrain --preset tiny --vocab {user} --text {user} --out {new} --device cpu", "--device"),
+        ("pretrain --backend torch --preset tiny --vocab {user} --text {user} --out {new} --threads 1", "--threads"),
         ("bench upload --user {user} --phones 3", "--phones"),
         ("bench epoch --variants eager --all-variants", "--variants"),
         ("phone-bench {art} --full-softmax", "--full-softmax"),

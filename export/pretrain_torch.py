@@ -1,16 +1,89 @@
-"""What pre-training computes: one SGD step, the perplexity of a text, and the device both run on."""
+"""Pre-training in PyTorch: SGD with truncated BPTT after Zaremba et al. (2014), the recipe of paper P.
 
+On a CPU, starting Python with `MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_TOP_PAD_=268435456` keeps
+the C library from giving the logits' pages back and faulting them in again at every step.
+"""
+
+import contextlib
 import math
+import time
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from phonograd.device_runtime.base.errors import ArtifactsError, TrainingError
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
 from phonograd.device_runtime.text.vocabulary import UNK, Ids
-from phonograd.export.corpus import evaluation_columns
+from phonograd.export.corpus import evaluation_columns, training_columns
 from phonograd.export.pretrain_config import Perplexities, PretrainConfig
+from phonograd.export.pretrain_state import PretrainState
+from phonograd.export.pretrain_trainer import Heard, Job, Stop
 from phonograd.export.torch_model import LanguageModel, RecurrentState
+
+
+class TorchTrainer:
+    """See Trainer. Dropout needs no random state: each step draws from a seed made of the run's and the step's number;
+    plain SGD has no state either. Raises ArtifactsError as `pick_device`.
+    """
+
+    def __init__(self, job: Job, state: PretrainState):
+        config = job.config
+        self._config, self._state = config, state
+        self._columns = training_columns(job.corpus.training, config.minibatch, config.bptt)
+        self._validation = job.vocabulary.encode(job.corpus.validation)
+        self._device = pick_device(config)
+        with self._own_random_state():
+            self._network = LanguageModel(job.model, config.dropout, config.seed).to(self._device)
+        self._recurrent = self._network.zero_state(config.minibatch)
+        if state.steps:
+            stored = load_tensors(state.weights(state.steps))
+            self._recurrent = tuple(torch.from_numpy(stored.pop(name)).to(self._device) for name in self._names())
+            self._network.load(stored)
+
+    @property
+    def windows(self) -> int:
+        """See Trainer."""
+        return self._columns.windows
+
+    def train(self, steps: int, last: int, heard: Heard, stop: Stop) -> int:
+        """See Trainer: to the next checkpoint or epoch's end, or to where `stop` says so."""
+        config = self._config
+        last = min(last, *((steps // every + 1) * every for every in (self.windows, config.checkpoint_steps)))
+        with self._own_random_state():
+            while steps < last and not stop():
+                began, step = time.perf_counter(), steps % self.windows
+                if step == 0:
+                    self._recurrent = self._network.zero_state(config.minibatch)
+                window, rate = self._columns.window(step), config.learning_rate_after(steps / self.windows)
+                loss, self._recurrent = train_step(
+                    self._network, window, self._recurrent, config=config, step=steps, learning_rate=rate
+                )
+                steps += 1
+                heard(steps, rate, loss, window[0].size / (time.perf_counter() - began))
+        return steps
+
+    def evaluate(self) -> Perplexities:
+        """See Trainer."""
+        return evaluate(self._network, self._validation, self._config.minibatch, self._config.bptt)
+
+    def weights(self) -> Mapping[str, Array]:
+        """See Trainer."""
+        return self._network.weights()
+
+    def save(self, steps: int) -> str:
+        """See Trainer: the weights and the recurrent state."""
+        carried = (tensor.cpu().numpy() for tensor in self._recurrent)
+        tensors = self._network.weights() | dict(zip(self._names(), carried, strict=True))
+        return save_tensors(self._state.weights(steps), tensors).sha256
+
+    def _names(self) -> list[str]:
+        return [f"state.{name}" for name in self._network.config.states]
+
+    def _own_random_state(self) -> contextlib.AbstractContextManager[None]:
+        """PyTorch's global generator, from which dropout draws, is the caller's again after the block."""
+        return torch.random.fork_rng(devices=[self._device.index or 0] if self._device.type == "cuda" else [])
 
 
 def pick_device(config: PretrainConfig) -> torch.device:
