@@ -14,6 +14,7 @@ import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Share
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.papers.kinds.simulated import figures_on
@@ -33,7 +34,7 @@ class Method(Record, frozen=True):
 
 class Settings(Record, frozen=True):
     """nodes: users who train, drawn at random by the seed, each on its first text_bytes; the next test_bytes are its
-    test. methods: by row.
+    test. methods: by row; precision: of training.
     """
 
     nodes: Positive
@@ -41,6 +42,7 @@ class Settings(Record, frozen=True):
     test_bytes: Positive
     methods: dict[str, Method]
     epochs: Positive = 1
+    precision: Precision = "fp32"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,7 @@ class _Phone:
             epochs=self.settings.epochs,
             seed=self.context.seed,
             out=trained,
-            options=self._options(),
+            options=dataclasses.replace(self._options(), precision=self.settings.precision),
         )
         return self._scores(artifacts, trained, node) | {"tokens": done.report.tokens}
 
