@@ -1,6 +1,6 @@
 """Nodes that train a classifier of images through the native engine, with or without rehearsal (P, Table 3)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,36 +117,25 @@ class Data:
     nodes_test: Images
 
 
-@dataclass(frozen=True)
-class Measured:
-    """After a round: accuracy, 0 to 1, and the bytes that the nodes uploaded in it."""
-
-    general: float
-    nodes: float
-    bytes_up: int
-
-
 def fine_tune(
-    model: Classifier,
-    weights: Path,
-    data: Data,
-    settings: FineTuning,
-    rehearsal: bool,
-    seed: int,
-    work: Path,
-    measured_rounds: Callable[[int], bool],
-) -> Iterator[Measured]:
-    """Run all rounds from `weights`; yields what is measured after those that `measured_rounds` names.
+    model: Classifier, weights: Path, data: Data, settings: FineTuning, rehearsal: bool, seed: int, work: Path
+) -> Iterator[int]:
+    """Run all rounds from `weights`; yields each one's number when its model is work/NUMBER.safetensors.
 
     The first nodes x images of data.nodes become the nodes'. rehearsal: each node also trains on as many general
-    images, drawn anew each round. work: a folder for updates and the last model. Raises TrainingError, StorageError.
+    images, drawn anew each round. work: a folder, of which the next round removes the model; the same call resumes from
+    the last one, whose number it yields again. What is drawn follows from seed and round. Raises TrainingError,
+    StorageError.
     """
     count = settings.images
     if len(data.nodes) < settings.nodes * count:
         raise TrainingError(f"{settings.nodes * count} images of the nodes expected, found {len(data.nodes)}")
-    random = np.random.default_rng(seed)
-    base = weights
-    for number, rate in enumerate(settings.rates, 1):
+    done = max((int(path.stem) for path in work.glob("[0-9]*.safetensors")), default=0)
+    base = work / f"{done}.safetensors" if done else weights
+    if done:
+        yield done
+    for number, rate in enumerate(settings.rates[done:], done + 1):
+        random = np.random.default_rng([seed, number])
         round_ = NodeRound(base, work, number)
         for node in random.choice(settings.nodes, settings.per_round, replace=False):
             images = data.nodes.take(np.arange(node * count, (node + 1) * count))
@@ -154,10 +143,8 @@ def fine_tune(
                 images = images.and_also(data.general.take(random.choice(len(data.general), count, replace=False)))
             trained = train(model, base, images, rate, 1, round_.seed(str(node)))
             round_.add(str(node), trained.weights, len(images))
-        closed = round_.close()
-        if base != weights:
-            base.unlink()
-        base = closed
-        if measured_rounds(number):
-            general, nodes = (accuracy(model, base, images) for images in (data.general_test, data.nodes_test))
-            yield Measured(general, nodes, round_.nbytes)
+        base = round_.close()
+        for path in work.glob("[0-9]*.safetensors"):
+            if path != base:
+                path.unlink()
+        yield number
