@@ -72,7 +72,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     rounds = len(settings.rates)
     shown = [number for number in range(1, rounds + 1) if number % settings.every == 0 or number > rounds - _MEASURED]
     rows = {"initial": context.kept("initial", initial)}
-    curves = {}
+    curves: dict[str, dict[str, float]] = {}
     for row, rehearsal in (("with rehearsal", True), ("without", False)):
         points = tuned(row, rehearsal)
         rows[row] = {name: fmean(point[name] for point in points[-_MEASURED:]) for name in points[0]}
