@@ -59,14 +59,33 @@ def test_pairs_of_adjacent_sets_are_measured() -> None:
     assert heard == [(1, 2), (2, 2)]
     assert found == empirical_privacy(ARTIFACTS, USERS, settings, workers=1)
     users = {user: [message.encode() for message in messages] for user, messages in USERS.items()}
-    assert list(measure_pairs(ARTIFACTS, users, [], settings, 1, numbers=[1])) == found[1:]
+    assert list(measure_pairs(ARTIFACTS, users, [], settings, 1, numbers=[1])) == found[2:]
+    assert [pair.user for pair in found[::2]] == [pair.other for pair in found[1::2]]
     for pair in found:
         assert pair.user != pair.other
         assert pair.tail.alpha > 0
+        assert pair.log_ratios.mean() > 0  # a model's own texts are likelier under it than under the other one
         assert (pair.tail.samples, pair.tail.used) == (400, 40)
     with pytest.raises(phonograd.TextError, match=r"more than 6 with enough text expected .*, found 6"):
         many = phonograd.SimulationSettings(clients_per_round=6)
         empirical_privacy(ARTIFACTS, USERS, PrivacySettings(simulation=many), workers=1)
+
+
+def test_the_users_that_differ_are_the_same_for_sets_of_any_size(tmp_path: Path) -> None:
+    users = {user: [message.encode() for message in messages] for user, messages in USERS.items()}
+
+    def measured(size: int, weights: Path | None = None) -> list[Pair]:
+        simulation = phonograd.SimulationSettings(clients_per_round=size, text_bytes=200, seed=2)
+        settings = PrivacySettings(pairs=1, texts=200, words=3, simulation=simulation)
+        return list(measure_pairs(ARTIFACTS, users, [], settings, 1, weights=weights))
+
+    small = measured(2)
+    assert {(pair.user, pair.other) for pair in measured(4)} == {(pair.user, pair.other) for pair in small}
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes(ARTIFACTS.path("weights.safetensors").read_bytes())
+    assert measured(2, copy) == small
+    phonograd.train(ARTIFACTS.folder, USERS["user-1"], out=tmp_path / "trained.safetensors")
+    assert measured(2, tmp_path / "trained.safetensors")[0].tail != small[0].tail
 
 
 def test_the_papers_table_8(phono: Run) -> None:
@@ -95,7 +114,7 @@ def test_the_command_measures_pairs(tmp_path: Path, phono: Run, monkeypatch: pyt
     options += ["--clients-per-round", 2, "--texts", 200, "--words", 3, "--text-bytes", 200, "--workers", 1]
     options += ["--page", tmp_path / "page.html"]
     table = phono(*options).out
-    assert table.count(f"{passes:d} of 1") == 3
+    assert table.count(f"{2 * passes} of 2") == 3
     assert table.count("withheld: no tail fits") == (0 if passes else 3)
     document = phono(*options, "--json").document
     assert (document["passing"], document["pairs"][0]["passes"]) == (passes, passes)

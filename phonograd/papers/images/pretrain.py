@@ -46,7 +46,7 @@ def pretrain(
     of that epoch. Raises TrainingError for a loss that is not finite, StorageError.
     """
     torch.set_num_threads(threads)
-    model = _Perceptron(config)
+    model = Perceptron(config)
     model.load_state_dict({name: torch.from_numpy(values) for name, values in weights.items()})
     optimizer = torch.optim.SGD(model.parameters())
     done = 0
@@ -69,7 +69,7 @@ def pretrain(
     return {name: values.numpy() for name, values in model.state_dict().items()}
 
 
-class _Perceptron(nn.ModuleList):
+class Perceptron(nn.ModuleList):
     """`export.perceptron`'s graph and names in torch."""
 
     def __init__(self, config: PerceptronConfig):
@@ -86,7 +86,7 @@ class _Perceptron(nn.ModuleList):
         return x
 
 
-def _epoch(model: _Perceptron, optimizer: torch.optim.Optimizer, images: Images, minibatch: int) -> None:
+def _epoch(model: Perceptron, optimizer: torch.optim.Optimizer, images: Images, minibatch: int) -> None:
     steps = len(images) // minibatch
     order = torch.randperm(len(images)).numpy()[: steps * minibatch]
     for places in np.split(order, steps):
