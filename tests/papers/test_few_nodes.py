@@ -132,6 +132,17 @@ def test_compressed_gradients_train_with_a_part_of_the_bytes(
     assert load_tensors(tmp_path / reached.best).keys() == weights.keys()
 
 
+def test_what_a_node_has_not_sent_waits_for_the_next_epoch(artifacts: Artifacts, tmp_path: Path) -> None:
+    train = Compressed(artifacts.manifest, streams(), tmp_path, 1)
+    first, _, _ = train(artifacts.path(WEIGHTS), 1, Reached(0.75))
+    ended = []
+    for kept in (1, 0):
+        memory = {name: values * kept for name, values in load_tensors(first.with_suffix(".memory")).items()}
+        save_tensors(first.with_suffix(".memory"), memory)
+        ended.append(load_tensors(train(first, 1, Reached(0.75, passes=1))[0])["embedding.weight"])
+    assert not np.array_equal(*ended)
+
+
 @pytest.mark.parametrize("method", ["averaging", "DGC"])
 def test_training_resumes_in_the_same_bits(artifacts: Artifacts, tmp_path: Path, method: str) -> None:
     settings, ended = Plateau(0.75, 0.5, 9, 4), []
