@@ -88,7 +88,7 @@ def empirical_privacy(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Pair]:
-    """Measure empirical privacy over pairs of adjacent user sets (paper P).
+    """Measure empirical privacy over pairs of adjacent user sets (paper P), each in one direction, then in the other.
 
     users, rehearsal, workers: as in `simulate`. progress hears (pairs done, pairs in all). Raises TextError,
     ArtifactsError, TrainingError, StorageError, OutOfMemoryError.

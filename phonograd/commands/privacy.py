@@ -19,7 +19,7 @@ from phonograd.simulation.settings import SimulationSettings
 PAIRS = Options(
     PrivacySettings,
     pairs=opt("Adjacent sets.", COUNT),
-    texts=opt("Drawn for each pair.", COUNT),
+    texts=opt("Drawn from each model of a pair.", COUNT),
     words=opt("Of a text.", COUNT),
 )
 SIMULATION = Options(
@@ -99,8 +99,8 @@ def empirical(
 ) -> None:
     """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.
 
-    For each pair of adjacent user sets one round is simulated with each, texts are drawn from the first model, and the
-    tail of their likelihood ratio is fitted. Lilliefors' test says whether the fit holds.
+    For each pair of adjacent user sets one round is simulated with each, texts are drawn from either model, and the
+    tails of their likelihood ratios are fitted, one for each direction. Lilliefors' test says whether a fit holds.
     """
     refuse_share_alone(options)
     settings = PAIRS.take(options, simulation=SIMULATION.take(options))
@@ -130,8 +130,8 @@ def empirical(
     worst = worst_epsilons(fitted) if fitted else [None] * len(DELTAS)  # no tail, no epsilon
     passing = f"{len(fitted)} of {len(measured)}"
     summary = [
-        {"delta": f"{delta:g}", "epsilon": "withheld: no tail fits" if value is None else value, "pairs": passing}
+        {"delta": f"{delta:g}", "epsilon": "withheld: no tail fits" if value is None else value, "tails": passing}
         for delta, value in zip(DELTAS, worst, strict=True)
     ]
     document = {"pairs": rows, "deltas": DELTAS, "epsilon": worst, "passing": len(fitted) / len(measured)}
-    console.result(document, ("Pairs of adjacent user sets", rows), ("Largest epsilon, of pairs that pass", summary))
+    console.result(document, ("Pairs of adjacent user sets", rows), ("Largest epsilon, of tails that pass", summary))

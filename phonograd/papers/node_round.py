@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
@@ -11,13 +10,6 @@ from phonograd.device_runtime.update.seeds import seed_of
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.simulation.server import Arrival, ModelFiles, close_round
-
-
-class Pass(Record, frozen=True):
-    """Some epochs on each node with one learning rate; for averaging, a round."""
-
-    epochs: Positive
-    learning_rate: float
 
 
 class NodeRound:

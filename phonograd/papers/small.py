@@ -58,6 +58,7 @@ class SmallInputs:
             "rehearsal": lambda: self._text("rehearsal.txt", general_text(1, 1500)),
             "general-test": lambda: self._text("general-test.txt", general_text(2, 60)),
             "training-text": lambda: self._text("training-text.txt", general_text(1, 400)),
+            "validation-text": lambda: self._text("validation-text.txt", general_text(5, 60)),
             "test-text": lambda: self._text("test-text.txt", general_text(2, 60)),
         }
 

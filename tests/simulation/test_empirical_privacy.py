@@ -12,10 +12,11 @@ from statsmodels.stats.diagnostic import lilliefors as reference
 
 import phonograd
 from phonograd.api.simulating import empirical_privacy
-from phonograd.simulation.empirical import tail
+from phonograd.simulation.empirical import pairs, tail
 from phonograd.simulation.empirical.page import exponential_plot, quantile_plot, tail_plot
 from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs
 from phonograd.simulation.empirical.tail import epsilon_of, fit_tail, lilliefors
+from phonograd.simulation.server import Arrival, close_round
 from tests.support.artifacts import exported
 from tests.support.command_line import Run
 
@@ -59,14 +60,46 @@ def test_pairs_of_adjacent_sets_are_measured() -> None:
     assert heard == [(1, 2), (2, 2)]
     assert found == empirical_privacy(ARTIFACTS, USERS, settings, workers=1)
     users = {user: [message.encode() for message in messages] for user, messages in USERS.items()}
-    assert list(measure_pairs(ARTIFACTS, users, [], settings, 1, numbers=[1])) == found[1:]
+    assert list(measure_pairs(ARTIFACTS, users, [], settings, 1, numbers=[1])) == found[2:]
+    assert [pair.user for pair in found[::2]] == [pair.other for pair in found[1::2]]
     for pair in found:
         assert pair.user != pair.other
         assert pair.tail.alpha > 0
+        assert pair.log_ratios.mean() > 1e-4  # a model's own texts are likelier under it than under the other one
         assert (pair.tail.samples, pair.tail.used) == (400, 40)
     with pytest.raises(phonograd.TextError, match=r"more than 6 with enough text expected .*, found 6"):
         many = phonograd.SimulationSettings(clients_per_round=6)
         empirical_privacy(ARTIFACTS, USERS, PrivacySettings(simulation=many), workers=1)
+
+
+def adjacent(size: int, weights: Path | None = None) -> list[Pair]:
+    users = {user: [message.encode() for message in messages] for user, messages in USERS.items()}
+    simulation = phonograd.SimulationSettings(clients_per_round=size, text_bytes=200, seed=2)
+    settings = PrivacySettings(pairs=1, texts=200, words=3, simulation=simulation)
+    return list(measure_pairs(ARTIFACTS, users, [], settings, 1, weights=weights))
+
+
+def test_the_users_that_differ_are_the_same_for_sets_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets: list[set[str]] = []
+
+    def close(settings: Any, number: int, base: Any, sha256: str, arrivals: list[Arrival], *rest: Any) -> Any:
+        sets.append({arrival.user for arrival in arrivals})
+        return close_round(settings, number, base, sha256, arrivals, *rest)
+
+    monkeypatch.setattr(pairs, "close_round", close)
+    found = [(pair.user, pair.other) for size in (2, 4) for pair in adjacent(size)]
+    assert found[:2] == found[2:]
+    for first, second in (sets[:2], sets[2:]):
+        assert (first - second, second - first) == ({found[0][0]}, {found[0][1]})
+    assert [len(one) for one in sets] == [2, 2, 4, 4]
+
+
+def test_phones_train_the_weights_that_are_given(tmp_path: Path) -> None:
+    copy, trained = tmp_path / "copy.safetensors", tmp_path / "trained.safetensors"
+    copy.write_bytes(ARTIFACTS.path("weights.safetensors").read_bytes())
+    assert adjacent(2, copy) == adjacent(2)
+    phonograd.train(ARTIFACTS.folder, USERS["user-1"], out=trained)
+    assert adjacent(2, trained)[0].tail != adjacent(2)[0].tail
 
 
 def test_the_papers_table_8(phono: Run) -> None:
@@ -95,7 +128,7 @@ def test_the_command_measures_pairs(tmp_path: Path, phono: Run, monkeypatch: pyt
     options += ["--clients-per-round", 2, "--texts", 200, "--words", 3, "--text-bytes", 200, "--workers", 1]
     options += ["--page", tmp_path / "page.html"]
     table = phono(*options).out
-    assert table.count(f"{passes:d} of 1") == 3
+    assert table.count(f"{2 * passes} of 2") == 3
     assert table.count("withheld: no tail fits") == (0 if passes else 3)
     document = phono(*options, "--json").document
     assert (document["passing"], document["pairs"][0]["passes"]) == (passes, passes)

@@ -1,75 +1,61 @@
 """Training across nodes by averaging: each node trains for whole epochs (native engine), then uploads its weights."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.engine import BackendOptions
-from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from phonograd.papers.node_round import NodeRound, Pass
+from phonograd.papers.few_nodes.plateau import Reached
+from phonograd.papers.node_round import NodeRound
 
 
-def train_averaged(
-    artifacts: Artifacts,
-    streams: Sequence[Ids],
-    rounds: Sequence[Pass],
-    work: Path,
-    threads: int,
-    progress: Callable[[int, float], None] | None = None,
-    codec: str = "full-f32",
-) -> tuple[Path, int, int]:
-    """Train from the artifacts' weights on the nodes' streams; returns the model's file, uploads, and bytes uploaded.
+@dataclass(frozen=True)
+class Averaging:
+    """Rounds of averaging on the nodes' streams, for `train_to_plateau`. work: a folder for updates and models; codec:
+    of the uploads.
 
     In the first round the nodes train one model in turn; in each later one all start from the same model, and the plain
-    mean of theirs is the next (paper P, section 3). work: a folder for updates and models. progress: called after each
-    round with its number and the nodes' mean loss in the last step, nats a token. codec: of the uploads. Raises
-    TrainingError, StorageError.
+    mean of theirs is the next (paper P, section 3).
     """
-    base = artifacts.path(WEIGHTS)
-    uploads = nbytes = 0
-    for number, part in enumerate(rounds, 1):
-        groups = [[node] for node in range(len(streams))] if number == 1 else [list(range(len(streams)))]
-        losses = []
-        for group in groups:
-            round_ = NodeRound(base, work, uploads, codec)
+
+    artifacts: Artifacts
+    streams: Sequence[Ids]
+    work: Path
+    threads: int
+    codec: str = "full-f32"
+
+    def __call__(self, base: Path, epochs: int, reached: Reached) -> tuple[Path, int, int]:
+        """A round; raises TrainingError, StorageError."""
+        nodes = list(range(len(self.streams)))
+        nbytes = 0
+        for place, group in enumerate([nodes] if reached.passes else [[node] for node in nodes]):
+            round_ = NodeRound(base, self.work, reached.uploads + place, self.codec)
             for node in group:
-                weights, loss = _trained(
-                    artifacts, base, streams[node], part, threads, round_.seed(str(node)), work / "node.safetensors"
-                )
-                round_.add(str(node), weights, len(streams[node]))
-                losses.append(loss)
-            uploads += len(group)
+                weights = self._trained(base, node, epochs, reached.learning_rate, round_.seed(str(node)))
+                round_.add(str(node), weights, len(self.streams[node]))
+            base = round_.close()
             nbytes += round_.nbytes
-            base = _replaced(base, round_.close(), artifacts)
-        if progress is not None:
-            progress(number, sum(losses) / len(losses))
-    return base, uploads, nbytes
+        return base, len(nodes), nbytes
 
-
-def _trained(
-    artifacts: Artifacts, base: Path, stream: Ids, part: Pass, threads: int, seed: int, out: Path
-) -> tuple[Mapping[str, Array], float]:
-    """The weights of a node after its epochs, by way of a file `out`, and the loss of the last step."""
-    settings = RoundSettings(
-        artifacts.folder,
-        stream=stream,
-        weights=base,
-        epochs=part.epochs,
-        learning_rate=part.learning_rate,
-        seed=seed,
-        out=out,
-        options=BackendOptions(threads=threads),
-    )
-    with Round(settings) as round_:
-        trained = round_.train()
-    weights = load_tensors(out)
-    out.unlink()
-    return weights, trained.report.losses[-1]
-
-
-def _replaced(base: Path, model: Path, artifacts: Artifacts) -> Path:
-    if base != artifacts.path(WEIGHTS):
-        base.unlink()
-    return model
+    def _trained(self, base: Path, node: int, epochs: int, learning_rate: float, seed: int) -> Mapping[str, Array]:
+        """The weights of a node after its epochs, by way of a file."""
+        out = self.work / "node.safetensors"
+        settings = RoundSettings(
+            self.artifacts.folder,
+            stream=self.streams[node],
+            weights=base,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            seed=seed,
+            out=out,
+            options=BackendOptions(threads=self.threads),
+        )
+        with Round(settings) as round_:
+            round_.train()
+        weights = load_tensors(out)
+        out.unlink()
+        return weights

@@ -1,22 +1,24 @@
 """Deep Gradient Compression (Lin et al. 2018): one model, nodes send parts of gradients after every step (torch)."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from phonograd.device_runtime.engine.backend import IGNORED, Window
 from phonograd.device_runtime.formats.manifest import Manifest
-from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
 from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.device_runtime.text.windows import windows
 from phonograd.export.torch_model import LanguageModel, RecurrentState
-from phonograd.papers.node_round import Pass
+from phonograd.papers.few_nodes.plateau import Reached
 
 # Of the share of gradients that is kept back, by epoch of the warm-up (section 3.3); later ones have the last.
 WARM_UP = (0.75, 0.9375, 0.984375, 0.996, 0.999)
+_MEMORY = ".memory"
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,14 @@ def sparsity(epoch: int) -> float:
 
 
 class DgcNode:
-    """A node's memory. momentum: m of momentum correction (0: plain SGD); clip_norm: of the sum over all `nodes`."""
+    """A node. momentum: m of momentum correction (0: plain SGD); clip_norm: of the sum over all `nodes`. memory: u and
+    v of the algorithm, as `velocity.NAME` and `unsent.NAME`.
+    """
 
     def __init__(self, nodes: int, momentum: float = 0.0, clip_norm: float | None = None):
         self._momentum = momentum
         self._clip = None if clip_norm is None else clip_norm / math.sqrt(nodes)  # local clipping, section 3.2
-        self._velocity: dict[str, Array] = {}
-        self._unsent: dict[str, Array] = {}
+        self.memory: dict[str, Array] = {}
 
     def compress(self, gradients: Mapping[str, Array], kept_back: float) -> dict[str, SparseGradient]:
         """What to send of a step's gradients, float32 by name: of each tensor the largest of what was never sent.
@@ -55,8 +58,8 @@ class DgcNode:
         sent = {}
         for name, gradient in gradients.items():
             flat = gradient.reshape(-1) * np.float32(scale)
-            velocity = self._velocity.setdefault(name, np.zeros_like(flat))
-            unsent = self._unsent.setdefault(name, np.zeros_like(flat))
+            velocity = self.memory.setdefault(f"velocity.{name}", np.zeros_like(flat))
+            unsent = self.memory.setdefault(f"unsent.{name}", np.zeros_like(flat))
             velocity *= np.float32(self._momentum)
             velocity += flat
             unsent += velocity
@@ -82,49 +85,59 @@ def apply(weights: dict[str, Array], sent: list[dict[str, SparseGradient]], lear
             weights[name].reshape(-1)[gradient.places] -= rate * gradient.values
 
 
-def train_compressed(
-    manifest: Manifest,
-    weights: dict[str, Array],
-    streams: Sequence[Ids],
-    passes: Sequence[Pass],
-    threads: int,
-    progress: Callable[[int, float], None] | None = None,
-) -> tuple[dict[str, Array], int, int]:
-    """Train from canonical `weights` on the nodes' streams; returns the new weights, uploads, and bytes uploaded.
+@dataclass(frozen=True)
+class Compressed:
+    """Epochs of DGC on the nodes' streams, for `train_to_plateau`. work: a folder for models, beside each of which is
+    what its nodes have not sent; threads: of torch.
 
-    The loss, minibatch, BPTT and clip norm are the manifest's. threads: of torch. progress: called after each epoch
-    with its number and its mean loss, nats a token.
+    The loss, minibatch, BPTT and clip norm are the manifest's.
     """
-    torch.set_num_threads(threads)
-    training = manifest.training
-    model = LanguageModel(manifest.model)
-    model.load(weights)
-    shared = model.torch_weights()  # the parameters' memory
-    nodes = [DgcNode(len(streams), clip_norm=training.clip_norm) for _ in streams]
-    uploads = nbytes = 0
-    rates = [part.learning_rate for part in passes for _ in range(part.epochs)]
-    for epoch, rate in enumerate(rates):
-        states = [model.zero_state(training.minibatch) for _ in streams]
-        total, tokens = 0.0, 0
-        layouts = [windows(stream, training.minibatch, training.bptt) for stream in streams]
+
+    manifest: Manifest
+    streams: Sequence[Ids]
+    work: Path
+    threads: int
+
+    def __call__(self, base: Path, epochs: int, reached: Reached) -> tuple[Path, int, int]:
+        """Train for some epochs; raises TrainingError, StorageError."""
+        torch.set_num_threads(self.threads)
+        model = LanguageModel(self.manifest.model)
+        model.load(load_tensors(base))
+        nodes = [DgcNode(len(self.streams), clip_norm=self.manifest.training.clip_norm) for _ in self.streams]
+        if reached.passes:
+            for name, values in load_tensors(base.with_suffix(_MEMORY)).items():
+                place, _, key = name.partition(".")
+                nodes[int(place)].memory[key] = values
+        uploads = nbytes = 0
+        for _ in range(epochs):
+            for sent in self._steps(model, nodes, sparsity(reached.passes)):
+                apply(model.torch_weights(), sent, reached.learning_rate)
+                uploads += len(sent)
+                nbytes += sum(part.nbytes for message in sent for part in message.values())
+        trained = self.work / f"{reached.passes + 1}.safetensors"
+        save_tensors(trained, model.weights())
+        memories = {f"{place}.{key}": values for place, node in enumerate(nodes) for key, values in node.memory.items()}
+        save_tensors(trained.with_suffix(_MEMORY), memories)
+        return trained, uploads, nbytes
+
+    def _steps(
+        self, model: LanguageModel, nodes: Sequence[DgcNode], kept_back: float
+    ) -> Iterator[list[dict[str, SparseGradient]]]:
+        """What all nodes send after each step of an epoch."""
+        training = self.manifest.training
+        states = [model.zero_state(training.minibatch) for _ in self.streams]
+        layouts = [windows(stream, training.minibatch, training.bptt) for stream in self.streams]
         for step in zip(*layouts, strict=False):  # the longest streams' last window has nobody to go with
             sent = []
             for place, window in enumerate(step):
-                loss, states[place] = _gradients(model, window, states[place])
+                states[place] = _gradients(model, window, states[place])
                 gradients = {name: _gradient(parameter) for name, parameter in model.named_parameters()}
-                sent.append(nodes[place].compress(gradients, sparsity(epoch)))
-                total += loss * training.minibatch
-                tokens += window.predictions
-            apply(shared, sent, rate)
-            uploads += len(sent)
-            nbytes += sum(part.nbytes for message in sent for part in message.values())
-        if progress is not None:
-            progress(epoch + 1, total / tokens)
-    return model.weights(), uploads, nbytes
+                sent.append(nodes[place].compress(gradients, kept_back))
+            yield sent
 
 
-def _gradients(model: LanguageModel, window: Window, state: RecurrentState) -> tuple[float, RecurrentState]:
-    """Leave the window's gradients in the parameters; its loss, summed over time, the mean over the minibatch."""
+def _gradients(model: LanguageModel, window: Window, state: RecurrentState) -> RecurrentState:
+    """Leave the gradients of the window's loss, summed over time, the mean over the minibatch, in the parameters."""
     model.zero_grad()
     logits, after = model(torch.from_numpy(window.tokens), state)
     targets = torch.from_numpy(window.targets)
@@ -133,7 +146,7 @@ def _gradients(model: LanguageModel, window: Window, state: RecurrentState) -> t
     )
     loss = loss / window.targets.shape[1]
     loss.backward()
-    return float(loss.detach()), tuple(part.detach() for part in after)
+    return tuple(part.detach() for part in after)
 
 
 def _gradient(parameter: torch.nn.Parameter) -> Array:

@@ -1,6 +1,6 @@
 """Nodes that train a classifier of images through the native engine, with or without rehearsal (P, Table 3)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,45 +28,26 @@ class Classifier:
     threads: int = 2
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What training left: the weights by name, and the mean loss of each epoch, nats an image."""
+def train(model: Classifier, weights: Path, images: Images, learning_rate: float, seed: int) -> dict[str, Array]:
+    """Train on all images once by plain SGD, in random order; returns the new weights by name.
 
-    weights: Mapping[str, Array]
-    losses: tuple[float, ...]
-
-
-def train(model: Classifier, weights: Path, images: Images, learning_rate: float, epochs: int, seed: int) -> Trained:
-    """Train on all images by plain SGD, in a new random order each epoch.
-
-    Images that do not fill the last minibatch are left out of that epoch. seed: of the order and of dropout.
-    Raises TrainingError for a loss that is not finite, or too few images; WeightsError, ArtifactsError.
+    Images that do not fill the last minibatch are left out. seed: of the order and of dropout. Raises TrainingError for
+    a loss that is not finite, or too few images; WeightsError, ArtifactsError.
     """
     if len(images) < model.minibatch:
         raise TrainingError(f"{len(images)} images: expected at least a minibatch, {model.minibatch}")
-    random = np.random.default_rng(seed)
+    steps = len(images) // model.minibatch
+    order = np.random.default_rng(seed).permutation(len(images))[: steps * model.minibatch]
     files = model.folder / TRAINING_MODEL, model.folder / OPTIMIZER_MODEL
     with NativeGraph(*files, weights, BackendOptions(threads=model.threads, seed=seed)) as graph:
-        losses = tuple(_epoch(graph, model, images, learning_rate, random) for _ in range(epochs))
+        for places in order.reshape(steps, model.minibatch):
+            graph.set(IMAGES, images.pixels[places])
+            graph.set(LABELS, images.labels[places])
+            graph.run(learning_rate)
+            if not np.isfinite(graph.get(LOSS)):
+                raise TrainingError(f"the loss is not finite at learning rate {learning_rate}; use a smaller one")
         with TensorFile(weights) as base:
-            return Trained({name: graph.get(name) for name in base.specs}, losses)
-
-
-def _epoch(
-    graph: NativeGraph, model: Classifier, images: Images, learning_rate: float, random: np.random.Generator
-) -> float:
-    """One pass over the images; the mean loss."""
-    steps = len(images) // model.minibatch
-    order = random.permutation(len(images))[: steps * model.minibatch]
-    total = 0.0
-    for places in order.reshape(steps, model.minibatch):
-        graph.set(IMAGES, images.pixels[places])
-        graph.set(LABELS, images.labels[places])
-        graph.run(learning_rate)
-        total += float(graph.get(LOSS))
-        if not np.isfinite(total):
-            raise TrainingError(f"the loss is not finite at learning rate {learning_rate}; use a smaller one")
-    return total / steps
+            return {name: graph.get(name) for name in base.specs}
 
 
 def accuracy(model: Classifier, weights: Path, images: Images) -> float:
@@ -117,47 +98,34 @@ class Data:
     nodes_test: Images
 
 
-@dataclass(frozen=True)
-class Measured:
-    """After a round: accuracy, 0 to 1, and the bytes that the nodes uploaded in it."""
-
-    general: float
-    nodes: float
-    bytes_up: int
-
-
 def fine_tune(
-    model: Classifier,
-    weights: Path,
-    data: Data,
-    settings: FineTuning,
-    rehearsal: bool,
-    seed: int,
-    work: Path,
-    measured_rounds: Callable[[int], bool],
-) -> Iterator[Measured]:
-    """Run all rounds from `weights`; yields what is measured after those that `measured_rounds` names.
+    model: Classifier, weights: Path, data: Data, settings: FineTuning, rehearsal: bool, seed: int, work: Path
+) -> Iterator[int]:
+    """Run all rounds from `weights`; yields each one's number when its model is work/NUMBER.safetensors.
 
     The first nodes x images of data.nodes become the nodes'. rehearsal: each node also trains on as many general
-    images, drawn anew each round. work: a folder for updates and the last model. Raises TrainingError, StorageError.
+    images, drawn anew each round. work: a folder, of which the next round removes the model; the same call resumes from
+    the last one, whose number it yields again. What is drawn follows from seed and round. Raises TrainingError,
+    StorageError.
     """
     count = settings.images
     if len(data.nodes) < settings.nodes * count:
         raise TrainingError(f"{settings.nodes * count} images of the nodes expected, found {len(data.nodes)}")
-    random = np.random.default_rng(seed)
-    base = weights
-    for number, rate in enumerate(settings.rates, 1):
+    done = max((int(path.stem) for path in work.glob("[0-9]*.safetensors")), default=0)
+    base = work / f"{done}.safetensors" if done else weights
+    if done:
+        yield done
+    for number, rate in enumerate(settings.rates[done:], done + 1):
+        random = np.random.default_rng([seed, number])
         round_ = NodeRound(base, work, number)
         for node in random.choice(settings.nodes, settings.per_round, replace=False):
             images = data.nodes.take(np.arange(node * count, (node + 1) * count))
             if rehearsal:
                 images = images.and_also(data.general.take(random.choice(len(data.general), count, replace=False)))
-            trained = train(model, base, images, rate, 1, round_.seed(str(node)))
-            round_.add(str(node), trained.weights, len(images))
-        closed = round_.close()
-        if base != weights:
-            base.unlink()
-        base = closed
-        if measured_rounds(number):
-            general, nodes = (accuracy(model, base, images) for images in (data.general_test, data.nodes_test))
-            yield Measured(general, nodes, round_.nbytes)
+            trained = train(model, base, images, rate, round_.seed(str(node)))
+            round_.add(str(node), trained, len(images))
+        base = round_.close()
+        for path in work.glob("[0-9]*.safetensors"):
+            if path != base:
+                path.unlink()
+        yield number

@@ -1,6 +1,7 @@
 """A model of digits, fine-tuned on nodes whose images have their pixels permuted (paper P, Table 3)."""
 
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -9,7 +10,8 @@ from phonograd.device_runtime.base.documents import Positive
 from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
 from phonograd.papers.images.dataset import load_mnist, made_images
-from phonograd.papers.images.node import Classifier, Data, FineTuning, accuracy, fine_tune, train
+from phonograd.papers.images.node import Classifier, Data, FineTuning, accuracy, fine_tune
+from phonograd.papers.images.pretrain import Pretraining, pretrain
 from phonograd.papers.run import Context, Outcome
 
 _CLASSES = 10
@@ -17,16 +19,16 @@ _MEASURED = 10  # figures are means over the last rounds
 
 
 class Settings(FineTuning, frozen=True, kw_only=True):
-    """hidden: units of the hidden layers; pretraining: epochs of the general model, and its learning rate; made: images
-    that a small run makes, made_pixels: of each.
+    """hidden: units of the hidden layers; pretraining: of the general model; every: rounds between points of the
+    curves; made: images that a small run makes, made_pixels: of each.
     """
 
     hidden: tuple[Positive, ...]
     input_dropout: float
     hidden_dropout: float
     minibatch: Positive
-    pretraining: Positive
-    pretraining_rate: float
+    pretraining: tuple[Pretraining, ...]
+    every: Positive
     made: Positive = 1
     made_pixels: Positive = 1
 
@@ -41,29 +43,49 @@ def run(settings: Settings, context: Context) -> Outcome:
     write_perceptron(classifier.folder, config, classifier.minibatch, classifier.evaluated)
     general = context.work / "general.safetensors"
 
+    def figures(model: Path) -> dict[str, float]:
+        of = (("standard", data.general_test), ("shuffled", data.nodes_test))
+        return {f"{kind} accuracy, %": 100 * accuracy(classifier, model, images) for kind, images in of}
+
     def initial() -> dict[str, float]:
-        context.progress(0, 1, "general model")
-        first = context.work / "first.safetensors"
-        save_tensors(first, first_weights(config, context.seed))
-        rate, epochs = settings.pretraining_rate, settings.pretraining
-        save_tensors(general, train(classifier, first, data.general, rate, epochs, context.seed).weights)
-        return _figures(*(accuracy(classifier, general, images) for images in (data.general_test, data.nodes_test)))
+        def progress(done: int, epochs: int) -> None:
+            context.progress(done, epochs, "epochs of the general model")
 
-    def tuned(row: str, rehearsal: bool) -> dict[str, float]:
-        def measured(number: int) -> bool:
+        first, state = first_weights(config, context.seed), context.work / "pretraining.pt"
+        job = config, first, data.general, settings.pretraining, settings.minibatch, context.seed, context.workers
+        save_tensors(general, pretrain(*job, state, progress))
+        return figures(general)
+
+    def tuned(row: str, rehearsal: bool) -> list[dict[str, float]]:
+        """The figures after each round of `shown`."""
+        work = context.folder(row)
+
+        def measured(number: int) -> dict[str, float]:
+            return context.kept(_point(row, number), partial(figures, work / f"{number}.safetensors"))
+
+        for number in fine_tune(classifier, general, data, settings, rehearsal, context.seed, work):
             context.progress(number, rounds, row)
-            return number > rounds - _MEASURED
-
-        job = classifier, general, data, settings, rehearsal, context.seed, context.folder(row), measured
-        last = list(fine_tune(*job))
-        figures = _figures(fmean(one.general for one in last), fmean(one.nodes for one in last))
-        return figures | {"MB up in a round": last[-1].bytes_up / 1e6}
+            if number in shown:
+                measured(number)
+        return [measured(number) for number in shown]  # kept, also by an earlier run
 
     rounds = len(settings.rates)
+    shown = [number for number in range(1, rounds + 1) if number % settings.every == 0 or number > rounds - _MEASURED]
     rows = {"initial": context.kept("initial", initial)}
+    curves: dict[str, dict[str, float]] = {}
     for row, rehearsal in (("with rehearsal", True), ("without", False)):
-        rows[row] = context.kept(row, partial(tuned, row, rehearsal))
-    return Outcome(rows, {"rounds": rounds, "epochs of the general model": settings.pretraining})
+        points = tuned(row, rehearsal)
+        rows[row] = {name: fmean(point[name] for point in points[-_MEASURED:]) for name in points[0]}
+        curves |= {
+            _point(row, number): point
+            for number, point in zip(shown, points, strict=True)
+            if number % settings.every == 0
+        }
+    return Outcome(rows | curves, {"rounds": rounds, "MB of the model": general.stat().st_size / 1e6})
+
+
+def _point(row: str, number: int) -> str:
+    return f"{row}, round {number}"
 
 
 def _data(settings: Settings, context: Context) -> Data:
@@ -79,7 +101,3 @@ def _data(settings: Settings, context: Context) -> Data:
     order = random.permutation(general.pixels.shape[1])
     drawn = random.permutation(len(all_nodes))[: settings.nodes * settings.images]
     return Data(general, all_nodes.take(drawn).permuted(order), test, test.permuted(order))
-
-
-def _figures(standard: float, shuffled: float) -> dict[str, float]:
-    return {"standard accuracy, %": 100 * standard, "shuffled accuracy, %": 100 * shuffled}

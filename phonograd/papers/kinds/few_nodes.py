@@ -1,6 +1,6 @@
 """A language model from scratch on a few nodes: averaging after whole epochs against DGC (paper P, Table 5)."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +8,17 @@ import numpy as np
 import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
-from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from phonograd.device_runtime.text.messages import read_messages
-from phonograd.device_runtime.text.vocabulary import Ids
-from phonograd.papers.few_nodes.averaging import train_averaged
-from phonograd.papers.few_nodes.dgc import train_compressed
-from phonograd.papers.node_round import Pass
+from phonograd.papers.few_nodes.averaging import Averaging
+from phonograd.papers.few_nodes.dgc import Compressed
+from phonograd.papers.few_nodes.plateau import Plateau, Reached, TrainPass, train_to_plateau
 from phonograd.papers.run import Context, Outcome
 
 
 class Settings(Record, frozen=True):
     """vocabulary: words, from the training text; units: of the embedding and of each layer; tokens: of the training
-    text that are used; averaging: its rounds; compressed: DGC's epochs; codecs: with which averaging is repeated.
+    text that are used; averaging, compressed: until when rounds of averaging and epochs of DGC go on; codecs: with
+    which averaging is repeated.
     """
 
     vocabulary: Positive
@@ -29,29 +28,38 @@ class Settings(Record, frozen=True):
     bptt: Positive
     tokens: Positive
     nodes: Positive
-    averaging: tuple[Pass, ...]
-    compressed: tuple[Pass, ...]
+    averaging: Plateau
+    compressed: Plateau
     codecs: tuple[str, ...] = ()
 
 
 def run(settings: Settings, context: Context) -> Outcome:
-    """Train both ways from the same weights on the same parts of the text."""
+    """Train both ways from the same weights on the same parts of the text, to a plateau of the validation text."""
     artifacts = _artifacts(settings, context)
     vocabulary = phonograd.Vocabulary.load(artifacts.path(VOCABULARY))
     stream = vocabulary.encode(read_messages(context.input("training-text")))[: settings.tokens]
     streams = np.array_split(stream, settings.nodes)
+    first = artifacts.path(WEIGHTS)
+
+    def averaged(row: str, codec: str) -> dict[str, float]:
+        work = context.folder(row)
+        train = Averaging(artifacts, streams, work, context.workers, codec)
+        return _trained(row, settings.averaging, artifacts, work, train, context)
+
+    def compressed() -> dict[str, float]:
+        work = context.folder("DGC")
+        train = Compressed(artifacts.manifest, streams, work, context.workers)
+        return _trained("DGC", settings.compressed, artifacts, work, train, context)
+
     rows = {
-        "initial": context.kept(
-            "initial", lambda: {"perplexity": _perplexity(artifacts, artifacts.path(WEIGHTS), context)}
-        ),
-        "averaging": context.kept("averaging", _averaged(artifacts, streams, settings.averaging, context, "full-f32")),
-        "DGC": context.kept("DGC", _compressed(artifacts, streams, settings.compressed, context)),
+        "initial": context.kept("initial", lambda: {"perplexity": _perplexity(artifacts, first, "test-text", context)}),
+        "averaging": context.kept("averaging", partial(averaged, "averaging", "full-f32")),
+        "DGC": context.kept("DGC", compressed),
     }
     for codec in settings.codecs:
         row = f"averaging, {codec}"
-        rows[row] = context.kept(row, _averaged(artifacts, streams, settings.averaging, context, codec))
-    megabytes = artifacts.path(WEIGHTS).stat().st_size / 1e6
-    return Outcome(rows, {"tokens": len(stream), "MB of the weights": megabytes})
+        rows[row] = context.kept(row, partial(averaged, row, codec))
+    return Outcome(rows, {"tokens": len(stream), "MB of the weights": first.stat().st_size / 1e6})
 
 
 def _artifacts(settings: Settings, context: Context) -> phonograd.Artifacts:
@@ -66,48 +74,28 @@ def _artifacts(settings: Settings, context: Context) -> phonograd.Artifacts:
     return phonograd.open_artifacts(folder)
 
 
-def _averaged(
-    artifacts: phonograd.Artifacts, streams: list[Ids], passes: tuple[Pass, ...], context: Context, codec: str
-) -> Callable[[], dict[str, float]]:
-    def measure() -> dict[str, float]:
-        work = context.folder(f"averaging {codec}")
-
-        def progress(number: int, loss: float) -> None:
-            context.progress(number, len(passes), f"averaging, {codec}: loss {loss:.2f}")
-
-        trained = train_averaged(artifacts, streams, passes, work, context.workers, progress, codec)
-        return _figures(artifacts, *trained, context)
-
-    return measure
-
-
-def _compressed(
-    artifacts: phonograd.Artifacts, streams: list[Ids], passes: tuple[Pass, ...], context: Context
-) -> Callable[[], dict[str, float]]:
-    def measure() -> dict[str, float]:
-        total = sum(part.epochs for part in passes)
-
-        def progress(number: int, loss: float) -> None:
-            context.progress(number, total, f"DGC: loss {loss:.2f}")
-
-        first = load_tensors(artifacts.path(WEIGHTS))
-        weights, uploads, nbytes = train_compressed(
-            artifacts.manifest, first, streams, passes, context.workers, progress
-        )
-        trained = context.work / "compressed.safetensors"
-        save_tensors(trained, weights)
-        return _figures(artifacts, trained, uploads, nbytes, context)
-
-    return measure
-
-
-def _figures(
-    artifacts: phonograd.Artifacts, weights: Path, uploads: int, nbytes: int, context: Context
+def _trained(
+    row: str, plateau: Plateau, artifacts: phonograd.Artifacts, work: Path, train_pass: TrainPass, context: Context
 ) -> dict[str, float]:
-    return {"perplexity": _perplexity(artifacts, weights, context), "uploads": uploads, "MB up": nbytes / 1e6}
+    """Figures of the model that is best on the validation text; uploads and bytes until training stopped."""
+
+    def progress(reached: Reached) -> None:
+        context.progress(reached.passes, plateau.limit, f"{row}: validation perplexity {reached.perplexity:.1f}")
+
+    def validate(weights: Path) -> float:
+        return _perplexity(artifacts, weights, "validation-text", context)
+
+    reached = train_to_plateau(plateau, artifacts.path(WEIGHTS), work, train_pass, validate, progress)
+    return {
+        "perplexity": _perplexity(artifacts, work / reached.best, "test-text", context),
+        "uploads": reached.uploads,
+        "MB up": reached.nbytes / 1e6,
+        "rounds or epochs": reached.passes,
+        "the best one": reached.best_pass,
+    }
 
 
-def _perplexity(artifacts: phonograd.Artifacts, weights: Path, context: Context) -> float:
+def _perplexity(artifacts: phonograd.Artifacts, weights: Path, text: str, context: Context) -> float:
     """With unknown words, as on PTB, where they are words of the corpus."""
     with phonograd.open_model(artifacts, weights=weights) as model:
-        return model.evaluate(context.input("test-text")).perplexity_with_unknown
+        return model.evaluate(context.input(text)).perplexity_with_unknown

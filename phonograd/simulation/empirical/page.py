@@ -17,11 +17,11 @@ BINS = 30
 
 
 def write_page(path: Path, pairs: Sequence[Pair], rows: Sequence[Mapping[str, object]]) -> None:
-    """Write the page: plots of the pair with the largest epsilon, and `rows`, one a pair. Raises StorageError."""
+    """Write the page: plots of the tail with the largest epsilon, and `rows`, one a tail. Raises StorageError."""
     worst = max(pairs, key=lambda pair: pair.tail.epsilon(min(DELTAS)))
     plots = [svg(partial(plot, pair=worst), legend=True) for plot in (tail_plot, exponential_plot, quantile_plot)]
     passing = sum(pair.tail.passes for pair in pairs)
-    note = f"{passing} of {len(pairs)} pairs pass Lilliefors' test. The plots are of {worst.user} and {worst.other}."
+    note = f"{passing} of {len(pairs)} tails pass Lilliefors' test. The plots are of {worst.user} and {worst.other}."
     write(path, "Empirical privacy", plots, [("Pairs of adjacent user sets", note, rows)])
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phonograd.device_runtime.base.errors import TextError, TrainingError
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine import BackendOptions, load_backend
@@ -28,9 +29,9 @@ from phonograd.simulation.workers import Workers, start_workers
 class PrivacySettings:
     """An empirical measurement of privacy (paper P: 20 pairs, 30,000 texts of 10 words).
 
-    pairs: of adjacent sets; a set has `simulation.clients_per_round` users, of which one differs; texts: drawn for each
-    pair, of `words` words; simulation: how phones train and the server averages; its rounds, evaluation and unreliable
-    phones have no meaning here.
+    pairs: of adjacent sets; a set has `simulation.clients_per_round` users, of which one differs; texts: drawn from
+    each model of a pair, of `words` words; simulation: how phones train and the server averages; its rounds, evaluation
+    and unreliable phones have no meaning here.
     """
 
     pairs: int = 20
@@ -41,7 +42,9 @@ class PrivacySettings:
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair of adjacent sets: the users that differ, the tail of the likelihood ratio, and log c of all texts, [n]."""
+    """A pair of adjacent sets in one direction: texts come from the model of the set with `user`, the other set has
+    `other` instead. tail: of the likelihood ratio; log_ratios: log c of all texts, [n].
+    """
 
     user: str
     other: str
@@ -57,15 +60,20 @@ def measure_pairs(
     workers: int,
     progress: Callable[[int, int], None] | None = None,
     numbers: Sequence[int] | None = None,
+    weights: Path | None = None,
 ) -> Iterator[Pair]:
-    """Measure one pair after the other, or those of some `numbers` from 0. progress hears (pairs done, pairs in all).
+    """Measure one pair after the other, or those of some `numbers` from 0, each in one direction and then the other.
 
-    Raises TextError for too few users, TrainingError if training diverges or both models of a pair are the same.
+    The two users that differ follow from a pair's number and the seed, whatever the size of a set. progress hears
+    (pairs done, pairs in all). weights: the model that phones train, None for the artifacts' own. Raises TextError for
+    too few users, TrainingError if training diverges or both models of a pair are the same.
     """
     simulation = settings.simulation
     K = simulation.clients_per_round
     if len(users) <= K:
         raise TextError(f"users: more than {K} with enough text expected (`clients_per_round`), found {len(users)}")
+    base = weights or artifacts.path(WEIGHTS)
+    sha256 = artifacts.weights_sha256 if weights is None else sha256_of_file(weights)
     least = least_tokens(artifacts.manifest.training, simulation.user_share, rehearsal)
     with start_workers(workers, artifacts, rehearsal, simulation) as phones:
         for number in range(settings.pairs) if numbers is None else numbers:
@@ -74,25 +82,27 @@ def measure_pairs(
             chosen = names[: K + 1]
             with tempfile.TemporaryDirectory(prefix="phonograd-privacy-") as folder:
                 texts = {user: text_slice(users[user], simulation.text_bytes, 0, least)[0] for user in chosen}
-                models = _adjacent_models(artifacts, phones, texts, len(users), simulation, Path(folder))
-                ratios = _log_ratios(artifacts, *models, settings, stream_of(simulation.seed, f"texts {number}"))
-            yield Pair(chosen[0], chosen[-1], fit_tail(ratios), ratios)
+                models = _adjacent_models(phones, base, sha256, texts, len(users), simulation, Path(folder))
+                for place in (0, 1):
+                    seed = stream_of(simulation.seed, f"texts {number}, {place}")
+                    ratios = _log_ratios(artifacts, models[place], models[1 - place], settings, seed)
+                    yield Pair(chosen[place], chosen[1 - place], fit_tail(ratios), ratios)
             if progress is not None:
                 progress(number + 1, settings.pairs)
 
 
 def _adjacent_models(
-    artifacts: Artifacts,
     phones: Workers,
+    weights: Path,
+    sha256: str,
     texts: dict[str, Messages],
     population: int,
     settings: SimulationSettings,
     folder: Path,
 ) -> tuple[Path, Path]:
-    """The models of all users of `texts` but the last, and of all but the first; their phones train once."""
+    """The models of all users of `texts` but the second, and of all but the first; their phones train once."""
     chosen = list(texts)
-    base = ModelFiles(artifacts.path(WEIGHTS), folder / "none")
-    sha256 = artifacts.weights_sha256
+    base = ModelFiles(weights, folder / "none")
     paths = {user: folder / f"{place}.safetensors" for place, user in enumerate(chosen)}
     seeds = SplitMix64(stream_of(settings.seed, "output samples"))
     jobs = [
@@ -103,7 +113,7 @@ def _adjacent_models(
         if result.diverged:
             raise TrainingError(f"user {result.user}: {result.diverged}")
     models = []
-    for name, members in (("first", chosen[:-1]), ("second", chosen[1:])):
+    for name, members in (("first", [chosen[0], *chosen[2:]]), ("second", chosen[1:])):
         arrivals = [Arrival(user, paths[user], results[user].sha256) for user in members]
         files = ModelFiles(folder / f"{name}.safetensors", folder / f"{name}.optimizer.safetensors")
         if close_round(settings.strategy, 1, base, sha256, arrivals, files, population).model is None:

@@ -1,0 +1,102 @@
+"""The general model of digits: a perceptron trained by torch, with momentum and weight decay (P, Table 3)."""
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from phonograd.device_runtime.base.documents import Positive, Record
+from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.base.files import write_bytes
+from phonograd.device_runtime.base.random_words import stream_of
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.export.perceptron import PerceptronConfig
+from phonograd.papers.images.dataset import Images
+
+
+class Pretraining(Record, frozen=True):
+    """Epochs with the same settings of torch's SGD."""
+
+    epochs: Positive
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+
+
+def pretrain(
+    config: PerceptronConfig,
+    weights: Mapping[str, Array],
+    images: Images,
+    phases: Sequence[Pretraining],
+    minibatch: int,
+    seed: int,
+    threads: int,
+    state: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Array]:
+    """Train from `weights` on all images, in a new random order each epoch; returns the new weights.
+
+    state: a file of weights, momentum and epoch, written after each epoch; the same call resumes from it and ends in
+    the same bits. progress hears (epochs done, epochs in all). Images that do not fill the last minibatch are left out
+    of that epoch. Raises TrainingError for a loss that is not finite, StorageError.
+    """
+    torch.set_num_threads(threads)
+    model = Perceptron(config)
+    model.load_state_dict({name: torch.from_numpy(values) for name, values in weights.items()})
+    optimizer = torch.optim.SGD(model.parameters())
+    done = 0
+    if state.exists():
+        saved = torch.load(state, weights_only=True)
+        done = saved["epochs"]
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+    epochs = [phase for phase in phases for _ in range(phase.epochs)]
+    for number, phase in enumerate(epochs[done:], done + 1):
+        rates = {"lr": phase.learning_rate, "momentum": phase.momentum, "weight_decay": phase.weight_decay}
+        optimizer.param_groups[0].update(rates)
+        torch.manual_seed(stream_of(seed, f"epoch {number}"))  # of the order and of dropout
+        _epoch(model, optimizer, images, minibatch)
+        buffer = io.BytesIO()
+        torch.save({"epochs": number, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, buffer)
+        write_bytes(state, buffer.getvalue())
+        if progress is not None:
+            progress(number, len(epochs))
+    return {name: values.numpy() for name, values in model.state_dict().items()}
+
+
+class Perceptron(nn.ModuleList):
+    """`export.perceptron`'s graph and names in torch."""
+
+    def __init__(self, config: PerceptronConfig):
+        super().__init__(nn.Linear(*sizes) for sizes in pairwise(config.sizes))
+        self.config = config
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs] to logits [N, classes]; with dropout."""
+        for place, layer in enumerate(self):
+            x = nn.functional.dropout(
+                x.relu() if place else x, self.config.hidden_dropout if place else self.config.input_dropout
+            )
+            x = layer(x)
+        return x
+
+
+def _epoch(model: Perceptron, optimizer: torch.optim.Optimizer, images: Images, minibatch: int) -> None:
+    steps = len(images) // minibatch
+    order = torch.randperm(len(images)).numpy()[: steps * minibatch]
+    for places in np.split(order, steps):
+        optimizer.zero_grad()
+        logits = model(torch.from_numpy(images.pixels[places]))
+        loss = nn.functional.cross_entropy(logits, torch.from_numpy(images.labels[places]))
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        if model.config.clip_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), model.config.clip_norm)
+        optimizer.step()
+        if not math.isfinite(float(loss.detach())):
+            rate = optimizer.param_groups[0]["lr"]
+            raise TrainingError(f"the loss is not finite at learning rate {rate}; use a smaller one")
