@@ -79,22 +79,45 @@ def _ordered(claim: Claim, experiment: Experiment, result: Result) -> Judged:
 
 def _bounded(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     """A claim that each row's value lies between `low` and `high`, or within so much of the paper's."""
+    limits = {row: _limits(claim, row, experiment.published) for row in claim.rows}
+    seeds = [result.of_seed(index) for index in range(len(result.seeds))]
 
     def inside(rows: Rows) -> list[bool]:
-        return [low <= _value(rows, row, claim, "measured") <= high for row, low, high in limits]
+        return [low <= _value(rows, row, claim, "measured") <= high for row, (low, high) in limits.items()]
 
-    limits = [(row, *_limits(claim, row, experiment.published)) for row in claim.rows]
-    seeds = [inside(result.of_seed(index)) for index in range(len(result.seeds))]
-    verdict: Verdict = "inconclusive"
-    if experiment.exact or len(seeds) >= SEEDS:
-        if all(map(all, seeds)):
-            verdict = "agrees"
-        elif not any(map(any, seeds)):
-            verdict = "contradicts"
-    values = [result.of_seed(index)[row][claim.figure] for index in range(len(seeds)) for row in claim.rows]
-    theirs = [found for row in claim.rows if (found := experiment.published.get(row, {}).get(claim.figure)) is not None]
-    evidence = "exact" if experiment.exact else f"{sum(map(all, seeds))} of {len(seeds)} seeds"
+    def sign(row: str) -> int:
+        low, high = limits[row]
+        ends = _interval(_units(result, row, claim.figure)) or (math.inf, -math.inf)
+        values = [rows[row][claim.figure] for rows in seeds]
+        if experiment.exact or len(seeds) >= SEEDS:
+            ends = min(values), max(values)
+        if low <= ends[0] <= ends[1] <= high:
+            return 1
+        return -1 if ends[0] <= ends[1] and (ends[1] < low or ends[0] > high) else 0
+
+    found = [inside(rows) for rows in seeds]
+    signs = {sign(row) for row in claim.rows}
+    values = [rows[row][claim.figure] for rows in seeds for row in claim.rows]
+    theirs = [value for row in claim.rows if (value := experiment.published.get(row, {}).get(claim.figure)) is not None]
+    units = len(_units(result, claim.rows[0], claim.figure))
+    evidence = "exact" if experiment.exact else f"{sum(map(all, found))} of {len(seeds)} seeds"
+    evidence += f"; {units} users or nodes" if units >= UNITS else ""
+    verdict: Verdict = "agrees" if signs == {1} else "contradicts" if -1 in signs else "inconclusive"
     return Judged(claim, verdict, all(inside(result.means())), _range(values), _range(theirs), evidence)
+
+
+def _units(result: Result, row: str, figure: str) -> list[float]:
+    """A row's figure of each user or node, of all seeds."""
+    return [value for seed in result.units.get(row, {}).get(figure, ()) for value in seed]
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """95 % of the mean over users or nodes, by bootstrap; None for too few."""
+    if len(values) < UNITS:
+        return None
+    drawn = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values))).mean(1)
+    low, high = np.percentile(drawn, _INTERVAL)
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -113,12 +136,7 @@ class _Effect:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % of the mean over users or nodes, by bootstrap."""
-        if len(self.units) < UNITS:
-            return None
-        drawn = np.random.default_rng(0).choice(self.units, (_RESAMPLES, len(self.units))).mean(1)
-        low, high = np.percentile(drawn, _INTERVAL)
-        return float(low), float(high)
+        return _interval(self.units)
 
     def evidence(self, exact: bool) -> str:
         if exact:
@@ -146,12 +164,8 @@ class _Effects:
             _difference(self._claim, *(_value(rows, name, self._claim, "measured") for name in (row, to)))
             for rows in map(self._result.of_seed, range(len(self._result.seeds)))
         ]
-        before, after = (self._result.units.get(name, {}).get(self._claim.figure, ()) for name in (row, to))
-        units = [
-            _difference(self._claim, *pair)
-            for one, other in zip(before, after, strict=False)
-            for pair in zip(one, other, strict=True)
-        ]
+        of_rows = [_units(self._result, name, self._claim.figure) for name in (row, to)]
+        units = [_difference(self._claim, *pair) for pair in zip(*of_rows, strict=True)] if all(of_rows) else []
         return _Effect(self._claim, seeds, units)
 
 

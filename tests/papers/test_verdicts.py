@@ -92,6 +92,15 @@ def test_a_range_needs_all_seeds(claim: Claim, expected: str) -> None:
     assert verdict(claim, result((1.0, 1.1, 1.2), (2.0, 1.7, 1.5))) == expected
 
 
+def test_a_range_over_pairs_needs_their_interval() -> None:
+    most = Claim("most pass", "passes", ("one",), low=0.5)
+    for passing, expected in ((19, "agrees"), (12, "inconclusive"), (3, "contradicts")):
+        pairs = (1.0,) * passing + (0.0,) * (20 - passing)
+        rows = {"one": {"passes": (passing / 20,)}}
+        found = Result("p-table0", False, (1,), "none", {}, {}, rows, units={"one": {"passes": (pairs,)}})
+        assert verdict(most, found) == expected
+
+
 def test_an_exact_experiment_needs_no_seeds() -> None:
     exact = msgspec.structs.replace(EXPERIMENT, exact=True)
     assert verdict(ASCENDING, result((1.0,), (2.0,)), exact) == "agrees"

@@ -50,6 +50,7 @@ def run(settings: Settings, context: Context) -> Outcome:
             context.progress(place * settings.pairs + number + 1, len(settings.sets) * settings.pairs, f"pairs, K {K}")
         rows |= _curve(pairs[0]) if settings.figure else _table(f"K {K}", pairs)
         units[f"K {K}, median"] = {name: [figures[name] for figures in pairs] for name in pairs[0]}
+        units[f"K {K}, share of pairs"] = {"passes": units[f"K {K}, median"]["passes"]}
     facts = {"pairs": settings.pairs, "texts": settings.texts, "words": settings.words}
     return Outcome(rows, facts, {} if settings.figure else units)
 
