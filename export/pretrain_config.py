@@ -31,7 +31,7 @@ class PretrainConfig:
 
     backend: the native engine, or PyTorch, which trains on GPUs too. Of native alone: threads: of the CPU, None for one
     a core. part_steps: steps of a part of the text; parts come in another order in each epoch, and the state is saved
-    after each. output_sample: words drawn anew for each part, for the softmax to train on beside the part's own; None:
+    after each. output_sample: words drawn for each part, for the softmax to train on beside the part's own; None:
     all words. 2000 is what phones are measured with: a vocabulary of 10,000 words gains little, larger ones more.
     evaluate_every: parts of an epoch from one evaluation to the next; None: after epochs only. Of torch alone: device;
     checkpoint_steps: how often the state is saved besides each epoch's end.

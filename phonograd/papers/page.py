@@ -66,9 +66,7 @@ def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:
     not_run = parse(NOT_RUN.read_bytes())
     missing = {load(name).title: "not measured yet" for name in names() if name not in results}
     rows += [[what, why, "", "", "", "not run"] for what, why in (not_run | missing).items()]
-    yield from table(
-        dict(zip(("where", "claim", "ours", "the paper's", "evidence", "verdict"), "llllll", strict=True)), rows
-    )
+    yield from table(dict.fromkeys(("where", "claim", "ours", "the paper's", "evidence", "verdict"), "l"), rows)
 
 
 def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | str | None]]:

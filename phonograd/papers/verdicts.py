@@ -48,8 +48,7 @@ class Judged:
 def judged(experiment: Experiment, result: Result) -> list[Judged]:
     """All claims that apply to this run. Raises ArtifactsError for one about figures that the run does not have."""
     claims = [claim for claim in experiment.claims if claim.small or not result.small]
-    return [_ordered(claim, experiment, result) if claim.ordered else _bounded(claim, experiment, result)
-            for claim in claims]  # fmt: skip
+    return [(_ordered if claim.ordered else _bounded)(claim, experiment, result) for claim in claims]
 
 
 def require_all(name: str, claims: Sequence[Judged]) -> None:
@@ -61,11 +60,11 @@ def require_all(name: str, claims: Sequence[Judged]) -> None:
 
 def _ordered(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     """A claim that values ascend from row to row."""
-    effects = _Effects(claim, result)
-    ours = effects.from_row(claim.rows[0], claim.rows[-1])
+    ours = _effect(claim, result, claim.rows[0], claim.rows[-1])
     theirs = _papers_effect(claim, experiment)
-    signs = [_sign(effects.from_row(*pair), experiment.exact) for pair in pairwise(claim.rows)]
-    holds = all(effects.from_row(*pair).mean > 0 for pair in pairwise(claim.rows))
+    steps = [_effect(claim, result, *pair) for pair in pairwise(claim.rows)]
+    signs = [_sign(step, experiment.exact) for step in steps]
+    holds = all(step.mean > 0 for step in steps)
     evidence = ours.evidence(experiment.exact)
     verdict: Verdict = "inconclusive"
     if min(signs) < 0:
@@ -87,13 +86,15 @@ def _bounded(claim: Claim, experiment: Experiment, result: Result) -> Judged:
 
     def sign(row: str) -> int:
         low, high = limits[row]
-        ends = _interval(_units(result, row, claim.figure)) or (math.inf, -math.inf)
-        values = [rows[row][claim.figure] for rows in seeds]
+        ends = _interval(_units(result, row, claim.figure))
         if experiment.exact or len(seeds) >= SEEDS:
-            ends = min(values), max(values)
-        if low <= ends[0] <= ends[1] <= high:
+            of_seeds = [rows[row][claim.figure] for rows in seeds]
+            ends = min(of_seeds), max(of_seeds)
+        if ends is None:
+            return 0
+        if low <= ends[0] and ends[1] <= high:
             return 1
-        return -1 if ends[0] <= ends[1] and (ends[1] < low or ends[0] > high) else 0
+        return -1 if ends[1] < low or ends[0] > high else 0
 
     found = [inside(rows) for rows in seeds]
     signs = {sign(row) for row in claim.rows}
@@ -122,27 +123,24 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class _Effect:
-    """How far one row is above another, in the claim's terms: of each seed, and of each user or node if they have the
-    figure.
+    """How far one row is above another, in the claim's terms. seeds: of each seed; units: the number of users or nodes
+    that have the figure; interval: of the mean over them, None for too few.
     """
 
     claim: Claim
     seeds: Sequence[float]
-    units: Sequence[float]
+    units: int
+    interval: tuple[float, float] | None
 
     @property
     def mean(self) -> float:
         return fmean(self.seeds)
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        return _interval(self.units)
-
     def evidence(self, exact: bool) -> str:
         if exact:
             return "exact"
         seeds = f"{sum(effect > 0 for effect in self.seeds)} of {len(self.seeds)} seeds"
-        return f"{seeds}; {len(self.units)} users or nodes" if self.interval else seeds
+        return f"{seeds}; {self.units} users or nodes" if self.interval else seeds
 
     def shown(self) -> str:
         mean = _shown(self.claim, self.mean)
@@ -153,20 +151,14 @@ class _Effect:
         return mean
 
 
-class _Effects:
-    """Effects between rows of a result."""
-
-    def __init__(self, claim: Claim, result: Result):
-        self._claim, self._result = claim, result
-
-    def from_row(self, row: str, to: str) -> _Effect:
-        seeds = [
-            _difference(self._claim, *(_value(rows, name, self._claim, "measured") for name in (row, to)))
-            for rows in map(self._result.of_seed, range(len(self._result.seeds)))
-        ]
-        of_rows = [_units(self._result, name, self._claim.figure) for name in (row, to)]
-        units = [_difference(self._claim, *pair) for pair in zip(*of_rows, strict=True)] if all(of_rows) else []
-        return _Effect(self._claim, seeds, units)
+def _effect(claim: Claim, result: Result, row: str, to: str) -> _Effect:
+    seeds = [
+        _difference(claim, *(_value(rows, name, claim, "measured") for name in (row, to)))
+        for rows in map(result.of_seed, range(len(result.seeds)))
+    ]
+    before, after = (_units(result, name, claim.figure) for name in (row, to))
+    units = [_difference(claim, *pair) for pair in zip(before, after, strict=True)] if before and after else []
+    return _Effect(claim, seeds, len(units), _interval(units))
 
 
 def _sign(effect: _Effect, exact: bool) -> int:

@@ -1,6 +1,7 @@
 """Federated rounds from random weights: one text cut into a shard a client, or users' texts, one simulation a row."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from phonograd.device_runtime.base.documents import Amount, Count, Positive, Rec
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.formats.manifest import VOCABULARY
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.messages import read_messages
-from phonograd.device_runtime.text.vocabulary import EOS, UNK
+from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids
 from phonograd.papers.kinds.simulated import by_user, last_ones, mean_of, measured, run_of, settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.quality import Quality, spread
@@ -72,8 +74,9 @@ def run(settings: Settings, context: Context) -> Outcome:
     facts: dict[str, float] = {}
     runs: dict[str, str] = {}
     for place, (row, one) in enumerate(settings.runs.items()):
+        artifacts = _artifacts(settings, one, text, context)
         record = phonograd.simulate(
-            artifacts := _artifacts(settings, one, text, context),
+            artifacts,
             users,
             context.folder(row),
             _simulation(settings, one, context.seed),
@@ -147,15 +150,26 @@ def _of_bigram(
     order = np.argsort(counts[words], kind="stable")
     following = np.full(V, UNK)
     following[pairs[words][order] // V] = pairs[words][order] % V  # the most frequent comes last
-    hits, asked = [], []
-    for messages in population.testing.values():
-        stream = vocabulary.encode(text_slice(messages, simulation.text_bytes, 0)[0])
-        targets = stream != EOS
-        right = (following[np.append(EOS, stream[:-1])] == stream) & (stream != UNK)
-        hits.append(int(right[targets].sum()))
-        asked.append(int(targets.sum()))
-    each = [100 * hit / of for hit, of in zip(hits, asked, strict=True)]
-    return {"top-1, %": 100 * sum(hits) / sum(asked)}, {"top-1, %": each}
+    training = artifacts.manifest.training
+    texts = [text_slice(messages, simulation.text_bytes, 0)[0] for messages in population.testing.values()]
+    found = [evaluate(_Bigram(following), vocabulary, text, training.minibatch, training.bptt) for text in texts]
+    return {"top-1, %": _scores(found)["top-1, %"]}, {"top-1, %": [100 * one.top1 for one in found]}
+
+
+@dataclass(frozen=True)
+class _Bigram:
+    """A Scorer whose best word is following[last word]."""
+
+    following: Ids
+
+    def reset(self) -> None:
+        """It has no state."""
+
+    def logits(self, tokens: Ids) -> Floats:
+        """See Scorer."""
+        scores = np.zeros((tokens.size, len(self.following)), np.float32)
+        scores[np.arange(tokens.size), self.following[tokens.reshape(-1)]] = 1
+        return scores
 
 
 def _artifacts(settings: Settings, one: Run, text: Path, context: Context) -> phonograd.Artifacts:
