@@ -486,6 +486,92 @@ typedef struct pg_pulled {
 PG_API pg_status pg_pull(const pg_pull_options* options, pg_pulled* pulled);
 
 /*
+ * Masked rounds: the server learns the sum of the phones' updates and no update. FORMAT.md, "Masked rounds".
+ *
+ * What a cohort agrees on, for both sides. Messages are JSON, as they are sent; keys and hashes in them are hex. The
+ * server calls the functions in this order, and the same again after a restart. PG_UPDATE for a message that a phone
+ * must not send, with the reason. What is returned through a pointer is valid until the next call with the handle.
+ */
+typedef struct pg_cohort pg_cohort;
+
+/* vendor: the vendor's public key, hex; NULL: certificates are not looked at. PG_USAGE for settings out of range. */
+PG_API pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
+                                pg_cohort** cohort);
+PG_API void pg_cohort_close(pg_cohort* cohort);
+/* JSON: {"width": w, "values": N + 1, "elements": P's padded vector, "context": X}; of settings and a model of
+   `parameters` weights that are not frozen. */
+PG_API pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** json);
+/* Check one message of keys. */
+PG_API pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys);
+/* The cohort is fixed: a JSON list of messages of keys, in any order. *json: {"cohort": K, "holders": k, "peers": m,
+   "threshold": t, "agree": T}. PG_UPDATE, naming the phone, for a wrong message, or a name or key that comes twice. */
+PG_API pg_status pg_cohort_fix(pg_cohort* cohort, const char* keys, const char** json);
+/* Check a phone's message of shares: its draw, and whom the shares are for. */
+PG_API pg_status pg_cohort_check_shares(pg_cohort* cohort, const char* phone, const char* shares);
+/* The members are fixed: {"phone": draw, ...} of all that sent shares. */
+PG_API pg_status pg_cohort_members(pg_cohort* cohort, const char* draws);
+/* The list is fixed: a JSON list of the members that are alive. */
+PG_API pg_status pg_cohort_list(pg_cohort* cohort, const char* alive);
+PG_API pg_status pg_cohort_check_agreement(pg_cohort* cohort, const char* phone, const char* signature);
+PG_API pg_status pg_cohort_check_answer(pg_cohort* cohort, const char* phone, const char* answer);
+
+/* The sum of masked updates: one uint32 for each value. Not thread-safe; it runs `threads` threads inside (0: 2). */
+typedef struct pg_sum pg_sum;
+PG_API pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** sum);
+PG_API void pg_sum_close(pg_sum* sum);
+/* Check a masked update of this cohort: that the file is whole and as long as it must be. */
+PG_API pg_status pg_sum_check(const pg_sum* sum, const pg_cohort* cohort, const char* path);
+/* Add a masked update; one that was not added yet. */
+PG_API pg_status pg_sum_add(pg_sum* sum, const pg_cohort* cohort, const char* path);
+/* Take the masks out of the sum of all who are alive. answers: {"phone": answer, ...}. *json: {"wrong": [phones whose
+   shares did not fit], "weight": the last value}. PG_UPDATE, and the sum is of no use, if a secret can't be put
+   together, or for a sum that the codes can't have. */
+PG_API pg_status pg_sum_unmask(pg_sum* sum, pg_cohort* cohort, const char* answers, const char** json);
+/* The values as signed numbers, int32 [values]; valid until close. */
+PG_API pg_status pg_sum_values(const pg_sum* sum, const int32_t** values);
+/* The sum's mean, decoded in place of the values: float32 [elements] of the vector of deltas, valid until close. Once. */
+PG_API pg_status pg_sum_decode(pg_sum* sum, pg_cohort* cohort, double divisor, const float** deltas);
+
+/*
+ * A phone's part. A driver sends what each call says, and gives the answer to the next one, until it is done:
+ *
+ *   pg_masked_open -> pg_masked_next (reply NULL) -> send -> pg_masked_next (its reply) -> ... -> pg_masked_close
+ *
+ * All that was decided stands in the folder `state` before it is sent, so a phone that was killed sends the same again.
+ */
+typedef struct pg_masked pg_masked;
+typedef struct pg_masked_options {
+  size_t size;             /* sizeof(pg_masked_options) */
+  const char* state;       /* folder, of this phone alone: secrets of the round, rounds taken part in, known phones */
+  const char* identity;    /* file of the phone's key: see pg_identity_new */
+  const char* certificate; /* hex; NULL: none */
+  const char* vendor;      /* the vendor's public key, hex; NULL: phones are known by their first key */
+  const char* phone;       /* the phone's name at the server */
+  const char* grid;        /* path of the grid update that training wrote */
+  int64_t min_cohort;      /* the least that this phone takes part in; 0: 50 */
+} pg_masked_options;
+
+enum { PG_SEND = 0, PG_WAIT = 1, PG_UPLOAD = 2, PG_DONE = 3 };
+typedef struct pg_request {
+  size_t size;      /* sizeof(pg_request) */
+  int32_t action;   /* PG_SEND: POST `body` to `path`; PG_WAIT: the same again later; PG_UPLOAD: the file `path` */
+  const char* path; /* the strings are valid until the next call */
+  const char* body; /* JSON */
+} pg_request;
+
+PG_API pg_status pg_masked_open(const pg_masked_options* options, pg_masked** masked);
+PG_API void pg_masked_close(pg_masked* masked);
+/* reply: the body of the answer to the last request, NULL for none: after opening, and after an upload. status: of that
+   answer. PG_UPDATE if the server's answer is not one that this phone may go on with: it has then left the round. */
+PG_API pg_status pg_masked_next(pg_masked* masked, int32_t status, const char* reply, pg_request* request);
+
+/* Make an Ed25519 key in the file `path`, which must not exist, readable by its owner alone; public_key [65]: hex. */
+PG_API pg_status pg_identity_new(const char* path, char* public_key);
+PG_API pg_status pg_identity_public(const char* path, char* public_key);
+/* The vendor's certificate for a phone's name and public key, by the vendor's key file; certificate [129]: hex. */
+PG_API pg_status pg_identity_certify(const char* path, const char* phone, const char* public_key, char* certificate);
+
+/*
  * Any graph of operators that the engine knows, its values accessed by name. For models other than language models (the
  * MLP of paper P) and for tests of single operators. optimizer: NULL, or optimizer_model.onnx to let run() update the
  * parameters. weights: NULL, or a tensor file; its tensors become the graph's inputs of the same names, as parameters.
