@@ -498,9 +498,6 @@ typedef struct pg_cohort pg_cohort;
 PG_API pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
                                 pg_cohort** cohort);
 PG_API void pg_cohort_close(pg_cohort* cohort);
-/* JSON: {"width": w, "values": N + 1, "elements": P's padded vector, "context": X}; of settings and a model of
-   `parameters` weights that are not frozen. */
-PG_API pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** json);
 /* Check one message of keys. */
 PG_API pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys);
 /* The cohort is fixed: a JSON list of messages of keys, in any order. *json: {"cohort": K, "holders": k, "peers": m,
@@ -515,9 +512,10 @@ PG_API pg_status pg_cohort_list(pg_cohort* cohort, const char* alive);
 PG_API pg_status pg_cohort_check_agreement(pg_cohort* cohort, const char* phone, const char* signature);
 PG_API pg_status pg_cohort_check_answer(pg_cohort* cohort, const char* phone, const char* answer);
 
-/* The sum of masked updates: one uint32 for each value. Not thread-safe; it runs `threads` threads inside (0: 2). */
+/* The sum of a cohort's masked updates of a model of `parameters` weights that are not frozen: 4 bytes a value. Not
+   thread-safe; it runs `threads` threads inside (0: 2). */
 typedef struct pg_sum pg_sum;
-PG_API pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** sum);
+PG_API pg_status pg_sum_open(const pg_cohort* cohort, int64_t parameters, int32_t threads, pg_sum** sum);
 PG_API void pg_sum_close(pg_sum* sum);
 /* Check a masked update of this cohort: that the file is whole and as long as it must be. */
 PG_API pg_status pg_sum_check(const pg_sum* sum, const pg_cohort* cohort, const char* path);
@@ -526,18 +524,20 @@ PG_API pg_status pg_sum_add(pg_sum* sum, const pg_cohort* cohort, const char* pa
 /* Take the masks out of the sum of all who are alive. answers: {"phone": answer, ...}. *json: {"wrong": [phones whose
    shares did not fit], "weight": the last value}. PG_UPDATE, and the sum is of no use, if a secret can't be put
    together, or for a sum that the codes can't have. */
-PG_API pg_status pg_sum_unmask(pg_sum* sum, pg_cohort* cohort, const char* answers, const char** json);
-/* The values as signed numbers, int32 [values]; valid until close. */
-PG_API pg_status pg_sum_values(const pg_sum* sum, const int32_t** values);
-/* The sum's mean, decoded in place of the values: float32 [elements] of the vector of deltas, valid until close. Once. */
-PG_API pg_status pg_sum_decode(pg_sum* sum, pg_cohort* cohort, double divisor, const float** deltas);
+PG_API pg_status pg_sum_unmask(pg_sum* sum, const pg_cohort* cohort, const char* answers, const char** json);
+/* Once unmasked: the values, int32 [*count], the last of which is the weight; valid until close. */
+PG_API pg_status pg_sum_values(const pg_sum* sum, const int32_t** values, int64_t* count);
+/* The sum over `divisor`, decoded: float32 [parameters], the deltas of all weights that are not frozen, in the model's
+   order; valid until close. */
+PG_API pg_status pg_sum_decode(pg_sum* sum, const pg_cohort* cohort, double divisor, const float** deltas);
 
 /*
  * A phone's part. A driver sends what each call says, and gives the answer to the next one, until it is done:
  *
- *   pg_masked_open -> pg_masked_next (reply NULL) -> send -> pg_masked_next (its reply) -> ... -> pg_masked_close
+ *   pg_masked_open -> (pg_masked_request -> send -> pg_masked_take) ... PG_DONE -> pg_masked_close
  *
- * All that was decided stands in the folder `state` before it is sent, so a phone that was killed sends the same again.
+ * Where the server answers 202, the driver sends the same again later. All that was decided stands in the folder `state`
+ * before it is told, so a phone that was killed sends the same again.
  */
 typedef struct pg_masked pg_masked;
 typedef struct pg_masked_options {
@@ -548,22 +548,26 @@ typedef struct pg_masked_options {
   const char* vendor;      /* the vendor's public key, hex; NULL: phones are known by their first key */
   const char* phone;       /* the phone's name at the server */
   const char* grid;        /* path of the grid update that training wrote */
+  uint64_t round;          /* the server's number */
   int64_t min_cohort;      /* the least that this phone takes part in; 0: 50 */
+  int32_t threads;         /* 0: 2 */
 } pg_masked_options;
 
-enum { PG_SEND = 0, PG_WAIT = 1, PG_UPLOAD = 2, PG_DONE = 3 };
+enum { PG_SEND = 0, PG_UPLOAD = 1, PG_DONE = 2 };
 typedef struct pg_request {
   size_t size;      /* sizeof(pg_request) */
-  int32_t action;   /* PG_SEND: POST `body` to `path`; PG_WAIT: the same again later; PG_UPLOAD: the file `path` */
-  const char* path; /* the strings are valid until the next call */
+  int32_t action;   /* PG_SEND: POST `body` to `path`; PG_UPLOAD: send the file `path` as an update */
+  const char* path; /* the strings are valid until pg_masked_take or pg_masked_close */
   const char* body; /* JSON */
 } pg_request;
 
 PG_API pg_status pg_masked_open(const pg_masked_options* options, pg_masked** masked);
 PG_API void pg_masked_close(pg_masked* masked);
-/* reply: the body of the answer to the last request, NULL for none: after opening, and after an upload. status: of that
-   answer. PG_UPDATE if the server's answer is not one that this phone may go on with: it has then left the round. */
-PG_API pg_status pg_masked_next(pg_masked* masked, int32_t status, const char* reply, pg_request* request);
+/* What to do now; the same until pg_masked_take. */
+PG_API pg_status pg_masked_request(const pg_masked* masked, pg_request* request);
+/* The body of the answer to it; NULL after an upload. PG_UPDATE for an answer that this phone may not go on with: it has
+   then left the round. */
+PG_API pg_status pg_masked_take(pg_masked* masked, const char* answer);
 
 /* Make an Ed25519 key in the file `path`, which must not exist, readable by its owner alone; public_key [65]: hex. */
 PG_API pg_status pg_identity_new(const char* path, char* public_key);

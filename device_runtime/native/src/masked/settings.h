@@ -1,0 +1,45 @@
+// The settings of masked rounds, as the server states them. FORMAT.md, "Masked rounds".
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace phonograd {
+
+constexpr int64_t kGridRows = 4096;  // elements of a block, as of rotations
+
+struct MaskedSettings {
+  int64_t bits = 0;        // of a code
+  int64_t support = 0;     // one of so many rotated elements is sent
+  double clip = 0;         // the largest L2 norm of a delta
+  int64_t weight_cap = 0;  // the largest weight of a phone
+  int64_t cohort = 0, min_cohort = 0;
+  double curious = 0, dropouts = 0;  // shares of the cohort
+
+  // The largest code, L.
+  int64_t largest() const { return (int64_t{1} << (bits - 1)) - 1; }
+  // The largest magnitude of a sum over `phones`.
+  int64_t largest_sum(int64_t phones) const { return phones * weight_cap * largest(); }
+  // w, the bits of a masked value.
+  int width() const;
+  // The weight of a phone that trained on so many tokens.
+  int64_t weight_of(int64_t tokens) const;
+};
+
+// Parse a server's text. Throws Error(usage) for a field that is missing, unknown or out of range, and for sums of more
+// than 31 bits.
+MaskedSettings masked_settings(const std::string& text);
+
+// The vector of the deltas of `parameters` weights, as blocks.
+struct GridShape {
+  int64_t columns;  // n: blocks of kGridRows elements
+  int64_t sent;     // elements of a block that are sent
+
+  GridShape(const MaskedSettings& settings, int64_t parameters)
+      : columns((parameters + kGridRows - 1) / kGridRows), sent(kGridRows / settings.support) {}
+  int64_t codes() const { return columns * sent; }     // N
+  int64_t values() const { return codes() + 1; }       // and the weight
+  double step(const MaskedSettings& settings) const;  // of the grid
+};
+
+}  // namespace phonograd
