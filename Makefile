@@ -111,6 +111,7 @@ check: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
+	$(VENV)/bin/python -m ziglang fmt --check device_runtime/native/src
 
 # The native engine's library, and the command for phones.
 native: $(DEMO_READY)
@@ -165,6 +166,7 @@ format: $(READY)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
+	$(VENV)/bin/python -m ziglang fmt device_runtime/native/src
 
 # The compiler comes first, so that it works while pip fetches PyTorch.
 $(DEMO_READY): pyproject.toml

@@ -20,22 +20,25 @@ export fn phonograd_x25519_public(public: *[32]u8, secret: *const [32]u8) void {
 }
 
 export fn phonograd_x25519_shared(shared: *[32]u8, secret: *const [32]u8, other: *const [32]u8) bool {
-    shared.* = X25519.scalarmult(secret.*, other.*) catch return false; // a point of low order
+    shared.* = X25519.scalarmult(secret.*, other.*) catch return false; // the result is 0
     return true;
 }
 
-export fn phonograd_ed25519_public(public: *[32]u8, seed: *const [32]u8) bool {
-    const pair = Ed25519.KeyPair.generateDeterministic(seed.*) catch return false;
-    public.* = pair.public_key.toBytes();
-    return true;
+fn pairOf(seed: [32]u8) Ed25519.KeyPair {
+    return Ed25519.KeyPair.generateDeterministic(seed) catch @trap(); // a clamped scalar times the base is never 0
 }
 
-export fn phonograd_ed25519_sign(signature: *[64]u8, seed: *const [32]u8, message: Bytes, size: usize) bool {
-    var pair = Ed25519.KeyPair.generateDeterministic(seed.*) catch return false;
+export fn phonograd_ed25519_public(public: *[32]u8, seed: *const [32]u8) void {
+    var pair = pairOf(seed.*);
     defer std.crypto.secureZero(u8, &pair.secret_key.bytes);
-    const signed = pair.sign(slice(message, size), null) catch return false;
+    public.* = pair.public_key.toBytes();
+}
+
+export fn phonograd_ed25519_sign(signature: *[64]u8, seed: *const [32]u8, message: Bytes, size: usize) void {
+    var pair = pairOf(seed.*);
+    defer std.crypto.secureZero(u8, &pair.secret_key.bytes);
+    const signed = pair.sign(slice(message, size), null) catch @trap(); // the nonce is 0: one chance in 2^252
     signature.* = signed.toBytes();
-    return true;
 }
 
 fn verified(signature: [64]u8, public: [32]u8, message: []const u8) !void {
@@ -92,6 +95,6 @@ export fn phonograd_open(
     return true;
 }
 
-export fn phonograd_equal32(a: *const [32]u8, b: *const [32]u8) bool {
+export fn phonograd_equal(a: *const [32]u8, b: *const [32]u8) bool {
     return std.crypto.timing_safe.eql([32]u8, a.*, b.*);
 }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <random>
 
 #include "base/error.h"
+#include "base/random_bytes.h"
 #include "formats/sha256.h"
 #include "formats/utf8.h"
 
@@ -16,10 +16,9 @@ constexpr size_t kNameLength = 64;
 
 // Of so many random bytes.
 uint64_t random_seed(int bytes) {
-  std::random_device source;
-  uint64_t seed = 0;
-  for (int i = 0; i < bytes; ++i) seed = seed << 8 | (source() & 0xFF);
-  return seed;
+  uint64_t seed;
+  random_bytes(&seed, sizeof seed);
+  return seed >> (64 - 8 * bytes);
 }
 
 // A number of the state that the round resumes from.
