@@ -133,6 +133,7 @@ typedef struct pg_update_options {
   uint64_t tokens;         /* trained on */
   uint64_t seed;           /* of the rehearsal draw, and of codecs that draw */
   int64_t steps;           /* 1: a single step with the gradient of the whole text; 0: one step a window */
+  const char* masked;      /* settings of a masked round: a grid update is written, to be masked; NULL: an update */
 } pg_update_options;
 
 typedef struct pg_written {
@@ -265,6 +266,7 @@ typedef struct pg_round_options {
   const char* weights_sha256;     /* of `weights`, if the caller knows it; NULL: it is hashed where it is needed */
   int32_t (*stop)(void* context); /* asked between steps and during rests, on the thread that trains: not 0 cancels */
   void* stop_context;
+  const char* masked; /* settings of a masked round: the update is a grid update, to be masked; NULL: `codec`'s */
 } pg_round_options;
 
 /* Of one step that was taken. */
@@ -498,6 +500,9 @@ typedef struct pg_cohort pg_cohort;
 PG_API pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
                                 pg_cohort** cohort);
 PG_API void pg_cohort_close(pg_cohort* cohort);
+/* JSON: {"width": w, "values": N + 1, "elements": of the blocks together, "context": X}, for a model of `parameters`
+   weights that are not frozen. */
+PG_API pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** json);
 /* Check one message of keys. */
 PG_API pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys);
 /* The cohort is fixed: a JSON list of messages of keys, in any order. *json: {"cohort": K, "holders": k, "peers": m,
@@ -512,10 +517,9 @@ PG_API pg_status pg_cohort_list(pg_cohort* cohort, const char* alive);
 PG_API pg_status pg_cohort_check_agreement(pg_cohort* cohort, const char* phone, const char* signature);
 PG_API pg_status pg_cohort_check_answer(pg_cohort* cohort, const char* phone, const char* answer);
 
-/* The sum of a cohort's masked updates of a model of `parameters` weights that are not frozen: 4 bytes a value. Not
-   thread-safe; it runs `threads` threads inside (0: 2). */
+/* The sum of masked updates, 4 bytes a value. Not thread-safe; it runs `threads` threads inside (0: 2). */
 typedef struct pg_sum pg_sum;
-PG_API pg_status pg_sum_open(const pg_cohort* cohort, int64_t parameters, int32_t threads, pg_sum** sum);
+PG_API pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** sum);
 PG_API void pg_sum_close(pg_sum* sum);
 /* Check a masked update of this cohort: that the file is whole and as long as it must be. */
 PG_API pg_status pg_sum_check(const pg_sum* sum, const pg_cohort* cohort, const char* path);
@@ -525,10 +529,10 @@ PG_API pg_status pg_sum_add(pg_sum* sum, const pg_cohort* cohort, const char* pa
    shares did not fit], "weight": the last value}. PG_UPDATE, and the sum is of no use, if a secret can't be put
    together, or for a sum that the codes can't have. */
 PG_API pg_status pg_sum_unmask(pg_sum* sum, const pg_cohort* cohort, const char* answers, const char** json);
-/* Once unmasked: the values, int32 [*count], the last of which is the weight; valid until close. */
-PG_API pg_status pg_sum_values(const pg_sum* sum, const int32_t** values, int64_t* count);
-/* The sum over `divisor`, decoded: float32 [parameters], the deltas of all weights that are not frozen, in the model's
-   order; valid until close. */
+/* Once unmasked: the values, int32 [values], the last of which is the weight; valid until close. */
+PG_API pg_status pg_sum_values(const pg_sum* sum, const int32_t** values);
+/* The sum over `divisor`, decoded: float32 [elements], of which the first are the deltas of all weights that are not
+   frozen, in the model's order; valid until close. */
 PG_API pg_status pg_sum_decode(pg_sum* sum, const pg_cohort* cohort, double divisor, const float** deltas);
 
 /*

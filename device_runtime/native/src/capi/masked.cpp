@@ -29,7 +29,6 @@ struct pg_cohort {
 
 struct pg_sum {
   MaskedSum sum;
-  int64_t parameters;
   std::string told;
   std::vector<float> deltas;
 };
@@ -83,6 +82,18 @@ pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* se
 
 void pg_cohort_close(pg_cohort* cohort) {
   delete cohort;
+}
+
+pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** json) {
+  return border::guarded([&] {
+    border::require(cohort != nullptr && json != nullptr, "cohort or json: NULL");
+    border::require(parameters > 0, "parameters: expected more than 0");
+    const GridShape shape(cohort->cohort.settings(), parameters);
+    JsonLine line;
+    line.integer("width", cohort->cohort.settings().width()).integer("values", shape.values());
+    line.integer("elements", shape.columns * kGridRows).text("context", to_hex(cohort->cohort.context()));
+    tell(cohort->told, line.str(), json);
+  });
 }
 
 pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys) {
@@ -142,14 +153,12 @@ pg_status pg_cohort_check_answer(pg_cohort* cohort, const char* phone, const cha
   });
 }
 
-pg_status pg_sum_open(const pg_cohort* cohort, int64_t parameters, int32_t threads, pg_sum** sum) {
+pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** sum) {
   return border::guarded([&] {
-    border::require(cohort != nullptr && sum != nullptr, "cohort or sum: NULL");
+    border::require(sum != nullptr, "sum: NULL");
     *sum = nullptr;
-    border::require(parameters > 0, "parameters: a number above 0 expected");
-    const MaskedSettings& settings = cohort->cohort.settings();
-    const auto values = static_cast<size_t>(GridShape(settings, parameters).values());
-    *sum = new pg_sum{MaskedSum(values, settings.width(), threads > 0 ? threads : 2), parameters, "", {}};
+    border::require(values > 1 && width > 0 && width < 32, "values or width: expected more than 1, and 1 to 31");
+    *sum = new pg_sum{MaskedSum(static_cast<size_t>(values), width, threads > 0 ? threads : 2), "", {}};
   });
 }
 
@@ -189,11 +198,10 @@ pg_status pg_sum_unmask(pg_sum* sum, const pg_cohort* cohort, const char* answer
   });
 }
 
-pg_status pg_sum_values(const pg_sum* sum, const int32_t** values, int64_t* count) {
+pg_status pg_sum_values(const pg_sum* sum, const int32_t** values) {
   return border::guarded([&] {
-    border::require(sum != nullptr && values != nullptr && count != nullptr, "sum, values or count: NULL");
+    border::require(sum != nullptr && values != nullptr, "sum or values: NULL");
     *values = sum->sum.sums();
-    *count = static_cast<int64_t>(sum->sum.values());
   });
 }
 
@@ -201,7 +209,8 @@ pg_status pg_sum_decode(pg_sum* sum, const pg_cohort* cohort, double divisor, co
   return border::guarded([&] {
     border::require(sum != nullptr && cohort != nullptr && deltas != nullptr, "sum, cohort or deltas: NULL");
     border::require(divisor > 0, "divisor: a number above 0 expected");
-    const GridShape shape(cohort->cohort.settings(), sum->parameters);
+    const MaskedSettings& settings = cohort->cohort.settings();
+    const GridShape shape(settings, static_cast<int64_t>(sum->sum.values() - 1) * settings.support);
     sum->deltas.resize(static_cast<size_t>(shape.columns * kGridRows));
     decode_grid(sum->sum.sums(), shape, cohort->info, divisor, sum->sum.pool(), sum->deltas.data());
     *deltas = sum->deltas.data();

@@ -36,7 +36,8 @@ Cohort::Cohort(uint64_t round, const std::string& base_sha256, const std::string
 Keys Cohort::checked_keys(const json::Value& message) const {
   Keys keys = Keys::parse(message);
   if (vendor_ && !is_signed(*vendor_, certificate_text(keys.phone, keys.identity), keys.certificate)) {
-    refuse("phone " + keys.phone + ": a certificate by the vendor for this name and identity expected; `phonograd keys sign`");
+    refuse("phone " + keys.phone +
+           ": a certificate by the vendor for this name and identity expected; `phonograd keys sign`");
   }
   if (!is_signed(keys.identity, keys_text(context_, keys), to_hex(keys.signature))) {
     refuse("phone " + keys.phone + ": the signature of its keys is not of this round, model and settings");
@@ -84,7 +85,8 @@ std::vector<size_t> Cohort::holders_of(size_t phone, const std::string& draw) co
   if (draws()) {
     const Keys& keys = phones_.at(phone);
     Signature signature;
-    if (!is_signed(keys.identity, draw_text(id_), draw)) refuse("phone " + keys.phone + ": its draw is not of this cohort");
+    if (!is_signed(keys.identity, draw_text(id_), draw))
+      refuse("phone " + keys.phone + ": its draw is not of this cohort");
     from_hex(draw, signature.data(), signature.size());
     const std::string bytes(signature.begin(), signature.end());
     seed = first_word(hash_of(bytes).data());
@@ -103,7 +105,8 @@ std::map<std::string, std::string> Cohort::checked_shares(size_t phone, const js
     if (found == shares.end()) refuse("phone " + name + ": no share for " + phones_[holder].phone + ", which it drew");
     std::array<uint8_t, kSealedBytes> sealed;
     if (!from_hex(found->second, sealed.data(), sealed.size())) {
-      refuse("phone " + name + ": the share for " + found->first + ": " + std::to_string(sealed.size()) + " bytes in hex expected");
+      refuse("phone " + name + ": the share for " + found->first + ": " + std::to_string(sealed.size()) +
+             " bytes in hex expected");
     }
   }
   if (shares.size() != holders.size()) refuse("phone " + name + ": shares for phones that it did not draw");

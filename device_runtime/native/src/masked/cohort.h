@@ -34,7 +34,7 @@ class Cohort {
 
   const std::vector<Keys>& phones() const { return phones_; }  // in order
   const GraphRule& rule() const { return rule_; }
-  const Hash& id() const { return id_; }             // K
+  const Hash& id() const { return id_; }            // K
   size_t place_of(const std::string& phone) const;  // in phones()
   bool draws() const { return phones_.size() > kEverybody; }
   // The phones that hold shares of a phone's secrets, in order. `draw`: its signature, hex; "" where nobody draws.

@@ -52,7 +52,8 @@ GraphRule graph_rule(size_t n, double curious, double dropouts) {
   const size_t c = static_cast<size_t>(curious * phones), d = static_cast<size_t>(dropouts * phones);
   GraphRule rule;
   rule.agree = (n + c) / 2 + 1;
-  if (rule.agree > n - d) refuse(n, std::to_string(rule.agree) + " must agree, " + std::to_string(n - d) + " may be left");
+  if (rule.agree > n - d)
+    refuse(n, std::to_string(rule.agree) + " must agree, " + std::to_string(n - d) + " may be left");
   if (n <= kEverybody) {
     rule.holders = rule.peers = n - 1;
     rule.threshold = n - 1 > d ? n - 1 - d : 1;

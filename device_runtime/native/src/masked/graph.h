@@ -7,7 +7,7 @@
 
 namespace phonograd {
 
-constexpr size_t kEverybody = 50;   // the largest cohort in which all are neighbours
+constexpr size_t kEverybody = 50;     // the largest cohort in which all are neighbours
 constexpr size_t kMostHolders = 255;  // a share's place is a byte, not 0
 
 struct GraphRule {

@@ -95,8 +95,8 @@ class Rounding {
     random_bytes(secret_.data(), secret_.size());
   }
 
-  // codes = floor(y * scale + u), u = (k + 1/2) / 2^16 of the stream's words k, cut to the largest. count: at most kRows
-  // and a multiple of 32.
+  // codes = floor(y * scale + u), u = (k + 1/2) / 2^16 of the stream's words k, cut to the largest. count: at most
+  // kRows and a multiple of 32.
   template <typename Code>
   void operator()(const float* y, float scale, size_t count, Code* codes) {
     uint32_t draws[kRows] = {};
@@ -154,7 +154,8 @@ const std::string& field(const TensorFile& file, const char* name) {
 }
 
 MaskedSettings settings_in(const TensorFile& file) {
-  if (field(file, "format") != kFormat) refuse(file.path() + ": a grid update expected; train with the round's settings");
+  if (field(file, "format") != kFormat)
+    refuse(file.path() + ": a grid update expected; train with the round's settings");
   return masked_settings(field(file, "settings"));
 }
 
@@ -167,10 +168,12 @@ Written write_grid(OutputFile& file, const TensorFile& base, const std::vector<T
   const GridShape shape(settings, static_cast<int64_t>(deltas.elements()));
   TensorSpec spec;
   spec.name = kCodes, spec.dtype = settings.bits <= 8 ? "I8" : "I16", spec.shape = {shape.codes()};
-  const std::map<std::string, std::string> metadata = {
-      {"format", kFormat},         {"version", "1"}, {"base_sha256", info.base_sha256},
-      {"settings", info.settings}, {"tokens", std::to_string(info.tokens)},
-      {"parameters", std::to_string(deltas.elements())}};
+  const std::map<std::string, std::string> metadata = {{"format", kFormat},
+                                                       {"version", "1"},
+                                                       {"base_sha256", info.base_sha256},
+                                                       {"settings", info.settings},
+                                                       {"tokens", std::to_string(info.tokens)},
+                                                       {"parameters", std::to_string(deltas.elements())}};
   HashedFile hashed(file);
   stream_tensor_file(hashed, {spec}, metadata, true, [&](const TensorSpec&, const Sink& sink) {
     if (settings.bits <= 8) {
@@ -185,7 +188,9 @@ Written write_grid(OutputFile& file, const TensorFile& base, const std::vector<T
 }
 
 GridUpdate::GridUpdate(const std::string& path)
-    : file_(path, Status::update), settings_(settings_in(file_)), shape_(settings_, std::stoll(field(file_, "parameters"))) {
+    : file_(path, Status::update),
+      settings_(settings_in(file_)),
+      shape_(settings_, std::stoll(field(file_, "parameters"))) {
   info_ = {field(file_, "settings"), field(file_, "base_sha256"), std::stoll(field(file_, "tokens"))};
   const TensorSpec* spec = file_.find(kCodes);
   if (spec == nullptr || spec->shape != std::vector<int64_t>{shape_.codes()} ||
@@ -218,8 +223,7 @@ void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& in
   constexpr size_t kSide = 16;  // columns at once, which fill cache lines
   const MaskedSettings settings = masked_settings(info.settings);
   const auto columns = static_cast<size_t>(shape.columns), sent = static_cast<size_t>(shape.sent);
-  const auto scale =
-      static_cast<float>(shape.step(settings) * static_cast<double>(settings.support) / (64 * divisor));
+  const auto scale = static_cast<float>(shape.step(settings) * static_cast<double>(settings.support) / (64 * divisor));
   const uint64_t stream = sign_stream(info);
   const KernelSet& kernels = kernel_set();
   const size_t tiles = (columns + kSide - 1) / kSide;

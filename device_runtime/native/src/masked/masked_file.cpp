@@ -42,12 +42,9 @@ std::vector<TensorSpec> masked_specs(size_t values, int width) {
 }
 
 std::map<std::string, std::string> masked_metadata(const MaskedInfo& info) {
-  return {{"format", kMaskedFormat},
-          {"version", "1"},
-          {"base_sha256", info.base_sha256},
-          {"round", std::to_string(info.round)},
-          {"cohort", to_hex(info.cohort)},
-          {"bits", std::to_string(info.width)}};
+  return {{"format", kMaskedFormat},         {"version", "1"},
+          {"base_sha256", info.base_sha256}, {"round", std::to_string(info.round)},
+          {"cohort", to_hex(info.cohort)},   {"bits", std::to_string(info.width)}};
 }
 
 MaskedFile::MaskedFile(const std::string& path, const MaskedInfo& expected, size_t values)

@@ -41,7 +41,8 @@ bool from_hex(const std::string& text, uint8_t* out, size_t count) {
 const std::string& text_in(const json::Value& object, const char* name) {
   const json::Value* found = object.find(name);
   const std::string* text = found == nullptr ? nullptr : found->as<std::string>();
-  if (text == nullptr) refuse(std::string("`") + name + "`: a string expected, found " + (found ? found->text() : "none"));
+  if (text == nullptr)
+    refuse(std::string("`") + name + "`: a string expected, found " + (found ? found->text() : "none"));
   return *text;
 }
 

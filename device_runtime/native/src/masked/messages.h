@@ -8,18 +8,20 @@
 #include <string>
 #include <vector>
 
-#include "formats/json.h"
 #include "crypto/crypto.h"
+#include "formats/json.h"
 
 namespace phonograd {
 
 using Hash = std::array<uint8_t, 32>;
 
-constexpr size_t kShareBytes = 1 + 32 + 32;                   // its place, and the shares of two secrets
+constexpr size_t kShareBytes = 1 + 32 + 32;  // its place, and the shares of two secrets
 constexpr size_t kSealedBytes = kShareBytes + kTagBytes;
 
 std::string to_hex(const uint8_t* bytes, size_t count);
-inline std::string to_hex(const Secret<32>& bytes) { return to_hex(bytes.data(), bytes.size()); }
+inline std::string to_hex(const Secret<32>& bytes) {
+  return to_hex(bytes.data(), bytes.size());
+}
 template <size_t N>
 std::string to_hex(const std::array<uint8_t, N>& bytes) {
   return to_hex(bytes.data(), N);

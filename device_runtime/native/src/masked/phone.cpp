@@ -44,7 +44,8 @@ json::Value read_json(const std::string& path) {
 int64_t whole_in(const json::Value& value, const char* name) {
   const json::Value* found = value.find(name);
   const int64_t* whole = found == nullptr ? nullptr : found->as<int64_t>();
-  if (whole == nullptr) refuse(Status::state, std::string("`") + name + "`: a whole number expected; remove the folder");
+  if (whole == nullptr)
+    refuse(Status::state, std::string("`") + name + "`: a whole number expected; remove the folder");
   return *whole;
 }
 
@@ -91,7 +92,8 @@ bool MaskedPhone::resume() {
     files_->answers.push_back(*answer.as<std::string>());
     phone_states()[state_++]->take(*part_, json::parse(files_->answers.back(), Status::state, files_->round()));
   }
-  request_ = {static_cast<PhoneRequest::Action>(whole_in(kept, "action")), text_in(kept, "path"), text_in(kept, "body")};
+  request_ = {static_cast<PhoneRequest::Action>(whole_in(kept, "action")), text_in(kept, "path"),
+              text_in(kept, "body")};
   return true;
 }
 
@@ -111,7 +113,8 @@ void MaskedPhone::begin() {
 void MaskedPhone::take(const std::string& answer) {
   if (state_ == phone_states().size()) refuse(Status::usage, "this phone's part in the round is done");
   try {
-    phone_states()[state_]->take(*part_, json::parse(answer.empty() ? "{}" : answer, Status::update, "the server's answer"));
+    phone_states()[state_]->take(*part_,
+                                 json::parse(answer.empty() ? "{}" : answer, Status::update, "the server's answer"));
   } catch (const Error& error) {
     if (error.status() == Status::update) leave();
     throw;
@@ -138,7 +141,9 @@ void MaskedPhone::save() const {
   for (const std::string& answer : files_->answers) answers += (answers.empty() ? "" : ",") + json::quote(answer);
   JsonLine line;
   line.text("context", to_hex(part_->cohort.context()));
-  line.text("sealing", to_hex(part_->sealing)).text("masking", to_hex(part_->masking)).text("self", to_hex(part_->self));
+  line.text("sealing", to_hex(part_->sealing))
+      .text("masking", to_hex(part_->masking))
+      .text("self", to_hex(part_->self));
   line.integer("action", static_cast<int64_t>(request_.action)).text("path", request_.path).text("body", request_.body);
   line.raw("answers", "[" + answers + "]");
   write_secret(files_->round(), line.str() + "\n");

@@ -45,8 +45,8 @@ class MaskedPhone {
 
   // What to do now; the same until `take`.
   const PhoneRequest& request() const { return request_; }
-  // The request's answer; "" once a file is uploaded. Throws Error(update), with the reason, if this phone may not go on
-  // with it: it has then left the round, and its secrets are gone.
+  // The request's answer; "" once a file is uploaded. Throws Error(update), with the reason, if this phone may not go
+  // on with it: it has then left the round, and its secrets are gone.
   void take(const std::string& answer);
 
  private:

@@ -134,7 +134,8 @@ class SharesState final : public PhoneState {
     std::array<uint8_t, kSealedBytes> sealed;
     Secret<kShareBytes> plain;
     if (place == holders.end() || !from_hex(hex, sealed.data(), sealed.size())) return;
-    if (!open_sealed(sealing_key(part, from, part.place), kOnce, {}, {sealed.data(), sealed.size()}, plain.data())) return;
+    if (!open_sealed(sealing_key(part, from, part.place), kOnce, {}, {sealed.data(), sealed.size()}, plain.data()))
+      return;
     if (plain.data()[0] != place - holders.begin() + 1) return;
     PhonePart::Held& held = part.held[from];
     std::memcpy(held.masking.data(), plain.data() + 1, 32);
@@ -169,18 +170,19 @@ class UploadState final : public PhoneState {
     std::vector<uint32_t> piece(std::min(at_once, values));
     std::vector<uint8_t> bytes(packed_bytes(piece.size(), width));
     AtomicFile file(part.masked_file(), 0600);
-    stream_tensor_file(file, masked_specs(values, width), masked_metadata(info), true, [&](const TensorSpec&, const Sink& sink) {
-      for (size_t start = 0; start < values; start += piece.size()) {
-        const size_t some = std::min(piece.size(), values - start);
-        pool.for_each(static_cast<int64_t>((some + kMaskTile - 1) / kMaskTile), [&](int64_t item, int) {
-          const size_t at = static_cast<size_t>(item) * kMaskTile, count = std::min(kMaskTile, some - at);
-          part.grid.read(start + at, count, piece.data() + at);
-          add_masks(masks, width, (start + at) / kMaskTile, piece.data() + at, count);
-          pack(piece.data() + at, count, width, bytes.data() + packed_bytes(at, width));
+    stream_tensor_file(
+        file, masked_specs(values, width), masked_metadata(info), true, [&](const TensorSpec&, const Sink& sink) {
+          for (size_t start = 0; start < values; start += piece.size()) {
+            const size_t some = std::min(piece.size(), values - start);
+            pool.for_each(static_cast<int64_t>((some + kMaskTile - 1) / kMaskTile), [&](int64_t item, int) {
+              const size_t at = static_cast<size_t>(item) * kMaskTile, count = std::min(kMaskTile, some - at);
+              part.grid.read(start + at, count, piece.data() + at);
+              add_masks(masks, width, (start + at) / kMaskTile, piece.data() + at, count);
+              pack(piece.data() + at, count, width, bytes.data() + packed_bytes(at, width));
+            });
+            sink(bytes.data(), packed_bytes(some, width));
+          }
         });
-        sink(bytes.data(), packed_bytes(some, width));
-      }
-    });
     wipe(piece.data(), piece.size() * sizeof piece[0]);
     file.commit();
   }

@@ -37,8 +37,8 @@ struct GridShape {
 
   GridShape(const MaskedSettings& settings, int64_t parameters)
       : columns((parameters + kGridRows - 1) / kGridRows), sent(kGridRows / settings.support) {}
-  int64_t codes() const { return columns * sent; }     // N
-  int64_t values() const { return codes() + 1; }       // and the weight
+  int64_t codes() const { return columns * sent; }    // N
+  int64_t values() const { return codes() + 1; }      // and the weight
   double step(const MaskedSettings& settings) const;  // of the grid
 };
 

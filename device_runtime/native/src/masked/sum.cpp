@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "base/error.h"
-#include "masked/shamir.h"
 #include "masked/messages.h"
+#include "masked/shamir.h"
 
 namespace phonograd {
 namespace {
@@ -33,9 +33,8 @@ class Secrets {
 
   // The masking key of one that is dead.
   Secret<32> masking(size_t phone) {
-    return joined(phone, [&](const Secret<32>& secret) {
-      return x25519_public(secret) == cohort_.phones()[phone].masking;
-    });
+    return joined(phone,
+                  [&](const Secret<32>& secret) { return x25519_public(secret) == cohort_.phones()[phone].masking; });
   }
 
   std::vector<std::string> wrong() const {
@@ -100,7 +99,8 @@ std::vector<Mask> masks_of(const Cohort& cohort, Secrets& secrets) {
     const Secret<32> secret = secrets.masking(phone);
     for (const size_t other : cohort.masks_with(phone)) {
       // What the dead phone would have added is what the living one's mask lacks.
-      if (cohort.is_alive(other)) masks.push_back(pair_mask(cohort, phone, other, secret, cohort.phones()[other].masking));
+      if (cohort.is_alive(other))
+        masks.push_back(pair_mask(cohort, phone, other, secret, cohort.phones()[other].masking));
     }
   }
   return masks;
@@ -175,7 +175,8 @@ int64_t MaskedSum::check(const Cohort& cohort) {
     }
     if (!good) possible = false;
   });
-  if (!possible) refuse("the sum of the masked updates is none of codes: a phone sent something else than its masks hide");
+  if (!possible)
+    refuse("the sum of the masked updates is none of codes: a phone sent something else than its masks hide");
   return weight;
 }
 
