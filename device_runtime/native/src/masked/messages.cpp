@@ -1,7 +1,6 @@
 #include "masked/messages.h"
 
 #include "base/error.h"
-#include "formats/json_line.h"
 #include "formats/sha256.h"
 #include "round/seeds.h"
 
@@ -103,16 +102,10 @@ Keys Keys::parse(const json::Value& message) {
   return keys;
 }
 
-std::string Keys::json() const {
-  return JsonLine()
-      .text("phone", phone)
-      .text("identity", to_hex(identity))
-      .text("certificate", certificate)
-      .text("sealing", to_hex(sealing))
-      .text("masking", to_hex(masking))
-      .text("self", to_hex(self))
-      .text("signature", to_hex(signature))
-      .str();
+void Keys::add_to(JsonLine& message) const {
+  message.text("phone", phone).text("identity", to_hex(identity)).text("certificate", certificate);
+  message.text("sealing", to_hex(sealing)).text("masking", to_hex(masking)).text("self", to_hex(self));
+  message.text("signature", to_hex(signature));
 }
 
 std::string Keys::fields(char separator) const {

@@ -10,6 +10,7 @@
 
 #include "crypto/crypto.h"
 #include "formats/json.h"
+#include "formats/json_line.h"
 
 namespace phonograd {
 
@@ -57,7 +58,7 @@ struct Keys {
 
   // Throws Error(update) for a message of another form; signatures are not looked at.
   static Keys parse(const json::Value& message);
-  std::string json() const;
+  void add_to(JsonLine& message) const;
   // The fields that are signed, each as its message has it, `separator` between them.
   std::string fields(char separator) const;
 };

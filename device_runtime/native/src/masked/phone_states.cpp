@@ -65,8 +65,10 @@ class KeysState final : public PhoneState {
     keys.self = hash_of({reinterpret_cast<const char*>(part.self.data()), part.self.size()});
     const std::string text = keys_text(part.cohort.context(), keys);
     keys.signature = ed25519_sign(part.identity, {text.data(), text.size()});
-    JsonLine message = message_of(part);
-    return sent(name(), message.raw("keys", keys.json()));
+    JsonLine message;
+    message.integer("round", static_cast<int64_t>(part.settings.round));
+    keys.add_to(message);
+    return sent(name(), message);
   }
 
   void take(PhonePart& part, const json::Value& answer) const override {
