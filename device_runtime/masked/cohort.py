@@ -46,7 +46,7 @@ class Unmasked(Record, frozen=True):
 
 
 class MaskedCohort(Handle):
-    """What a cohort agrees on: pg_cohort, whose functions are called in the order they stand here. One thread at a time.
+    """What a cohort agrees on: pg_cohort, whose functions are called in this order. One thread at a time.
 
     Messages are FORMAT.md's. Raises UsageError for settings out of range; each check UpdateError, with the reason.
     """

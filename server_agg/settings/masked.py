@@ -1,4 +1,4 @@
-"""The settings of masked rounds, in which the server learns the sum of the updates alone. FORMAT.md, "Masked rounds"."""
+"""The settings of masked rounds, in which the server learns the updates' sum alone. FORMAT.md, "Masked rounds"."""
 
 import json
 import math
@@ -19,8 +19,8 @@ PUBLIC_KEY = re.compile(r"[0-9a-f]{64}\Z")
 class MaskedSettings:
     """How phones mask their updates, and with whom. The ledger stores it with the round.
 
-    bits: of a code. support: one of so many rotated elements is sent, others in each round. clip: the largest L2 norm of
-        a delta; phones hold to it, the server can't check it. weight_cap: a phone's weight is its tokens, cut to this.
+    bits: of a code. support: one of so many rotated elements is sent, others in each round. clip: the largest L2 norm
+        of a delta; phones hold to it, the server can't check it. weight_cap: a phone's weight: its tokens, cut to this.
     cohort: phones that mask together, at most; min_cohort: at least, and how many of them must get through.
     curious, dropouts: shares of the cohort that may work with the server, and that may drop out.
     stage_seconds: how long a stage of the round waits for its phones.
@@ -81,8 +81,8 @@ class MaskedSettings:
 
     @property
     def sensitivity(self) -> float:
-        """How far a phone of weight 1 can move the decoded sum, in L2: its clipped delta, all of it in the elements that
-        are sent, and the rounding of each of them.
+        """How far a phone of full weight can move the decoded sum over `weight_cap`, in L2, if it clips: its delta, all
+        of it in the elements that are sent, and the rounding of each of them.
         """
         return self.support * self.clip * (1 + 6 / (self.level * math.sqrt(self.support)))
 

@@ -62,7 +62,9 @@ def public_of(secret: bytes) -> str:
 
 
 def agreed(secret: bytes, public: str) -> bytes:
-    return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
+    return X25519PrivateKey.from_private_bytes(secret).exchange(
+        X25519PublicKey.from_public_bytes(bytes.fromhex(public))
+    )
 
 
 def derived(secret: bytes, cohort: str, *info: str) -> bytes:
@@ -253,7 +255,9 @@ class Cohort:
             self.check_keys(message)
         every = [message[name] for message in self.keys.values() for name in KEY_FIELDS]
         require(len(set(every)) == len(every), "a key comes twice")
-        of_phones = (f"{name} {' '.join(one[field] for field in (*KEY_FIELDS, 'self'))}" for name, one in self.keys.items())
+        of_phones = (
+            f"{name} {' '.join(one[field] for field in (*KEY_FIELDS, 'self'))}" for name, one in self.keys.items()
+        )
         self.hash = hash_of("phonograd-cohort-1", self.context, *of_phones)
         self.k, self.m, self.t, self.agree = degree(len(self.keys), self.settings["curious"], self.settings["dropouts"])
         return Fixed(self.hash, self.k, self.m, self.t, self.agree)
@@ -274,7 +278,9 @@ class Cohort:
         return lines("phonograd-draw-1", self.hash)
 
     def check_draw(self, phone: str, draw: str) -> None:
-        signed = draw == "" if len(self.keys) <= ALL else signed_by(self.keys[phone]["identity"], draw, self.draw_text())
+        signed = (
+            draw == "" if len(self.keys) <= ALL else signed_by(self.keys[phone]["identity"], draw, self.draw_text())
+        )
         require(signed, f"phone {phone}: wrong draw")
 
     def check_shares(self, phone: str, message: Message) -> None:
@@ -399,5 +405,3 @@ class Sum:
         decoded = cohort.grid.decode(self._signed()[:-1].astype(np.float64), divisor)
         assert len(decoded) == elements
         return decoded
-
-

@@ -12,7 +12,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from phonograd.device_runtime.formats.tensor_file import Array
-from tests.reference.masked import ALL, Cohort, agreed, derived, lines, public_of, require, shares_of, stream, write_masked
+from tests.reference.masked import (
+    ALL,
+    Cohort,
+    agreed,
+    derived,
+    lines,
+    public_of,
+    require,
+    shares_of,
+    stream,
+    write_masked,
+)
 
 Document = dict[str, Any]
 
@@ -115,7 +126,9 @@ class Phone:
             if self.name in holders and owner != self.name and owner in reply["shares"]:
                 self._open(owner, holders.index(self.name) + 1, bytes.fromhex(reply["shares"][owner]))
         about = cohort.about(1)  # its width, which no model changes
-        values = self.values + stream(derived(self.self_mask, cohort.hash, "phonograd-self-1"), about.width, len(self.values))
+        values = self.values + stream(
+            derived(self.self_mask, cohort.hash, "phonograd-self-1"), about.width, len(self.values)
+        )
         for other in cohort.draws:
             if other != self.name and cohort.masks_with(self.name, other):
                 values = values + cohort.mask(self.name, other, self.masking, len(self.values), about.width)
@@ -148,4 +161,3 @@ class Phone:
 
     def after_answer(self, reply: Document) -> None:
         return None
-
