@@ -1,0 +1,104 @@
+"""The settings of masked rounds, in which the server learns the updates' sum alone. FORMAT.md, "Masked rounds"."""
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, fields
+
+BITS = (4, 8, 16)
+SUPPORTS = (1, 4, 16, 64)
+FEWEST, MOST = 3, 4096  # phones of a cohort
+MOST_WEIGHT = 1 << 20
+WIDEST = 31  # bits of a value of a masked update
+LARGEST_CLIP = 1e6
+TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts")
+PUBLIC_KEY = re.compile(r"[0-9a-f]{64}\Z")
+
+
+@dataclass(frozen=True)
+class MaskedSettings:
+    """How phones mask their updates, and with whom. The ledger stores it with the round.
+
+    bits: of a code. support: one of so many rotated elements is sent, others in each round. clip: the largest L2 norm
+        of a delta; phones hold to it, the server can't check it. weight_cap: a phone's weight: its tokens, cut to this.
+    cohort: phones that mask together, at most; min_cohort: at least, and how many of them must get through.
+    curious, dropouts: shares of the cohort that may work with the server, and that may drop out.
+    stage_seconds: how long a stage of the round waits for its phones.
+    vendor: the public key that certifies phones, hex; None: certificates are not looked at.
+
+    Raises ValueError for a setting out of range, naming it.
+    """
+
+    bits: int = 8
+    support: int = 1
+    clip: float = 15.0
+    weight_cap: int = 1
+    cohort: int = 100
+    min_cohort: int = 50
+    curious: float = 0.1
+    dropouts: float = 0.3
+    stage_seconds: float = 120.0
+    vendor: str | None = None
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("bits", self.bits in BITS, "4, 8 or 16"),
+            ("support", self.support in SUPPORTS, "1, 4, 16 or 64"),
+            ("clip", 1e-6 <= self.clip <= LARGEST_CLIP, f"at least 1e-6, at most {LARGEST_CLIP:g}"),
+            ("weight_cap", 1 <= self.weight_cap <= MOST_WEIGHT, f"1 to {MOST_WEIGHT}"),
+            ("cohort", FEWEST <= self.cohort <= MOST, f"{FEWEST} to {MOST} phones"),
+            ("min_cohort", FEWEST <= self.min_cohort <= self.cohort, f"{FEWEST} to `cohort` ({self.cohort})"),
+            ("curious", 0 <= self.curious < 1, "at least 0 and below 1"),
+            ("dropouts", 0 <= self.dropouts < 1, "at least 0 and below 1"),
+            ("stage_seconds", 0 < self.stage_seconds <= 86400, "more than 0, at most 86400"),
+            ("vendor", self.vendor is None or bool(PUBLIC_KEY.match(self.vendor)), "a public key, 64 digits of hex"),
+        )
+        for name, good, expected in checks:
+            if not good:
+                raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected {expected}")
+        if self.width > WIDEST:
+            raise ValueError(
+                f"`cohort` {self.cohort} x `weight_cap` {self.weight_cap} x codes of {self.bits} `bits` is a sum of "
+                f"{self.width} bits, expected at most {WIDEST}; lower one of them"
+            )
+        for phones in range(self.min_cohort, self.cohort + 1):
+            curious, dropped = math.floor(self.curious * phones), math.floor(self.dropouts * phones)
+            if (phones + curious) // 2 + 1 > phones - dropped:
+                raise ValueError(
+                    f"`curious` {self.curious:g} and `dropouts` {self.dropouts:g} leave {phones - dropped} of {phones} "
+                    f"phones, expected {(phones + curious) // 2 + 1}, who must agree; lower one of them"
+                )
+
+    @property
+    def level(self) -> int:
+        """The largest code, L."""
+        return int(2 ** (self.bits - 1)) - 1
+
+    @property
+    def width(self) -> int:
+        """Bits of a value of a masked update, w: the largest cohort's sum fits."""
+        return (2 * self.cohort * self.weight_cap * self.level + 1).bit_length()
+
+    @property
+    def sensitivity(self) -> float:
+        """How far a phone of full weight can move the decoded sum over `weight_cap`, in L2, if it clips: its delta, all
+        of it in the elements that are sent, and the rounding of each of them.
+        """
+        return self.support * self.clip * (1 + 6 / (self.level * math.sqrt(self.support)))
+
+    @property
+    def text(self) -> str:
+        """The settings as phones get them. Its bytes are hashed: the same settings, the same text."""
+        return json.dumps({name: getattr(self, name) for name in TO_PHONES}, separators=(",", ":"))
+
+    def to_json(self) -> str:
+        """All settings, as the ledger keeps them."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "MaskedSettings":
+        """Parse the output of `to_json`. Raises ValueError or TypeError for anything else."""
+        return cls(**json.loads(text))
+
+
+SETTINGS = tuple(field.name for field in fields(MaskedSettings))

@@ -1,0 +1,407 @@
+"""Masked rounds in plain Python, from FORMAT.md alone: what a cohort agrees on, masks, shares, and the sum.
+
+`Cohort` and `Sum` do what pg_cohort and pg_sum do, so that a server can be tested with either.
+"""
+
+import functools
+import itertools
+import json
+import math
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from phonograd.device_runtime.base.errors import UpdateError, UsageError
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.masked.cohort import About, Fixed, Unmasked
+from tests.reference.codecs import hadamard, words
+from tests.reference.random_words import stream_of
+
+ROWS, ALL, KEY_FIELDS = 4096, 50, ("identity", "sealing", "masking")
+Message = Mapping[str, Any]
+
+
+def require(good: bool, reason: str) -> None:
+    if not good:
+        raise UpdateError(reason)
+
+
+# Hashes, keys, streams.
+
+
+def hash_of(*parts: str) -> str:
+    """Of the parts, each a line."""
+    return sha256("".join(f"{part}\n" for part in parts).encode()).hexdigest()
+
+
+def lines(*parts: str) -> bytes:
+    return "".join(f"{part}\n" for part in parts).encode()
+
+
+@functools.cache
+def signed_by(key: str, signature: str, text: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def public_of(secret: bytes) -> str:
+    """Of an X25519 key, hex."""
+    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw().hex()
+
+
+def agreed(secret: bytes, public: str) -> bytes:
+    return X25519PrivateKey.from_private_bytes(secret).exchange(
+        X25519PublicKey.from_public_bytes(bytes.fromhex(public))
+    )
+
+
+def derived(secret: bytes, cohort: str, *info: str) -> bytes:
+    return HKDF(SHA256(), 32, bytes.fromhex(cohort), lines(*info)).derive(secret)
+
+
+def stream(key: bytes, width: int, count: int) -> Array:
+    """`count` words of a mask, uint32."""
+    size = 2 if width <= 16 else 4
+    nonce = (0).to_bytes(4, "little") + width.to_bytes(4, "little") + bytes(8)
+    data = Cipher(algorithms.ChaCha20(key, nonce), None).encryptor().update(bytes(size * count))
+    return np.frombuffer(data, f"<u{size}").astype(np.uint32)
+
+
+# Shamir's shares over GF(256).
+
+
+def product(a: int, b: int) -> int:
+    found = 0
+    while b:
+        found ^= a * (b & 1)
+        a, b = (a << 1) ^ (0x11B * (a >> 7)), b >> 1
+    return found
+
+
+TIMES = np.array([[product(a, b) for b in range(256)] for a in range(256)], np.uint8)
+INVERSE = [0, *(next(b for b in range(1, 256) if TIMES[a, b] == 1) for a in range(1, 256))]
+
+
+def shares_of(secret: bytes, threshold: int, count: int, random: bytes) -> list[bytes]:
+    """Share x = 1, 2, ... of a secret; random: threshold - 1 times as many bytes as the secret has."""
+    coefficients = np.frombuffer(secret + random, np.uint8).reshape(threshold, len(secret))
+    shares = []
+    for x in range(1, count + 1):
+        value = np.zeros(len(secret), np.uint8)
+        for coefficient in coefficients[::-1]:
+            value = TIMES[x][value] ^ coefficient
+        shares.append(value.tobytes())
+    return shares
+
+
+def value_at(at: int, shares: Mapping[int, bytes]) -> bytes:
+    """The polynomial through these shares, at x = `at`; 0: the secret."""
+    total = np.zeros(len(next(iter(shares.values()))), np.uint8)
+    for x, share in shares.items():
+        factor = 1
+        for other in shares:
+            if other != x:
+                factor = TIMES[factor, TIMES[at ^ other, INVERSE[x ^ other]]]
+        total ^= TIMES[factor][np.frombuffer(share, np.uint8)]
+    return total.tobytes()
+
+
+# Neighbours.
+
+
+def tail(draws: int, population: int, marked: int, least: int, most: int) -> int:
+    """In how many of the draws from a population there are `least` to `most` marked ones."""
+    return sum(
+        math.comb(marked, hits) * math.comb(population - marked, draws - hits)
+        for hits in range(max(least, 0), min(most, draws, marked) + 1)
+        if draws - hits <= population - marked
+    )
+
+
+@functools.cache
+def degree(phones: int, curious: float, dropouts: float) -> tuple[int, int, int, int]:
+    """k, m, t and T."""
+    c, d = math.floor(curious * phones), math.floor(dropouts * phones)
+    agree = (phones + c) // 2 + 1
+    if agree > phones - d:
+        raise UsageError(f"cohort of {phones}: {agree} must agree, {phones - d} may be left")
+    if phones <= ALL:
+        k = phones - 1
+        t = max(1, k - d)
+        if t <= c:
+            raise UsageError(f"cohort of {phones}: a secret takes {t} holders, and {c} may be curious")
+        return k, k, t, agree
+    others = phones - 1
+    for k in range(1, min(255, others) + 1):
+        ways = math.comb(others, k)
+        for t in range(k, 0, -1):
+            if tail(k, others, others - d, 0, t - 1) * 10**6 * phones > ways:
+                continue
+            if tail(k, others, c, t, k) * 2**40 * phones <= ways:
+                a = (1 - curious) * (1 - dropouts)
+                m = math.ceil((40 * math.log(2) + math.log(phones)) / (a - math.log(1 - a)))
+                return k, min(m, k), t, agree
+            break  # a smaller t is worse
+    raise UsageError(f"cohort of {phones}: no number of holders will do")
+
+
+# The grid.
+
+
+def flips(context: str, columns: int) -> Array:
+    """Signs [columns, 4096]: block by block."""
+    seed = int.from_bytes(bytes.fromhex(context)[:8], "little")
+    bits = np.unpackbits(words(seed, "grid", columns * ROWS // 64).view("u1"), bitorder="little")
+    return np.where(bits, np.float32(-1), np.float32(1)).reshape(columns, ROWS)
+
+
+class Grid:
+    """The codec of a round's settings, for a model of `parameters` weights that are not frozen."""
+
+    def __init__(self, settings: Mapping[str, Any], context: str, parameters: int):
+        self.settings, self.columns = settings, -(-parameters // ROWS)
+        self.sent = ROWS // settings["support"]
+        self.level = 2 ** (settings["bits"] - 1) - 1
+        self.step = 6 * settings["clip"] / (math.sqrt(ROWS * self.columns) * self.level)
+        self.values = self.columns * self.sent + 1
+        self.width = (settings["cohort"] * settings["weight_cap"] * self.level * 2 + 1).bit_length()
+        self.signs = flips(context, self.columns)
+
+    def encode(self, deltas: Array, tokens: int, random: np.random.Generator) -> Array:
+        """A phone's values, int64, the weight last."""
+        norm = float(np.linalg.norm(deltas.astype(np.float64)))
+        padded = np.zeros(ROWS * self.columns, np.float32)
+        padded[: len(deltas)] = deltas * min(1.0, self.settings["clip"] / norm if norm else 1.0)
+        blocks = padded.reshape(ROWS, self.columns).T
+        y = hadamard(blocks * self.signs)[:, : self.sent].astype(np.float64) / 64
+        codes = np.clip(np.floor(y / self.step + random.random(y.shape)), -self.level, self.level).astype(np.int64)
+        weight = min(tokens, self.settings["weight_cap"])
+        return np.append(codes.reshape(-1) * weight, weight)
+
+    def decode(self, values: Array, divisor: float) -> Array:
+        """The deltas of a sum of values without the weight, float32 and padded."""
+        y = np.zeros((self.columns, ROWS), np.float32)
+        y[:, : self.sent] = values.reshape(self.columns, self.sent) * (self.step / divisor)
+        return (hadamard(y) * self.signs * np.float32(self.settings["support"] / 64)).T.reshape(-1)
+
+
+# The file.
+
+
+def packed(values: Array, width: int) -> Array:
+    bits = (values.astype(np.uint32)[:, None] >> np.arange(width, dtype=np.uint32)) & 1
+    return np.packbits(bits.astype(np.uint8).reshape(-1), bitorder="little")
+
+
+def unpacked(data: Array, width: int, count: int) -> Array:
+    bits = np.unpackbits(data, bitorder="little")[: count * width].reshape(count, width)
+    return (bits.astype(np.uint32) << np.arange(width, dtype=np.uint32)).sum(1, dtype=np.uint32)
+
+
+def write_masked(path: Path, values: Array, width: int, base_sha256: str, number: int, cohort: str) -> None:
+    about = {"format": "phonograd-masked", "version": "1", "base_sha256": base_sha256, "round": str(number)}
+    about |= {"cohort": cohort, "bits": str(width)}
+    save_tensors(path, {"values": packed(values & ((1 << width) - 1), width)}, about, checksum=True)
+
+
+class Cohort:
+    """pg_cohort; see phonograd.device_runtime.masked.cohort.MaskedCohort."""
+
+    def __init__(self, number: int, base_sha256: str, settings: str, vendor: str | None = None):
+        self.number, self.base_sha256, self.vendor = number, base_sha256, vendor
+        self.settings = json.loads(settings)
+        digest = sha256(settings.encode()).hexdigest()
+        self.context = hash_of("phonograd-masked-1", str(number), base_sha256, digest)
+        self.grid: Grid | None = None
+        self.draws: Mapping[str, str] = {}
+        for phones in {self.settings["min_cohort"], self.settings["cohort"]}:
+            degree(phones, self.settings["curious"], self.settings["dropouts"])
+
+    def close(self) -> None:
+        pass
+
+    def about(self, parameters: int) -> About:
+        self.grid = Grid(self.settings, self.context, parameters)
+        return About(self.grid.width, self.grid.values, self.grid.columns * ROWS, self.context)
+
+    def keys_text(self, message: Message) -> bytes:
+        names = (message["phone"], message["sealing"], message["masking"], message["self"])
+        return lines("phonograd-keys-1", self.context, *names)
+
+    def check_keys(self, message: Message) -> None:
+        name, identity = message["phone"], message["identity"]
+        certified = lines("phonograd-phone-1", name, identity)
+        require(
+            self.vendor is None or signed_by(self.vendor, message["certificate"], certified),
+            f"phone {name}: the vendor's certificate expected",
+        )
+        require(signed_by(identity, message["signature"], self.keys_text(message)), f"phone {name}: wrong signature")
+
+    def fix(self, keys: Iterable[Message]) -> Fixed:
+        self.keys = {message["phone"]: message for message in sorted(keys, key=lambda one: one["phone"].encode())}
+        for message in self.keys.values():
+            self.check_keys(message)
+        every = [message[name] for message in self.keys.values() for name in KEY_FIELDS]
+        require(len(set(every)) == len(every), "a key comes twice")
+        of_phones = (
+            f"{name} {' '.join(one[field] for field in (*KEY_FIELDS, 'self'))}" for name, one in self.keys.items()
+        )
+        self.hash = hash_of("phonograd-cohort-1", self.context, *of_phones)
+        self.k, self.m, self.t, self.agree = degree(len(self.keys), self.settings["curious"], self.settings["dropouts"])
+        return Fixed(self.hash, self.k, self.m, self.t, self.agree)
+
+    def holders(self, phone: str, draw: str) -> list[str]:
+        """Those that hold shares of a phone's secrets, in order."""
+        others = [name for name in self.keys if name != phone]
+        if len(self.keys) <= ALL:
+            return others
+        seed = int.from_bytes(sha256(bytes.fromhex(draw)).digest()[:8], "little")
+        numbers = stream_of(seed, "draw")
+        for place in range(self.k):
+            other = place + numbers.below(len(others) - place)
+            others[place], others[other] = others[other], others[place]
+        return others[: self.k]
+
+    def draw_text(self) -> bytes:
+        return lines("phonograd-draw-1", self.hash)
+
+    def check_draw(self, phone: str, draw: str) -> None:
+        signed = (
+            draw == "" if len(self.keys) <= ALL else signed_by(self.keys[phone]["identity"], draw, self.draw_text())
+        )
+        require(signed, f"phone {phone}: wrong draw")
+
+    def check_shares(self, phone: str, message: Message) -> None:
+        self.check_draw(phone, message["draw"])
+        fitting = set(message["shares"]) == set(self.holders(phone, message["draw"]))
+        require(fitting, f"phone {phone}: shares for its {self.k} holders expected")
+
+    def members(self, draws: Mapping[str, str]) -> None:
+        for phone, draw in draws.items():
+            require(phone in self.keys, f"phone {phone}: not of this cohort")
+            self.check_draw(phone, draw)
+        self.draws = dict(draws)
+        self.held = {phone: self.holders(phone, draw) for phone, draw in draws.items()}
+
+    def masks_with(self, one: str, other: str) -> bool:
+        return other in self.held[one][: self.m] or one in self.held[other][: self.m]
+
+    def list(self, alive: Collection[str]) -> None:
+        require(set(alive) <= set(self.draws) and len(set(alive)) == len(alive), "the list has others than members")
+        self.alive = set(alive)
+        names = sorted(self.draws, key=str.encode)
+        said = (f"{name} {'alive' if name in self.alive else 'dead'}" for name in names)
+        self.listed = hash_of("phonograd-list-1", self.hash, *said)
+
+    def agree_text(self) -> bytes:
+        return lines("phonograd-agree-1", self.hash, self.listed)
+
+    def check_agreement(self, phone: str, signature: str) -> None:
+        signed = phone in self.draws and signed_by(self.keys[phone]["identity"], signature, self.agree_text())
+        require(signed, f"phone {phone}: wrong signature of the list")
+
+    def check_answer(self, phone: str, message: Message) -> None:
+        own = sha256(bytes.fromhex(message["self"])).hexdigest() == self.keys[phone]["self"]
+        require(own, f"phone {phone}: another self mask than it announced")
+        held = {name for name in self.draws if name != phone and phone in self.held[name]}
+        require(set(message["shares"]) <= held, f"phone {phone}: shares of phones that it holds none of")
+
+    def mask(self, one: str, other: str, secret: bytes, values: int, width: int) -> Array:
+        """What `one`, whose masking key is `secret`, adds of its mask with `other`."""
+        first, second = sorted((one, other), key=str.encode)
+        key = derived(agreed(secret, self.keys[other]["masking"]), self.hash, "phonograd-mask-1", first, second)
+        mask = stream(key, width, values)
+        return mask if one == first else (0 - mask).astype(np.uint32)
+
+
+class Sum:
+    """pg_sum; see phonograd.device_runtime.masked.cohort.MaskedSum."""
+
+    def __init__(self, values: int, width: int):
+        self.width, self.sum = width, np.zeros(values, np.uint32)
+
+    def close(self) -> None:
+        pass
+
+    def _read(self, cohort: Cohort, path: Path) -> Array:
+        with TensorFile(path) as file:
+            file.take_checksum()
+            about = dict(file.metadata)
+            expected = {"format": "phonograd-masked", "version": "1", "base_sha256": cohort.base_sha256}
+            expected |= {"round": str(cohort.number), "cohort": cohort.hash, "bits": str(self.width)}
+            require(about == expected, f"{path}: {expected} expected, found {about}")
+            require(set(file.specs) == {"values"}, f"{path}: values expected")
+            found = file.read("values")
+        require(len(found) == -(-len(self.sum) * self.width // 8), f"{path}: {len(self.sum)} values expected")
+        return unpacked(found, self.width, len(self.sum))
+
+    def check(self, cohort: Cohort, path: Path) -> None:
+        self._read(cohort, path)
+
+    def add(self, cohort: Cohort, path: Path) -> None:
+        self.sum += self._read(cohort, path)
+
+    def unmask(self, cohort: Cohort, answers: Mapping[str, Message]) -> Unmasked:
+        wrong: set[str] = set()
+        for phone in cohort.draws:
+            alive = phone in cohort.alive
+            secret = self._secret(cohort, phone, alive, answers, wrong)
+            if alive:
+                self.sum -= stream(derived(secret, cohort.hash, "phonograd-self-1"), self.width, len(self.sum))
+                continue
+            for other in cohort.alive:
+                if cohort.masks_with(phone, other):
+                    self.sum += cohort.mask(phone, other, secret, len(self.sum), self.width)
+        signed = self._signed()
+        weight, cap = int(signed[-1]), cohort.settings["weight_cap"]
+        most = len(cohort.alive) * cap * (2 ** (cohort.settings["bits"] - 1) - 1)
+        fits = len(cohort.alive) <= weight <= len(cohort.alive) * cap and np.abs(signed[:-1]).max(initial=0) <= most
+        require(bool(fits), "the sum is one that no codes have")
+        return Unmasked(tuple(sorted(wrong)), weight)
+
+    def _secret(
+        self, cohort: Cohort, phone: str, alive: bool, answers: Mapping[str, Message], wrong: set[str]
+    ) -> bytes:
+        """b of a phone that is alive, or the masking key of a dead one."""
+        if alive and phone in answers:
+            return bytes.fromhex(answers[phone]["self"])
+        shares = {
+            x: bytes.fromhex(answers[holder]["shares"][phone])
+            for x, holder in enumerate(cohort.held[phone], 1)
+            if holder in answers and phone in answers[holder]["shares"]
+        }
+        wanted = cohort.keys[phone]["self" if alive else "masking"]
+        for chosen in itertools.islice(itertools.combinations(shares, cohort.t), 2000):
+            some = {x: shares[x] for x in chosen}
+            secret = value_at(0, some)
+            if wanted == (sha256(secret).hexdigest() if alive else public_of(secret)):
+                wrong |= {cohort.held[phone][x - 1] for x in shares if value_at(x, some) != shares[x]}
+                return secret
+        raise UpdateError(f"phone {phone}: its secret can't be put together of {len(shares)} shares")
+
+    def _signed(self) -> Array:
+        """Numbers modulo 2^w as signed ones."""
+        top = 1 << self.width
+        values = self.sum.astype(np.int64) & (top - 1)
+        return np.where(values >= top // 2, values - top, values)
+
+    def values(self) -> Array:
+        return self._signed().astype(np.int32)
+
+    def decode(self, cohort: Cohort, divisor: float, elements: int) -> Array:
+        assert cohort.grid is not None
+        decoded = cohort.grid.decode(self._signed()[:-1].astype(np.float64), divisor)
+        assert len(decoded) == elements
+        return decoded
