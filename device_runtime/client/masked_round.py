@@ -49,9 +49,7 @@ def take_part(
             phone.take(json.dumps(_answered(server, request, waiting, retry or RetryPolicy())))
 
 
-def _answered(
-    server: Server, request: Request, waiting: MaskedWaiting | None, retry: RetryPolicy
-) -> dict[str, object]:
+def _answered(server: Server, request: Request, waiting: MaskedWaiting | None, retry: RetryPolicy) -> dict[str, object]:
     """The answer; while the server gathers what it needs for one, the same is sent again."""
     retries = Retries(retry)
     while True:

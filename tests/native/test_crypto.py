@@ -30,9 +30,7 @@ Case = tuple[Sequence[str | bytes | int], bytes | str]
 L = 2**252 + 27742317777372353535851937790883648493  # the order of Ed25519's group
 P = 2**255 - 19
 KEY = bytes(range(32))
-PLAIN = (
-    b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would be it."
-)
+PLAIN = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would be it."
 SEALED = bytes.fromhex(
     "d31a8d34648e60db7b86afbc53ef7ec2a4aded51296e08fea9e2b5a736ee62d63dbea45e8ca9671282fafb69da92728b1a71de0a9e060b29"
     "05d6a5b67ecd3b3692ddbd7f2d778b8c9803aee328091b58fab324e4fad675945585808b4831d7bc3ff4def08e4b7a9de576d26586cec64b"

@@ -24,7 +24,7 @@ from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
 from phonograd.device_runtime.masked.cohort import About, Fixed, Unmasked
 from tests.reference.codecs import hadamard, words
-from tests.reference.random_words import stream_of
+from tests.reference.random_words import SplitMix64
 
 ROWS, ALL, KEY_FIELDS = 4096, 50, ("identity", "sealing", "masking")
 Message = Mapping[str, Any]
@@ -151,7 +151,7 @@ def degree(phones: int, curious: float, dropouts: float) -> tuple[int, int, int,
                 continue
             if tail(k, others, c, t, k) * 2**40 * phones <= ways:
                 a = (1 - curious) * (1 - dropouts)
-                m = math.ceil((40 * math.log(2) + math.log(phones)) / (a - math.log(1 - a)))
+                m = 1 if a == 1 else math.ceil((40 * math.log(2) + math.log(phones)) / (a - math.log(1 - a)))
                 return k, min(m, k), t, agree
             break  # a smaller t is worse
     raise UsageError(f"cohort of {phones}: no number of holders will do")
@@ -160,9 +160,10 @@ def degree(phones: int, curious: float, dropouts: float) -> tuple[int, int, int,
 # The grid.
 
 
-def flips(context: str, columns: int) -> Array:
+def flips(base_sha256: str, settings: str, columns: int) -> Array:
     """Signs [columns, 4096]: block by block."""
-    seed = int.from_bytes(bytes.fromhex(context)[:8], "little")
+    digest = hash_of("phonograd-grid-1", base_sha256, sha256(settings.encode()).hexdigest())
+    seed = int.from_bytes(bytes.fromhex(digest)[:8], "little")
     bits = np.unpackbits(words(seed, "grid", columns * ROWS // 64).view("u1"), bitorder="little")
     return np.where(bits, np.float32(-1), np.float32(1)).reshape(columns, ROWS)
 
@@ -170,14 +171,15 @@ def flips(context: str, columns: int) -> Array:
 class Grid:
     """The codec of a round's settings, for a model of `parameters` weights that are not frozen."""
 
-    def __init__(self, settings: Mapping[str, Any], context: str, parameters: int):
+    def __init__(self, text: str, base_sha256: str, parameters: int):
+        settings = json.loads(text)
         self.settings, self.columns = settings, -(-parameters // ROWS)
         self.sent = ROWS // settings["support"]
         self.level = 2 ** (settings["bits"] - 1) - 1
         self.step = 6 * settings["clip"] / (math.sqrt(ROWS * self.columns) * self.level)
         self.values = self.columns * self.sent + 1
         self.width = (settings["cohort"] * settings["weight_cap"] * self.level * 2 + 1).bit_length()
-        self.signs = flips(context, self.columns)
+        self.signs = flips(base_sha256, text, self.columns)
 
     def encode(self, deltas: Array, tokens: int, random: np.random.Generator) -> Array:
         """A phone's values, int64, the weight last."""
@@ -221,7 +223,7 @@ class Cohort:
 
     def __init__(self, number: int, base_sha256: str, settings: str, vendor: str | None = None):
         self.number, self.base_sha256, self.vendor = number, base_sha256, vendor
-        self.settings = json.loads(settings)
+        self.text, self.settings = settings, json.loads(settings)
         digest = sha256(settings.encode()).hexdigest()
         self.context = hash_of("phonograd-masked-1", str(number), base_sha256, digest)
         self.grid: Grid | None = None
@@ -233,7 +235,7 @@ class Cohort:
         pass
 
     def about(self, parameters: int) -> About:
-        self.grid = Grid(self.settings, self.context, parameters)
+        self.grid = Grid(self.text, self.base_sha256, parameters)
         return About(self.grid.width, self.grid.values, self.grid.columns * ROWS, self.context)
 
     def keys_text(self, message: Message) -> bytes:
@@ -268,7 +270,7 @@ class Cohort:
         if len(self.keys) <= ALL:
             return others
         seed = int.from_bytes(sha256(bytes.fromhex(draw)).digest()[:8], "little")
-        numbers = stream_of(seed, "draw")
+        numbers = SplitMix64(seed)
         for place in range(self.k):
             other = place + numbers.below(len(others) - place)
             others[place], others[other] = others[other], others[place]

@@ -28,10 +28,7 @@ Hash context_of(uint64_t round, const std::string& base_sha256, const std::strin
 
 Cohort::Cohort(uint64_t round, const std::string& base_sha256, const std::string& settings,
                const std::optional<PublicKey>& vendor)
-    : settings_(masked_settings(settings)), vendor_(vendor), context_(context_of(round, base_sha256, settings)) {
-  graph_rule(static_cast<size_t>(settings_.cohort), settings_.curious, settings_.dropouts);
-  graph_rule(static_cast<size_t>(settings_.min_cohort), settings_.curious, settings_.dropouts);
-}
+    : settings_(masked_settings(settings)), vendor_(vendor), context_(context_of(round, base_sha256, settings)) {}
 
 Keys Cohort::checked_keys(const json::Value& message) const {
   Keys keys = Keys::parse(message);

@@ -128,7 +128,6 @@ void MaskedPhone::enter(size_t state) {
   state_ = state;
   if (state_ == phone_states().size()) {
     leave();
-    request_ = {};
     return;
   }
   request_ = phone_states()[state_]->request(*part_);
@@ -161,6 +160,7 @@ void MaskedPhone::remember() const {
 void MaskedPhone::leave() {
   for (const std::string& path : {files_->round(), part_->masked_file()}) unlink(path.c_str());
   files_->answers.clear();
+  request_ = {};
   state_ = phone_states().size();
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "formats/json.h"
+#include "masked/graph.h"
 
 namespace phonograd {
 namespace {
@@ -104,6 +105,9 @@ MaskedSettings masked_settings(const std::string& text) {
   settings.curious = fields.number("curious", 0, 0.5);
   settings.dropouts = fields.number("dropouts", 0, 0.5);
   fields.finish();
+  for (const int64_t phones : {settings.min_cohort, settings.cohort}) {
+    graph_rule(static_cast<size_t>(phones), settings.curious, settings.dropouts);
+  }
   require(settings.width() <= kWidest, "sums of " + std::to_string(settings.width()) + " bits, at most " +
                                            std::to_string(kWidest) +
                                            " expected; lower `bits`, `weight_cap` or `cohort`");

@@ -14,6 +14,10 @@ namespace {
   throw Error(Status::update, message);
 }
 
+bool is_self(const Cohort& cohort, size_t phone, const Secret<32>& b) {
+  return hash_of({reinterpret_cast<const char*>(b.data()), b.size()}) == cohort.phones()[phone].self;
+}
+
 // Puts secrets together from the answers, and finds those whose shares are wrong.
 class Secrets {
  public:
@@ -21,14 +25,8 @@ class Secrets {
 
   // The self mask of one that is alive, which it tells itself, or whose holders do.
   Mask self(size_t phone) {
-    const auto fits = [&](const Secret<32>& b) {
-      return hash_of({reinterpret_cast<const char*>(b.data()), b.size()}) == cohort_.phones()[phone].self;
-    };
-    if (const auto own = answers_.find(phone); own != answers_.end()) {
-      if (fits(own->second.self)) return self_mask(cohort_, own->second.self);
-      wrong_.insert(phone);
-    }
-    return self_mask(cohort_, joined(phone, fits));
+    if (const auto own = answers_.find(phone); own != answers_.end()) return self_mask(cohort_, own->second.self);
+    return self_mask(cohort_, joined(phone, [&](const Secret<32>& b) { return is_self(cohort_, phone, b); }));
   }
 
   // The masking key of one that is dead.
@@ -113,6 +111,7 @@ Answer Answer::parse(const Cohort& cohort, size_t phone, const json::Value& mess
   if (!cohort.is_alive(phone)) refuse("phone " + name + ": is not on the list of those who are alive");
   Answer answer;
   hex_in(message, "self", answer.self.data(), answer.self.size());
+  if (!is_self(cohort, phone, answer.self)) refuse("phone " + name + ": another self mask than the one it announced");
   for (const auto& [of, share] : texts_in(message.find("shares"), "shares")) {
     const size_t member = cohort.place_of(of);
     const auto& holders = cohort.holders(member);
