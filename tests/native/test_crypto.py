@@ -36,7 +36,8 @@ SEALED = bytes.fromhex(
     "05d6a5b67ecd3b3692ddbd7f2d778b8c9803aee328091b58fab324e4fad675945585808b4831d7bc3ff4def08e4b7a9de576d26586cec64b"
     "61161ae10b594f09e26a7e902ecbd0600691"
 )
-# Of the RFCs 7748 (5.2), 8032 (7.1), 5869 (A.1, A.3) and 8439 (2.8.2).
+# Of the RFCs 7748 (5.2), 8032 (7.1) and 5869 (A.1, A.3); last a signature for which only the equation times the cofactor
+# holds: a point of order 8 was added to R.
 RFCS = """
 shared a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4
   e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c
@@ -54,6 +55,8 @@ hkdf 0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b 000102030405060708090a0b0c f0f
 = 3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865
 hkdf 0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b - - 42
 = 8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8
+verify 88aa55e6afeed8960a3191de78600347db8acd0a3795412f275f049b86260488 af82 5b61c2e3b93e6c06450f327ea72cdfeb8cde6aa020d2dd827ab3f86e708c83939701f3314025c6d500c98be9e8536f570a561b02924792dce5525268a7b9b604
+= no
 """  # noqa: E501
 # All points of low order on the curve and its twist, also in the forms that are not canonical.
 LOW_ORDER = [0, 1, P - 1, P, P + 1] + [

@@ -1,9 +1,9 @@
 // The cryptography of masked rounds: key agreement, signatures, key derivation and sealed messages. The primitives are
 // those of Zig's standard library (primitives.zig); ChaCha20's keystream for masks is a kernel (kernels/kernel_set.h).
 //
-// All functions are thread-safe, keep nothing, and read and write only what they are given. Time and memory accesses do
-// not depend on secrets, but for the lengths. Secrets are in Secret, which wipes itself; a primitive's own variables on
-// the stack are not wiped. Nothing here throws but random_secret().
+// All functions are thread-safe, keep nothing, and read and write only what they are given. The primitives are written
+// so that time and memory accesses depend on no secret but its length. Secrets are in Secret, which wipes itself; a
+// primitive's own variables on the stack are not wiped. Nothing here throws but random_secret().
 #pragma once
 
 #include <array>
