@@ -7,6 +7,7 @@
 #include "capi/border.h"
 #include "capi/sized.h"
 #include "formats/json_line.h"
+#include "formats/phone_name.h"
 #include "masked/cohort.h"
 #include "masked/grid.h"
 #include "masked/identity.h"
@@ -14,7 +15,6 @@
 #include "masked/phone.h"
 #include "masked/sum.h"
 #include "phonograd.h"
-#include "round/seeds.h"
 
 using namespace phonograd;
 

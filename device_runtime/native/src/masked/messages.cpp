@@ -1,8 +1,8 @@
 #include "masked/messages.h"
 
 #include "base/error.h"
+#include "formats/phone_name.h"
 #include "formats/sha256.h"
-#include "round/seeds.h"
 
 namespace phonograd {
 namespace {

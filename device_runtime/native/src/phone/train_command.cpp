@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/priority.h"
+#include "formats/phone_name.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
 #include "phone/print.h"

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "formats/json.h"
+#include "formats/phone_name.h"
 #include "masked/settings.h"
 #include "round/outputs.h"
 #include "round/seeds.h"
