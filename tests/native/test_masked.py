@@ -464,3 +464,27 @@ def test_what_is_no_grid_update_is_refused(tmp_path: Path) -> None:
         fleet.phone("a", tmp_path / "damaged")
     with TensorFile(grid) as file:
         assert json.loads(file.metadata["settings"]) == fleet.settings
+
+
+@pytest.mark.parametrize("sigma", [0.7, 5.0, 2000.0])
+def test_noise_of_phones_adds_up_to_a_gaussian(tmp_path: Path, sigma: float) -> None:
+    """Sums of values less the plain ones: mean 0, the variances added, a Gaussian's tails, and no weight is touched."""
+    fleet = Fleet(tmp_path)
+    fleet.settings |= {"noise": sigma, "bits": 4}
+    phones = {name: fleet.phone(name, fleet.grid(name, seed)) for seed, name in enumerate("abcd")}
+    plain = sum(fleet.values(tmp_path / f"{name}.grid") for name in phones)
+    cohort, total, answers = answered(fleet, phones)
+    assert total.unmask(cohort, answers).weight == 4
+    noise = (total.values() - plain)[:-1] / (2 * sigma)
+    count = len(noise)
+    assert abs(noise.mean()) < 5 / np.sqrt(count)
+    assert noise.var() == pytest.approx(1 if sigma > 1 else reference_variance(sigma), abs=5 * np.sqrt(2 / count))
+    assert np.mean(np.abs(noise) > 2) == pytest.approx(0.0455, abs=0.015)
+    assert np.abs(noise).max() < 6.5
+
+
+def reference_variance(sigma: float) -> float:
+    """Of the discrete Gaussian, over sigma squared."""
+    x = np.arange(-20, 21)
+    weights = np.exp(-(x**2) / (2 * sigma**2))
+    return float((x**2 * weights).sum() / weights.sum() / sigma**2)

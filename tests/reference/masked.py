@@ -168,6 +168,11 @@ def flips(base_sha256: str, settings: str, columns: int) -> Array:
     return np.where(bits, np.float32(-1), np.float32(1)).reshape(columns, ROWS)
 
 
+def largest_sum(settings: Mapping[str, Any], phones: int, level: int) -> int:
+    """Of phones of full weight."""
+    return int(phones * settings["weight_cap"] * level) + math.ceil(10 * settings["noise"] * math.sqrt(phones))
+
+
 class Grid:
     """The codec of a round's settings, for a model of `parameters` weights that are not frozen."""
 
@@ -178,7 +183,7 @@ class Grid:
         self.level = 2 ** (settings["bits"] - 1) - 1
         self.step = 6 * settings["clip"] / (math.sqrt(ROWS * self.columns) * self.level)
         self.values = self.columns * self.sent + 1
-        self.width = (settings["cohort"] * settings["weight_cap"] * self.level * 2 + 1).bit_length()
+        self.width = (2 * largest_sum(settings, settings["cohort"], self.level) + 1).bit_length()
         self.signs = flips(base_sha256, text, self.columns)
 
     def encode(self, deltas: Array, tokens: int, random: np.random.Generator) -> Array:
@@ -368,7 +373,7 @@ class Sum:
                     self.sum += cohort.mask(phone, other, secret, len(self.sum), self.width)
         signed = self._signed()
         weight, cap = int(signed[-1]), cohort.settings["weight_cap"]
-        most = len(cohort.alive) * cap * (2 ** (cohort.settings["bits"] - 1) - 1)
+        most = largest_sum(cohort.settings, len(cohort.alive), 2 ** (cohort.settings["bits"] - 1) - 1)
         fits = len(cohort.alive) <= weight <= len(cohort.alive) * cap and np.abs(signed[:-1]).max(initial=0) <= most
         require(bool(fits), "the sum is one that no codes have")
         return Unmasked(tuple(sorted(wrong)), weight)

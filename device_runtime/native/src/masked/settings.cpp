@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "formats/json.h"
+#include "masked/discrete_gaussian.h"
 #include "masked/graph.h"
 
 namespace phonograd {
@@ -17,6 +18,7 @@ constexpr int64_t kLargestWeight = int64_t{1} << 20;
 constexpr int kWidest = 31;    // bits of a masked value
 constexpr double kSpread = 6;  // the grid's end, in standard deviations of an element of a delta of norm C
 constexpr double kLargestClip = 1e9;
+constexpr double kNoiseReach = 10;  // standard deviations of the summed noise, which it never exceeds
 
 void require(bool good, const std::string& message) {
   if (!good) throw Error(Status::usage, "settings of the masked round: " + message);
@@ -77,10 +79,15 @@ class Fields {
 }  // namespace
 
 int MaskedSettings::width() const {
-  const int64_t different = 2 * largest_sum(cohort) + 1;  // sums
+  const int64_t different = 2 * largest_sum(cohort, cohort * weight_cap) + 1;  // sums
   int bits_needed = 0;
   while ((int64_t{1} << bits_needed) < different) ++bits_needed;
   return bits_needed;
+}
+
+int64_t MaskedSettings::largest_sum(int64_t phones, int64_t weight) const {
+  return weight * largest() +
+         static_cast<int64_t>(std::ceil(kNoiseReach * noise * std::sqrt(static_cast<double>(phones))));
 }
 
 int64_t MaskedSettings::weight_of(int64_t tokens) const {
@@ -104,6 +111,8 @@ MaskedSettings masked_settings(const std::string& text) {
   settings.min_cohort = fields.whole("min_cohort", kFewest, settings.cohort);
   settings.curious = fields.number("curious", 0, 0.5);
   settings.dropouts = fields.number("dropouts", 0, 0.5);
+  settings.noise = fields.number("noise", 0, kMostNoise);
+  require(settings.noise == 0 || settings.weight_cap == 1, "`noise` needs `weight_cap` 1: it does not hide weights");
   fields.finish();
   for (const int64_t phones : {settings.min_cohort, settings.cohort}) {
     graph_rule(static_cast<size_t>(phones), settings.curious, settings.dropouts);

@@ -15,11 +15,12 @@ struct MaskedSettings {
   int64_t weight_cap = 0;  // the largest weight of a phone
   int64_t cohort = 0, min_cohort = 0;
   double curious = 0, dropouts = 0;  // shares of the cohort
+  double noise = 0;                  // standard deviation of what each phone adds to a value; 0: nothing
 
   // The largest code, L.
   int64_t largest() const { return (int64_t{1} << (bits - 1)) - 1; }
-  // The largest magnitude of a sum over `phones`.
-  int64_t largest_sum(int64_t phones) const { return phones * weight_cap * largest(); }
+  // The largest magnitude of a sum over `phones` of this weight together.
+  int64_t largest_sum(int64_t phones, int64_t weight) const;
   // w, the bits of a masked value.
   int width() const;
   // The weight of a phone that trained on so many tokens.
