@@ -35,7 +35,8 @@ def take_part(
     """Send what the phone says until its part is done; returns the masked update's receipt.
 
     None: it was uploaded by an earlier call, which this one goes on from. Broken connections are tried again as `retry`
-    allows. Raises UpdateError for an answer that the phone may not go on with, ServerRefusedError, ServerUnreachableError.
+    allows. Raises UpdateError for an answer that the phone may not go on with, ServerRefusedError,
+    ServerUnreachableError.
     """
     receipt = None
     while True:

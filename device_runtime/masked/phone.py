@@ -13,12 +13,12 @@ _ACTIONS: tuple[Action, ...] = ("send", "upload", "done")
 
 
 @dataclass(frozen=True)
-class MaskedSettings:
+class PhoneMasking:
     """What a phone takes part with in masked rounds.
 
     state: the folder of this phone at one server, with a round's secrets and what it knows of rounds; identity: the
-    file of its key; certificate: the vendor's, of its name and key, in hex; vendor: the vendor's public key in hex, None:
-    phones are known by the key that they had first; min_cohort: the fewest phones that it takes part with.
+    file of its key; certificate: the vendor's, of its name and key, in hex; vendor: the vendor's public key in hex;
+    None: phones are known by the key that they had first. min_cohort: the fewest phones that it takes part with.
     """
 
     state: Path
@@ -48,7 +48,7 @@ class MaskedPhone(Handle):
     round already, UpdateError for a file that is no grid update, StorageError.
     """
 
-    def __init__(self, settings: MaskedSettings, phone: str, grid: Path, number: int):
+    def __init__(self, settings: PhoneMasking, phone: str, grid: Path, number: int):
         options = new("pg_masked_options", **vars(settings), phone=phone, grid=grid, round=number)
         super().__init__(load_library(), "masked", options)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
-from phonograd.device_runtime.masked.phone import MaskedPhone, MaskedSettings, new_identity
+from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, new_identity
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 Document = dict[str, Any]
@@ -70,7 +70,7 @@ class Fleet:
             new_identity(key)
         chosen = {"min_cohort": 3, **given}
         return NativePhone(
-            MaskedPhone(MaskedSettings(self.folder / f"{name}.state", key, **chosen), name, grid, self.number)
+            MaskedPhone(PhoneMasking(self.folder / f"{name}.state", key, **chosen), name, grid, self.number)
         )
 
 
