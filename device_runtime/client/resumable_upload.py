@@ -28,6 +28,7 @@ from phonograd.device_runtime.client.protocol import (
     TUS_VERSION,
 )
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.masked import FORMAT as MASKED
 from phonograd.device_runtime.update.update_file import FORMAT
 
 SEND_BYTES = 1 << 18
@@ -94,7 +95,7 @@ def update_metadata(path: Path) -> dict[str, str]:
     """
     try:
         with TensorFile(path) as file:
-            if file.metadata.get("format") != FORMAT:
+            if file.metadata.get("format") not in (FORMAT, MASKED):
                 raise UpdateError(f"{path}: not an update: no format={FORMAT}; write one with: phonograd train")
             file.take_checksum()
             return file.metadata
