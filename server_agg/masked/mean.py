@@ -1,5 +1,6 @@
 """The mean of masked updates: summed as they arrive, unmasked and decoded at the close; private ones get noise."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,10 @@ from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_nois
 from phonograd.server_agg.aggregation.privacy.strategy import STEPS_PER_UNIT
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, RoundContext
+from phonograd.server_agg.log_format import event
 from phonograd.server_agg.masked.round import MaskedRound
+
+log = logging.getLogger(__name__)
 
 
 class MaskedMean(Aggregation):
@@ -55,7 +59,10 @@ class MaskedMean(Aggregation):
             raise StorageError("masked sum: was decoded before; add the round's updates again")
         self.used = True
         facts, elements = self._round.stage.facts, self._round.about.elements
-        weight = self._sum.unmask(facts.cohort, facts.messages["answer"]).weight
+        unmasked = self._sum.unmask(facts.cohort, facts.messages["answer"])
+        weight, wrong = unmasked.weight, ", ".join(unmasked.wrong)
+        if wrong:
+            log.warning("shares of %s did not fit", wrong, extra=event("wrong_shares", phones=wrong))
         if not self.settings.private:
             yield from self._tiles(self._sum.decode(facts.cohort, float(weight), elements))
             return

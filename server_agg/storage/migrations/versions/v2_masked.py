@@ -15,7 +15,7 @@ def upgrade() -> None:
         "cohorts",
         sa.Column("round", whole, sa.ForeignKey("rounds.number"), primary_key=True),
         sa.Column("stage", sa.String(16), nullable=False),
-        sa.Column("since", sa.Float, nullable=False),
+        sa.Column("since", sa.Double, nullable=False),
         sa.Column("counts", sa.String, nullable=False),
     )
     op.create_table(
