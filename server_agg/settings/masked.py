@@ -11,7 +11,8 @@ FEWEST, MOST = 3, 4096  # phones of a cohort
 MOST_WEIGHT = 1 << 20
 WIDEST = 31  # bits of a value of a masked update
 LARGEST_CLIP = 1e6
-TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts")
+MOST_NOISE = 1000.0
+TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts", "noise")
 PUBLIC_KEY = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -23,6 +24,7 @@ class MaskedSettings:
         of a delta; phones hold to it, the server can't check it. weight_cap: a phone's weight: its tokens, cut to this.
     cohort: phones that mask together, at most; min_cohort: at least, and how many of them must get through.
     curious, dropouts: shares of the cohort that may work with the server, and that may drop out.
+    distributed_noise: the noise that phones add together, in standard deviations over `sensitivity`; 0: none.
     stage_seconds: how long a stage of the round waits for its phones.
     vendor: the public key that certifies phones, hex; None: certificates are not looked at.
 
@@ -37,6 +39,7 @@ class MaskedSettings:
     min_cohort: int = 50
     curious: float = 0.1
     dropouts: float = 0.3
+    distributed_noise: float = 0.0
     stage_seconds: float = 120.0
     vendor: str | None = None
 
@@ -50,6 +53,8 @@ class MaskedSettings:
             ("min_cohort", FEWEST <= self.min_cohort <= self.cohort, f"{FEWEST} to `cohort` ({self.cohort})"),
             ("curious", 0 <= self.curious < 1, "at least 0 and below 1"),
             ("dropouts", 0 <= self.dropouts < 1, "at least 0 and below 1"),
+            ("distributed_noise", 0 <= self.distributed_noise <= MOST_NOISE, f"at least 0, at most {MOST_NOISE:g}"),
+            ("weight_cap", not (self.distributed_noise and self.weight_cap > 1), "1 with `distributed_noise`"),
             ("stage_seconds", 0 < self.stage_seconds <= 86400, "more than 0, at most 86400"),
             ("vendor", self.vendor is None or bool(PUBLIC_KEY.match(self.vendor)), "a public key, 64 digits of hex"),
         )
@@ -85,6 +90,17 @@ class MaskedSettings:
         of it in the elements that are sent, and the rounding of each of them.
         """
         return self.support * self.clip * (1 + 6 / (self.level * math.sqrt(self.support)))
+
+    def honest(self, phones: int, alive: int | None = None) -> int:
+        """How many of a cohort of `phones`, of which `alive` are left (None: as few as may be), add noise for sure."""
+        curious = math.floor(self.curious * phones)
+        return ((phones + curious) // 2 + 1 if alive is None else alive) - curious
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of a phone's noise over `clip`: the least cohort's honest phones have enough."""
+        per_clip = self.sensitivity / self.support / self.clip
+        return self.distributed_noise * per_clip / math.sqrt(self.honest(self.min_cohort))
 
     @property
     def text(self) -> str:

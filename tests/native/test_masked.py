@@ -430,7 +430,7 @@ def test_settings_out_of_range_are_refused(tmp_path: Path, change: Document, exp
     fleet = Fleet(tmp_path)
     fleet.settings |= change
     with pytest.raises(UsageError, match=expected):
-        opened(MaskedCohort, fleet)
+        opened(MaskedCohort, fleet).about(fleet.parameters)
     with pytest.raises(UsageError, match="settings of the masked round|a cohort of"):
         fleet.grid("a", 1)
 
@@ -470,21 +470,20 @@ def test_what_is_no_grid_update_is_refused(tmp_path: Path) -> None:
 def test_noise_of_phones_adds_up_to_a_gaussian(tmp_path: Path, sigma: float) -> None:
     """Sums of values less the plain ones: mean 0, the variances added, a Gaussian's tails, and no weight is touched."""
     fleet = Fleet(tmp_path)
-    fleet.settings |= {"noise": sigma, "bits": 4}
+    step = reference.Grid(fleet.text, fleet.base.sha256(), fleet.parameters).step
+    fleet.settings |= {"noise": sigma * step / fleet.settings["clip"]}
     phones = {name: fleet.phone(name, fleet.grid(name, seed)) for seed, name in enumerate("abcd")}
     plain = sum(fleet.values(tmp_path / f"{name}.grid") for name in phones)
     cohort, total, answers = answered(fleet, phones)
     assert total.unmask(cohort, answers).weight == 4
-    noise = (total.values() - plain)[:-1] / (2 * sigma)
-    count = len(noise)
-    assert abs(noise.mean()) < 5 / np.sqrt(count)
-    assert noise.var() == pytest.approx(1 if sigma > 1 else reference_variance(sigma), abs=5 * np.sqrt(2 / count))
-    assert np.mean(np.abs(noise) > 2) == pytest.approx(0.0455, abs=0.015)
-    assert np.abs(noise).max() < 6.5
-
-
-def reference_variance(sigma: float) -> float:
-    """Of the discrete Gaussian, over sigma squared."""
-    x = np.arange(-20, 21)
-    weights = np.exp(-(x**2) / (2 * sigma**2))
-    return float((x**2 * weights).sum() / weights.sum() / sigma**2)
+    noise = (total.values() - plain)[:-1]
+    x = np.arange(-10 * round(2 * sigma + 1), 10 * round(2 * sigma + 1) + 1)
+    chances = np.exp(-(x**2) / (2 * 4 * sigma**2))  # a discrete Gaussian's: a sum of them is nearly one
+    chances /= chances.sum()
+    spread = np.sqrt((chances * x**2).sum())
+    assert abs(noise.mean()) < 5 * spread / np.sqrt(len(noise))
+    assert noise.std() == pytest.approx(spread, rel=5 / np.sqrt(2 * len(noise)))
+    for far in (0.5, 1, 2):
+        expected = chances[np.abs(x) > far * 2 * sigma].sum()
+        assert np.mean(np.abs(noise) > far * 2 * sigma) == pytest.approx(expected, abs=5 * 0.5 / np.sqrt(len(noise)))
+    assert np.abs(noise).max() < 6.5 * spread

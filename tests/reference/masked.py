@@ -168,11 +168,6 @@ def flips(base_sha256: str, settings: str, columns: int) -> Array:
     return np.where(bits, np.float32(-1), np.float32(1)).reshape(columns, ROWS)
 
 
-def largest_sum(settings: Mapping[str, Any], phones: int, level: int) -> int:
-    """Of phones of full weight."""
-    return int(phones * settings["weight_cap"] * level) + math.ceil(10 * settings["noise"] * math.sqrt(phones))
-
-
 class Grid:
     """The codec of a round's settings, for a model of `parameters` weights that are not frozen."""
 
@@ -183,8 +178,13 @@ class Grid:
         self.level = 2 ** (settings["bits"] - 1) - 1
         self.step = 6 * settings["clip"] / (math.sqrt(ROWS * self.columns) * self.level)
         self.values = self.columns * self.sent + 1
-        self.width = (2 * largest_sum(settings, settings["cohort"], self.level) + 1).bit_length()
+        self.width = (2 * self.largest_sum(settings["cohort"]) + 1).bit_length()
         self.signs = flips(base_sha256, text, self.columns)
+
+    def largest_sum(self, phones: int) -> int:
+        """Of phones of full weight."""
+        noise = self.settings["noise"] * self.settings["clip"] / self.step
+        return int(phones * self.settings["weight_cap"] * self.level) + math.ceil(10 * noise * math.sqrt(phones))
 
     def encode(self, deltas: Array, tokens: int, random: np.random.Generator) -> Array:
         """A phone's values, int64, the weight last."""
@@ -373,7 +373,8 @@ class Sum:
                     self.sum += cohort.mask(phone, other, secret, len(self.sum), self.width)
         signed = self._signed()
         weight, cap = int(signed[-1]), cohort.settings["weight_cap"]
-        most = largest_sum(cohort.settings, len(cohort.alive), 2 ** (cohort.settings["bits"] - 1) - 1)
+        assert cohort.grid is not None
+        most = cohort.grid.largest_sum(len(cohort.alive))
         fits = len(cohort.alive) <= weight <= len(cohort.alive) * cap and np.abs(signed[:-1]).max(initial=0) <= most
         require(bool(fits), "the sum is one that no codes have")
         return Unmasked(tuple(sorted(wrong)), weight)

@@ -125,7 +125,7 @@ class Phone:
         for owner, holders in cohort.held.items():
             if self.name in holders and owner != self.name and owner in reply["shares"]:
                 self._open(owner, holders.index(self.name) + 1, bytes.fromhex(reply["shares"][owner]))
-        about = cohort.about(1)  # its width, which no model changes
+        about = cohort.about((len(self.values) - 1) * cohort.settings["support"])
         values = self.values + stream(
             derived(self.self_mask, cohort.hash, "phonograd-self-1"), about.width, len(self.values)
         )

@@ -24,7 +24,7 @@ struct pg_cohort {
   GridInfo info;
   std::string told;
 
-  MaskedInfo masked() const { return {info.base_sha256, round, cohort.id(), cohort.settings().width()}; }
+  MaskedInfo masked(int width) const { return {info.base_sha256, round, cohort.id(), width}; }
 };
 
 struct pg_sum {
@@ -90,7 +90,7 @@ pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** js
     border::require(parameters > 0, "parameters: expected more than 0");
     const GridShape shape(cohort->cohort.settings(), parameters);
     JsonLine line;
-    line.integer("width", cohort->cohort.settings().width()).integer("values", shape.values());
+    line.integer("width", shape.width).integer("values", shape.values());
     line.integer("elements", shape.columns * kGridRows).text("context", to_hex(cohort->cohort.context()));
     tell(cohort->told, line.str(), json);
   });
@@ -169,14 +169,14 @@ void pg_sum_close(pg_sum* sum) {
 pg_status pg_sum_check(const pg_sum* sum, const pg_cohort* cohort, const char* path) {
   return border::guarded([&] {
     border::require(sum != nullptr && cohort != nullptr, "sum or cohort: NULL");
-    const MaskedFile file(text_of(path, "path"), cohort->masked(), sum->sum.values());
+    const MaskedFile file(text_of(path, "path"), cohort->masked(sum->sum.width()), sum->sum.values());
   });
 }
 
 pg_status pg_sum_add(pg_sum* sum, const pg_cohort* cohort, const char* path) {
   return border::guarded([&] {
     border::require(sum != nullptr && cohort != nullptr, "sum or cohort: NULL");
-    sum->sum.add(MaskedFile(text_of(path, "path"), cohort->masked(), sum->sum.values()));
+    sum->sum.add(MaskedFile(text_of(path, "path"), cohort->masked(sum->sum.width()), sum->sum.values()));
   });
 }
 

@@ -120,13 +120,12 @@ class Rounding {
 };
 
 template <typename Code>
-void encode(DeltaVector& deltas, const MaskedSettings& settings, const GridShape& shape, uint64_t stream,
-            const Sink& sink) {
-  const double norm = deltas.norm(), clipped = norm > settings.clip ? settings.clip / norm : 1;
-  const auto scale = static_cast<float>(clipped / (64 * shape.step(settings)));
+void encode(DeltaVector& deltas, const GridShape& shape, uint64_t stream, const Sink& sink) {
+  const double norm = deltas.norm(), clipped = norm > shape.settings.clip ? shape.settings.clip / norm : 1;
+  const auto scale = static_cast<float>(clipped / (64 * shape.step));
   const auto columns = static_cast<size_t>(shape.columns), sent = static_cast<size_t>(shape.sent);
   const KernelSet& kernels = kernel_set();
-  Rounding round(settings.largest());
+  Rounding round(shape.settings.largest());
   std::vector<float> blocks(kTile * kRows), row(kTile);
   std::vector<Code> codes(kTile * sent);
   uint64_t signs[kWords];
@@ -177,9 +176,9 @@ Written write_grid(OutputFile& file, const TensorFile& base, const std::vector<T
   HashedFile hashed(file);
   stream_tensor_file(hashed, {spec}, metadata, true, [&](const TensorSpec&, const Sink& sink) {
     if (settings.bits <= 8) {
-      encode<int8_t>(deltas, settings, shape, sign_stream(info), sink);
+      encode<int8_t>(deltas, shape, sign_stream(info), sink);
     } else {
-      encode<int16_t>(deltas, settings, shape, sign_stream(info), sink);
+      encode<int16_t>(deltas, shape, sign_stream(info), sink);
     }
   });
   base.require_unchanged();
@@ -188,17 +187,15 @@ Written write_grid(OutputFile& file, const TensorFile& base, const std::vector<T
 }
 
 GridUpdate::GridUpdate(const std::string& path)
-    : file_(path, Status::update),
-      settings_(settings_in(file_)),
-      shape_(settings_, std::stoll(field(file_, "parameters"))) {
+    : file_(path, Status::update), shape_(settings_in(file_), std::stoll(field(file_, "parameters"))) {
   info_ = {field(file_, "settings"), field(file_, "base_sha256"), std::stoll(field(file_, "tokens"))};
   const TensorSpec* spec = file_.find(kCodes);
   if (spec == nullptr || spec->shape != std::vector<int64_t>{shape_.codes()} ||
-      spec->dtype != (settings_.bits <= 8 ? "I8" : "I16")) {
+      spec->dtype != (shape_.settings.bits <= 8 ? "I8" : "I16")) {
     refuse(path + ": no grid update: its codes are not those of the settings");
   }
   if (const std::string fault = checksum_fault(file_); !fault.empty()) refuse(path + ": " + fault + "; train again");
-  weight_ = settings_.weight_of(info_.tokens);
+  weight_ = shape_.settings.weight_of(info_.tokens);
 }
 
 void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
@@ -208,7 +205,7 @@ void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
   const auto weight = static_cast<int32_t>(weight_);
   for (size_t i = 0; i < coded; ++i) {
     int16_t code = 0;
-    if (settings_.bits <= 8) {
+    if (shape_.settings.bits <= 8) {
       code = static_cast<int8_t>(data[start + i]);
     } else {
       std::memcpy(&code, data + (start + i) * sizeof code, sizeof code);
@@ -221,9 +218,8 @@ void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
 void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& info, double divisor, ThreadPool& pool,
                  float* deltas) {
   constexpr size_t kSide = 16;  // columns at once, which fill cache lines
-  const MaskedSettings settings = masked_settings(info.settings);
   const auto columns = static_cast<size_t>(shape.columns), sent = static_cast<size_t>(shape.sent);
-  const auto scale = static_cast<float>(shape.step(settings) * static_cast<double>(settings.support) / (64 * divisor));
+  const auto scale = static_cast<float>(shape.step * static_cast<double>(shape.settings.support) / (64 * divisor));
   const uint64_t stream = sign_stream(info);
   const KernelSet& kernels = kernel_set();
   const size_t tiles = (columns + kSide - 1) / kSide;

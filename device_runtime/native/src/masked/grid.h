@@ -37,14 +37,12 @@ class GridUpdate {
 
   const GridInfo& info() const { return info_; }
   const GridShape& shape() const { return shape_; }
-  const MaskedSettings& settings() const { return settings_; }
   // Values [start, start + count) times the phone's weight, and the weight as the last one.
   void read(size_t start, size_t count, uint32_t* values) const;
 
  private:
   TensorFile file_;
   GridInfo info_;
-  MaskedSettings settings_;
   GridShape shape_;
   int64_t weight_ = 1;
 };

@@ -167,9 +167,9 @@ class UploadState final : public PhoneState {
  private:
   static void write(const PhonePart& part, const std::vector<Mask>& masks) {
     const auto values = static_cast<size_t>(part.grid.shape().values());
-    const int width = part.cohort.settings().width();
+    const int width = part.grid.shape().width;
     const MaskedInfo info{part.grid.info().base_sha256, part.settings.round, part.cohort.id(), width};
-    const double sigma = part.cohort.settings().noise;
+    const double sigma = part.grid.shape().noise;
     const std::optional<DiscreteGaussian> noise =
         sigma > 0 ? std::make_optional<DiscreteGaussian>(sigma) : std::nullopt;
     const Secret<32> of_noise = random_secret<32>();

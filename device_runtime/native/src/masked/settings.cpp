@@ -78,25 +78,27 @@ class Fields {
 
 }  // namespace
 
-int MaskedSettings::width() const {
-  const int64_t different = 2 * largest_sum(cohort, cohort * weight_cap) + 1;  // sums
-  int bits_needed = 0;
-  while ((int64_t{1} << bits_needed) < different) ++bits_needed;
-  return bits_needed;
-}
-
-int64_t MaskedSettings::largest_sum(int64_t phones, int64_t weight) const {
-  return weight * largest() +
-         static_cast<int64_t>(std::ceil(kNoiseReach * noise * std::sqrt(static_cast<double>(phones))));
-}
-
 int64_t MaskedSettings::weight_of(int64_t tokens) const {
   return std::clamp<int64_t>(tokens, 1, weight_cap);
 }
 
-double GridShape::step(const MaskedSettings& settings) const {
+GridShape::GridShape(const MaskedSettings& given, int64_t parameters)
+    : settings(given), columns((parameters + kGridRows - 1) / kGridRows), sent(kGridRows / given.support) {
   const double elements = static_cast<double>(kGridRows) * static_cast<double>(columns);
-  return kSpread * settings.clip / (std::sqrt(elements) * static_cast<double>(settings.largest()));
+  step = kSpread * settings.clip / (std::sqrt(elements) * static_cast<double>(settings.largest()));
+  noise = settings.noise * settings.clip / step;
+  require(noise <= kMostNoise, "`noise` of " + json::number(noise) + " steps of the grid, at most " +
+                                   json::number(kMostNoise) + " expected; lower `bits`");
+  const int64_t different = 2 * largest_sum(settings.cohort, settings.cohort * settings.weight_cap) + 1;  // sums
+  width = 0;
+  while ((int64_t{1} << width) < different) ++width;
+  require(width <= kWidest, "sums of " + std::to_string(width) + " bits, at most " + std::to_string(kWidest) +
+                                " expected; lower `bits`, `weight_cap` or `cohort`");
+}
+
+int64_t GridShape::largest_sum(int64_t phones, int64_t weight) const {
+  const double of_noise = kNoiseReach * noise * std::sqrt(static_cast<double>(phones));
+  return weight * settings.largest() + static_cast<int64_t>(std::ceil(of_noise));
 }
 
 MaskedSettings masked_settings(const std::string& text) {
@@ -111,15 +113,12 @@ MaskedSettings masked_settings(const std::string& text) {
   settings.min_cohort = fields.whole("min_cohort", kFewest, settings.cohort);
   settings.curious = fields.number("curious", 0, 0.5);
   settings.dropouts = fields.number("dropouts", 0, 0.5);
-  settings.noise = fields.number("noise", 0, kMostNoise);
+  settings.noise = fields.number("noise", 0, kLargestClip);
   require(settings.noise == 0 || settings.weight_cap == 1, "`noise` needs `weight_cap` 1: it does not hide weights");
   fields.finish();
   for (const int64_t phones : {settings.min_cohort, settings.cohort}) {
     graph_rule(static_cast<size_t>(phones), settings.curious, settings.dropouts);
   }
-  require(settings.width() <= kWidest, "sums of " + std::to_string(settings.width()) + " bits, at most " +
-                                           std::to_string(kWidest) +
-                                           " expected; lower `bits`, `weight_cap` or `cohort`");
   return settings;
 }
 

@@ -164,7 +164,8 @@ int64_t MaskedSum::check(const Cohort& cohort) {
   const auto phones = static_cast<int64_t>(cohort.alive().size());
   const int64_t weight = sums()[sums_.size() - 1];
   std::atomic<bool> possible{weight >= phones && weight <= phones * settings.weight_cap};
-  const auto most = static_cast<int32_t>(settings.largest_sum(phones, weight));
+  const GridShape shape(settings, static_cast<int64_t>(sums_.size() - 1) * settings.support);
+  const auto most = static_cast<int32_t>(shape.largest_sum(phones, weight));
   for_tiles([&](size_t tile, uint32_t* values, size_t count) {
     const size_t codes = std::min(count, sums_.size() - 1 - std::min(sums_.size() - 1, tile * kMaskTile));
     bool good = true;
