@@ -11,7 +11,9 @@ FEWEST, MOST = 3, 4096  # phones of a cohort
 MOST_WEIGHT = 1 << 20
 WIDEST = 31  # bits of a value of a masked update
 LARGEST_CLIP = 1e6
-TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts")
+MOST_NOISE = 65536
+NOISE_REACH = 10  # standard deviations of the summed noise, which it never exceeds
+TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "noise", "curious", "dropouts")
 PUBLIC_KEY = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -22,6 +24,7 @@ class MaskedSettings:
     bits: of a code. support: one of so many rotated elements is sent, others in each round. clip: the largest L2 norm
         of a delta; phones hold to it, the server can't check it. weight_cap: a phone's weight: its tokens, cut to this.
     cohort: phones that mask together, at most; min_cohort: at least, and how many of them must get through.
+    noise: standard deviation of the noise that each phone adds to each code, in steps of the grid; 0: none.
     curious, dropouts: shares of the cohort that may work with the server, and that may drop out.
     stage_seconds: how long a stage of the round waits for its phones.
     vendor: the public key that certifies phones, hex; None: certificates are not looked at.
@@ -35,6 +38,7 @@ class MaskedSettings:
     weight_cap: int = 1
     cohort: int = 100
     min_cohort: int = 50
+    noise: float = 0.0
     curious: float = 0.1
     dropouts: float = 0.3
     stage_seconds: float = 120.0
@@ -48,8 +52,10 @@ class MaskedSettings:
             ("weight_cap", 1 <= self.weight_cap <= MOST_WEIGHT, f"1 to {MOST_WEIGHT}"),
             ("cohort", FEWEST <= self.cohort <= MOST, f"{FEWEST} to {MOST} phones"),
             ("min_cohort", FEWEST <= self.min_cohort <= self.cohort, f"{FEWEST} to `cohort` ({self.cohort})"),
-            ("curious", 0 <= self.curious < 1, "at least 0 and below 1"),
-            ("dropouts", 0 <= self.dropouts < 1, "at least 0 and below 1"),
+            ("noise", 0 <= self.noise <= MOST_NOISE, f"at least 0, at most {MOST_NOISE:g}"),
+            ("weight_cap", self.noise == 0 or self.weight_cap == 1, "1 with `noise`, which does not hide weights"),
+            ("curious", 0 <= self.curious <= 0.5, "at least 0, at most 0.5"),
+            ("dropouts", 0 <= self.dropouts <= 0.5, "at least 0, at most 0.5"),
             ("stage_seconds", 0 < self.stage_seconds <= 86400, "more than 0, at most 86400"),
             ("vendor", self.vendor is None or bool(PUBLIC_KEY.match(self.vendor)), "a public key, 64 digits of hex"),
         )
@@ -77,7 +83,8 @@ class MaskedSettings:
     @property
     def width(self) -> int:
         """Bits of a value of a masked update, w: the largest cohort's sum fits."""
-        return (2 * self.cohort * self.weight_cap * self.level + 1).bit_length()
+        noise = math.ceil(NOISE_REACH * self.noise * math.sqrt(self.cohort))
+        return (2 * (self.cohort * self.weight_cap * self.level + noise) + 1).bit_length()
 
     @property
     def sensitivity(self) -> float:

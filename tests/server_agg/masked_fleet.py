@@ -14,7 +14,7 @@ from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.server import ServerSettings
-from tests.reference.masked import Cohort, Grid, Sum
+from tests.reference.masked import Cohort, Sum
 from tests.reference.masked_phone import Opened, Phone
 from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Clock, Workshop, settings_with
@@ -69,7 +69,9 @@ class Fleet:
         assert coordinator.current.masked is not None
         opened = Opened(self.number, coordinator.current.base_sha256, coordinator.current.masked)
         cohort, numbers = Cohort(opened.number, opened.base_sha256, opened.settings), np.random.default_rng(seed)
-        self.grid = Grid(cohort.settings, cohort.context, parameters_of(workshop))
+        cohort.about(parameters_of(workshop))
+        assert cohort.grid is not None
+        self.grid = cohort.grid
         pinned = None if vendor is None else vendor.public_key().public_bytes_raw().hex()
         self.phones: dict[str, Phone] = {}
         self.requests: dict[str, Any] = {}

@@ -31,7 +31,7 @@ def test_a_round_over_http(server: RunningServer, http: httpx.Client, workshop: 
     opened = http.get("/v1/round").json()
     assert opened["masked"] == MASKED.text
     assert json.loads(opened["masked"]).keys() == {
-        *("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts")
+        *("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "noise", "curious", "dropouts")
     }
     fleet = Fleet(server.coordinator, workshop, 4)
     sent = {"keys": 0, "shares": 0, "unmasking": 0}

@@ -308,7 +308,10 @@ def test_a_start_with_other_settings_waits_for_the_cohort(workshop: Workshop, st
         ({"cohort": 2}, "`cohort` is 2, expected 3 to 4096 phones"),
         ({"cohort": 5000}, "`cohort` is 5000"),
         ({"min_cohort": 101}, r"`min_cohort` is 101, expected 3 to `cohort` \(100\)"),
-        ({"curious": 1.0}, "`curious` is 1.0"),
+        ({"curious": 0.6}, "`curious` is 0.6"),
+        ({"noise": -1.0}, "`noise` is -1.0"),
+        ({"noise": 1.0, "weight_cap": 2}, "`weight_cap` is 2, expected 1 with `noise`"),
+        ({"noise": 65536.0, "bits": 16, "cohort": 4096}, "`cohort` 4096 x `weight_cap` 1 x codes of 16 `bits`"),
         ({"stage_seconds": 0.0}, "`stage_seconds` is 0.0"),
         ({"vendor": "xyz"}, "`vendor` is 'xyz', expected a public key"),
         ({"bits": 16, "weight_cap": 1000}, "`cohort` 100 x `weight_cap` 1000 x codes of 16 `bits` is a sum of 33 bits"),
@@ -358,7 +361,7 @@ def test_what_needs_single_updates_is_refused(strategy: dict[str, Any], more: di
 
 
 def test_settings_that_no_cohort_can_have_are_refused_before_the_state_is_made(workshop: Workshop, state: Path) -> None:
-    server = masked_settings(1000, 1000, {"curious": 0.8, "dropouts": 0.08})
+    server = masked_settings(1000, 1000, {"curious": 0.5, "dropouts": 0.2})
     with (
         pytest.raises(UsageError, match="cohort of 1000: no number of holders will do"),
         opened(workshop, state, server),
