@@ -33,19 +33,32 @@ def masked_settings(
     return settings_with(**{"clients_per_round": phones, "weighting": weighting, "masked": made} | more)
 
 
+# What makes cohorts and sums in these tests: the reference. `Masking()`, the library's, passes them too.
+REFERENCE = Masking(Cohort, Sum)  # type: ignore[arg-type]
+
+
 @dataclass
 class Kit:
-    """What makes cohorts and sums for a server in a test; the sums are kept."""
+    """What makes cohorts and sums for a server, and keeps the values of each sum that was unmasked."""
 
-    sums: list[Sum] = field(default_factory=list)
+    of: Masking = REFERENCE
+    values: list[Array] = field(default_factory=list)
 
     @property
     def masking(self) -> Masking:
-        return Masking(Cohort, self._sum)  # type: ignore[arg-type]
+        return Masking(self.of.cohort, self._sum)
 
     def _sum(self, values: int, width: int) -> Any:
-        self.sums.append(Sum(values, width))
-        return self.sums[-1]
+        made = self.of.sum(values, width)
+        unmask = made.unmask
+
+        def kept(*given: Any) -> Any:
+            found = unmask(*given)
+            self.values.append(made.values())
+            return found
+
+        made.unmask = kept  # type: ignore[method-assign]
+        return made
 
 
 def parameters_of(workshop: Workshop) -> int:
