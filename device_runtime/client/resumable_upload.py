@@ -28,9 +28,9 @@ from phonograd.device_runtime.client.protocol import (
     TUS_VERSION,
 )
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.masked import FORMAT as MASKED
 from phonograd.device_runtime.update.update_file import FORMAT
 
+MASKED_FORMAT = "phonograd-masked"
 SEND_BYTES = 1 << 18
 TUS = {"Tus-Resumable": TUS_VERSION}
 
@@ -95,7 +95,7 @@ def update_metadata(path: Path) -> dict[str, str]:
     """
     try:
         with TensorFile(path) as file:
-            if file.metadata.get("format") not in (FORMAT, MASKED):
+            if file.metadata.get("format") not in (FORMAT, MASKED_FORMAT):
                 raise UpdateError(f"{path}: not an update: no format={FORMAT}; write one with: phonograd train")
             file.take_checksum()
             return file.metadata

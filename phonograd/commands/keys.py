@@ -1,4 +1,4 @@
-"""`phonograd keys init|new|sign|show`: the keys of masked rounds, the vendor's and phones'."""
+"""`phonograd keys init|new|show|sign`: the keys of masked rounds, the vendor's and phones'."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from phonograd.commands.options import arg, own_options
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
-from phonograd.device_runtime.masked.identity import certificate, new_key, public_key
+from phonograd.device_runtime.masked import phone as library
 
 NEW = arg(type=OUTPUT)
 
@@ -28,15 +28,17 @@ def keys() -> None:
 @output_options
 def init(console: Console, file: Annotated[Path, NEW]) -> None:
     """Make the vendor's signing key in FILE; show its public key, for phones and `serve --vendor-key`."""
-    _make(console, file)
+    build_on_first_use(console)
+    _show(console, library.new_identity(file))
 
 
-@keys.command("new")
+@keys.command()
 @own_options
 @output_options
 def new(console: Console, file: Annotated[Path, NEW]) -> None:
     """Make a phone's key in FILE; show its public key, for `keys sign`."""
-    _make(console, file)
+    build_on_first_use(console)
+    _show(console, library.new_identity(file))
 
 
 @keys.command()
@@ -45,8 +47,7 @@ def new(console: Console, file: Annotated[Path, NEW]) -> None:
 def show(console: Console, file: Annotated[Path, arg()]) -> None:
     """Show the public key of a key file."""
     build_on_first_use(console)
-    key = public_key(file)
-    console.text({"public_key": key}, key)
+    _show(console, library.public_identity(file))
 
 
 @keys.command()
@@ -62,11 +63,9 @@ def sign(
     if not PHONE_NAME.match(phone):
         raise click.UsageError(f"PHONE: {PHONE_NAME_RULE} expected, found {phone[:80]!r}")
     build_on_first_use(console)
-    made = certificate(vendor, phone, key)
+    made = library.certify(vendor, phone, key)
     console.text({"phone": phone, "public_key": key, "certificate": made}, made)
 
 
-def _make(console: Console, file: Path) -> None:
-    build_on_first_use(console)
-    key = new_key(file)
-    console.text({"file": str(file), "public_key": key}, key)
+def _show(console: Console, key: str) -> None:
+    console.text({"public_key": key}, key)

@@ -197,10 +197,11 @@ def _fail_or_retry(current: LiveRound, error: Exception) -> None:
     cause = error.__cause__ or error
     if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
         raise StorageError(str(error)) from error
-    _fail(current, one_line(str(error) if isinstance(error, PhonogradError) else f"{type(error).__name__}: {error}"))
+    reason = one_line(str(error) if isinstance(error, PhonogradError) else f"{type(error).__name__}: {error}")
+    _fail(current, reason, error)
 
 
-def _fail(current: LiveRound, reason: str) -> None:
+def _fail(current: LiveRound, reason: str, error: Exception | None = None) -> None:
     """End the round as failed. Its updates are kept; masked ones, of which nobody can learn anything, are deleted."""
     kept: UpdateState = "kept" if current.masked is None else "discarded"
     with _ended_round(current, "failed") as (session, row):
@@ -209,7 +210,7 @@ def _fail(current: LiveRound, reason: str) -> None:
             update.state, update.reason = kept, f"round {row.number} failed"
         session.flush()
         opening.add_round(session, current.ledger.clock(), row.number + 1, row.base_sha256, current.settings)
-    log_event("round_failed" if kept == "kept" else "masked_round_failed", round=row.number, reason=reason)
+    log_event("round_failed" if kept == "kept" else "masked_round_failed", error, round=row.number, reason=reason)
     current.load_after_end()
 
 

@@ -202,7 +202,8 @@ class Coordinator:
     @property
     def poll_seconds(self) -> float:
         """When a phone of a masked round that waits should ask again."""
-        return masked_messages.poll_seconds(self._round.masked)
+        masked = self._round.masked
+        return self.retry_seconds if masked is None else masked.poll_seconds
 
     def receipt(self, identifier: str) -> Receipt:
         """The receipt of an upload that was accepted or repeated."""

@@ -1,13 +1,11 @@
 """The updates of a masked round: files that say nothing by themselves, and the aggregation of their sum."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import TracebackType
 
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.masked import FORMAT
 from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.strategies import Aggregation, Measures, RoundContext
@@ -18,7 +16,7 @@ from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Round, Update
 
-CODEC = "masked"
+FORMAT, CODEC = "phonograd-masked", "masked"
 
 
 class MaskedUpdate:
@@ -39,14 +37,6 @@ class MaskedUpdate:
             )
         self.info = UpdateInfo(about.get("base_sha256", ""), int(number), 0, CODEC, 0)
 
-    def __enter__(self) -> "MaskedUpdate":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del kind, error, trace
-
     def check_parts(self, base: TensorFile) -> None:
         """Nothing: `MaskedAggregator.take` checks the whole file."""
         del base
@@ -54,6 +44,8 @@ class MaskedUpdate:
 
 class MaskedAggregator(RoundAggregator):
     """Sums the masked updates of round `row`."""
+
+    masked: MaskedRound
 
     def __init__(self, row: Round, folder: StateFolder, ledger: Ledger, masking: Masking, retry_seconds: float):
         super().__init__(row, folder, ledger)
@@ -68,14 +60,8 @@ class MaskedAggregator(RoundAggregator):
     def close(self) -> None:
         """Free sum and cohort, too."""
         self.invalidate()
-        self.masked_round.close()
+        self.masked.close()
         super().close()
-
-    @property
-    def masked_round(self) -> MaskedRound:
-        """The round's stages."""
-        assert self.masked is not None
-        return self.masked
 
     @property
     def aggregation(self) -> Aggregation:
@@ -92,7 +78,7 @@ class MaskedAggregator(RoundAggregator):
 
     def opened(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
         """A masked update."""
-        return MaskedUpdate(path)
+        return nullcontext(MaskedUpdate(path))
 
     def weight(self, info: UpdateInfo) -> int:
         """Only the sum of weights is known, and that at the end."""
@@ -111,7 +97,7 @@ class MaskedAggregator(RoundAggregator):
         return {}
 
     def _begin(self, context: RoundContext) -> Aggregation:
-        return MaskedMean(self.settings, self.base, self.row.base_sha256, context, self.masked_round)
+        return MaskedMean(self.settings, self.base, self.row.base_sha256, context, self.masked)
 
     def _add_stored(self, aggregation: Aggregation, row: Update, path: Path) -> None:
         del row

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from phonograd.server_agg.masked.round import MaskedRound, RequestKind
+from phonograd.server_agg.masked.round import RequestKind
 from phonograd.server_agg.refusals import OtherMessageError, RoundFailedError
 from phonograd.server_agg.rounds import admission
 from phonograd.server_agg.rounds.current_round import LiveRound
@@ -38,8 +38,3 @@ def _of_another(ledger: Ledger, kind: RequestKind, number: int, opened: int) -> 
         return {}  # it was taken, or came too late: the phone has done its part
     why = f"failed: {row.reason}" if row.ending == "failed" else f"over ({row.ending})"
     raise RoundFailedError(f"round {number}: {why}; take part in round {opened}")
-
-
-def poll_seconds(masked: MaskedRound | None) -> float:
-    """When a phone that waits should ask again."""
-    return 1.0 if masked is None else masked.poll_seconds

@@ -51,8 +51,8 @@ class MaskedSettings:
             ("weight_cap", 1 <= self.weight_cap <= MOST_WEIGHT, f"1 to {MOST_WEIGHT}"),
             ("cohort", FEWEST <= self.cohort <= MOST, f"{FEWEST} to {MOST} phones"),
             ("min_cohort", FEWEST <= self.min_cohort <= self.cohort, f"{FEWEST} to `cohort` ({self.cohort})"),
-            ("curious", 0 <= self.curious < 1, "at least 0 and below 1"),
-            ("dropouts", 0 <= self.dropouts < 1, "at least 0 and below 1"),
+            ("curious", 0 <= self.curious <= 0.5, "at least 0, at most 0.5"),
+            ("dropouts", 0 <= self.dropouts <= 0.5, "at least 0, at most 0.5"),
             ("distributed_noise", 0 <= self.distributed_noise <= MOST_NOISE, f"at least 0, at most {MOST_NOISE:g}"),
             ("weight_cap", not (self.distributed_noise and self.weight_cap > 1), "1 with `distributed_noise`"),
             ("stage_seconds", 0 < self.stage_seconds <= 86400, "more than 0, at most 86400"),
@@ -81,7 +81,7 @@ class MaskedSettings:
 
     @property
     def width(self) -> int:
-        """Bits of a value of a masked update, w: the largest cohort's sum fits."""
+        """Bits of a value of a masked update, w, without noise: the largest cohort's sum fits."""
         return (2 * self.cohort * self.weight_cap * self.level + 1).bit_length()
 
     @property

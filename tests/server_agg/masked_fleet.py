@@ -14,7 +14,7 @@ from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.server import ServerSettings
-from tests.reference.masked import Cohort, Grid, Sum
+from tests.reference.masked import Cohort, Sum
 from tests.reference.masked_phone import Opened, Phone
 from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Clock, Workshop, settings_with
@@ -33,20 +33,32 @@ def masked_settings(
     return settings_with(**{"clients_per_round": phones, "weighting": weighting, "masked": made} | more)
 
 
+# What makes cohorts and sums in these tests: the reference. `Masking()`, the library's, passes them too.
+REFERENCE = Masking(Cohort, Sum)  # type: ignore[arg-type]
+
+
 @dataclass
 class Kit:
-    """What makes cohorts and sums for a server in a test; the sums are kept. native: the library's, as outside tests."""
+    """What makes cohorts and sums for a server, and keeps the values of each sum that was unmasked."""
 
-    native: bool = False
-    sums: list[Sum] = field(default_factory=list)
+    of: Masking = REFERENCE
+    values: list[Array] = field(default_factory=list)
 
     @property
     def masking(self) -> Masking:
-        return Masking() if self.native else Masking(Cohort, self._sum)  # type: ignore[arg-type]
+        return Masking(self.of.cohort, self._sum)
 
     def _sum(self, values: int, width: int) -> Any:
-        self.sums.append(Sum(values, width))
-        return self.sums[-1]
+        made = self.of.sum(values, width)
+        unmask = made.unmask
+
+        def kept(*given: Any) -> Any:
+            found = unmask(*given)
+            self.values.append(made.values())
+            return found
+
+        made.unmask = kept  # type: ignore[method-assign]
+        return made
 
 
 def parameters_of(workshop: Workshop) -> int:
@@ -69,8 +81,10 @@ class Fleet:
         self.coordinator, self.number = coordinator, coordinator.current.round
         assert coordinator.current.masked is not None
         opened = Opened(self.number, coordinator.current.base_sha256, coordinator.current.masked)
-        numbers = np.random.default_rng(seed)
-        self.grid = Grid(opened.settings, opened.base_sha256, parameters_of(workshop))
+        cohort, numbers = Cohort(opened.number, opened.base_sha256, opened.settings), np.random.default_rng(seed)
+        cohort.about(parameters_of(workshop))
+        assert cohort.grid is not None
+        self.grid = cohort.grid
         pinned = None if vendor is None else vendor.public_key().public_bytes_raw().hex()
         self.phones: dict[str, Phone] = {}
         self.requests: dict[str, Any] = {}
