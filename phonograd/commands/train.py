@@ -169,7 +169,8 @@ def train(
     if trained.weights is not None:
         document["weights"] = {"path": str(training["out"]), **dataclasses.asdict(trained.weights)}
     if trained.update is not None:
-        document["update"] = {"path": str(update), "codec": training["codec"], **dataclasses.asdict(trained.update)}
+        codec = "masked" if joined is not None and joined.opened.masked else training["codec"]
+        document["update"] = {"path": str(update), "codec": codec, **dataclasses.asdict(trained.update)}
     if joined is not None:
         receipt = _send(console, joined, update, masking)
         if asked_for is None:
