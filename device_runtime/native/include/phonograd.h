@@ -525,6 +525,8 @@ PG_API void pg_sum_close(pg_sum* sum);
 PG_API pg_status pg_sum_check(const pg_sum* sum, const pg_cohort* cohort, const char* path);
 /* Add a masked update; one that was not added yet. */
 PG_API pg_status pg_sum_add(pg_sum* sum, const pg_cohort* cohort, const char* path);
+/* Add a grid update as its phone would mask it, with its noise and without masks: for simulations. */
+PG_API pg_status pg_sum_add_grid(pg_sum* sum, const char* path);
 /* Take the masks out of the sum of all who are alive. answers: {"phone": answer, ...}. *json: {"wrong": [phones whose
    shares did not fit], "weight": the last value}. PG_UPDATE, and the sum is of no use, if a secret can't be put
    together, or for a sum that the codes can't have. */

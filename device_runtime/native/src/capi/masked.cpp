@@ -180,6 +180,13 @@ pg_status pg_sum_add(pg_sum* sum, const pg_cohort* cohort, const char* path) {
   });
 }
 
+pg_status pg_sum_add_grid(pg_sum* sum, const char* path) {
+  return border::guarded([&] {
+    border::require(sum != nullptr, "sum: NULL");
+    sum->sum.add(GridUpdate(text_of(path, "path")));
+  });
+}
+
 pg_status pg_sum_unmask(pg_sum* sum, const pg_cohort* cohort, const char* answers, const char** json) {
   return border::guarded([&] {
     border::require(sum != nullptr && cohort != nullptr && json != nullptr, "sum, cohort or json: NULL");

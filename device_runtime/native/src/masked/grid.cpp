@@ -215,6 +215,18 @@ void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
   if (coded < count) values[coded] = static_cast<uint32_t>(weight_);
 }
 
+SentGrid::SentGrid(const GridUpdate& grid) : grid_(grid) {
+  if (grid.shape().noise == 0) return;
+  noise_.emplace(grid.shape().noise);
+  random_bytes(key_.data(), key_.size());
+}
+
+void SentGrid::read(size_t start, size_t count, uint32_t* values) const {
+  grid_.read(start, count, values);
+  const auto codes = static_cast<size_t>(grid_.shape().codes());  // the weight after them stays as it is
+  if (noise_ && start < codes) noise_->add(key_, start, std::min(count, codes - start), values);
+}
+
 void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& info, double divisor, ThreadPool& pool,
                  float* deltas) {
   constexpr size_t kSide = 16;  // columns at once, which fill cache lines

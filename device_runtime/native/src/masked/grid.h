@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "formats/hashed_file.h"
 #include "formats/tensor_file.h"
+#include "masked/discrete_gaussian.h"
 #include "masked/settings.h"
 
 namespace phonograd {
@@ -37,7 +39,7 @@ class GridUpdate {
 
   const GridInfo& info() const { return info_; }
   const GridShape& shape() const { return shape_; }
-  // Values [start, start + count) times the phone's weight, and the weight as the last one.
+  // Values [start, start + count) times the phone's weight, and the weight as the last one. Thread-safe.
   void read(size_t start, size_t count, uint32_t* values) const;
 
  private:
@@ -45,6 +47,20 @@ class GridUpdate {
   GridInfo info_;
   GridShape shape_;
   int64_t weight_ = 1;
+};
+
+// The values that a phone sends, before masks: those of its grid update and, if the settings ask for it, noise that is
+// drawn anew for each of these. Const methods are thread-safe.
+class SentGrid {
+ public:
+  explicit SentGrid(const GridUpdate& grid);
+  // start: a multiple of 4.
+  void read(size_t start, size_t count, uint32_t* values) const;
+
+ private:
+  const GridUpdate& grid_;
+  std::optional<DiscreteGaussian> noise_;
+  Secret<32> key_;  // of the noise
 };
 
 // Summed values [shape.codes()], times the step and divided by `divisor`, as the deltas [4096 * columns] of all weights

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "formats/json_line.h"
-#include "masked/discrete_gaussian.h"
 #include "masked/masked_file.h"
 #include "masked/masks.h"
 #include "masked/shamir.h"
@@ -169,10 +167,7 @@ class UploadState final : public PhoneState {
     const auto values = static_cast<size_t>(part.grid.shape().values());
     const int width = part.grid.shape().width;
     const MaskedInfo info{part.grid.info().base_sha256, part.settings.round, part.cohort.id(), width};
-    const double sigma = part.grid.shape().noise;
-    const std::optional<DiscreteGaussian> noise =
-        sigma > 0 ? std::make_optional<DiscreteGaussian>(sigma) : std::nullopt;
-    const Secret<32> of_noise = random_secret<32>();
+    const SentGrid sent(part.grid);
     ThreadPool pool(part.settings.threads, false);
     const auto at_once = static_cast<size_t>(pool.threads()) * kMaskTile;
     std::vector<uint32_t> piece(std::min(at_once, values));
@@ -184,9 +179,7 @@ class UploadState final : public PhoneState {
             const size_t some = std::min(piece.size(), values - start);
             pool.for_each(static_cast<int64_t>((some + kMaskTile - 1) / kMaskTile), [&](int64_t item, int) {
               const size_t at = static_cast<size_t>(item) * kMaskTile, count = std::min(kMaskTile, some - at);
-              part.grid.read(start + at, count, piece.data() + at);
-              const size_t codes = values - 1 - std::min(values - 1, start + at);  // the last value is the weight
-              if (noise) noise->add(of_noise, start + at, std::min(count, codes), piece.data() + at);
+              sent.read(start + at, count, piece.data() + at);
               add_masks(masks, width, (start + at) / kMaskTile, piece.data() + at, count);
               pack(piece.data() + at, count, width, bytes.data() + packed_bytes(at, width));
             });

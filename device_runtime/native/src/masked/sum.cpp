@@ -145,6 +145,18 @@ void MaskedSum::add(const MaskedFile& file) {
   });
 }
 
+void MaskedSum::add(const GridUpdate& grid) {
+  if (grid.shape().values() != static_cast<int64_t>(sums_.size()) || grid.shape().width != width_) {
+    refuse("grid update: " + std::to_string(sums_.size()) + " values of " + std::to_string(width_) + " bits expected");
+  }
+  const SentGrid sent(grid);
+  for_tiles([&](size_t tile, uint32_t* sums, size_t count) {
+    thread_local uint32_t values[kMaskTile];
+    sent.read(tile * kMaskTile, count, values);
+    for (size_t i = 0; i < count; ++i) sums[i] += values[i];
+  });
+}
+
 Unmasked MaskedSum::unmask(const Cohort& cohort, const std::map<size_t, Answer>& answers) {
   Secrets secrets(cohort, answers);
   const std::vector<Mask> masks = masks_of(cohort, secrets);

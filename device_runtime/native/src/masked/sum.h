@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "masked/cohort.h"
+#include "masked/grid.h"
 #include "masked/masked_file.h"
 #include "masked/masks.h"
 
@@ -36,6 +37,8 @@ class MaskedSum {
   int width() const { return width_; }
   // Add what a file holds.
   void add(const MaskedFile& file);
+  // Add what a phone would send but for its masks. Throws Error(update) unless it has as many values.
+  void add(const GridUpdate& grid);
   // Take the masks out of the sum of all that are alive. The answers are those of phones that gave one. Throws
   // Error(update), and the sum is of no use, if a secret can't be put together or the sum can't be one of codes.
   Unmasked unmask(const Cohort& cohort, const std::map<size_t, Answer>& answers);
