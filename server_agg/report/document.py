@@ -50,6 +50,7 @@ WASTE = {
 PERCENTILE_NAMES = {50: "p50", 90: "p90", 100: "max"}
 
 TRAFFIC = TrafficFigures.__struct_fields__
+BYTES = tuple(name for name in TRAFFIC if name.endswith("_bytes") and name not in TCP_COUNTERS)
 IN_UPDATES = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
 MESSAGES_UP = tuple(f"{kind}_up_bytes" for kind in MASKED_KINDS)
 

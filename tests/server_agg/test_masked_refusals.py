@@ -1,6 +1,7 @@
 """Masked rounds that go wrong: what a phone must not send is refused and the others go on; what can't be fails."""
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.refusals import (
     InvalidMessageError,
@@ -20,6 +22,7 @@ from phonograd.server_agg.refusals import (
     RoundFullError,
 )
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
@@ -112,6 +115,8 @@ def test_a_phone_that_comes_late_takes_part_in_the_next_cohort(workshop: Worksho
         assert "not awaited" in str(coordinator.participation("phone3"))
         with pytest.raises(NotOfCohortError):
             coordinator.masked_message("list", "phone3", 1, {})
+        with pytest.raises(NotOfCohortError):
+            coordinator.masked_message("shares", "phone3", 1, {"draw": "", "shares": {}})
         with pytest.raises(NotOfCohortError):  # nor before its time
             coordinator.masked_message("answer", "phone0", 1, {"self": "", "shares": {}})
 
@@ -215,6 +220,23 @@ def test_only_a_members_masked_update_is_taken(workshop: Workshop, state: Path) 
         check_model(coordinator, fleet, TEN[1:9], workshop)
 
 
+def test_an_update_that_is_complete_after_the_list_was_fixed_does_not_count(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with opened(workshop, state, masked_settings(10), clock=clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 10)
+        fleet.to("upload")
+        path = fleet.requests["phone0"][1]
+        upload = coordinator.create_upload(UploadMetadata("phone0", path.stat().st_size))
+        shutil.copy(path, coordinator.folder.upload(upload.id))
+        for name in TEN[1:]:
+            fleet.deliver(name)
+        clock.now += STAGE_SECONDS + 1
+        with pytest.raises(NotOfCohortError, match="phone0: not awaited in round 1, which is agreeing"):
+            coordinator.ingest(upload.id, sha256_of_file(path), path.stat().st_size)
+        fleet.run({"phone0": "upload"}, random.Random(0), clock)
+        check_model(coordinator, fleet, TEN[1:], workshop)
+
+
 @pytest.mark.parametrize(
     ("stage", "reason"),
     [
@@ -258,6 +280,7 @@ def test_shares_that_do_not_fit_are_left_out(workshop: Workshop, state: Path) ->
         clock.now += STAGE_SECONDS + 1
         fleet.to("answer", TEN[1:])
         kind, message = fleet.requests["phone1"]
+        assert kind == "answer"  # nobody waited for the dead to agree
         fleet.requests["phone1"] = kind, {**message, "shares": dict.fromkeys(message["shares"], "5a" * 32)}
         fleet.run({"phone0": "upload"}, random.Random(0), clock)
         check_model(coordinator, fleet, TEN[1:], workshop)
