@@ -27,13 +27,12 @@ class About(Record, frozen=True):
 
 
 class Fixed(Record, frozen=True):
-    """What a fixed cohort's size gives: its hash K, holders of a phone's secrets, peers, the holders needed to put a
-    secret together, and how many phones must agree on who is alive.
+    """What a fixed cohort's size gives: its hash K, the chance of two phones being neighbours, out of 256, the shares
+    that give a secret, and how many phones must agree on who is alive.
     """
 
     cohort: str
-    holders: int
-    peers: int
+    chance: int
     threshold: int
     agree: int
 
@@ -66,13 +65,21 @@ class MaskedCohort(Handle):
         """The cohort is fixed: these messages, in any order."""
         return Fixed(**self._document("fix", json.dumps(list(keys))))
 
+    def check_draw(self, phone: str, message: Message) -> None:
+        """Check that a phone's draw is the one that its keys announced."""
+        self._tell("check_draw", phone, message)
+
+    def draws(self, draws: Mapping[str, str]) -> None:
+        """The draws are fixed, of all that told theirs, by name: they say who is whose neighbour."""
+        self._tell("draws", draws)
+
     def check_shares(self, phone: str, message: Message) -> None:
-        """Check a phone's draw, and whom its shares are for."""
+        """Check whom a phone's shares are for."""
         self._tell("check_shares", phone, message)
 
-    def members(self, draws: Mapping[str, str]) -> None:
-        """The members are fixed, who sent shares: their draws by name."""
-        self._tell("members", draws)
+    def members(self, names: Collection[str]) -> None:
+        """The members are fixed, who sent shares."""
+        self._tell("members", sorted(names))
 
     def list(self, alive: Collection[str]) -> None:
         """The list is fixed: the members whose update was accepted."""

@@ -35,7 +35,7 @@ class MaskedRequest(Record, frozen=True, kw_only=True):
 
 
 class PhoneKeys(Record, frozen=True, kw_only=True):
-    """A phone's keys for a round, signed. self: the hash of its self mask. FORMAT.md, "Masked rounds"."""
+    """A phone's keys for a round, signed. self, draw: the hashes of its self mask and of its draw. FORMAT.md, "Masked rounds"."""
 
     phone: Name
     identity: Key
@@ -43,6 +43,7 @@ class PhoneKeys(Record, frozen=True, kw_only=True):
     sealing: Key
     masking: Key
     self_: Key = msgspec.field(name="self")
+    draw: Key
     signature: Signature
 
 
@@ -52,10 +53,15 @@ class KeysRequest(PhoneKeys, frozen=True, kw_only=True):
     round: Count
 
 
-class SharesRequest(MaskedRequest, frozen=True, kw_only=True):
-    """Its draw, "" in a cohort of up to 50, and the sealed shares of its secrets, by holder."""
+class DrawsRequest(MaskedRequest, frozen=True, kw_only=True):
+    """Its draw, from which and others' it follows who is whose neighbour."""
 
-    draw: MaybeSignature
+    draw: Key
+
+
+class SharesRequest(MaskedRequest, frozen=True, kw_only=True):
+    """The sealed shares of its secrets, by holder."""
+
     shares: Annotated[dict[Name, Sealed], Meta(max_length=255)]
 
 
@@ -82,10 +88,16 @@ class CohortAnswer(Record, frozen=True):
     cohort: list[PhoneKeys]
 
 
-class MembersAnswer(Record, frozen=True):
-    """The draws of those that have sent shares, and the shares sealed for the phone that asks, by sender."""
+class DrawsAnswer(Record, frozen=True):
+    """The draws, by phone."""
 
-    members: dict[str, str]
+    draws: dict[str, str]
+
+
+class MembersAnswer(Record, frozen=True):
+    """Those that have sent shares, and the shares sealed for the phone that asks, by sender."""
+
+    members: list[str]
     shares: dict[str, str]
 
 
@@ -128,11 +140,16 @@ class MaskedRoutes:
         """
         return await self._taken(request, KeysRequest, "keys", "keys")
 
+    @operation("POST /v1/masked/draws", "phone", _answers(DrawsAnswer), refuses=REFUSES, body=Body(DrawsRequest))
+    async def masked_draws(self, request: Request) -> Response:
+        """Tell the draw. Once all have, or the stage's time is over, everybody's."""
+        return await self._taken(request, DrawsRequest, "draws", "keys")
+
     @operation("POST /v1/masked/shares", "phone", _answers(MembersAnswer), refuses=REFUSES, body=Body(SharesRequest))
     async def masked_shares(self, request: Request) -> Response:
         """Leave shares of the secrets with others.
 
-        Once the members are fixed, their draws and the shares for this phone; the masked update is then awaited.
+        Once the members are fixed, who they are and the shares for this phone; the masked update is then awaited.
         """
         return await self._taken(request, SharesRequest, "shares", "shares")
 

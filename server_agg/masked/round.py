@@ -27,7 +27,8 @@ RequestKind = MessageKind | Literal["list"]
 Document = Mapping[str, Any]
 # The first stage in which a message can be answered.
 ANSWERED_FROM: Mapping[RequestKind, StageName] = {
-    "keys": "sharing",
+    "keys": "drawing",
+    "draws": "sharing",
     "shares": "uploading",
     "list": "agreeing",
     "agreement": "answering",
@@ -159,9 +160,11 @@ class MaskedRound:
             return None
         if kind == "keys":
             return {"cohort": list(messages["keys"].values())}
+        if kind == "draws":
+            return {"draws": {one: told["draw"] for one, told in messages["draws"].items()}}
         if kind == "shares":
             return {
-                "members": {one: shares["draw"] for one, shares in messages["shares"].items()},
+                "members": sorted(messages["shares"]),
                 "shares": self._shares_for(phone),
             }
         if kind == "list":

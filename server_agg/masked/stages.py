@@ -1,6 +1,6 @@
 """The stages of a masked round, one class each: whom it waits for, what they send, when it ends, what it fixes.
 
-Gathering -> Sharing -> Uploading -> Agreeing -> Answering -> Over. What one fixes is never fixed again: a stage that
+Gathering -> Drawing -> Sharing -> Uploading -> Agreeing -> Answering -> Over. What one fixes is never fixed again: a stage that
 has ended takes no message, and after a restart the same messages lead to the same stage.
 """
 
@@ -104,13 +104,13 @@ class Gathering(Stage):
 
     def following(self) -> Stage:
         """The cohort is fixed."""
-        return Sharing(self.facts, self.facts.cohort.fix(self.facts.messages["keys"].values()))
+        return Drawing(self.facts, self.facts.cohort.fix(self.facts.messages["keys"].values()))
 
 
-class Sharing(Stage):
-    """Each phone sends the shares of its secrets, sealed for their holders."""
+class Drawing(Stage):
+    """Each phone of the cohort tells its draw, which nobody could know when the cohort was fixed."""
 
-    name, kind = "sharing", "shares"
+    name, kind = "drawing", "draws"
 
     @property
     def invited(self) -> Collection[str]:
@@ -118,12 +118,32 @@ class Sharing(Stage):
         return self.facts.messages["keys"]
 
     def check(self, phone: str, message: Mapping[str, Any]) -> None:
-        """Its draw, and whom the shares are for."""
+        """That it is the draw that its keys announced."""
+        self.facts.cohort.check_draw(phone, message)
+
+    def following(self) -> Stage:
+        """It is fixed who is whose neighbour."""
+        self.facts.cohort.draws({phone: one["draw"] for phone, one in self.facts.messages["draws"].items()})
+        return Sharing(self.facts, self.fixed)
+
+
+class Sharing(Stage):
+    """Each phone sends the shares of its secrets, sealed for its neighbours."""
+
+    name, kind = "sharing", "shares"
+
+    @property
+    def invited(self) -> Collection[str]:
+        """Those that told their draws."""
+        return self.facts.messages["draws"]
+
+    def check(self, phone: str, message: Mapping[str, Any]) -> None:
+        """Whom the shares are for."""
         self.facts.cohort.check_shares(phone, message)
 
     def following(self) -> Stage:
         """The members are fixed."""
-        self.facts.cohort.members({phone: one["draw"] for phone, one in self.facts.messages["shares"].items()})
+        self.facts.cohort.members(self.facts.messages["shares"])
         return Uploading(self.facts, self.fixed)
 
 

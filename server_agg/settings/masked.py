@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 
 BITS = (4, 8, 16)
 SUPPORTS = (1, 4, 16, 64)
-FEWEST, MOST = 3, 4096  # phones of a cohort
+FEWEST, MOST = 3, 2048  # phones of a cohort
 MOST_WEIGHT = 1 << 20
 WIDEST = 31  # bits of a value of a masked update
 LARGEST_CLIP = 1e6

@@ -30,11 +30,11 @@ TrafficKind = Literal[
 ]
 # Messages of a masked round, beside the masked updates.
 MASKED_KINDS: tuple[TrafficKind, ...] = ("keys", "shares", "unmasking")
-# What a masked round waits for, in order: each phone's keys, its shares, its update, its signature of the list, its
+# What a masked round waits for, in order: each phone's keys, its draw, its shares, its update, its signature of the list, its
 # answer. over: all are there.
-StageName = Literal["gathering", "sharing", "uploading", "agreeing", "answering", "over"]
+StageName = Literal["gathering", "drawing", "sharing", "uploading", "agreeing", "answering", "over"]
 # What phones send in the stages, but for updates.
-MessageKind = Literal["keys", "shares", "agreement", "answer"]
+MessageKind = Literal["keys", "draws", "shares", "agreement", "answer"]
 # Links instead of a model, by their codec.
 LINK_KINDS: Mapping[LinkCodec, TrafficKind] = {"rows-f32": "link-rows-f32", "top-rows": "link-top-rows"}
 

@@ -106,10 +106,6 @@ def shares_for(name: str, shares: Mapping[str, Document]) -> dict[str, str]:
     return {sender: one["shares"][name] for sender, one in shares.items() if name in one["shares"]}
 
 
-def draws_of(shares: Mapping[str, Document]) -> dict[str, str]:
-    return {sender: one["draw"] for sender, one in shares.items()}
-
-
 def of_all(phones: Mapping[str, Any], replies: Mapping[str, Document] | Document) -> dict[str, Sent]:
     """What each phone sends after its reply; the same one for all unless there is one by name."""
     by_name = isinstance(replies, dict) and set(phones) <= set(replies)

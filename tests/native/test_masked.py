@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from phonograd.device_runtime.base.errors import StateError, UpdateError, UsageE
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
 from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
-from tests.native.masked_phones import Document, Fleet, Sent, draws_of, message, of_all, shares_for, without
+from tests.native.masked_phones import Document, Fleet, NativePhone, Sent, message, of_all, shares_for, without
 from tests.reference import masked as reference
 from tests.reference.masked_phone import Opened, Phone
 
@@ -37,19 +38,45 @@ def opened(kind: Callable[..., Any], fleet: Fleet, vendor: str | None = None) ->
     return kind(fleet.number, fleet.base.sha256(), fleet.text, vendor)
 
 
-def until_shares(fleet: Fleet, phones: dict[str, Any]) -> tuple[list[Document], dict[str, Document]]:
+def until_shares(phones: dict[str, Any]) -> tuple[list[Document], dict[str, str], dict[str, Document]]:
+    """All phones up to their shares; keys, draws and shares."""
     keys = [message(phone.first(), "keys") for phone in phones.values()]
-    shares = {name: message(sent, "shares") for name, sent in of_all(phones, {"cohort": keys}).items()}
-    return keys, shares
+    draws = {name: message(sent, "draws")["draw"] for name, sent in of_all(phones, {"cohort": keys}).items()}
+    shares = {name: message(sent, "shares") for name, sent in of_all(phones, {"draws": draws}).items()}
+    return keys, draws, shares
 
 
-def until_list(fleet: Fleet, phones: dict[str, Any]) -> tuple[list[Document], dict[str, Document], dict[str, Path]]:
-    """All phones up to their request for the list; keys, shares and updates."""
-    keys, shares = until_shares(fleet, phones)
-    replies = {name: {"members": draws_of(shares), "shares": shares_for(name, shares)} for name in phones}
-    files = {name: sent[1] for name, sent in of_all(phones, replies).items() if sent is not None}
+@dataclass
+class Sharing:
+    """What phones sent up to their updates."""
+
+    keys: list[Document]
+    draws: dict[str, str]
+    shares: dict[str, Document]
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def cohort(self, kind: Callable[..., Any], fleet: Fleet) -> Any:
+        """A cohort that has come as far."""
+        cohort = opened(kind, fleet)
+        cohort.about(fleet.parameters)
+        cohort.fix(self.keys)
+        for name, draw in self.draws.items():
+            cohort.check_draw(name, {"draw": draw})
+        cohort.draws(self.draws)
+        for name, sent in self.shares.items():
+            cohort.check_shares(name, sent)
+        cohort.members(sorted(self.shares))
+        return cohort
+
+
+def until_list(phones: dict[str, Any]) -> Sharing:
+    """All phones up to their request for the list."""
+    found = Sharing(*until_shares(phones))
+    shares = found.shares
+    replies = {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones}
+    found.files = {name: sent[1] for name, sent in of_all(phones, replies).items() if sent is not None}
     of_all(phones, {})
-    return keys, shares, files  # type: ignore[return-value]
+    return found
 
 
 @pytest.mark.parametrize("count, dead", [(3, 0), (10, 3), (52, 8)])
@@ -61,18 +88,13 @@ def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
     fleet = Fleet(tmp_path)
     fleet.settings["weight_cap"] = cap
     phones, values = mixed(fleet, count)
-    cohort = opened(kinds[0], fleet)
+    found = Sharing(*until_shares(phones))
+    shares = found.shares
+    cohort = found.cohort(kinds[0], fleet)
     about = cohort.about(fleet.parameters)
     total = kinds[1](about.values, about.width)
-
-    keys, shares = until_shares(fleet, phones)
-    facts = cohort.fix(keys)
-    assert len(facts.cohort) == 64
-    for name, sent in shares.items():
-        cohort.check_shares(name, sent)
-    cohort.members(draws_of(shares))
     without(phones, sorted(phones)[: dead // 2])  # they sent shares, and no update
-    replies = {name: {"members": draws_of(shares), "shares": shares_for(name, shares)} for name in phones}
+    replies = {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones}
     for sent in of_all(phones, replies).values():
         assert sent is not None
         total.check(cohort, sent[1])
@@ -169,8 +191,11 @@ def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     sent = of_all(phones, {"cohort": keys})
     reopened(sent["p000"])
+    draws = {name: message(one, "draws")["draw"] for name, one in sent.items()}
+    sent = of_all(phones, {"draws": draws})
+    reopened(sent["p000"])
     shares = {name: message(one, "shares") for name, one in sent.items()}
-    sent = of_all(phones, {name: {"members": draws_of(shares), "shares": shares_for(name, shares)} for name in phones})
+    sent = of_all(phones, {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones})
     reopened(sent["p000"])
     reopened(of_all(phones, {})["p000"])
     sent = of_all(phones, {"alive": sorted(phones)})
@@ -191,6 +216,7 @@ def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
 @pytest.fixture
 def trio(tmp_path: Path) -> tuple[Fleet, dict[str, Any]]:
     fleet = Fleet(tmp_path)
+    fleet.settings["dropouts"] = 0.4  # two of five
     return fleet, {name: fleet.phone(name, fleet.grid(name, seed)) for seed, name in enumerate("abcde")}
 
 
@@ -257,7 +283,7 @@ def test_only_the_vendors_phones_are_let_in(tmp_path: Path) -> None:
 def test_phones_are_known_by_their_first_key(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     phones = {name: fleet.phone(name, fleet.grid(name, 1)) for name in "abc"}
-    until_list(fleet, phones)
+    until_list(phones)
     (tmp_path / "b.key").unlink()
     fleet.number = 2
     for name in "abc":
@@ -268,24 +294,54 @@ def test_phones_are_known_by_their_first_key(tmp_path: Path) -> None:
     refuses(again["a"], {"cohort": keys}, "phone b has another identity than before")
 
 
+def test_a_phone_refuses_draws_that_are_none(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    _, phones = trio
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    draws = {name: message(sent, "draws")["draw"] for name, sent in of_all(phones, {"cohort": keys}).items()}
+    refuses(phones["a"], {"draws": draws | {"b": draws["c"]}}, "phone b: its draw is not the one that it announced")
+    refuses(phones["b"], {"draws": {name: draws[name] for name in "acd"}}, "this phone's draw is missing")
+    refuses(phones["c"], {"draws": {name: draws[name] for name in "cd"}}, "2 phones told their draws, at least 3")
+
+
+def test_a_phone_that_is_left_alone_with_others_masks_is_noticed(tmp_path: Path) -> None:
+    """A server that knows the graph lists a phone's neighbours as dead, to be left with its masks alone."""
+    fleet = Fleet(tmp_path)
+    fleet.settings |= {"curious": 0.02, "dropouts": 0.4}
+    phones, _ = mixed(fleet, 60)
+    found = until_list(phones)
+    cohort = found.cohort(reference.Cohort, fleet)
+    facts = cohort.fix(found.keys)
+    cohort.draws(found.draws)
+    assert facts.chance < 200
+    victim = "p000"
+    neighbours = cohort.neighbours(victim)
+    dead = neighbours[: max(0, len(neighbours) - facts.threshold + 1)]
+    alive = [name for name in phones if name not in dead]
+    with pytest.raises(UpdateError, match="of its neighbours are alive, at least"):
+        phones[victim].next({"alive": alive})
+    other = next(phones[name] for name in alive if name != victim and isinstance(phones[name], NativePhone))
+    with pytest.raises(UpdateError, match="of its neighbours are alive, at least"):
+        other.next({"alive": alive})
+
+
 def test_a_phone_refuses_hostile_members(trio: tuple[Fleet, dict[str, Any]]) -> None:
-    fleet, phones = trio
-    _, shares = until_shares(fleet, phones)
-    draws, mine = draws_of(shares), {name: shares_for(name, shares) for name in phones}
-    refuses(phones["a"], {"members": {"b": "", "c": "", "d": ""}, "shares": mine["a"]}, "this phone is no member")
-    refuses(phones["b"], {"members": draws | {"x": ""}, "shares": mine["b"]}, "phone x: is not in the cohort")
-    refuses(phones["c"], {"members": {"c": "", "d": ""}, "shares": mine["c"]}, "2 phones sent shares, at least 3")
+    _, phones = trio
+    _, _, shares = until_shares(phones)
+    everybody, mine = sorted(shares), {name: shares_for(name, shares) for name in phones}
+    refuses(phones["a"], {"members": ["b", "c", "d"], "shares": mine["a"]}, "this phone is no member")
+    refuses(phones["b"], {"members": [*everybody, "x"], "shares": mine["b"]}, "phone x: is not in the cohort")
+    refuses(phones["c"], {"members": ["c", "d"], "shares": mine["c"]}, "2 phones sent shares, at least 3")
     # A share that does not open is its sender's fault: the phone goes on, and answers without it.
     broken = mine["d"] | {"a": mine["d"]["b"]}
-    assert phones["d"].next({"members": draws, "shares": broken})[0] == "upload"
+    assert phones["d"].next({"members": everybody, "shares": broken})[0] == "upload"
 
 
 def test_a_phone_refuses_a_list_that_is_none(trio: tuple[Fleet, dict[str, Any]]) -> None:
     fleet, phones = trio
-    until_list(fleet, phones)
+    until_list(phones)
     refuses(phones["a"], {"alive": ["b", "c", "d"]}, "listed dead, although its update was accepted")
     refuses(phones["b"], {"alive": ["a", "b", "c", "c"]}, "phone c: listed twice")
-    refuses(phones["c"], {"alive": ["c", "d"]}, "2 phones are alive, at least 3")
+    refuses(phones["c"], {"alive": ["c", "d"]}, "phone c: 1 of its neighbours are alive, at least 2 expected")
     refuses(phones["d"], {"alive": ["a", "b", "c", "d", "x"]}, "phone x: is not in the cohort")
     refuses(phones["e"], {"dead": ["a"]}, "`alive` expected")
 
@@ -293,7 +349,7 @@ def test_a_phone_refuses_a_list_that_is_none(trio: tuple[Fleet, dict[str, Any]])
 def test_phones_that_are_shown_two_lists_answer_nobody(trio: tuple[Fleet, dict[str, Any]]) -> None:
     """Who is dead to one half and alive to the other would lose both secrets."""
     fleet, phones = trio
-    until_list(fleet, phones)
+    until_list(phones)
     halves = ({"a": phones["a"], "b": phones["b"], "c": phones["c"]}, {"d": phones["d"], "e": phones["e"]})
     signed = {}
     for half, alive in zip(halves, (["a", "b", "c"], ["a", "b", "c", "d", "e"]), strict=True):
@@ -309,7 +365,7 @@ def test_phones_that_are_shown_two_lists_answer_nobody(trio: tuple[Fleet, dict[s
 
 def test_a_phone_answers_once_and_gives_one_share_of_each(trio: tuple[Fleet, dict[str, Any]]) -> None:
     fleet, phones = trio
-    until_list(fleet, phones)
+    until_list(phones)
     gone = phones.pop("e")
     alive = sorted(phones)
     signatures = {
@@ -329,16 +385,14 @@ def test_a_phone_answers_once_and_gives_one_share_of_each(trio: tuple[Fleet, dic
 
 def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any, Any, dict[str, Document]]:
     """A cohort and sum before unmasking, and the answers."""
-    keys, shares, files = until_list(fleet, phones)
-    cohort = opened(MaskedCohort, fleet)
+    found = until_list(phones)
+    cohort = found.cohort(MaskedCohort, fleet)
     about = cohort.about(fleet.parameters)
     total = MaskedSum(about.values, about.width)
-    cohort.fix(keys)
-    cohort.members(draws_of(shares))
     without(phones, list(dead))
     alive = sorted(phones)
     for name in alive:
-        total.add(cohort, files[name])
+        total.add(cohort, found.files[name])
     cohort.list(alive)
     sent = of_all(phones, {"alive": alive})
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
@@ -352,7 +406,7 @@ def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any,
 def test_fewer_shares_than_the_threshold_give_nothing(trio: tuple[Fleet, dict[str, Any]]) -> None:
     fleet, phones = trio
     cohort, total, answers = answered(fleet, phones, dead="e")
-    threshold = 3
+    threshold = 2
     few = {name: answers[name] for name in sorted(answers)[: threshold - 1]}
     with pytest.raises(UpdateError, match=f"{threshold} shares of its secret expected, found {threshold - 1}"):
         total.unmask(cohort, few)
@@ -379,15 +433,13 @@ def test_another_self_mask_is_refused(trio: tuple[Fleet, dict[str, Any]]) -> Non
 
 def test_a_sum_that_no_codes_have_fails(trio: tuple[Fleet, dict[str, Any]]) -> None:
     fleet, phones = trio
-    keys, shares, files = until_list(fleet, phones)
-    cohort = opened(MaskedCohort, fleet)
+    found = until_list(phones)
+    cohort = found.cohort(MaskedCohort, fleet)
     about = cohort.about(fleet.parameters)
     total = MaskedSum(about.values, about.width)
-    cohort.fix(keys)
-    cohort.members(draws_of(shares))
     cohort.list(sorted(phones))
     for name in "abcd":  # e is alive, and its update is not in the sum
-        total.add(cohort, files[name])
+        total.add(cohort, found.files[name])
     sent = of_all(phones, {"alive": sorted(phones)})
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
     answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}
@@ -398,11 +450,12 @@ def test_a_sum_that_no_codes_have_fails(trio: tuple[Fleet, dict[str, Any]]) -> N
 @pytest.mark.parametrize("change", ["cut", "cohort", "bits"])
 def test_a_damaged_masked_update_is_refused(trio: tuple[Fleet, dict[str, Any]], change: str) -> None:
     fleet, phones = trio
-    keys, shares, files = until_list(fleet, phones)
+    found = until_list(phones)
     cohort = opened(MaskedCohort, fleet)
     about = cohort.about(fleet.parameters)
-    cohort.fix(keys if change != "cohort" else keys[:4])
-    data = files["a"].read_bytes()
+    cohort.fix(found.keys if change != "cohort" else found.keys[:4])
+    cohort.draws(found.draws if change != "cohort" else {name: found.draws[name] for name in "abcd"})
+    data = found.files["a"].read_bytes()
     path = fleet.folder / "changed"
     if change == "cut":
         path.write_bytes(data[:-9])

@@ -121,40 +121,35 @@ def value_at(at: int, shares: Mapping[int, bytes]) -> bytes:
 # Neighbours.
 
 
-def tail(draws: int, population: int, marked: int, least: int, most: int) -> int:
-    """In how many of the draws from a population there are `least` to `most` marked ones."""
-    return sum(
-        math.comb(marked, hits) * math.comb(population - marked, draws - hits)
-        for hits in range(max(least, 0), min(most, draws, marked) + 1)
-        if draws - hits <= population - marked
-    )
+def binomial(count: int, a: int, least: int, most: int) -> int:
+    """256^count times the chance that `least` to `most` of `count` come, each with chance a / 256."""
+    hits = range(max(least, 0), min(most, count) + 1)
+    return sum(math.comb(count, k) * a**k * (256 - a) ** (count - k) for k in hits)
 
 
 @functools.cache
-def degree(phones: int, curious: float, dropouts: float) -> tuple[int, int, int, int]:
-    """k, m, t and T."""
+def rule(phones: int, curious: float, dropouts: float) -> tuple[int, int, int]:
+    """a, t and T."""
     c, d = math.floor(curious * phones), math.floor(dropouts * phones)
     agree = (phones + c) // 2 + 1
     if agree > phones - d:
         raise UsageError(f"cohort of {phones}: {agree} must agree, {phones - d} may be left")
+    left = phones - 1 - d
     if phones <= ALL:
-        k = phones - 1
-        t = max(1, k - d)
+        t = max(1, left)
         if t <= c:
-            raise UsageError(f"cohort of {phones}: a secret takes {t} holders, and {c} may be curious")
-        return k, k, t, agree
-    others = phones - 1
-    for k in range(1, min(255, others) + 1):
-        ways = math.comb(others, k)
-        for t in range(k, 0, -1):
-            if tail(k, others, others - d, 0, t - 1) * 10**6 * phones > ways:
-                continue
-            if tail(k, others, c, t, k) * 2**40 * phones <= ways:
-                a = (1 - curious) * (1 - dropouts)
-                m = 1 if a == 1 else math.ceil((40 * math.log(2) + math.log(phones)) / (a - math.log(1 - a)))
-                return k, min(m, k), t, agree
-            break  # a smaller t is worse
-    raise UsageError(f"cohort of {phones}: no number of holders will do")
+            raise UsageError(f"cohort of {phones}: a secret takes {t} shares, and {c} may be curious")
+        return 256, t, agree
+    for a in range(1, 257):
+        t = 0
+        while t < left and binomial(left, a, 0, t) * 10**6 * phones <= 256**left:
+            t += 1
+        if t and binomial(c, a, t, c) * 2**40 * phones <= 256**c:
+            mean = (phones - 1) * a / 256
+            if mean + 6 * math.sqrt(mean * (1 - a / 256)) > 255:
+                break
+            return a, t, agree
+    raise UsageError(f"cohort of {phones}: no number of neighbours will do")
 
 
 # The grid.
@@ -232,9 +227,8 @@ class Cohort:
         digest = sha256(settings.encode()).hexdigest()
         self.context = hash_of("phonograd-masked-1", str(number), base_sha256, digest)
         self.grid: Grid | None = None
-        self.draws: Mapping[str, str] = {}
         for phones in {self.settings["min_cohort"], self.settings["cohort"]}:
-            degree(phones, self.settings["curious"], self.settings["dropouts"])
+            rule(phones, self.settings["curious"], self.settings["dropouts"])
 
     def close(self) -> None:
         pass
@@ -244,7 +238,7 @@ class Cohort:
         return About(self.grid.width, self.grid.values, self.grid.columns * ROWS, self.context)
 
     def keys_text(self, message: Message) -> bytes:
-        names = (message["phone"], message["sealing"], message["masking"], message["self"])
+        names = (message["phone"], message["sealing"], message["masking"], message["self"], message["draw"])
         return lines("phonograd-keys-1", self.context, *names)
 
     def check_keys(self, message: Message) -> None:
@@ -263,72 +257,80 @@ class Cohort:
         every = [message[name] for message in self.keys.values() for name in KEY_FIELDS]
         require(len(set(every)) == len(every), "a key comes twice")
         of_phones = (
-            f"{name} {' '.join(one[field] for field in (*KEY_FIELDS, 'self'))}" for name, one in self.keys.items()
+            f"{name} {' '.join(one[field] for field in (*KEY_FIELDS, 'self', 'draw'))}"
+            for name, one in self.keys.items()
         )
         self.hash = hash_of("phonograd-cohort-1", self.context, *of_phones)
-        self.k, self.m, self.t, self.agree = degree(len(self.keys), self.settings["curious"], self.settings["dropouts"])
-        return Fixed(self.hash, self.k, self.m, self.t, self.agree)
+        self.a, self.t, self.agree = rule(len(self.keys), self.settings["curious"], self.settings["dropouts"])
+        self.id = self.hash
+        self.numbers: dict[str, int] = {}
+        return Fixed(self.hash, self.a, self.t, self.agree)
 
-    def holders(self, phone: str, draw: str) -> list[str]:
+    def check_draw(self, phone: str, message: Message) -> None:
+        announced = sha256(bytes.fromhex(message["draw"])).hexdigest() == self.keys[phone]["draw"]
+        require(announced, f"phone {phone}: another draw than it announced")
+
+    def draws(self, draws: Mapping[str, str]) -> None:
+        for phone, draw in draws.items():
+            self.check_draw(phone, {"draw": draw})
+        seeds = {phone: hash_of("phonograd-number-1", self.hash, draw) for phone, draw in draws.items()}
+        self.numbers = {phone: int.from_bytes(bytes.fromhex(seed)[:8], "little") for phone, seed in seeds.items()}
+        ordered = sorted(draws, key=str.encode)
+        self.id = hash_of("phonograd-draws-1", self.hash, *(f"{phone} {draws[phone]}" for phone in ordered))
+        self.sorted = ordered
+
+    def neighbours(self, phone: str) -> list[str]:
+        return [other for other in self.sorted if self.are_neighbours(phone, other)]
+
+    @functools.cache  # noqa: B019 - a test's cohort lives as long as the test
+    def are_neighbours(self, one: str, other: str) -> bool:
+        if one == other:
+            return False
+        number = SplitMix64(self.numbers[one] + self.numbers[other] - 0x9E3779B97F4A7C15).next()
+        return number >> 56 < self.a
+
+    def holders(self, phone: str) -> list[str]:
         """Those that hold shares of a phone's secrets, in order."""
-        others = [name for name in self.keys if name != phone]
-        if len(self.keys) <= ALL:
-            return others
-        seed = int.from_bytes(sha256(bytes.fromhex(draw)).digest()[:8], "little")
-        numbers = SplitMix64(seed)
-        for place in range(self.k):
-            other = place + numbers.below(len(others) - place)
-            others[place], others[other] = others[other], others[place]
-        return others[: self.k]
-
-    def draw_text(self) -> bytes:
-        return lines("phonograd-draw-1", self.hash)
-
-    def check_draw(self, phone: str, draw: str) -> None:
-        signed = (
-            draw == "" if len(self.keys) <= ALL else signed_by(self.keys[phone]["identity"], draw, self.draw_text())
-        )
-        require(signed, f"phone {phone}: wrong draw")
+        return self.neighbours(phone)[:255]
 
     def check_shares(self, phone: str, message: Message) -> None:
-        self.check_draw(phone, message["draw"])
-        fitting = set(message["shares"]) == set(self.holders(phone, message["draw"]))
-        require(fitting, f"phone {phone}: shares for its {self.k} holders expected")
+        require(phone in self.numbers, f"phone {phone}: told no draw")
+        require(
+            set(message["shares"]) == set(self.holders(phone)), f"phone {phone}: shares for its neighbours expected"
+        )
 
-    def members(self, draws: Mapping[str, str]) -> None:
-        for phone, draw in draws.items():
-            require(phone in self.keys, f"phone {phone}: not of this cohort")
-            self.check_draw(phone, draw)
-        self.draws = dict(draws)
-        self.held = {phone: self.holders(phone, draw) for phone, draw in draws.items()}
-
-    def masks_with(self, one: str, other: str) -> bool:
-        return other in self.held[one][: self.m] or one in self.held[other][: self.m]
+    def members(self, names: Collection[str]) -> None:
+        require(set(names) <= set(self.numbers) and len(set(names)) == len(names), "members that told no draw")
+        self.of_cohort = sorted(names, key=str.encode)
+        self.held = {phone: self.holders(phone) for phone in self.of_cohort}
 
     def list(self, alive: Collection[str]) -> None:
-        require(set(alive) <= set(self.draws) and len(set(alive)) == len(alive), "the list has others than members")
+        require(set(alive) <= set(self.of_cohort) and len(set(alive)) == len(alive), "the list has others than members")
+        for phone in alive:
+            left = sum(self.are_neighbours(phone, other) for other in alive)
+            require(left >= self.t, f"phone {phone}: too few of its neighbours are alive")
         self.alive = set(alive)
-        names = sorted(self.draws, key=str.encode)
+        names = self.of_cohort
         said = (f"{name} {'alive' if name in self.alive else 'dead'}" for name in names)
-        self.listed = hash_of("phonograd-list-1", self.hash, *said)
+        self.listed = hash_of("phonograd-list-1", self.id, *said)
 
     def agree_text(self) -> bytes:
-        return lines("phonograd-agree-1", self.hash, self.listed)
+        return lines("phonograd-agree-1", self.id, self.listed)
 
     def check_agreement(self, phone: str, signature: str) -> None:
-        signed = phone in self.draws and signed_by(self.keys[phone]["identity"], signature, self.agree_text())
+        signed = phone in self.held and signed_by(self.keys[phone]["identity"], signature, self.agree_text())
         require(signed, f"phone {phone}: wrong signature of the list")
 
     def check_answer(self, phone: str, message: Message) -> None:
         own = sha256(bytes.fromhex(message["self"])).hexdigest() == self.keys[phone]["self"]
         require(own, f"phone {phone}: another self mask than it announced")
-        held = {name for name in self.draws if name != phone and phone in self.held[name]}
+        held = {name for name in self.held if name != phone and phone in self.held[name]}
         require(set(message["shares"]) <= held, f"phone {phone}: shares of phones that it holds none of")
 
     def mask(self, one: str, other: str, secret: bytes, values: int, width: int) -> Array:
         """What `one`, whose masking key is `secret`, adds of its mask with `other`."""
         first, second = sorted((one, other), key=str.encode)
-        key = derived(agreed(secret, self.keys[other]["masking"]), self.hash, "phonograd-mask-1", first, second)
+        key = derived(agreed(secret, self.keys[other]["masking"]), self.id, "phonograd-mask-1", first, second)
         mask = stream(key, width, values)
         return mask if one == first else (0 - mask).astype(np.uint32)
 
@@ -347,7 +349,7 @@ class Sum:
             file.take_checksum()
             about = dict(file.metadata)
             expected = {"format": "phonograd-masked", "version": "1", "base_sha256": cohort.base_sha256}
-            expected |= {"round": str(cohort.number), "cohort": cohort.hash, "bits": str(self.width)}
+            expected |= {"round": str(cohort.number), "cohort": cohort.id, "bits": str(self.width)}
             require(about == expected, f"{path}: {expected} expected, found {about}")
             require(set(file.specs) == {"values"}, f"{path}: values expected")
             found = file.read("values")
@@ -362,14 +364,14 @@ class Sum:
 
     def unmask(self, cohort: Cohort, answers: Mapping[str, Message]) -> Unmasked:
         wrong: set[str] = set()
-        for phone in cohort.draws:
+        for phone in cohort.of_cohort:
             alive = phone in cohort.alive
             secret = self._secret(cohort, phone, alive, answers, wrong)
             if alive:
-                self.sum -= stream(derived(secret, cohort.hash, "phonograd-self-1"), self.width, len(self.sum))
+                self.sum -= stream(derived(secret, cohort.id, "phonograd-self-1"), self.width, len(self.sum))
                 continue
             for other in cohort.alive:
-                if cohort.masks_with(phone, other):
+                if cohort.are_neighbours(phone, other):
                     self.sum += cohort.mask(phone, other, secret, len(self.sum), self.width)
         signed = self._signed()
         weight, cap = int(signed[-1]), cohort.settings["weight_cap"]

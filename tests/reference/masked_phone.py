@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from phonograd.device_runtime.formats.tensor_file import Array
 from tests.reference.masked import (
-    ALL,
     Cohort,
     agreed,
     derived,
@@ -67,7 +66,7 @@ class Phone:
         self.identity = identity_of(self.key)
         self.certificate = certificate_of(vendor, name, self.identity) if vendor else ""
         self.cohort = Cohort(opened.number, opened.base_sha256, opened.settings, pinned)
-        self.sealing, self.masking, self.self_mask = (self.random.randbytes(32) for _ in range(3))
+        self.sealing, self.masking, self.self_mask, self.draw = (self.random.randbytes(32) for _ in range(4))
         self.held: dict[str, tuple[bytes, bytes]] = {}  # by owner: shares of its masking key and of its b
         self.stage = "keys"
 
@@ -78,6 +77,7 @@ class Phone:
         public = {"phone": self.name, "identity": self.identity, "certificate": self.certificate}
         public |= {"sealing": public_of(self.sealing), "masking": public_of(self.masking)}
         public |= {"self": sha256(self.self_mask).hexdigest()}
+        public["draw"] = sha256(self.draw).hexdigest()
         return {**public, "signature": self.signed(self.cohort.keys_text(public))}
 
     def first(self) -> tuple[str, Document]:
@@ -88,7 +88,14 @@ class Phone:
 
     def next(self, reply: Document) -> tuple[str, Document | Path] | None:
         """What follows the answer to the last request; of an upload the answer is {}. Raises UpdateError."""
-        then = {"keys": "shares", "shares": "upload", "upload": "list", "list": "agreement", "agreement": "answer"}
+        then = {
+            "keys": "draws",
+            "draws": "shares",
+            "shares": "upload",
+            "upload": "list",
+            "list": "agreement",
+            "agreement": "answer",
+        }
         take = getattr(self, f"after_{self.stage}")
         if self.stage == "answer":
             return None
@@ -101,8 +108,13 @@ class Phone:
         require(settings["min_cohort"] <= len(reply["cohort"]) <= settings["cohort"], "a cohort of another size")
         self.facts = cohort.fix(reply["cohort"])
         require(cohort.keys.get(self.name) == self.keys(), "this phone's own keys were swapped")
-        draw = "" if len(cohort.keys) <= ALL else self.signed(cohort.draw_text())
-        holders = cohort.holders(self.name, draw)
+        return {"draw": self.draw.hex()}
+
+    def after_draws(self, reply: Document) -> Document:
+        cohort = self.cohort
+        require(reply["draws"].get(self.name) == self.draw.hex(), "this phone's draw was swapped")
+        cohort.draws(reply["draws"])
+        holders = cohort.holders(self.name)
         secret = self.masking + self.self_mask
         noise = self.random.randbytes(64 * (cohort.t - 1))
         pieces = shares_of(secret, cohort.t, len(holders), noise)
@@ -110,30 +122,30 @@ class Phone:
             holder: self._sealing(self.name, holder, holder).encrypt(bytes(12), bytes([x]) + piece, None).hex()
             for x, (holder, piece) in enumerate(zip(holders, pieces, strict=True), 1)
         }
-        self.shares = {"draw": draw, "shares": sealed}
+        self.shares = {"shares": sealed}
         return self.shares
 
     def _sealing(self, sender: str, holder: str, other: str) -> ChaCha20Poly1305:
         secret = agreed(self.sealing, self.cohort.keys[other]["sealing"])
-        return ChaCha20Poly1305(derived(secret, self.cohort.hash, "phonograd-seal-1", sender, holder))
+        return ChaCha20Poly1305(derived(secret, self.cohort.id, "phonograd-seal-1", sender, holder))
 
     def after_shares(self, reply: Document) -> Path:
         cohort = self.cohort
         cohort.members(reply["members"])
-        require(reply["members"].get(self.name) == self.shares["draw"], "this phone's draw was swapped")
+        require(self.name in reply["members"], "this phone is no member")
         require(len(reply["members"]) >= cohort.settings["min_cohort"], "too few members")
         for owner, holders in cohort.held.items():
             if self.name in holders and owner != self.name and owner in reply["shares"]:
                 self._open(owner, holders.index(self.name) + 1, bytes.fromhex(reply["shares"][owner]))
         about = cohort.about((len(self.values) - 1) * cohort.settings["support"])
         values = self.values + stream(
-            derived(self.self_mask, cohort.hash, "phonograd-self-1"), about.width, len(self.values)
+            derived(self.self_mask, cohort.id, "phonograd-self-1"), about.width, len(self.values)
         )
-        for other in cohort.draws:
-            if other != self.name and cohort.masks_with(self.name, other):
+        for other in cohort.of_cohort:
+            if cohort.are_neighbours(self.name, other):
                 values = values + cohort.mask(self.name, other, self.masking, len(self.values), about.width)
         path = self.folder / f"{self.name}-{self.opened.number}.safetensors"
-        write_masked(path, values, about.width, self.opened.base_sha256, self.opened.number, cohort.hash)
+        write_masked(path, values, about.width, self.opened.base_sha256, self.opened.number, cohort.id)
         return path
 
     def _open(self, owner: str, x: int, sealed: bytes) -> None:

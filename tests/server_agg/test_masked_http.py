@@ -42,7 +42,7 @@ def test_a_round_over_http(server: RunningServer, http: httpx.Client, workshop: 
             upload_update(server.url, body, name)
             return {}
         answer = http.post(f"/v1/masked/{kind}", json=body)
-        counted = kind if kind in sent else "unmasking"
+        counted = kind if kind in sent else "keys" if kind == "draws" else "unmasking"
         sent[counted] += len(answer.request.content)
         told[counted] += len(answer.content)
         if answer.status_code == 202:
@@ -62,13 +62,13 @@ def test_a_round_over_http(server: RunningServer, http: httpx.Client, workshop: 
     assert (first["ending"], first["accepted"]) == ("full", 4)
     assert first["cohort"] == {
         "stage": "over",
-        "through": dict.fromkeys(("gathering", "sharing", "uploading", "agreeing", "answering"), 4),
+        "through": dict.fromkeys(("gathering", "drawing", "sharing", "uploading", "agreeing", "answering"), 4),
     }
     for kind, nbytes in sent.items():
         assert (first[f"{kind}_up_bytes"], first[f"{kind}_down_bytes"]) == (nbytes, told[kind])
     assert adds_up(first) and adds_up(report["totals"])
     page = http.get("/dashboard/rounds/1").text
-    assert "over; gathering 4; sharing 4; uploading 4; agreeing 4; answering 4" in page
+    assert "over; gathering 4; drawing 4; sharing 4; uploading 4; agreeing 4; answering 4" in page
     answered = http.post("/v1/masked/answer", json=last)
     assert (answered.status_code, answered.json()) == (200, {})
     late = http.post("/v1/masked/list", json={"round": 1, "phone": "phone0"})
@@ -89,9 +89,9 @@ LONG = {f"phone{number}": "00" * 81 for number in range(256)}
         ("keys", {"round": -1}, 400),
         ("keys", {"round": 9}, 409),
         ("keys", {"signature": "00" * 64}, 422),
-        ("shares", {"draw": "", "shares": LONG}, 400),
-        ("shares", {"draw": "", "shares": {"phone1": "00"}}, 400),
-        ("shares", {"draw": "", "shares": {"phone1": "00" * 81}}, 409),
+        ("shares", {"shares": LONG}, 400),
+        ("shares", {"shares": {"phone1": "00"}}, 400),
+        ("shares", {"shares": {"phone1": "00" * 81}}, 409),
         ("answer", {"self": "00" * 32, "shares": {"x" * 65: "00" * 32}}, 400),
         ("answer", {"self": "00" * 32, "shares": {str(number): "00" * 32 for number in range(4097)}}, 400),
         ("agreement", {"signature": "00" * 600_000}, 413),

@@ -505,13 +505,17 @@ PG_API void pg_cohort_close(pg_cohort* cohort);
 PG_API pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** json);
 /* Check one message of keys. */
 PG_API pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys);
-/* The cohort is fixed: a JSON list of messages of keys, in any order. *json: {"cohort": K, "holders": k, "peers": m,
-   "threshold": t, "agree": T}. PG_UPDATE, naming the phone, for a wrong message, or a name or key that comes twice. */
+/* The cohort is fixed: a JSON list of messages of keys, in any order. *json: {"cohort": K, "chance": a, "threshold": t,
+   "agree": T}. PG_UPDATE, naming the phone, for a wrong message, or a name or key that comes twice. */
 PG_API pg_status pg_cohort_fix(pg_cohort* cohort, const char* keys, const char** json);
-/* Check a phone's message of shares: its draw, and whom the shares are for. */
+/* Check a phone's message of its draw. */
+PG_API pg_status pg_cohort_check_draw(pg_cohort* cohort, const char* phone, const char* draw);
+/* The draws are fixed: {"phone": draw, ...} of all that told one. */
+PG_API pg_status pg_cohort_draws(pg_cohort* cohort, const char* draws);
+/* Check a phone's message of shares: whom they are for. */
 PG_API pg_status pg_cohort_check_shares(pg_cohort* cohort, const char* phone, const char* shares);
-/* The members are fixed: {"phone": draw, ...} of all that sent shares. */
-PG_API pg_status pg_cohort_members(pg_cohort* cohort, const char* draws);
+/* The members are fixed: a JSON list of all that sent shares. */
+PG_API pg_status pg_cohort_members(pg_cohort* cohort, const char* members);
 /* The list is fixed: a JSON list of the members that are alive. */
 PG_API pg_status pg_cohort_list(pg_cohort* cohort, const char* alive);
 PG_API pg_status pg_cohort_check_agreement(pg_cohort* cohort, const char* phone, const char* signature);

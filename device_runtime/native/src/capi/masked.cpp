@@ -109,9 +109,24 @@ pg_status pg_cohort_fix(pg_cohort* cohort, const char* keys, const char** json) 
     cohort->cohort.fix(json_of(keys, "keys"));
     const GraphRule& rule = cohort->cohort.rule();
     JsonLine line;
-    line.text("cohort", to_hex(cohort->cohort.id())).integer("holders", static_cast<int64_t>(rule.holders));
-    line.integer("peers", static_cast<int64_t>(rule.peers)).integer("threshold", static_cast<int64_t>(rule.threshold));
+    line.text("cohort", to_hex(cohort->cohort.id())).integer("chance", static_cast<int64_t>(rule.chance));
+    line.integer("threshold", static_cast<int64_t>(rule.threshold));
     tell(cohort->told, line.integer("agree", static_cast<int64_t>(rule.agree)).str(), json);
+  });
+}
+
+pg_status pg_cohort_check_draw(pg_cohort* cohort, const char* phone, const char* draw) {
+  return border::guarded([&] {
+    border::require(cohort != nullptr, "cohort: NULL");
+    cohort->cohort.checked_draw(cohort->cohort.place_of(text_of(phone, "phone")), json_of(draw, "draw"));
+  });
+}
+
+pg_status pg_cohort_draws(pg_cohort* cohort, const char* draws) {
+  return border::guarded([&] {
+    border::require(cohort != nullptr, "cohort: NULL");
+    const json::Value value = json_of(draws, "draws");
+    cohort->cohort.set_draws(texts_in(&value, "draws"));
   });
 }
 
@@ -122,11 +137,10 @@ pg_status pg_cohort_check_shares(pg_cohort* cohort, const char* phone, const cha
   });
 }
 
-pg_status pg_cohort_members(pg_cohort* cohort, const char* draws) {
+pg_status pg_cohort_members(pg_cohort* cohort, const char* members) {
   return border::guarded([&] {
     border::require(cohort != nullptr, "cohort: NULL");
-    const json::Value value = json_of(draws, "draws");
-    cohort->cohort.set_members(texts_in(&value, "draws"));
+    cohort->cohort.set_members(json_of(members, "members"));
   });
 }
 

@@ -66,9 +66,8 @@ void Cohort::fix(const json::Value& messages) {
     places_[name] = phones_.size();
     phones_.push_back(std::move(keys));
   }
-  id_ = hash_of(text);
-  members_.clear(), alive_.clear();
-  holders_.assign(phones_.size(), {});
+  id_ = cohort_ = hash_of(text);
+  numbers_.clear(), members_.clear(), alive_.clear();
 }
 
 size_t Cohort::place_of(const std::string& phone) const {
@@ -77,71 +76,104 @@ size_t Cohort::place_of(const std::string& phone) const {
   return found->second;
 }
 
-std::vector<size_t> Cohort::holders_of(size_t phone, const std::string& draw) const {
-  uint64_t seed = 0;
-  if (draws()) {
-    const Keys& keys = phones_.at(phone);
-    Signature signature;
-    if (!is_signed(keys.identity, draw_text(id_), draw))
-      refuse("phone " + keys.phone + ": its draw is not of this cohort");
-    from_hex(draw, signature.data(), signature.size());
-    const std::string bytes(signature.begin(), signature.end());
-    seed = first_word(hash_of(bytes).data());
-  } else if (!draw.empty()) {
-    refuse("phone " + phones_.at(phone).phone + ": a draw, where everybody holds everybody's shares");
+std::string Cohort::checked_draw(size_t phone, const json::Value& message) const {
+  const std::string& draw = text_in(message, "draw");
+  std::array<uint8_t, 32> bytes;
+  const Keys& keys = phones_.at(phone);
+  if (!from_hex(draw, bytes.data(), bytes.size()) || hash_of(std::string(bytes.begin(), bytes.end())) != keys.draw) {
+    refuse("phone " + keys.phone + ": its draw is not the one that it announced");
   }
-  return phonograd::holders_of(phone, phones_.size(), rule_.holders, seed);
+  return draw;
+}
+
+void Cohort::set_draws(const std::map<std::string, std::string>& draws) {
+  std::vector<std::optional<uint64_t>> numbers(phones_.size());
+  const std::string cohort = to_hex(cohort_);
+  std::string text = "phonograd-draws-1\n" + cohort + "\n";
+  for (const auto& [name, draw] : draws) {
+    const size_t phone = place_of(name);
+    checked_draw(phone, json::Value(json::Object{{"draw", json::Value(draw)}}));
+    numbers[phone] = first_word(hash_of("phonograd-number-1\n" + cohort + "\n" + draw + "\n").data());
+    text += name + " " + draw + "\n";
+  }
+  numbers_ = std::move(numbers);
+  id_ = hash_of(text);
+}
+
+bool Cohort::are_neighbours(size_t one, size_t other) const {
+  return one != other && has_drawn(one) && has_drawn(other) &&
+         phonograd::are_neighbours(rule_, *numbers_[one], *numbers_[other]);
+}
+
+std::vector<size_t> Cohort::holders_of(size_t phone) const {
+  std::vector<size_t> holders;
+  for (size_t other = 0; other < phones_.size() && holders.size() < kMostHolders; ++other) {
+    if (are_neighbours(phone, other)) holders.push_back(other);
+  }
+  return holders;
 }
 
 std::map<std::string, std::string> Cohort::checked_shares(size_t phone, const json::Value& message) const {
-  const std::vector<size_t> holders = holders_of(phone, text_in(message, "draw"));
-  std::map<std::string, std::string> shares = texts_in(message.find("shares"), "shares");
   const std::string& name = phones_.at(phone).phone;
+  if (!has_drawn(phone)) refuse("phone " + name + ": shares, but no draw");
+  const std::vector<size_t> holders = holders_of(phone);
+  std::map<std::string, std::string> shares = texts_in(message.find("shares"), "shares");
   for (const size_t holder : holders) {
     const auto found = shares.find(phones_[holder].phone);
-    if (found == shares.end()) refuse("phone " + name + ": no share for " + phones_[holder].phone + ", which it drew");
+    if (found == shares.end()) refuse("phone " + name + ": no share for " + phones_[holder].phone + ", its neighbour");
     std::array<uint8_t, kSealedBytes> sealed;
     if (!from_hex(found->second, sealed.data(), sealed.size())) {
       refuse("phone " + name + ": the share for " + found->first + ": " + std::to_string(sealed.size()) +
              " bytes in hex expected");
     }
   }
-  if (shares.size() != holders.size()) refuse("phone " + name + ": shares for phones that it did not draw");
+  if (shares.size() != holders.size()) refuse("phone " + name + ": shares for phones that are no neighbours of it");
   return shares;
 }
 
-void Cohort::set_members(const std::map<std::string, std::string>& draws) {
-  std::vector<std::vector<size_t>> holders(phones_.size());
-  std::vector<size_t> members;
-  for (const auto& [name, draw] : draws) {
-    const size_t phone = place_of(name);
-    holders[phone] = holders_of(phone, draw);
-    members.push_back(phone);
+// Places of different phones.
+std::set<size_t> Cohort::places_in(const json::Value& names, const std::string& what) const {
+  std::set<size_t> places;
+  for (const json::Value& one : list_in(names, what.c_str())) {
+    const std::string* name = one.as<std::string>();
+    if (name == nullptr) refuse(what + ": names expected");
+    if (!places.insert(place_of(*name)).second) refuse("phone " + *name + ": listed twice");
   }
-  std::sort(members.begin(), members.end());
-  holders_ = std::move(holders), members_ = std::move(members);
+  return places;
+}
+
+void Cohort::set_members(const json::Value& names) {
+  const std::set<size_t> members = places_in(names, "members");
+  for (const size_t phone : members) {
+    if (!has_drawn(phone)) refuse("phone " + phones_[phone].phone + ": a member, but told no draw");
+  }
+  members_.assign(members.begin(), members.end());
+}
+
+bool Cohort::is_member(size_t phone) const {
+  return std::binary_search(members_.begin(), members_.end(), phone);
 }
 
 std::vector<size_t> Cohort::masks_with(size_t phone) const {
-  const auto has = [this](size_t one, size_t other) {
-    const auto end = holders_[one].begin() + static_cast<ptrdiff_t>(rule_.peers);
-    return std::find(holders_[one].begin(), end, other) != end;
-  };
   std::vector<size_t> others;
   for (const size_t other : members_) {
-    if (other != phone && (has(phone, other) || has(other, phone))) others.push_back(other);
+    if (are_neighbours(phone, other)) others.push_back(other);
   }
   return others;
 }
 
 void Cohort::set_alive(const json::Value& names) {
-  std::set<size_t> alive;
-  for (const json::Value& one : list_in(names, "alive")) {
-    const std::string* name = one.as<std::string>();
-    if (name == nullptr) refuse("alive: names expected");
-    const size_t phone = place_of(*name);
-    if (!is_member(phone)) refuse("phone " + *name + ": listed alive, but sent no shares");
-    if (!alive.insert(phone).second) refuse("phone " + *name + ": listed twice");
+  std::set<size_t> alive = places_in(names, "alive");
+  for (const size_t phone : alive) {
+    const std::string& name = phones_[phone].phone;
+    if (!is_member(phone)) refuse("phone " + name + ": listed alive, but sent no shares");
+    size_t left = 0;
+    for (const size_t other : alive) left += are_neighbours(phone, other);
+    // The masks with these hide its update, and some of them do not work with the server.
+    if (left < rule_.threshold) {
+      refuse("phone " + name + ": " + std::to_string(left) + " of its neighbours are alive, at least " +
+             std::to_string(rule_.threshold) + " expected");
+    }
   }
   alive_ = std::move(alive);
 }

@@ -34,19 +34,21 @@ class Cohort {
 
   const std::vector<Keys>& phones() const { return phones_; }  // in order
   const GraphRule& rule() const { return rule_; }
-  const Hash& id() const { return id_; }            // K
+  const Hash& id() const { return id_; }            // K; once the draws are known, W
   size_t place_of(const std::string& phone) const;  // in phones()
-  bool draws() const { return phones_.size() > kEverybody; }
-  // The phones that hold shares of a phone's secrets, in order. `draw`: its signature, hex; "" where nobody draws.
-  std::vector<size_t> holders_of(size_t phone, const std::string& draw) const;
-  // A message of shares: its draw, and that its holders are those drawn. Their sealed shares, in hex, by holder.
+  // A message of its draw, in hex.
+  std::string checked_draw(size_t phone, const json::Value& message) const;
+  // The draws of those who told them, in hex. From here on it is known who is whose neighbour.
+  void set_draws(const std::map<std::string, std::string>& draws);
+  // A phone's neighbours that hold shares of its secrets, in order.
+  std::vector<size_t> holders_of(size_t phone) const;
+  // A message of shares: that they are for its holders. Their sealed shares, in hex, by holder.
   std::map<std::string, std::string> checked_shares(size_t phone, const json::Value& message) const;
 
-  // Those who sent shares, with their draws.
-  void set_members(const std::map<std::string, std::string>& draws);
+  // Those who sent shares.
+  void set_members(const json::Value& names);
   const std::vector<size_t>& members() const { return members_; }
-  bool is_member(size_t phone) const { return !holders_.at(phone).empty(); }
-  const std::vector<size_t>& holders(size_t phone) const { return holders_.at(phone); }  // of a member
+  bool is_member(size_t phone) const;
   // The members that a member masks with.
   std::vector<size_t> masks_with(size_t phone) const;
 
@@ -58,14 +60,18 @@ class Cohort {
   bool agrees(size_t phone, const std::string& signature) const;
 
  private:
+  bool has_drawn(size_t phone) const { return phone < numbers_.size() && numbers_[phone].has_value(); }
+  bool are_neighbours(size_t one, size_t other) const;
+  std::set<size_t> places_in(const json::Value& names, const std::string& what) const;
+
   const MaskedSettings settings_;
   const std::optional<PublicKey> vendor_;
-  Hash context_{}, id_{};
+  Hash context_{}, cohort_{}, id_{};
   std::vector<Keys> phones_;
   std::map<std::string, size_t> places_;
   GraphRule rule_;
+  std::vector<std::optional<uint64_t>> numbers_;  // of phones that told their draws
   std::vector<size_t> members_;
-  std::vector<std::vector<size_t>> holders_;  // by phone; none of one that is no member
   std::set<size_t> alive_;
 };
 

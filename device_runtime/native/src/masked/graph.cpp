@@ -1,9 +1,8 @@
 #include "masked/graph.h"
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/splitmix64.h"
@@ -13,32 +12,25 @@ namespace {
 
 constexpr double kSecrecy = 0x1p-40;  // chance that curious phones know some phone's secrets
 constexpr double kLoss = 1e-6;        // chance that some phone's secrets can't be put together
+constexpr size_t kAlways = 256;
 
-// Draws without repetition from `all` things of which some are marked.
-class Hypergeometric {
- public:
-  Hypergeometric(size_t all, size_t marked) : all_(all), marked_(marked), log_factorial_(all + 1) {
-    for (size_t i = 1; i <= all; ++i) log_factorial_[i] = log_factorial_[i - 1] + std::log(static_cast<double>(i));
+// How many of `count` come, each with chance a / 256: the chances of 0, 1, ..., count.
+std::vector<double> binomial(size_t count, size_t a) {
+  if (a == kAlways) {
+    std::vector<double> all(count + 1);
+    all.back() = 1;
+    return all;
   }
-
-  // P(exactly `found` of `drawn` are marked).
-  double chance(size_t drawn, size_t found) const {
-    if (found > marked_ || found > drawn || drawn - found > all_ - marked_) return 0;
-    return std::exp(choose(marked_, found) + choose(all_ - marked_, drawn - found) - choose(all_, drawn));
+  const double p = static_cast<double>(a) / static_cast<double>(kAlways);
+  std::vector<double> chances(count + 1);
+  double log_choose = 0;
+  for (size_t k = 0; k <= count; ++k) {
+    const double k_of = static_cast<double>(k), rest = static_cast<double>(count - k);
+    chances[k] = std::exp(log_choose + k_of * std::log(p) + rest * std::log1p(-p));
+    if (k < count) log_choose += std::log(rest) - std::log(k_of + 1);
   }
-
-  double at_least(size_t drawn, size_t least) const {
-    double sum = 0;
-    for (size_t found = drawn + 1; found-- > least;) sum += chance(drawn, found);
-    return sum;
-  }
-
- private:
-  double choose(size_t n, size_t k) const { return log_factorial_[n] - log_factorial_[k] - log_factorial_[n - k]; }
-
-  size_t all_, marked_;
-  std::vector<double> log_factorial_;
-};
+  return chances;
+}
 
 [[noreturn]] void refuse(size_t n, const std::string& why) {
   throw Error(Status::usage, "a cohort of " + std::to_string(n) + " phones: " + why +
@@ -55,37 +47,28 @@ GraphRule graph_rule(size_t n, double curious, double dropouts) {
   if (rule.agree > n - d)
     refuse(n, std::to_string(rule.agree) + " must agree, " + std::to_string(n - d) + " may be left");
   if (n <= kEverybody) {
-    rule.holders = rule.peers = n - 1;
+    rule.chance = kAlways;
     rule.threshold = n - 1 > d ? n - 1 - d : 1;
     if (rule.threshold <= c) refuse(n, "those who may work with the server could put a phone's secrets together");
     return rule;
   }
-  const Hypergeometric of_curious(n - 1, c), of_dead(n - 1, d);
-  for (size_t k = 1; k <= std::min(kMostHolders, n - 1) && rule.holders == 0; ++k) {
-    // The largest t for which fewer than t remain, that is more than k - t are dead, hardly ever.
+  for (size_t a = 1; a <= kAlways; ++a) {
+    const std::vector<double> left = binomial(n - 1 - d, a), known = binomial(c, a);
     size_t t = 0;
-    double fewer = 0;
-    while (t < k && fewer + of_dead.chance(k, k - t) <= kLoss / phones) fewer += of_dead.chance(k, k - t++);
-    if (t > 0 && of_curious.at_least(k, t) <= kSecrecy / phones) rule.holders = k, rule.threshold = t;
+    for (double fewer = left[0]; t + 1 < left.size() && fewer <= kLoss / phones; fewer += left[t]) ++t;
+    double enough = 0;
+    for (size_t k = known.size(); k-- > t;) enough += known[k];
+    if (t == 0 || enough > kSecrecy / phones) continue;
+    const double p = static_cast<double>(a) / kAlways, mean = (phones - 1) * p;
+    if (mean + 6 * std::sqrt(mean * (1 - p)) > kMostHolders) break;
+    rule.chance = a, rule.threshold = t;
+    return rule;
   }
-  if (rule.holders == 0) refuse(n, "no number of holders is safe");
-  const double honest = (1 - curious) * (1 - dropouts);
-  const double edges = (40 * std::log(2.0) + std::log(phones)) / (honest - std::log1p(-honest));
-  rule.peers = honest >= 1 ? 1 : std::min(rule.holders, static_cast<size_t>(std::ceil(edges)));
-  return rule;
+  refuse(n, "no number of neighbours is safe");
 }
 
-std::vector<size_t> holders_of(size_t self, size_t n, size_t holders, uint64_t seed) {
-  std::vector<size_t> others(n);
-  std::iota(others.begin(), others.end(), size_t{0});
-  others.erase(others.begin() + static_cast<ptrdiff_t>(self));
-  if (n <= kEverybody) return others;
-  SplitMix64 random(seed);
-  for (size_t place = 0; place < holders; ++place) {
-    std::swap(others[place], others[place + random.below(others.size() - place)]);
-  }
-  others.resize(holders);
-  return others;
+bool are_neighbours(const GraphRule& rule, uint64_t one, uint64_t other) {
+  return split_mixed(one + other) >> 56 < rule.chance;
 }
 
 }  // namespace phonograd

@@ -98,6 +98,7 @@ Keys Keys::parse(const json::Value& message) {
   hex_in(message, "sealing", keys.sealing.data(), keys.sealing.size());
   hex_in(message, "masking", keys.masking.data(), keys.masking.size());
   hex_in(message, "self", keys.self.data(), keys.self.size());
+  hex_in(message, "draw", keys.draw.data(), keys.draw.size());
   hex_in(message, "signature", keys.signature.data(), keys.signature.size());
   return keys;
 }
@@ -105,11 +106,12 @@ Keys Keys::parse(const json::Value& message) {
 void Keys::add_to(JsonLine& message) const {
   message.text("phone", phone).text("identity", to_hex(identity)).text("certificate", certificate);
   message.text("sealing", to_hex(sealing)).text("masking", to_hex(masking)).text("self", to_hex(self));
+  message.text("draw", to_hex(draw));
   message.text("signature", to_hex(signature));
 }
 
 std::string Keys::fields(char separator) const {
-  return to_hex(sealing) + separator + to_hex(masking) + separator + to_hex(self) + "\n";
+  return to_hex(sealing) + separator + to_hex(masking) + separator + to_hex(self) + separator + to_hex(draw) + "\n";
 }
 
 std::string certificate_text(const std::string& phone, const PublicKey& identity) {
@@ -118,10 +120,6 @@ std::string certificate_text(const std::string& phone, const PublicKey& identity
 
 std::string keys_text(const Hash& context, const Keys& keys) {
   return "phonograd-keys-1\n" + to_hex(context) + "\n" + keys.phone + "\n" + keys.fields('\n');
-}
-
-std::string draw_text(const Hash& cohort) {
-  return "phonograd-draw-1\n" + to_hex(cohort) + "\n";
 }
 
 std::string agreement_text(const Hash& cohort, const Hash& list) {

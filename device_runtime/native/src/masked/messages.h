@@ -53,7 +53,7 @@ struct Keys {
   PublicKey identity{};
   std::string certificate;  // hex; "": none
   PublicKey sealing{}, masking{};
-  Hash self{};
+  Hash self{}, draw{};  // of its self mask and its draw
   Signature signature{};
 
   // Throws Error(update) for a message of another form; signatures are not looked at.
@@ -66,7 +66,6 @@ struct Keys {
 // What is signed.
 std::string certificate_text(const std::string& phone, const PublicKey& identity);
 std::string keys_text(const Hash& context, const Keys& keys);
-std::string draw_text(const Hash& cohort);
 std::string agreement_text(const Hash& cohort, const Hash& list);
 
 }  // namespace phonograd

@@ -87,6 +87,7 @@ bool MaskedPhone::resume() {
   hex_in(kept, "sealing", part_->sealing.data(), 32);
   hex_in(kept, "masking", part_->masking.data(), 32);
   hex_in(kept, "self", part_->self.data(), 32);
+  hex_in(kept, "draw", part_->draw.data(), 32);
   const json::Value* answers = kept.find("answers");
   for (const json::Value& answer : *answers->as<json::Array>()) {
     files_->answers.push_back(*answer.as<std::string>());
@@ -104,7 +105,8 @@ void MaskedPhone::begin() {
                               std::to_string(files_->last_round) + "; a later round expected, found " +
                               std::to_string(round));
   }
-  for (Secret<32>* secret : {&part_->sealing, &part_->masking, &part_->self}) random_bytes(secret->data(), 32);
+  for (Secret<32>* secret : {&part_->sealing, &part_->masking, &part_->self, &part_->draw})
+    random_bytes(secret->data(), 32);
   files_->last_round = round;
   remember();
   enter(0);
@@ -142,7 +144,8 @@ void MaskedPhone::save() const {
   line.text("context", to_hex(part_->cohort.context()));
   line.text("sealing", to_hex(part_->sealing))
       .text("masking", to_hex(part_->masking))
-      .text("self", to_hex(part_->self));
+      .text("self", to_hex(part_->self))
+      .text("draw", to_hex(part_->draw));
   line.integer("action", static_cast<int64_t>(request_.action)).text("path", request_.path).text("body", request_.body);
   line.raw("answers", "[" + answers + "]");
   write_secret(files_->round(), line.str() + "\n");

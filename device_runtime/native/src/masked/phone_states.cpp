@@ -63,6 +63,7 @@ class KeysState final : public PhoneState {
     keys.sealing = x25519_public(part.sealing);
     keys.masking = x25519_public(part.masking);
     keys.self = hash_of({reinterpret_cast<const char*>(part.self.data()), part.self.size()});
+    keys.draw = hash_of({reinterpret_cast<const char*>(part.draw.data()), part.draw.size()});
     const std::string text = keys_text(part.cohort.context(), keys);
     keys.signature = ed25519_sign(part.identity, {text.data(), text.size()});
     JsonLine message;
@@ -86,7 +87,24 @@ class KeysState final : public PhoneState {
       const std::string& first = part.known.emplace(keys.phone, to_hex(keys.identity)).first->second;
       if (first != to_hex(keys.identity)) refuse("phone " + keys.phone + " has another identity than before");
     }
-    if (part.cohort.draws()) part.draw = signed_text(part.identity, draw_text(part.cohort.id()));
+  }
+};
+
+class DrawsState final : public PhoneState {
+ public:
+  const char* name() const override { return "draws"; }
+
+  PhoneRequest request(PhonePart& part) const override {
+    JsonLine message = message_of(part);
+    return sent(name(), message.text("draw", to_hex(part.draw)));
+  }
+
+  void take(PhonePart& part, const json::Value& answer) const override {
+    const auto draws = texts_in(answer.find("draws"), "draws");
+    const auto own = draws.find(part.settings.phone);
+    if (own == draws.end() || own->second != to_hex(part.draw)) refuse("this phone's draw is missing, or another one");
+    require_phones(part, draws.size(), "told their draws");
+    part.cohort.set_draws(draws);
   }
 };
 
@@ -96,7 +114,7 @@ class SharesState final : public PhoneState {
 
   PhoneRequest request(PhonePart& part) const override {
     const Cohort& cohort = part.cohort;
-    const std::vector<size_t> holders = cohort.holders_of(part.place, part.draw);
+    const std::vector<size_t> holders = cohort.holders_of(part.place);
     const size_t threshold = cohort.rule().threshold;
     const auto of_masking = split_secret(part.masking, threshold, holders.size());
     const auto of_self = split_secret(part.self, threshold, holders.size());
@@ -111,19 +129,16 @@ class SharesState final : public PhoneState {
       sealed[cohort.phones()[holders[i]].phone] = to_hex(bytes);
     }
     JsonLine message = message_of(part);
-    return sent(name(), message.text("draw", part.draw).raw("shares", object_of(sealed)));
+    return sent(name(), message.raw("shares", object_of(sealed)));
   }
 
   void take(PhonePart& part, const json::Value& answer) const override {
     Cohort& cohort = part.cohort;
-    const auto draws = texts_in(answer.find("members"), "members");
-    const auto own = draws.find(part.settings.phone);
-    if (own == draws.end() || own->second != part.draw) refuse("this phone is no member, or with another draw");
-    cohort.set_members(draws);
+    const json::Value* members = answer.find("members");
+    if (members == nullptr) refuse("`members` expected");
+    cohort.set_members(*members);
     require_phones(part, cohort.members().size(), "sent shares");
-    size_t holders = 0;
-    for (const size_t holder : cohort.holders(part.place)) holders += cohort.is_member(holder);
-    if (holders < cohort.rule().threshold) refuse("too few who hold this phone's shares are left");
+    if (!cohort.is_member(part.place)) refuse("this phone is no member, although its shares were accepted");
     for (const auto& [name, hex] : texts_in(answer.find("shares"), "shares")) take_share(part, name, hex);
   }
 
@@ -131,11 +146,11 @@ class SharesState final : public PhoneState {
   // One that does not fit is its sender's fault, and the others go on without it.
   static void take_share(PhonePart& part, const std::string& name, const std::string& hex) {
     const size_t from = part.cohort.place_of(name);
-    const auto& holders = part.cohort.holders(from);
+    const auto holders = part.cohort.holders_of(from);
     const auto place = std::find(holders.begin(), holders.end(), part.place);
     std::array<uint8_t, kSealedBytes> sealed;
     Secret<kShareBytes> plain;
-    if (place == holders.end() || !from_hex(hex, sealed.data(), sealed.size())) return;
+    if (!part.cohort.is_member(from) || place == holders.end() || !from_hex(hex, sealed.data(), sealed.size())) return;
     if (!open_sealed(sealing_key(part, from, part.place), kOnce, {}, {sealed.data(), sealed.size()}, plain.data()))
       return;
     if (plain.data()[0] != place - holders.begin() + 1) return;
@@ -247,10 +262,11 @@ class AnswerState final : public PhoneState {
 
 }  // namespace
 
-const std::array<std::unique_ptr<PhoneState>, 6>& phone_states() {
-  static const std::array<std::unique_ptr<PhoneState>, 6> states = {
-      std::make_unique<KeysState>(), std::make_unique<SharesState>(),    std::make_unique<UploadState>(),
-      std::make_unique<ListState>(), std::make_unique<AgreementState>(), std::make_unique<AnswerState>()};
+const std::array<std::unique_ptr<PhoneState>, 7>& phone_states() {
+  static const std::array<std::unique_ptr<PhoneState>, 7> states = {
+      std::make_unique<KeysState>(),   std::make_unique<DrawsState>(), std::make_unique<SharesState>(),
+      std::make_unique<UploadState>(), std::make_unique<ListState>(),  std::make_unique<AgreementState>(),
+      std::make_unique<AnswerState>()};
   return states;
 }
 

@@ -24,9 +24,8 @@ struct PhonePart {
   MaskedPhoneSettings settings;
   GridUpdate grid;
   Cohort cohort;
-  Secret<32> identity, sealing, masking, self;
+  Secret<32> identity, sealing, masking, self, draw;
   size_t place = 0;  // of this phone in the cohort
-  std::string draw;  // its own; "" where nobody draws
   struct Held {
     Secret<32> masking, self;
   };
@@ -48,6 +47,6 @@ class PhoneState {
 };
 
 // In order; after the last one the phone is done.
-const std::array<std::unique_ptr<PhoneState>, 6>& phone_states();
+const std::array<std::unique_ptr<PhoneState>, 7>& phone_states();
 
 }  // namespace phonograd

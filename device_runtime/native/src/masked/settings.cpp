@@ -13,7 +13,7 @@
 namespace phonograd {
 namespace {
 
-constexpr int64_t kFewest = 3, kMost = 4096;  // phones of a cohort
+constexpr int64_t kFewest = 3, kMost = 2048;  // phones of a cohort
 constexpr int64_t kLargestWeight = int64_t{1} << 20;
 constexpr int kWidest = 31;    // bits of a masked value
 constexpr double kSpread = 6;  // the grid's end, in standard deviations of an element of a delta of norm C

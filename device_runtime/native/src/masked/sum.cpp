@@ -45,7 +45,7 @@ class Secrets {
   template <typename Fits>
   Secret<32> joined(size_t phone, Fits fits) {
     const size_t needed = cohort_.rule().threshold;
-    const std::vector<size_t>& holders = cohort_.holders(phone);
+    const std::vector<size_t> holders = cohort_.holders_of(phone);
     std::vector<Share> shares;
     std::vector<size_t> from;
     for (size_t place = 0; place < holders.size(); ++place) {
@@ -114,7 +114,7 @@ Answer Answer::parse(const Cohort& cohort, size_t phone, const json::Value& mess
   if (!is_self(cohort, phone, answer.self)) refuse("phone " + name + ": another self mask than the one it announced");
   for (const auto& [of, share] : texts_in(message.find("shares"), "shares")) {
     const size_t member = cohort.place_of(of);
-    const auto& holders = cohort.holders(member);
+    const auto holders = cohort.holders_of(member);
     if (std::find(holders.begin(), holders.end(), phone) == holders.end()) {
       refuse("phone " + name + ": holds no share of " + of);
     }
