@@ -34,8 +34,9 @@ __all__ = [
 class CurrentRound:
     """The open round: its number, its base model (hex SHA-256, size in bytes), and its updates so far and in total.
 
-    accepted: None in a private round, where phones do not learn it. strategy: the server's name of it. masked: the settings of a masked round. closing_seconds: when to ask again if the
-    round is closing: it takes no more updates, and the server trains its model; None while it is open.
+    accepted: None in a private round, where phones do not learn it. strategy: the server's name of it. masked: the
+    settings of a masked round. closing_seconds: when to ask again if the round is closing: it takes no more updates,
+    and the server trains its model; None while it is open.
     """
 
     round: int

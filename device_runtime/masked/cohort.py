@@ -117,6 +117,10 @@ class MaskedSum(Handle):
         """Add a masked update that was not added yet."""
         self._library.call("pg_sum_add", self.handle, cohort.handle, path)
 
+    def add_grid(self, path: Path) -> None:
+        """Add a grid update as its phone would mask it, with its noise and without masks: for simulations."""
+        self._library.call("pg_sum_add_grid", self.handle, path)
+
     def unmask(self, cohort: MaskedCohort, answers: Mapping[str, Message]) -> Unmasked:
         """Take the masks out of the sum of all that are alive.
 

@@ -138,8 +138,10 @@ def phone_masking(
     vendor: str | None = None,
     min_cohort: int = PhoneMasking.min_cohort,
 ) -> PhoneMasking:
-    """What a phone takes part with in a server's masked rounds; its state is in phonograd's cache folder, for each server
-    and phone its own. identity: None is a key in that folder, made if there is none. Raises StorageError.
+    """What a phone takes part with in a server's masked rounds.
+
+    Its state is in phonograd's cache folder, for each server and phone its own. identity: None is a key in that folder,
+    made if there is none. Raises StorageError.
     """
     folder = cache_folder() / "masked" / quote(str(server), safe="") / f"phone-{phone or UNNAMED}"
     key = path_of(identity) or folder / "identity.key"

@@ -21,7 +21,7 @@ from phonograd.server_agg.aggregation.settings import (
     StrategySettings,
 )
 from phonograd.server_agg.aggregation.settings import TRANSFER as TRANSFER_STRATEGY
-from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.settings.masked import FEWEST, MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
@@ -109,14 +109,17 @@ TRANSFER = Options(TransferSettings).group(
     transfer_epochs="transfer: passes over each text.",
     transfer_lr="transfer: the student's learning rate.  [default: the artifacts']",
 )
+GRID: Mapping[str, str | Mapping[str, Any]] = {
+    "bits": opt("Bits of a code, 4, 8 or 16.", name="--mask-bits"),
+    "support": "Send one of 1, 4, 16 or 64 of the rotated weights, others in each round.",
+    "clip": opt("Largest L2 norm of a delta, to which phones hold.", name="--mask-clip"),
+    "weight_cap": "A phone's weight is its tokens, cut to this; 1: all phones weigh the same.",
+}
 MASKED = Options(MaskedSettings).group(
     "Masked rounds (with --masked)",
     cohort="Phones that mask together, at most; takes the place of --clients-per-round.",
     min_cohort="Fewest phones of a cohort; with fewer, a round fails and releases nothing.",
-    bits=opt("Bits of a code, 4, 8 or 16.", name="--mask-bits"),
-    support="Send one of 1, 4, 16 or 64 of the rotated weights, others in each round.",
-    clip=opt("Largest L2 norm of a delta, to which phones hold.", name="--mask-clip"),
-    weight_cap="A phone's weight is its tokens, cut to this; 1: all phones weigh the same.",
+    **GRID,
     curious="Share of the phones that may work with the server.",
     dropouts="Share of the phones that may drop out.",
     stage_seconds="How long a stage waits for its phones.",
@@ -146,12 +149,14 @@ def refuse_dependent(options: Mapping[str, Any]) -> None:
             refuse(f"expected with {option_names()[decisive]} {' or '.join(values)}", *names)
 
 
+MASKED_FLAG = click.option(
+    "--masked", is_flag=True, cls=InGroup, group="Masked rounds (with --masked)", help="The server sees sums alone."
+)
+
+
 def serve_options(command: Command) -> Command:
     """All of them; `settings_from` makes the settings."""
-    masked = click.option(
-        "--masked", is_flag=True, cls=InGroup, group="Masked rounds (with --masked)", help="The server sees sums alone."
-    )
-    return decorated(command, SERVER, RULES, SECURITY, strategy_options, TRANSFER, masked, MASKED)
+    return decorated(command, SERVER, RULES, SECURITY, strategy_options, TRANSFER, MASKED_FLAG, MASKED)
 
 
 def strategy_options(command: Command) -> Command:
@@ -205,6 +210,21 @@ def settings_from(options: dict[str, Any]) -> ServerSettings:
         masked=masked,
         security=SECURITY.take(options),
     )
+
+
+SIMULATED_GRID = Options(MaskedSettings).group("Masked rounds (with --masked)", **GRID)
+
+
+def simulated_grid_from(options: dict[str, Any]) -> MaskedSettings | None:
+    """The settings of a simulation's masked rounds; None without --masked. Raises click.UsageError."""
+    if options.pop("masked"):
+        refuse("expected without --masked; see --weight-cap", "weighting")
+        refuse("expected without --masked, whose updates are rounded to a grid", "codec")
+        phones = max(FEWEST, options["clients_per_round"])
+        return SIMULATED_GRID.take(options, cohort=phones, min_cohort=phones)
+    refuse("expected with --masked", *SIMULATED_GRID)
+    SIMULATED_GRID.values(options)
+    return None
 
 
 def masked_from(options: dict[str, Any]) -> MaskedSettings | None:

@@ -127,9 +127,7 @@ def train(
     if options["folder"] is None:
         refuse("expected with --state, the folder that it is about", "save_every", "restart")
     options["save_every"] = options["save_every"] or SAVE_EVERY
-    if connection is None:
-        refuse("expected with --server, whose rounds may be masked", *MASKING)
-    masking = MASKING.values(options)
+    masking = _masking(options, connection)
     engine, state, training = ENGINE.take(options), STATE.take(options), TRAINING.values(options)
     for path in filter(None, (training["out"], training["update"])):
         require_writable(path)  # before a round is joined
@@ -178,6 +176,12 @@ def train(
             document["update"]["path"] = None
         document["receipt"] = receipt and dataclasses.asdict(receipt)
     _show(console, document)
+
+
+def _masking(options: dict[str, Any], connection: Connection | None) -> dict[str, Any]:
+    if connection is None:
+        refuse("expected with --server, whose rounds may be masked", *MASKING)
+    return MASKING.values(options)
 
 
 def _send(console: Console, joined: JoinedRound, update: Path, masking: dict[str, Any]) -> UploadReceipt | None:

@@ -35,7 +35,7 @@ class MaskedRequest(Record, frozen=True, kw_only=True):
 
 
 class PhoneKeys(Record, frozen=True, kw_only=True):
-    """A phone's keys for a round, signed. self, draw: the hashes of its self mask and of its draw. FORMAT.md, "Masked rounds"."""
+    """A phone's keys for a round, signed. self, draw: the hashes of its self mask and its draw. FORMAT.md has them."""
 
     phone: Name
     identity: Key

@@ -1,24 +1,42 @@
 """The mean of masked updates: summed as they arrive, unmasked and decoded at the close; private ones get noise."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
+from phonograd.device_runtime.masked.cohort import About, MaskedCohort, MaskedSum
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.privacy.strategy import STEPS_PER_UNIT
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, RoundContext
-from phonograd.server_agg.log_format import event
-from phonograd.server_agg.masked.round import MaskedRound
+from phonograd.server_agg.settings.masked import MaskedSettings
 
-log = logging.getLogger(__name__)
+
+class Sums(Protocol):
+    """What a mean of masked updates is made of: the round's cohort, and how its sum is added to and unmasked."""
+
+    settings: MaskedSettings
+    about: About
+
+    @property
+    def cohort(self) -> MaskedCohort:
+        """Of the round's settings."""
+
+    def new_sum(self) -> MaskedSum:
+        """An empty sum."""
+
+    def add(self, total: MaskedSum, path: Path) -> None:
+        """Add a phone's update. Raises UpdateError."""
+
+    def unmask(self, total: MaskedSum) -> int:
+        """Take the masks out; the weight of all phones. Raises UpdateError."""
 
 
 class MaskedMean(Aggregation):
@@ -30,7 +48,7 @@ class MaskedMean(Aggregation):
     reads_at_close = False
 
     def __init__(
-        self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext, round_: MaskedRound
+        self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext, round_: Sums
     ):
         super().__init__(settings, base, base_sha256, context)
         self.used = False
@@ -47,7 +65,7 @@ class MaskedMean(Aggregation):
 
     def add_file(self, path: Path) -> None:
         """Add a masked update that was checked."""
-        self._sum.add(self._round.cohort, path)
+        self._round.add(self._sum, path)
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The decoded sum over the sum of weights; of a private strategy, with noise, as PrivateMean divides it.
@@ -58,21 +76,17 @@ class MaskedMean(Aggregation):
         if self.used:
             raise StorageError("masked sum: was decoded before; add the round's updates again")
         self.used = True
-        facts, elements = self._round.stage.facts, self._round.about.elements
-        unmasked = self._sum.unmask(facts.cohort, facts.messages["answer"])
-        weight, wrong = unmasked.weight, ", ".join(unmasked.wrong)
-        if wrong:
-            log.warning("shares of %s did not fit", wrong, extra=event("wrong_shares", phones=wrong))
+        cohort, elements, masked = self._round.cohort, self._round.about.elements, self._round.settings
+        weight = self._round.unmask(self._sum)
         if not self.settings.private:
-            yield from self._tiles(self._sum.decode(facts.cohort, float(weight), elements))
+            yield from self._tiles(self._sum.decode(cohort, float(weight), elements))
             return
-        masked = facts.settings
         # Phones clip, not the server: the guarantee holds if they do.
         of_phones = replace(self.settings, clip_norm=masked.sensitivity)
         mechanism = GaussianMean(of_phones, self.context.population, self.settings.noise_multiplier)
         divisor = mechanism.divisor(weight / masked.weight_cap)
         std = dict.fromkeys(self.base.specs, mechanism.noise_std * divisor * STEPS_PER_UNIT)
-        tiles = self._tiles(self._sum.decode(facts.cohort, float(masked.weight_cap), elements))
+        tiles = self._tiles(self._sum.decode(cohort, float(masked.weight_cap), elements))
         whole = (np.rint(tile * STEPS_PER_UNIT) for tile in tiles)
         noise = NoiseStream(self.context.noise_key, self.context.number, "dp")
         for tile in add_noise(whole, self.base, noise, std, integer=True):

@@ -4,11 +4,14 @@ What was accepted is in the ledger before it is answered, and so is the stage th
 round goes on from there.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum, Masking
+from phonograd.server_agg.log_format import event
 from phonograd.server_agg.masked.stages import ORDER, Facts, Gathering, Stage, Uploading
 from phonograd.server_agg.refusals import (
     InvalidMessageError,
@@ -22,6 +25,8 @@ from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import MessageKind, Round, StageName
+
+log = logging.getLogger(__name__)
 
 RequestKind = MessageKind | Literal["list"]
 Document = Mapping[str, Any]
@@ -158,20 +163,17 @@ class MaskedRound:
         messages, passed = self.stage.facts.messages, ORDER.index(self.stage.name)
         if passed < ORDER.index(ANSWERED_FROM[kind]):
             return None
-        if kind == "keys":
-            return {"cohort": list(messages["keys"].values())}
-        if kind == "draws":
-            return {"draws": {one: told["draw"] for one, told in messages["draws"].items()}}
-        if kind == "shares":
-            return {
-                "members": sorted(messages["shares"]),
-                "shares": self._shares_for(phone),
-            }
-        if kind == "list":
-            return {"alive": sorted(self.stage.facts.alive)}
-        if kind == "agreement":
-            return {"signatures": {one: agreed["signature"] for one, agreed in messages["agreement"].items()}}
-        return {}
+        answers: Mapping[RequestKind, Callable[[], Document]] = {
+            "keys": lambda: {"cohort": list(messages["keys"].values())},
+            "draws": lambda: {"draws": {one: told["draw"] for one, told in messages["draws"].items()}},
+            "shares": lambda: {"members": sorted(messages["shares"]), "shares": self._shares_for(phone)},
+            "list": lambda: {"alive": sorted(self.stage.facts.alive)},
+            "agreement": lambda: {
+                "signatures": {one: said["signature"] for one, said in messages["agreement"].items()}
+            },
+            "answer": dict,
+        }
+        return answers[kind]()
 
     def _shares_for(self, phone: str) -> dict[str, str]:
         if self._shares is None:
@@ -231,3 +233,15 @@ class MaskedRound:
         """An empty sum of its updates."""
         _ = self.stage
         return self._masking.sum(self.about.values, self.about.width)
+
+    def add(self, total: MaskedSum, path: Path) -> None:
+        """Add a masked update that was checked."""
+        total.add(self.cohort, path)
+
+    def unmask(self, total: MaskedSum) -> int:
+        """By the answers. The weight of all phones. Raises UpdateError."""
+        unmasked = total.unmask(self.cohort, self.stage.facts.messages["answer"])
+        if unmasked.wrong:
+            wrong = ", ".join(unmasked.wrong)
+            log.warning("shares of %s did not fit", wrong, extra=event("wrong_shares", phones=wrong))
+        return unmasked.weight

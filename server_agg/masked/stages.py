@@ -1,7 +1,7 @@
 """The stages of a masked round, one class each: whom it waits for, what they send, when it ends, what it fixes.
 
-Gathering -> Drawing -> Sharing -> Uploading -> Agreeing -> Answering -> Over. What one fixes is never fixed again: a stage that
-has ended takes no message, and after a restart the same messages lead to the same stage.
+Gathering -> Drawing -> Sharing -> Uploading -> Agreeing -> Answering -> Over. What one fixes is never fixed again: a
+stage that has ended takes no message, and after a restart the same messages lead to the same stage.
 """
 
 from collections.abc import Collection, Mapping

@@ -30,8 +30,8 @@ TrafficKind = Literal[
 ]
 # Messages of a masked round, beside the masked updates.
 MASKED_KINDS: tuple[TrafficKind, ...] = ("keys", "shares", "unmasking")
-# What a masked round waits for, in order: each phone's keys, its draw, its shares, its update, its signature of the list, its
-# answer. over: all are there.
+# What a masked round waits for, in order: each phone's keys, its draw, its shares, its update, its signature of the
+# list, its answer. over: all are there.
 StageName = Literal["gathering", "drawing", "sharing", "uploading", "agreeing", "answering", "over"]
 # What phones send in the stages, but for updates.
 MessageKind = Literal["keys", "draws", "shares", "agreement", "answer"]

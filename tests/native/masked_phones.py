@@ -16,7 +16,8 @@ Document = dict[str, Any]
 Sent = tuple[str, Document | Path] | None
 SHAPES = {"embedding.weight": (70, 61), "decoder.bias": (19,)}
 SETTINGS = {
-    "bits": 8, "support": 1, "clip": 0.5, "weight_cap": 1, "cohort": 64, "min_cohort": 3, "curious": 0.1, "dropouts": 0.3, "noise": 0,
+    "bits": 8, "support": 1, "clip": 0.5, "weight_cap": 1, "cohort": 64, "min_cohort": 3,
+    "curious": 0.1, "dropouts": 0.3, "noise": 0,
 }  # fmt: skip
 
 

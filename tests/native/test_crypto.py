@@ -1,4 +1,4 @@
-"""The cryptography of masked rounds (crypto/crypto.h, the keystream's kernels): the RFCs' examples, and `cryptography`."""
+"""The cryptography of masked rounds (crypto/crypto.h, kernels' keystream): the RFCs' examples, and `cryptography`."""
 
 import hashlib
 import subprocess
@@ -30,14 +30,17 @@ Case = tuple[Sequence[str | bytes | int], bytes | str]
 L = 2**252 + 27742317777372353535851937790883648493  # the order of Ed25519's group
 P = 2**255 - 19
 KEY = bytes(range(32))
-PLAIN = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would be it."
+PLAIN = (
+    b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, "
+    b"sunscreen would be it."
+)
 SEALED = bytes.fromhex(
     "d31a8d34648e60db7b86afbc53ef7ec2a4aded51296e08fea9e2b5a736ee62d63dbea45e8ca9671282fafb69da92728b1a71de0a9e060b29"
     "05d6a5b67ecd3b3692ddbd7f2d778b8c9803aee328091b58fab324e4fad675945585808b4831d7bc3ff4def08e4b7a9de576d26586cec64b"
     "61161ae10b594f09e26a7e902ecbd0600691"
 )
-# Of the RFCs 7748 (5.2), 8032 (7.1) and 5869 (A.1, A.3); last a signature for which only the equation times the cofactor
-# holds: a point of order 8 was added to R.
+# Of the RFCs 7748 (5.2), 8032 (7.1) and 5869 (A.1, A.3); last a signature for which only the equation times the
+# cofactor holds: a point of order 8 was added to R.
 RFCS = """
 shared a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4
   e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c

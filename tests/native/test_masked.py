@@ -176,7 +176,7 @@ def test_a_long_delta_is_clipped(tmp_path: Path) -> None:
 def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
     """Opened anew before each step, by which what was drawn must be on disk."""
     fleet = Fleet(tmp_path)
-    phones, values = mixed(fleet, 5)
+    phones, _ = mixed(fleet, 5)
     grid = tmp_path / "p000.grid"
 
     def reopened(sent: Sent) -> Sent:
@@ -231,7 +231,7 @@ def swapped(keys: list[Document], name: str, **changes: Any) -> list[Document]:
 
 
 def test_a_phone_refuses_a_hostile_cohort(trio: tuple[Fleet, dict[str, Any]], tmp_path: Path) -> None:
-    fleet, phones = trio
+    _, phones = trio
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     other = Fleet(tmp_path, number=2)
     stranger = message(other.phone("x", tmp_path / "a.grid").first(), "keys")
@@ -337,7 +337,7 @@ def test_a_phone_refuses_hostile_members(trio: tuple[Fleet, dict[str, Any]]) -> 
 
 
 def test_a_phone_refuses_a_list_that_is_none(trio: tuple[Fleet, dict[str, Any]]) -> None:
-    fleet, phones = trio
+    _, phones = trio
     until_list(phones)
     refuses(phones["a"], {"alive": ["b", "c", "d"]}, "listed dead, although its update was accepted")
     refuses(phones["b"], {"alive": ["a", "b", "c", "c"]}, "phone c: listed twice")
@@ -348,7 +348,7 @@ def test_a_phone_refuses_a_list_that_is_none(trio: tuple[Fleet, dict[str, Any]])
 
 def test_phones_that_are_shown_two_lists_answer_nobody(trio: tuple[Fleet, dict[str, Any]]) -> None:
     """Who is dead to one half and alive to the other would lose both secrets."""
-    fleet, phones = trio
+    _, phones = trio
     until_list(phones)
     halves = ({"a": phones["a"], "b": phones["b"], "c": phones["c"]}, {"d": phones["d"], "e": phones["e"]})
     signed = {}
@@ -364,7 +364,7 @@ def test_phones_that_are_shown_two_lists_answer_nobody(trio: tuple[Fleet, dict[s
 
 
 def test_a_phone_answers_once_and_gives_one_share_of_each(trio: tuple[Fleet, dict[str, Any]]) -> None:
-    fleet, phones = trio
+    _, phones = trio
     until_list(phones)
     gone = phones.pop("e")
     alive = sorted(phones)
