@@ -15,7 +15,6 @@ from phonograd.bench.synthetic import random_weights
 from phonograd.bench.worker import MaskedJob
 from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.export.presets import preset_named
-from phonograd.server_agg.settings.masked import FEWEST, SUPPORTS
 
 SCHEMA_VERSION = 1
 OWN, OWN_PEER = "phonograd", "phonograd.bench.peers.own_masked"
@@ -40,16 +39,6 @@ class MaskedBenchConfig:
     most: int = 100
     whole: int = 10
     flower_python: str | None = None
-
-    def __post_init__(self) -> None:
-        for phones in (*self.phones, self.most):
-            if phones < FEWEST:
-                raise ValueError(f"phones is {phones}, expected at least {FEWEST}")
-        for share in self.dead:
-            if not 0 <= share <= 30:
-                raise ValueError(f"dead is {share}, expected 0 to 30 percent: more may not drop out of a round")
-        if self.support not in SUPPORTS:
-            raise ValueError(f"support is {self.support}, expected one of {', '.join(map(str, SUPPORTS))}")
 
 
 def bench_masked(config: MaskedBenchConfig, say: Say = str) -> dict[str, Any]:

@@ -172,11 +172,10 @@ class MaskedJob:
     base: a tensor file; folder: for the peer's files; dead: phones that send shares and then nothing, the last ones;
     settings: the peer's own.
 
-    `run` returns the medians of phones that send all, by kind of message, in
-    phone_seconds (CPU; encoding too), up_bytes and down_bytes; server_seconds (CPU: messages, adding, unmasking);
-    own_rss_bytes, the server's peak above its packages; phones_run, how many phones the medians are of; difference of
-    the sum from the plain one, None if it was not unmasked, and its tolerance; counted: which figures are not
-    measured as a whole but counted up from measured parts; versions.
+    `run` returns, by kind of message, medians of the phones_run phones that masked the model: phone_seconds (CPU;
+    also of encoding), up_bytes, down_bytes; server_seconds (CPU: messages, adding, unmasking); own_rss_bytes, the
+    server's peak above its packages; difference from the plain sum, None if it was not unmasked, and its tolerance;
+    counted: figures that are counted up from measured parts; versions.
     """
 
     peer: str

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -72,23 +73,25 @@ class Meter:
 
 
 class Sampled:
-    """A function that runs for its first `most` calls. The others get `instead(what it returned last, *arguments)`."""
+    """A function that runs for its first `most` calls. The others get `instead(what it returned last, *arguments)`.
 
-    def __init__(self, function: Callable[..., Any], most: int, instead: Callable[..., Any]):
+    seconds: of CPU, under `run`.
+    """
+
+    def __init__(self, function: Callable[..., Any], most: int = sys.maxsize, instead: Callable[..., Any] = max):
         self._function, self._most, self._instead = function, most, instead
-        self._seconds, self._calls = defaultdict[str, float](float), 0
-        self._last: Any = None
+        self.seconds, self._calls, self._last = defaultdict[str, float](float), 0, None
 
     def __call__(self, *given: Any) -> Any:
         """Run it, if it has not run often enough."""
         self._calls += 1
         if self._calls > self._most:
             return self._instead(self._last, *given)
-        with spent(self._seconds, "run"):
+        with spent(self.seconds, "run"):
             self._last = self._function(*given)
         return self._last
 
     @property
     def missing_seconds(self) -> float:
         """CPU seconds of the calls that did not run, at the mean of those that did."""
-        return self._seconds["run"] / self._most * max(0, self._calls - self._most)
+        return self.seconds["run"] / self._most * max(0, self._calls - self._most)

@@ -17,7 +17,7 @@ from phonograd.bench.worker import MaskedJob
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.formats.tensor_file import save_tensors
-from phonograd.device_runtime.masked.cohort import MaskedSum
+from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
 from phonograd.export.presets import preset_named
 
 SHORT = MaskedBenchConfig("tiny", phones=(4, 5), dead=(0, 20), support=4, most=6, whole=4)
@@ -63,12 +63,28 @@ def test_cohorts_of_both_and_two_more_of_ours(monkeypatch: pytest.MonkeyPatch, t
     assert list(tmp_path.iterdir()) == []
 
 
+def of_three(folder: Path) -> MaskedJob:
+    save_tensors(folder / "base", random_weights(preset_named("tiny").model, 0))
+    return MaskedJob("", str(folder / "base"), str(folder), 3, 0, {"support": 1})
+
+
 def test_a_sum_that_is_not_the_plain_one_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    save_tensors(tmp_path / "base", random_weights(preset_named("tiny").model, 0))
     values = MaskedSum.values
     monkeypatch.setattr(MaskedSum, "values", lambda self: values(self) - 2 * (np.arange(self._values) == 5))
-    job = MaskedJob("", str(tmp_path / "base"), str(tmp_path), 3, 0, {"support": 1})
-    assert own_masked.run(job)["difference"] == 2
+    assert own_masked.run(of_three(tmp_path))["difference"] == 2
+
+
+def test_one_masked_update_is_on_disk_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    held = []
+    add = MaskedSum.add
+
+    def counting(self: MaskedSum, cohort: MaskedCohort, path: Path) -> None:
+        held.append(len([*tmp_path.glob(f"phone*/{path.name}")]))
+        add(self, cohort, path)
+
+    monkeypatch.setattr(MaskedSum, "add", counting)
+    own_masked.run(of_three(tmp_path))
+    assert held == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("wrong", "code"), [("", 0), ("off", 16)])
@@ -111,13 +127,15 @@ def test_without_flower_the_table_says_how_to_get_it(both_fake: None, monkeypatc
     )
 
 
-def test_settings_that_no_round_can_have_are_refused(both_fake: None) -> None:
-    with pytest.raises(ValueError, match="phones is 2, expected at least 3"):
-        MaskedBenchConfig(phones=(2,))
-    with pytest.raises(ValueError, match="dead is 31, expected 0 to 30 percent"):
-        MaskedBenchConfig(dead=(31,))
-    with pytest.raises(ValueError, match="support is 2, expected one of 1, 4, 16, 64"):
-        MaskedBenchConfig(support=2)
+@pytest.mark.parametrize(
+    ("option", "value"), [("--phones", "2"), ("--dead", "31"), ("--support", "2"), ("--most", "2")]
+)
+def test_what_no_round_can_have_is_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(phonograd, ["bench", "masked", option, value]) == 2
+    assert f"Invalid value for '{option}'" in capsys.readouterr().err
+
+
+def test_an_interpreter_that_is_not_there_is_named(both_fake: None) -> None:
     with pytest.raises(BenchError, match="Flower SecAgg.: /no/python cannot be run"):
         bench_masked(dataclasses.replace(ONE, flower_python="/no/python"))
 
