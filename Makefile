@@ -157,6 +157,7 @@ results: $(READY)
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json
 	$(VENV)/bin/phonograd bench aggregate --rounds 2 $(addprefix --flower-python ,$(FLOWER)) --save bench/results/aggregate.json
+	$(VENV)/bin/phonograd bench masked $(addprefix --flower-python ,$(FLOWER)) --save bench/results/masked.json
 	$(VENV)/bin/phonograd bench simulate $(addprefix --flower-python ,$(FLOWER)) --save bench/results/simulate.json
 	$(VENV)/bin/phonograd bench ingest --rounds 3 --save bench/results/ingest.json
 	$(VENV)/bin/phonograd bench capacity --save bench/results/capacity.json
