@@ -82,15 +82,18 @@ class OwnRound:
             for key in keys.values():
                 self._cohort.check_keys(key)
             self._cohort.fix(list(keys.values()))
-        shares = self._ask(self.names, {"cohort": list(keys.values())})
-        draws = {name: sent["draw"] for name, sent in shares.items()}
+        told = self._ask(self.names, {"cohort": list(keys.values())})
+        draws = {name: sent["draw"] for name, sent in told.items()}
+        with spent(self.seconds, "messages"):
+            self._cohort.draws(draws)
+        shares = self._ask(self.names, {"draws": draws})
         with spent(self.seconds, "messages"):
             for name, sent in shares.items():
                 self._cohort.check_shares(name, sent)
-            self._cohort.members(draws)
+            self._cohort.members(self.names)
         for name in self.alive:
             sealed = {sender: sent["shares"][name] for sender, sent in shares.items() if name in sent["shares"]}
-            self._add(self._step(name, {"members": draws, "shares": sealed}).file)
+            self._add(self._step(name, {"members": self.names, "shares": sealed}).file)
             self._step(name)
         with spent(self.seconds, "messages"):
             self._cohort.list(self.alive)
@@ -140,7 +143,8 @@ class OwnRound:
         if body is not None:
             self.meter.add(name, self._kinds[name], down=len(body))
         stage = "update" if upload else request.path.rpartition("/")[2]
-        kind = self._kinds[name] = stage if stage in ("keys", "shares", "update") else "unmasking"
+        kinds = {"keys": "keys", "draws": "keys", "shares": "shares", "update": "update"}
+        kind = self._kinds[name] = kinds.get(stage, "unmasking")
         self.meter.add(name, kind, seconds, request.file.stat().st_size if upload else len(request.body))
         return request
 
