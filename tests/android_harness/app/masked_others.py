@@ -18,7 +18,9 @@ SIZES = {"clients_per_round": 3, "weighting": "equal", "masked": MASKED}
 class Others:
     """Phones of round 1, with the same grid update. vendor: the key file that certifies them."""
 
-    def __init__(self, folder: Path, url: str, grid: Path, names: Sequence[str], vendor: tuple[Path, str] | None = None):
+    def __init__(
+        self, folder: Path, url: str, grid: Path, names: Sequence[str], vendor: tuple[Path, str] | None = None
+    ):
         self.url, self.phones = url, {}
         for name in names:
             key = folder / f"{name}.key"
@@ -31,7 +33,7 @@ class Others:
     def go(self, before: str = "") -> None:
         """All go on until all wait, or are done, or come to the message `before`."""
         with client_of(self.url, {}) as http:
-            while any([self._deliver(http, name, phone, before) for name, phone in self.phones.items()]):
+            while any(self._deliver(http, name, phone, before) for name, phone in self.phones.items()):
                 pass
 
     def _deliver(self, http: httpx.Client, name: str, phone: MaskedPhone, before: str) -> bool:
