@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
 
 import httpx
 
@@ -15,8 +17,8 @@ from phonograd.device_runtime.client.connection import (
     json_object,
     refusal,
 )
-from phonograd.device_runtime.client.resumable_upload import Progress, UploadReceipt, upload_update
-from phonograd.device_runtime.masked.phone import MaskedPhone, Request
+from phonograd.device_runtime.client.resumable_upload import UploadReceipt
+from phonograd.device_runtime.masked.phone import Request
 
 WAIT_SECONDS = 5.0  # where the server does not say
 
@@ -24,35 +26,48 @@ WAIT_SECONDS = 5.0  # where the server does not say
 MaskedWaiting = Callable[[str, float], None]
 
 
+class Part(Protocol):
+    """A phone's part in a masked round, as MaskedPhone does it."""
+
+    def request(self) -> Request:
+        """What to do now; the same until `take`."""
+
+    def take(self, answer: str | None) -> None:
+        """The body of the answer; None after an upload."""
+
+
 def take_part(
     server: Server,
-    phone: MaskedPhone,
-    name: str | None,
-    progress: Progress | None = None,
+    phone: Part,
+    upload: Callable[[Path], UploadReceipt],
     waiting: MaskedWaiting | None = None,
+    sleep: Callable[[float], None] = time.sleep,
     retry: RetryPolicy | None = None,
 ) -> UploadReceipt | None:
     """Send what the phone says until its part is done; returns the masked update's receipt.
 
-    None: it was uploaded by an earlier call, which this one goes on from. Broken connections are tried again as `retry`
-    allows. Raises UpdateError for an answer that the phone may not go on with, ServerRefusedError,
-    ServerUnreachableError.
+    None: it was uploaded by an earlier call, which this one goes on from. upload: sends the masked update. sleep: waits
+    as many seconds as the server says. Broken connections are tried again as `retry` allows. Raises UpdateError for an
+    answer that the phone may not go on with, ServerRefusedError, ServerUnreachableError, and what `upload` and `sleep`
+    raise.
     """
+    retries = Retries(retry or RetryPolicy())
     receipt = None
     while True:
         request = phone.request()
         if request.action == "done":
             return receipt
         if request.action == "upload":
-            receipt = upload_update(server, request.file, name, progress, retry)
+            receipt = upload(request.file)
             phone.take(None)
         else:
-            phone.take(json.dumps(_answered(server, request, waiting, retry or RetryPolicy())))
+            phone.take(json.dumps(_answered(server, request, waiting, sleep, retries)))
 
 
-def _answered(server: Server, request: Request, waiting: MaskedWaiting | None, retry: RetryPolicy) -> dict[str, object]:
+def _answered(
+    server: Server, request: Request, waiting: MaskedWaiting | None, sleep: Callable[[float], None], retries: Retries
+) -> dict[str, object]:
     """The answer; while the server gathers what it needs for one, the same is sent again."""
-    retries = Retries(retry)
     while True:
         try:
             with http_client(server) as client:
@@ -67,7 +82,7 @@ def _answered(server: Server, request: Request, waiting: MaskedWaiting | None, r
         seconds = _seconds(server, response)
         if waiting is not None:
             waiting(request.path.rpartition("/")[2], seconds)
-        time.sleep(seconds)
+        sleep(seconds)
 
 
 def _seconds(server: Server, response: httpx.Response) -> float:

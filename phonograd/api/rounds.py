@@ -120,8 +120,12 @@ class JoinedRound:
         As device_runtime.client.masked_round.take_part; a call that broke off goes on with the same arguments.
         """
         name = self.phone or UNNAMED
+
+        def upload(masked: Path) -> UploadReceipt:
+            return server_client.upload_update(self.server, masked, name, progress)
+
         with MaskedPhone(masking, name, Path(grid), self.opened.round) as phone:
-            return masked_round.take_part(self.server, phone, name, progress, waiting)
+            return masked_round.take_part(self.server, phone, upload, waiting)
 
     def _later(self, update: StrPath) -> str:
         line = ["phonograd", "upload", str(update), "--server", str(self.server)]

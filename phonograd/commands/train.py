@@ -14,7 +14,17 @@ from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, POSITIVE, SHARE, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.shared_options import BACKEND, CODEC, PHONE, REHEARSAL, SEED, WEIGHTS, refuse_share_alone
+from phonograd.commands.shared_options import (
+    BACKEND,
+    CODEC,
+    MIN_COHORT,
+    PHONE,
+    REHEARSAL,
+    SEED,
+    VENDOR,
+    WEIGHTS,
+    refuse_share_alone,
+)
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.base.files import require_writable
@@ -80,11 +90,8 @@ MASKING = Options(
     phone_masking,
     identity=opt("In masked rounds: file of the phone's key.  [default: one made in the cache folder]", INPUT),
     certificate=opt("The vendor's certificate of the phone's name and key: see phonograd keys sign."),
-    vendor=opt(
-        "The vendor's public key: phones without its certificate are refused.  [default: phones are known by the key "
-        "that they had first]"
-    ),
-    min_cohort=opt("The fewest phones that this phone takes part with.", COUNT),
+    vendor=VENDOR,
+    min_cohort=MIN_COHORT,
 )
 
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/peak_memory.h"
+#include "base/places.h"
 #include "masked/identity.h"
 #include "masked/messages.h"
 #include "masked/phone.h"
@@ -67,6 +68,7 @@ int run(const Arguments& arguments) {
 int run_identity(const Arguments& arguments) {
   const std::string& path = arguments.positional();
   const bool made = access(path.c_str(), F_OK) != 0;
+  if (made) make_folder_of(path);
   const PublicKey key = made ? new_identity(path) : ed25519_public(read_identity(path));
   print(JsonLine("identity").text("path", path).text("public_key", to_hex(key)).raw("made", made ? "true" : "false"));
   return 0;

@@ -38,7 +38,7 @@ Syntax syntax() {
       {"--out", "FILE", "Write the trained weights here."},
       {"--update", "FILE", "Write the update for the server here."},
       {"--codec", "NAME", "Codec of --update: " + comma_separated(codec_names()) + ". [default: rows-f32]"},
-      {"--masked", "JSON", "Settings of a masked round: --update is a grid update, for `phonograd-phone masked`."},
+      {"--masked", "JSON", "Settings of a masked round: --update is a grid update, for `phonograd-phone mask`."},
       {"--codec-costs", "", "Report the size of the update with each codec, and the seconds to encode it."},
       {"--round", "N", "The server's round. [default: 1]"},
       {"--state", "DIR", "Folder to save resumable state in, and to resume from."},
