@@ -114,6 +114,7 @@ GRID: Mapping[str, str | Mapping[str, Any]] = {
     "support": "Send one of 1, 4, 16 or 64 of the rotated weights, others in each round.",
     "clip": opt("Largest L2 norm of a delta, to which phones hold.", name="--mask-clip"),
     "weight_cap": "A phone's weight is its tokens, cut to this; 1: all phones weigh the same.",
+    "distributed_noise": "Noise that phones add together: its standard deviation over how far one can move the sum.",
 }
 MASKED = Options(MaskedSettings).group(
     "Masked rounds (with --masked)",

@@ -4,15 +4,14 @@ from pathlib import Path
 
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
+from phonograd.device_runtime.masked.cohort import About, MaskedCohort, MaskedSum
 from phonograd.server_agg.settings.masked import MaskedSettings
 
 
-def masked_bytes(settings: MaskedSettings, base: TensorFile) -> int:
-    """The values of a phone's masked update. Raises UsageError for settings that the model does not fit."""
-    with MaskedCohort(1, "0" * 64, settings.text, None) as cohort:
-        about = cohort.about(sum(spec.elements for spec in trained_specs(base)))
-    return (about.values * about.width + 7) // 8
+def about_masked(settings: MaskedSettings, model: Path) -> About:
+    """Sizes of a phone's masked update of this model. Raises UsageError for settings that the model does not fit."""
+    with TensorFile(model) as base, MaskedCohort(1, "0" * 64, settings.text, None) as cohort:
+        return cohort.about(sum(spec.elements for spec in trained_specs(base)))
 
 
 class GridSums:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StoppedError, TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.simulation.folder import SimulationFolder
-from phonograd.simulation.masked import masked_bytes
+from phonograd.simulation.masked import about_masked
 from phonograd.simulation.phone import PhoneJob, PhoneResult
 from phonograd.simulation.quality import Quality
 from phonograd.simulation.records import RoundRecord
@@ -155,8 +154,8 @@ class OneRound:
     def _bytes_of(self, arrival: Arrival) -> int:
         if self.settings.masked is None:
             return arrival.path.stat().st_size
-        with TensorFile(self._base.weights) as base:
-            return masked_bytes(self.settings.masked, base)
+        about = about_masked(self.settings.masked, self._base.weights)
+        return (about.values * about.width + 7) // 8
 
     @property
     def _takes_late(self) -> bool:

@@ -203,6 +203,11 @@ class MaskedRound:
             with self._ledger.writing() as session:
                 ended = {**cohorts.counts_of(session, self._row.number), stage.name: len(stage.through)}
                 cohorts.set_stage(session, self._row.number, following.name, now, ended)
+                if stage.name == "uploading":
+                    facts = stage.facts
+                    cohort, alive = len(facts.messages["keys"]), len(facts.alive)
+                    noise = self.settings.effective_noise(self.about.values, cohort, alive)
+                    cohorts.set_noise(session, self._row.number, noise)
         except BaseException:
             self.close()  # the cohort may know more than the ledger
             raise

@@ -37,7 +37,7 @@ def open_state(
     """
     if settings.masked is not None:
         masking.cohort(1, artifacts.weights_sha256, settings.masked.text, settings.masked.vendor).close()
-    if settings.strategy.private:
+    if settings.strategy.private or (settings.masked is not None and settings.masked.distributed_noise):
         require_dp_accounting()
     if settings.strategy.slow:
         slow_models.require(settings.transfer)

@@ -5,6 +5,8 @@ import math
 import re
 from dataclasses import asdict, dataclass, fields
 
+from phonograd.server_agg.aggregation.privacy.distributed import effective_noise
+
 BITS = (4, 8, 16)
 SUPPORTS = (1, 4, 16, 64)
 FEWEST, MOST = 3, 2048  # phones of a cohort
@@ -101,6 +103,12 @@ class MaskedSettings:
         """The standard deviation of a phone's noise over `clip`: the least cohort's honest phones have enough."""
         per_clip = self.sensitivity / self.support / self.clip
         return self.distributed_noise * per_clip / math.sqrt(self.honest(self.min_cohort))
+
+    def effective_noise(self, values: int, phones: int, alive: int) -> float:
+        """The z of a round's sum of so many values: `alive` of a cohort of `phones` are in it. 0 without noise."""
+        steps = math.sqrt((values - 1) * self.support) * self.level / 6  # of the grid in `clip`
+        reach = steps + math.sqrt(values - 1)  # rounding moves each value by less than a step
+        return effective_noise(self.honest(phones, alive), self.noise * steps, reach, values - 1)
 
     @property
     def text(self) -> str:

@@ -131,6 +131,10 @@ class ServerSettings:
                 f"`weighting` is {strategy.weighting!r}, expected 'equal' with `weight_cap` 1 and 'tokens' above it",
             ),
             (
+                not (strategy.private and masked.distributed_noise),
+                f"`distributed_noise` is {masked.distributed_noise:g}, expected 0 for {name}, which adds its own",
+            ),
+            (
                 not strategy.private or strategy.clip_norm == masked.clip,
                 f"`clip_norm` is {strategy.clip_norm:g}, expected `clip` ({masked.clip:g}) with `masked`: phones clip",
             ),

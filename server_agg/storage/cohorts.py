@@ -30,6 +30,16 @@ def set_stage(session: Session, number: int, stage: StageName, now: float, ended
     session.add(row)
 
 
+def set_noise(session: Session, number: int, noise: float) -> None:
+    """The multiplier of the noise that a round's phones added together."""
+    session.get_one(Cohort, number).noise = noise
+
+
+def noise_of_rounds(session: Session) -> list[float]:
+    """That of all rounds whose phones were to add some, failed ones too: their sum may have been seen."""
+    return list(session.scalars(select(Cohort.noise).where(Cohort.noise > 0)))
+
+
 def add_message(session: Session, number: int, kind: MessageKind, phone: str, message: Mapping[str, Any]) -> None:
     """Add a phone's message."""
     session.add(Message(round=number, kind=kind, phone=phone, body=json.dumps(message, sort_keys=True)))

@@ -99,13 +99,17 @@ class Selected(Base):
 
 
 class Cohort(Base):
-    """The stage of a masked round. counts: how many phones got through each stage before it, JSON."""
+    """The stage of a masked round. counts: how many phones got through each stage before it, JSON.
+
+    noise: the multiplier of the noise that its phones added together; None before that is known, 0 without.
+    """
 
     __tablename__ = "cohorts"
     round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
     stage: Mapped[StageName] = mapped_column(String(16))
     since: Mapped[float]
     counts: Mapped[str]
+    noise: Mapped[float | None]
 
 
 class Message(Base):

@@ -17,6 +17,7 @@ def upgrade() -> None:
         sa.Column("stage", sa.String(16), nullable=False),
         sa.Column("since", sa.Double, nullable=False),
         sa.Column("counts", sa.String, nullable=False),
+        sa.Column("noise", sa.Double),
     )
     op.create_table(
         "messages",
