@@ -2,29 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from phonograd.device_runtime.masked import phone as library
 from tests.reference.masked import lines, signed_by
-from tests.reference.masked_phone import certificate_of, identity_of
 from tests.support.command_line import Run
-
-
-@pytest.fixture(autouse=True)
-def by_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the native library does, by the reference."""
-
-    def key_in(path: Path) -> Ed25519PrivateKey:
-        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
-
-    def new_key(path: Path) -> str:
-        path.write_bytes(Ed25519PrivateKey.generate().private_bytes_raw())
-        return identity_of(key_in(path))
-
-    monkeypatch.setattr(library, "new_identity", new_key)
-    monkeypatch.setattr(library, "public_identity", lambda path: identity_of(key_in(path)))
-    monkeypatch.setattr(library, "certify", lambda vendor, phone, key: certificate_of(key_in(vendor), phone, key))
 
 
 def test_keys_are_made_and_certified(phono: Run, tmp_path: Path) -> None:
