@@ -18,6 +18,7 @@ from phonograd.android_harness.phones.facts import Phone
 from phonograd.android_harness.result import KeptAwake, PowerState, Pushed, PushedFile
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE
 from phonograd.android_harness.session import PhoneSession
+from phonograd.android_harness.session.program import SHARED_EXIT_CODES
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.owner_file import with_owner_token
@@ -26,7 +27,6 @@ from tests.support.phone_command import Place
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS
 
-SHARED_EXIT_CODES = (3, 4, 5, 6, 7, 10, 11, 12)
 # A child that one thread forks inherits the program file that another thread is writing, and keeps it open until it
 # executes: starting that program would then fail with ETXTBSY.
 WRITING_OR_STARTING = threading.Lock()

@@ -102,6 +102,7 @@ def test_fewer_phones_than_this_side_wants(masked: Bench) -> None:
         assert "3 phones in the cohort, at least 50 expected; this phone leaves the round" in phone.drop_out.message
 
 
+@pytest.mark.parametrize("masked", [("--stage-seconds", 86_400)], indirect=True)  # hours between its questions
 def test_an_interrupt_while_a_phone_waits_for_the_others(masked: Bench) -> None:
     waits = threading.Event()
     masked.progress = lambda _serial, _stage, _done, _total, note="": note.startswith("waiting") and waits.set()
