@@ -16,7 +16,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked.phone import certify, new_identity
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.masked_others import MASKED, SIZES, Others
-from tests.android_harness.app.round_phones import REMAINS, App, Phones, Said, serving
+from tests.android_harness.app.round_phones import REMAINS, App, Phones, serving
 from tests.android_harness.app.test_round_portals import HTML, JSON, Answer, answering
 from tests.server_agg.faults import states
 from tests.server_agg.relay import relay_to
@@ -55,14 +55,19 @@ class Scene(NamedTuple):
     server: RunningServer
     others: Others
 
-    def done(self, app: App) -> Said | None:
-        """Take turns until the phone has done its part, and is the only one to have answered; None: it was killed."""
+    def done(self, app: App) -> list[str] | None:
+        """Take turns until the phone has done its part, and is the only one to have answered: the receipts that it had.
+
+        None: it was killed.
+        """
+        receipts = []
         while True:
             self.others.go(before="answer")
             if not (said := app.ask("network")):
                 return None
+            receipts.append(said[0][4])
             if not (self.phones.workspace() / "grid.safetensors").exists():
-                return Said(*said[0][1:2], int(said[0][2]), *said[0][3:])
+                return receipts
 
     def model(self) -> str:
         """The round's."""
@@ -90,7 +95,7 @@ def scene(
 def undisturbed(trained: Phones, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The model of a round that nobody disturbed."""
     with scene(trained, tmp_path_factory.mktemp("undisturbed")) as at, at.phones.app(at.server.url, cohort=3) as app:
-        assert at.done(app) is not None
+        assert at.done(app) == ["-", "1", "-"]
         assert app.steps == STEPS, app.steps
         return at.model()
 
@@ -140,21 +145,29 @@ def test_three_apps_and_what_they_send(jvm: Jvm, place: Place, tmp_path: Path) -
         assert not [one for one in private if one in wire.heard]
 
 
-@pytest.mark.parametrize("signer", ["vendor", "stranger"])
-def test_a_certified_phone(signer: str, trained: Phones, tmp_path: Path) -> None:
-    """By a vendor whose key all phones and the server know; the server refuses another's signature."""
+@pytest.mark.parametrize(
+    ("signer", "pinned", "trouble"),
+    [
+        ("vendor", "vendor", None),
+        ("stranger", "vendor", "the server refused (422 The message does not fit the cohort)"),
+        ("vendor", "stranger", "phone phone-18: a certificate by the vendor for this name and identity expected"),
+    ],
+)
+def test_a_certified_phone(signer: str, pinned: str, trouble: str | None, trained: Phones, tmp_path: Path) -> None:
+    """By a vendor whose key all phones and the server know; server and phone each refuse another's signature."""
     keys = {name: new_identity(tmp_path / name) for name in ("vendor", "stranger")}
     with scene(trained, tmp_path, vendor=(tmp_path / "vendor", keys["vendor"])) as at:
         with at.phones.app(at.server.url) as app:
             ((_, key),) = app.ask("key")
             assert app.ask("key") == [["phone-17", key]]
         certificate = certify(tmp_path / signer, "phone-17", key)
-        with at.phones.app(at.server.url, cohort=3, vendor=keys["vendor"], certificate=certificate) as app:
-            if signer == "vendor":
-                assert at.done(app) is not None
+        with at.phones.app(at.server.url, cohort=3, vendor=keys[pinned], certificate=certificate) as app:
+            if trouble is None:
+                assert at.done(app) == ["-", "1", "-"]
                 assert at.model()
             else:
-                assert app.network().refused == "422 true"
+                at.others.go()
+                assert trouble in app.network().trouble
                 over(at, app)
 
 
