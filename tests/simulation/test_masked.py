@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import phonograd
+from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.settings.masked import MaskedSettings
-from phonograd.simulation.folder import SimulationFolder
 from tests.simulation.test_published import ARTIFACTS, SETTINGS, run
 
 EQUAL = StrategySettings(weighting="equal")
@@ -20,8 +20,8 @@ MASKED = dataclasses.replace(PLAIN, masked=GRID)
 
 
 def delta_of(folder: Path, number: int) -> dict[str, np.ndarray]:
-    """What round 1 changed."""
-    before, after = (load_tensors(SimulationFolder(folder).model(one).weights) for one in (0, number))
+    """What the rounds up to `number` changed."""
+    before, after = load_tensors(ARTIFACTS.path(WEIGHTS)), load_tensors(folder / f"models/{number}.safetensors")
     return {name: after[name] - before[name] for name in before}
 
 
@@ -47,7 +47,7 @@ def test_weights_are_tokens_up_to_the_cap(tmp_path: Path) -> None:
 def test_bytes_are_those_of_masked_updates(tmp_path: Path) -> None:
     """Two bytes and a bit for each of 16 bits' sums of four, of blocks of 4096."""
     record = run(tmp_path / "masked", dataclasses.replace(MASKED, rounds=1, evaluate_every=1))
-    parameters = sum(tensor.size for tensor in load_tensors(ARTIFACTS.path("weights.safetensors")).values())
+    parameters = sum(tensor.size for tensor in load_tensors(ARTIFACTS.path(WEIGHTS)).values())
     values = -(-parameters // 4096) * 4096 + 1
     assert record.rounds[0].bytes_up == 4 * (-(-values * 18 // 8))
 

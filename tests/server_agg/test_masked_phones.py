@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -10,9 +12,12 @@ from phonograd.api.rounds import join_round
 from phonograd.device_runtime.base.errors import StateError
 from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
 from phonograd.server_agg.settings.masked import MaskedSettings
+from tests.server_agg.test_report import final_report
 from tests.server_agg.workshop import Workshop, run_server
+from tests.simulation.test_published import ARTIFACTS
 
 MASKED = MaskedSettings(cohort=3, min_cohort=3, clip=5.0, stage_seconds=60.0)
+SERVED = cast(Workshop, SimpleNamespace(artifacts=ARTIFACTS))
 
 
 def masking(folder: Path, phone: str) -> PhoneMasking:
@@ -22,16 +27,15 @@ def masking(folder: Path, phone: str) -> PhoneMasking:
     return PhoneMasking(folder / f"{phone}-state", key, min_cohort=3)
 
 
-def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with run_server(workshop, state, clients_per_round=3, weighting="equal", masked=MASKED) as server:
+def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(tmp_path: Path) -> None:
+    with run_server(SERVED, tmp_path / "state", clients_per_round=3, weighting="equal", masked=MASKED) as server:
 
         def part(name: str) -> phonograd.UploadReceipt | None:
-            joined = join_round(server.url, workshop.artifacts, name, cache=tmp_path / f"models-{name}")
+            joined = join_round(server.url, ARTIFACTS, name, cache=tmp_path / f"models-{name}")
             text = [f"w{len(name)} w{number % 7} w{number % 5}" for number in range(40)]
             grid = tmp_path / f"{name}.grid"
             phonograd.train(
-                workshop.artifacts,
+                ARTIFACTS,
                 text,
                 weights=joined.weights,
                 update=grid,
@@ -46,7 +50,6 @@ def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(workshop: Wor
         with ThreadPoolExecutor(3) as pool:
             receipts = list(pool.map(part, ("a", "b", "c")))
         assert {receipt.phone for receipt in receipts if receipt} == {"a", "b", "c"}
-        deadline = phonograd.report(server.url)
-    ended = deadline["rounds"][0]
+        ended = final_report(server)["rounds"][0]
     assert (ended["ending"], ended["accepted"]) == ("full", 3)
     assert ended["result_sha256"] != ended["base_sha256"]
