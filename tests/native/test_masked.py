@@ -1,5 +1,6 @@
 """Masked rounds in the native library, held to the reference that is written from FORMAT.md."""
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -401,6 +402,21 @@ def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any,
         total,
         {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()},
     )
+
+
+def test_a_share_says_nothing_of_the_secret_or_of_another_share(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    """The differences of two holders' shares of one secret are random bytes, in which all bits are as often 0 as 1."""
+    fleet, phones = trio
+    _, _, answers = answered(fleet, phones)
+    differences = b""
+    for owner in "abcde":
+        shares = [bytes.fromhex(answer["shares"][owner]) for name, answer in answers.items() if name != owner]
+        own = bytes.fromhex(answers[owner]["self"])
+        for one, other in itertools.pairwise([own, *shares]):
+            differences += bytes(x ^ y for x, y in zip(one, other, strict=True))
+    ones = np.unpackbits(np.frombuffer(differences, np.uint8)).reshape(-1, 8).mean(0)
+    assert len(differences) == 640
+    assert np.abs(ones - 0.5).max() < 0.13  # 6.5 standard deviations
 
 
 def test_fewer_shares_than_the_threshold_give_nothing(trio: tuple[Fleet, dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from phonograd.api.rounds import join_round
 from phonograd.device_runtime.base.errors import StateError
 from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
 from phonograd.server_agg.settings.masked import MaskedSettings
-from tests.server_agg.test_report import final_report
+from tests.server_agg.test_report import final_report, until
 from tests.server_agg.workshop import Workshop, run_server
 from tests.simulation.test_published import ARTIFACTS
 
@@ -50,6 +50,7 @@ def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(tmp_path: Pat
         with ThreadPoolExecutor(3) as pool:
             receipts = list(pool.map(part, ("a", "b", "c")))
         assert {receipt.phone for receipt in receipts if receipt} == {"a", "b", "c"}
+        until(lambda: server.coordinator.current.round == 2, "the end of round 1")
         ended = final_report(server)["rounds"][0]
     assert (ended["ending"], ended["accepted"]) == ("full", 3)
     assert ended["result_sha256"] != ended["base_sha256"]

@@ -546,8 +546,8 @@ PG_API pg_status pg_sum_decode(pg_sum* sum, const pg_cohort* cohort, double divi
  *
  *   pg_masked_open -> (pg_masked_request -> send -> pg_masked_take) ... PG_DONE -> pg_masked_close
  *
- * Where the server answers 202, the driver sends the same again later. All that was decided stands in the folder `state`
- * before it is told, so a phone that was killed sends the same again.
+ * Where the server answers 202, the driver sends the same again later. All that was decided stands in the folder
+ * `state` before it is told, so a phone that was killed sends the same again.
  */
 typedef struct pg_masked pg_masked;
 typedef struct pg_masked_options {
@@ -575,8 +575,8 @@ PG_API pg_status pg_masked_open(const pg_masked_options* options, pg_masked** ma
 PG_API void pg_masked_close(pg_masked* masked);
 /* What to do now; the same until pg_masked_take. */
 PG_API pg_status pg_masked_request(const pg_masked* masked, pg_request* request);
-/* The body of the answer to it; NULL after an upload. PG_UPDATE for an answer that this phone may not go on with: it has
-   then left the round. */
+/* The body of the answer to it; NULL after an upload. PG_UPDATE for an answer that this phone may not go on with: it
+   has then left the round. */
 PG_API pg_status pg_masked_take(pg_masked* masked, const char* answer);
 
 /* Make an Ed25519 key in the file `path`, which must not exist, readable by its owner alone; public_key [65]: hex. */
