@@ -111,6 +111,7 @@ check: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
+	$(VENV)/bin/python -m ziglang fmt --check device_runtime/native/src
 
 # The native engine's library, and the command for phones.
 native: $(DEMO_READY)
@@ -156,6 +157,7 @@ results: $(READY)
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json
 	$(VENV)/bin/phonograd bench aggregate --rounds 2 $(addprefix --flower-python ,$(FLOWER)) --save bench/results/aggregate.json
+	$(VENV)/bin/phonograd bench masked $(addprefix --flower-python ,$(FLOWER)) --save bench/results/masked.json
 	$(VENV)/bin/phonograd bench simulate $(addprefix --flower-python ,$(FLOWER)) --save bench/results/simulate.json
 	$(VENV)/bin/phonograd bench ingest --rounds 3 --save bench/results/ingest.json
 	$(VENV)/bin/phonograd bench capacity --save bench/results/capacity.json
@@ -165,6 +167,7 @@ format: $(READY)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
+	$(VENV)/bin/python -m ziglang fmt device_runtime/native/src
 
 # The compiler comes first, so that it works while pip fetches PyTorch.
 $(DEMO_READY): pyproject.toml

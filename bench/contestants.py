@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from phonograd.bench.measuring import MALLOC_SETTINGS
-from phonograd.bench.worker import AggregationJob, Job, SimulatorJob
+from phonograd.bench.worker import AggregationJob, Job, MaskedJob, SimulatorJob
 from phonograd.device_runtime.base.errors import PhonogradError
 
 Answers = dict[str, Any]
@@ -43,7 +43,7 @@ class Entry:
     """A contestant: its name in the table, the peer's module, its variant, and the Python interpreter that runs it.
 
     output_sample: see Job; kind: the name of the artifacts folder that it trains, None is the first; settings: see
-    SimulatorJob; hint: how to get what it may lack.
+    SimulatorJob and MaskedJob; hint: how to get what it may lack.
     """
 
     name: str
@@ -124,7 +124,12 @@ class Worker:
     Raises BenchError if the process fails.
     """
 
-    def __init__(self, entry: Entry, job: Job | AggregationJob | SimulatorJob, variables: Mapping[str, str] = NONE):
+    def __init__(
+        self,
+        entry: Entry,
+        job: Job | AggregationJob | SimulatorJob | MaskedJob,
+        variables: Mapping[str, str] = NONE,
+    ):
         self.entry = entry
         self.loaded: Mapping[str, Any] = {}
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker

@@ -35,6 +35,7 @@ MODULES = {
     "predict": "predict",
     "phone": "phone_cost",
     "aggregate": "aggregate",
+    "masked": "masked",
     "ingest": "ingest",
     "capacity": "capacity.bench",
     "simulate": "simulate",

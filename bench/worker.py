@@ -165,7 +165,37 @@ class SimulatorJob:
         answer(losses=losses, versions=dict(versions))
 
 
-JOBS = {job.__name__: job for job in (Job, AggregationJob, SimulatorJob)}
+@dataclass(frozen=True)
+class MaskedJob:
+    """A round of secure aggregation by `run(job)` of a peer's module: every phone trained the same.
+
+    base: a tensor file; folder: for the peer's files; dead: phones that send shares and then nothing, the last ones;
+    settings: the peer's own.
+
+    `run` returns, by kind of message, medians of the phones_run phones that masked the model: phone_seconds (CPU;
+    also of encoding), up_bytes, down_bytes; server_seconds (CPU: messages, adding, unmasking); own_rss_bytes, the
+    server's peak above its packages; difference from the plain sum, None if it was not unmasked, and its tolerance;
+    counted: figures that are counted up from measured parts; versions.
+    """
+
+    peer: str
+    base: str
+    folder: str
+    phones: int
+    dead: int
+    settings: Mapping[str, Any]
+
+    def run(self, answer: Answer) -> None:
+        """Answers once, with all figures."""
+        answer(**importlib.import_module(self.peer).run(self))
+
+
+JOBS = {job.__name__: job for job in (Job, AggregationJob, SimulatorJob, MaskedJob)}
+
+
+def die_with_parent() -> None:
+    """Let this process be killed when its parent ends, even by a kill: nothing else would wake it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
@@ -173,8 +203,7 @@ def main() -> None:
 
     Who can't run here says so in place of its last answer, and any other error ends the process.
     """
-    # A worker is stopped between its turns. If its parent is killed, nothing would wake it, so it dies with the parent.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()  # a worker is stopped between its turns
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries may print to stdout, which is only for the answers
     sys.stdout = sys.stderr  # keeps the order of their lines: the last one is a failure's message

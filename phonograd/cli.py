@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "models": ("report", "models", "List a server's models and their lineage; fetch one."),
     "rollback": ("report", "rollback", "Return a server to an earlier model."),
     "discard": ("report", "discard", "Delete the updates of a round that failed."),
+    "keys": ("keys", "keys", "Make and certify the keys of masked rounds."),
     "tokens": ("tokens", "tokens", "Enrol phones at a server, replace and revoke their tokens."),
     "devices": ("devices", "devices", "List the phones on adb and whether they are ready."),
     "phone-bench": ("phone_bench", "phone_bench", "Time epochs on phones over adb."),

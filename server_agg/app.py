@@ -8,6 +8,7 @@ from starlette.middleware import Middleware
 from starlette.types import Scope
 
 from phonograd.server_agg.dashboard.pages import Dashboard
+from phonograd.server_agg.http.masked_routes import MaskedRoutes
 from phonograd.server_agg.http.model_routes import ModelRoutes
 from phonograd.server_agg.http.monitoring import HealthRoute, MetricsRoute, RequestObserver
 from phonograd.server_agg.http.operations import operations_of, routes_of
@@ -33,6 +34,7 @@ OPERATIONS = operations_of(
     RoundRoutes,
     ModelRoutes,
     UploadRoutes,
+    MaskedRoutes,
     ReportRoutes,
     AdminRoutes,
     HealthRoute,
@@ -50,6 +52,7 @@ def create_app(coordinator: Coordinator, settings: ServerSettings, owner: Owner)
         RoundRoutes(coordinator, audit, pools),
         ModelRoutes(coordinator, pools),
         UploadRoutes(coordinator, settings, pools),
+        MaskedRoutes(coordinator, pools),
         ReportRoutes(coordinator, pools),
         AdminRoutes(registry, audit, owner, pools),
         HealthRoute(coordinator),

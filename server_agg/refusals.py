@@ -77,6 +77,30 @@ class InvalidUpdateError(RefusalError):
     status, title = 422, "The update does not fit the model"
 
 
+class NotOfCohortError(RetryLaterError):
+    """A masked round does not wait for this phone: its cohort is fixed, or a stage that it missed has ended."""
+
+    status, title = 409, "Not awaited in this round"
+
+
+class OtherMessageError(RefusalError):
+    """The phone has sent another message in this stage of a masked round, or another round is open."""
+
+    status, title = 409, "Another message or round"
+
+
+class InvalidMessageError(RefusalError):
+    """A message of a masked round whose signature, keys or shares do not fit."""
+
+    status, title = 422, "The message does not fit the cohort"
+
+
+class RoundFailedError(RefusalError):
+    """The masked round of a message failed, or is over."""
+
+    status, title = 410, "The round is over"
+
+
 class RequestError(PhonogradError):
     """A request refused before or while its body is read. `status`: the HTTP status; `headers`: of the response."""
 

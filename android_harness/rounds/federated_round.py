@@ -57,7 +57,7 @@ def run_round(
     shared = next(iter(connections.values()), access.connection)
     shared = access.connection if access.connection.token else shared
     opened = open_round(shared, waiting=waiting)
-    if settings.training.codec not in opened.codecs:
+    if opened.masked is None and settings.training.codec not in opened.codecs:
         expected = ", ".join(opened.codecs)
         raise UsageError(f"codec {settings.training.codec}: {shared} accepts {expected}; choose one of these")
     opened.require_steps(settings.training.steps)
@@ -103,6 +103,7 @@ def run_round(
         ledger=ledger,
         ledger_missing=missing,
         interrupted=interrupted,
+        masked=opened.masked is not None,
     )
 
 

@@ -1,6 +1,7 @@
 """One phone's part of a round, from its text to the server's receipt; runs in its own thread."""
 
 import dataclasses
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,14 +16,16 @@ from phonograd.android_harness.errors import NoPhoneError, PhoneRunError
 from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER
 from phonograd.android_harness.phones.discovery import not_ready_line
 from phonograd.android_harness.phones.facts import Phone
+from phonograd.android_harness.rounds.masked_part import OverAdb, PhoneMember
 from phonograd.android_harness.rounds.naming import find_text
-from phonograd.android_harness.rounds.result import DropOut, End, PhoneRound, Stage, read_training
+from phonograd.android_harness.rounds.result import DropOut, End, PhoneRound, PulledUpdate, Stage, read_training
 from phonograd.android_harness.rounds.settings import RoundSettings
 from phonograd.android_harness.rounds.upload import send_update
 from phonograd.android_harness.session import PhoneSession
-from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, TextError
-from phonograd.device_runtime.base.files import storage_errors
-from phonograd.device_runtime.client.server_client import Connection, CurrentRound, exclusion_reason
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, StoppedError, TextError
+from phonograd.device_runtime.base.files import sha256_of_file, storage_errors
+from phonograd.device_runtime.client.masked_round import take_part
+from phonograd.device_runtime.client.server_client import Connection, CurrentRound, UploadReceipt, exclusion_reason
 from phonograd.device_runtime.update.seeds import seed_of
 
 # Names on the phone. The text and the update are removed when the session ends.
@@ -100,10 +103,11 @@ class RoundTask:
             if self._phone_round.update is None:
                 raise
             self._phone_round.remark = f"after its update was pulled: {error}"
-        self._upload(update_path)
+        if self._job.opened.masked is None:
+            self._upload(update_path)
 
     def _train(self, session: PhoneSession, text: Path | None, update_path: Path) -> None:
-        """Train one epoch and pull its update; `text` is pushed, or (None) on the phone already."""
+        """Train one epoch, and pull its update or mask it; `text` is pushed, or (None) on the phone already."""
         phone_round, job = self._phone_round, self._job
         rehearsal = job.settings.training.rehearsal
         files = dict(job.files)
@@ -113,9 +117,19 @@ class RoundTask:
             files[REHEARSAL] = rehearsal
         with self._timed("push"):
             phone_round.pushed_bytes = session.sync(files, self._report).nbytes
+        member = None
+        if job.opened.masked is not None:  # before it trains, which would be in vain without a certificate
+            self._stage = "mask"
+            member = PhoneMember(session, self._connection, self.name, job.stop)
+            phone_round.identity = member.identity
+            member.admit(job.settings.masking)
         with self._timed("train"):
             phone_round.power_before, phone_round.power, phone_round.kept_awake = session.power_states(keep_awake=True)
             phone_round.training, update = read_training(self._run(session, text))
+        if member is not None:
+            with self._timed("mask"):
+                self._mask(session, member, update_path)
+            return
         with self._timed("pull"):
             self._report(0, update.nbytes)
             session.pull(session.transient(UPDATE), update_path, update.sha256)
@@ -136,7 +150,7 @@ class RoundTask:
                 reports.append(event)
 
         try:
-            session.run([*line, *settings.training.command_line()], on_event, self._job.stop)
+            session.run([*line, *settings.training.command_line(self._job.opened.masked)], on_event, self._job.stop)
         except PhoneRunError as error:
             if error.exit_code != TextError.exit_code or text is not None:
                 raise
@@ -148,12 +162,34 @@ class RoundTask:
             raise PhoneRunError("phonograd-phone train printed no report; is it of this version?")
         return reports[-1]
 
+    def _mask(self, session: PhoneSession, member: PhoneMember, masked: Path) -> None:
+        """Take part in the masked round with the grid update on the phone. masked: where the masked update is here."""
+        part = OverAdb(session, member, session.transient(UPDATE), self._job.opened.round, masked)
+        try:
+            receipt = take_part(self._connection, part, self._send, self._waiting, self._sleep)
+            assert receipt is not None  # a phone that sent its update earlier has no place in the round
+            update = PulledUpdate("masked", masked.stat().st_size, sha256_of_file(masked))
+        finally:
+            masked.unlink(missing_ok=True)  # of no use in another round
+        self._phone_round.update, self._phone_round.receipt = update, receipt
+
+    def _waiting(self, kind: str, _seconds: float) -> None:
+        self._report(0, 1, f"waiting: {kind}")
+
+    def _sleep(self, seconds: float) -> None:
+        if self._job.stop.wait(seconds):
+            raise StoppedError(f"phone {self.name}: interrupted while it waited for other phones", signal.SIGINT)
+
+    def _send(self, update_path: Path) -> UploadReceipt:
+        job = self._job
+        return send_update(
+            self._connection, update_path, self.name, job.settings.patience_seconds, job.stop, self._report
+        )
+
     def _upload(self, update_path: Path) -> None:
-        phone_round, job = self._phone_round, self._job
+        phone_round = self._phone_round
         with self._timed("upload"):
-            phone_round.receipt = send_update(
-                self._connection, update_path, self.name, job.settings.patience_seconds, job.stop, self._report
-            )
+            phone_round.receipt = self._send(update_path)
         # It reveals something about the text, and the server has it now.
         with storage_errors(update_path):
             update_path.unlink(missing_ok=True)

@@ -19,8 +19,9 @@ SCHEMA_VERSION = 1
 # Paper P: upload of each phone per round.
 PAPER_MIB_PER_PHONE = 174.43
 
-# A phone's stages in a round, in this order; at the end its update was accepted, or it dropped out.
-Stage = Literal["ready", "place", "text", "push", "train", "pull", "upload"]
+# A phone's stages in a round, in this order; in a masked round, mask in place of pull and upload. At the end its update
+# was accepted, or it dropped out.
+Stage = Literal["ready", "place", "text", "push", "train", "pull", "upload", "mask"]
 End = Literal["accepted", "out"]
 
 
@@ -73,9 +74,9 @@ def read_training(report: Mapping[str, Any]) -> tuple[Training, PulledUpdate]:
 class PhoneRound:
     """One phone's part of the round, which fills in as it goes on; None: the phone dropped out earlier.
 
-    `seconds` by stage: push, train, pull, upload. `power_before` and `power` are the states of screen, doze and battery
-    saver before and while it trained, `kept_awake` what was changed for that. `remark` is an error that did not
-    cost the update.
+    `seconds` by stage: push, train, pull and upload, or mask. `power_before` and `power` are the states of screen, doze
+    and battery saver before and while it trained, `kept_awake` what was changed for that. `identity` is its public key
+    in masked rounds, hex. `remark` is an error that did not cost the update.
     """
 
     serial: str
@@ -87,6 +88,7 @@ class PhoneRound:
     power_before: PowerState | None = None
     power: PowerState | None = None
     kept_awake: KeptAwake | None = None
+    identity: str | None = None
     training: Training | None = None
     update: PulledUpdate | None = None
     receipt: UploadReceipt | None = None
@@ -115,6 +117,7 @@ class RoundReport:
     None if the server did not answer. downloaded_bytes: of the model, 0 if it was cached. update_bytes: of the accepted
     updates of these phones. ledger: None if the server did not give it; ledger_missing says why. interrupted: number of
     the signal that stopped the round, 0 for none. paper_mib_per_phone: upload of a phone in paper P.
+    masked: whether phones masked their updates.
     """
 
     created: str
@@ -132,6 +135,7 @@ class RoundReport:
     ledger: ServerLedger | None
     ledger_missing: str | None
     interrupted: int
+    masked: bool = False
     paper_mib_per_phone: float = PAPER_MIB_PER_PHONE
 
     @property

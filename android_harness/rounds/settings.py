@@ -1,6 +1,8 @@
 """Settings of a round on phones, and their defaults."""
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,9 +13,11 @@ from phonograd.android_harness.session.settings import (
     require_settings,
 )
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.masked.phone import PhoneMasking
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 
 TEXT_ON_PHONE = f"{WORK_FOLDER}/user.txt"
+_PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,45 @@ class PhoneTraining(TrainingSettings):
             steps=(self.steps in (None, 1), "1, a single step with the gradient of the whole text"),
         )
 
-    def command_line(self) -> list[str]:
-        """These settings as options of phonograd-phone train, without files."""
-        names = ("codec", "user_share", "steps", "max_unknown")
-        own = {name: getattr(self, name) for name in names}
+    def command_line(self, masked: str | None = None) -> list[str]:
+        """These settings as options of phonograd-phone train, without files. masked: a masked round's settings."""
+        names = ("user_share", "steps", "max_unknown")
+        own = {"codec": self.codec} if masked is None else {"masked": masked}
+        own |= {name: getattr(self, name) for name in names}
         return self.options(**own, lr=self.learning_rate, pin_threads=True)
+
+
+@dataclass(frozen=True)
+class MaskingSettings:
+    """What phones take part with in masked rounds: see PhoneMasking. Raises UsageError for impossible settings.
+
+    certificates: by phone name, hex; None: with `vendor` each phone needs one, without it none.
+    """
+
+    certificates: Mapping[str, str] | None = None
+    vendor: str | None = None
+    min_cohort: int = PhoneMasking.min_cohort
+
+    def __post_init__(self) -> None:
+        require_settings(
+            self,
+            vendor=(self.vendor is None or bool(_PUBLIC_KEY.fullmatch(self.vendor)), "a public key, 64 digits of hex"),
+            min_cohort=(self.min_cohort >= 1, "at least 1"),
+        )
+
+    def command_line(self, name: str, identity: str) -> list[str]:
+        """Options of phonograd-phone mask, for a phone and its public key. Raises UsageError without a certificate."""
+        line = ["--min-cohort", str(self.min_cohort)]
+        if self.vendor is not None:
+            line += ["--vendor", self.vendor]
+        if self.vendor is None and self.certificates is None:
+            return line
+        if name not in (self.certificates or {}):
+            raise UsageError(
+                f"phone {name}: no certificate of its key; make one with `phonograd keys sign VENDOR_KEY_FILE {name} "
+                f"{identity}`, and give it to `certificate_file` as a line {name} CERTIFICATE"
+            )
+        return [*line, "--certificate", (self.certificates or {})[name]]
 
 
 @dataclass(frozen=True)
@@ -58,11 +96,13 @@ class RoundSettings:
     on its own text at text_on_phone, which is not changed. updates: folder that keeps updates until the server has
     them. min_phones: the round fails if fewer updates are accepted. patience_seconds: how long an upload without
     progress is retried. wait_seconds: how long to wait for the round to close; 0: not at all. heartbeat_timeout: how
-    many seconds this machine and a phone wait for each other before the other counts as lost.
+    many seconds this machine and a phone wait for each other before the other counts as lost. masking: for masked
+    rounds.
     """
 
     updates: Path
     training: PhoneTraining = field(default_factory=PhoneTraining)
+    masking: MaskingSettings = field(default_factory=MaskingSettings)
     texts: Path | None = None
     text_on_phone: str = TEXT_ON_PHONE
     min_phones: int = 1
@@ -83,6 +123,7 @@ class RoundSettings:
     def document(self) -> dict[str, object]:
         """The settings as a JSON object."""
         flat = {**dataclasses.asdict(self), **dataclasses.asdict(self.training)}
-        del flat["training"]
+        del flat["training"], flat["masking"]
+        flat |= {"vendor": self.masking.vendor, "min_cohort": self.masking.min_cohort}
         flat["silence_seconds"] = flat.pop("heartbeat_timeout")  # its name in schema version 1
         return {name: str(value) if isinstance(value, Path) else value for name, value in flat.items()}

@@ -30,6 +30,7 @@ from phonograd.device_runtime.client.protocol import (
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import FORMAT
 
+MASKED_FORMAT = "phonograd-masked"
 SEND_BYTES = 1 << 18
 TUS = {"Tus-Resumable": TUS_VERSION}
 
@@ -94,7 +95,7 @@ def update_metadata(path: Path) -> dict[str, str]:
     """
     try:
         with TensorFile(path) as file:
-            if file.metadata.get("format") != FORMAT:
+            if file.metadata.get("format") not in (FORMAT, MASKED_FORMAT):
                 raise UpdateError(f"{path}: not an update: no format={FORMAT}; write one with: phonograd train")
             file.take_checksum()
             return file.metadata

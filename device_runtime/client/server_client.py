@@ -34,9 +34,9 @@ __all__ = [
 class CurrentRound:
     """The open round: its number, its base model (hex SHA-256, size in bytes), and its updates so far and in total.
 
-    accepted: None in a private round, where phones do not learn it. strategy: the server's name of it. closing_seconds:
-    when to ask again if the round is closing: it takes no more updates, and the server trains its model; None while it
-    is open.
+    accepted: None in a private round, where phones do not learn it. strategy: the server's name of it. masked: the
+    settings of a masked round. closing_seconds: when to ask again if the round is closing: it takes no more updates,
+    and the server trains its model; None while it is open.
     """
 
     round: int
@@ -46,6 +46,7 @@ class CurrentRound:
     accepted: int | None
     codecs: tuple[str, ...]
     strategy: str = ""
+    masked: str | None = None
     closing_seconds: float | None = None
 
     def require_steps(self, steps: int | None) -> None:

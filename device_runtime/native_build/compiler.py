@@ -1,4 +1,4 @@
-"""Compiling and linking with ziglang's clang. Results are cached under the hash of all their inputs."""
+"""Compiling and linking with ziglang's compilers. Results are cached under the hash of all their inputs."""
 
 import contextlib
 import functools
@@ -26,6 +26,7 @@ ERRORS_SHOWN = 3
 # Each adds search folders that the cache's key does not have.
 IGNORED_VARIABLES = frozenset({"CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"})
 
+ZIG = ".zig"  # the suffix of a source in Zig; the others are C++
 COMPILER_CACHE = "ZIG_GLOBAL_CACHE_DIR"
 
 # Called with (files done, files in total, the file), first with 0 before compiling; not called if nothing is compiled.
@@ -131,7 +132,8 @@ class Build:
 
         def compiled(source: Path, place: Path) -> Path:
             if fresh or not _touched(place):
-                arguments = (*self.target.compile_flags, "-c", str(self._relative(source)))
+                command = ("build-obj",) if source.suffix == ZIG else ("c++", "-c")
+                arguments = (*command, *self._flags(source), str(self._relative(source)))
                 self._zig(zig, arguments, place, f"{source}: does not compile for {self.target.triple}", libc)
             return source
 
@@ -139,6 +141,9 @@ class Build:
             for done, source in enumerate(pool.map(compiled, self.sources, objects)):
                 if progress is not None:
                     progress(done + 1, len(objects) + 1, source.name)
+
+    def _flags(self, source: Path) -> tuple[str, ...]:
+        return self.target.zig_flags if source.suffix == ZIG else self.target.compile_flags
 
     def _relative(self, source: Path) -> Path:
         # The compiler runs in `root`, so that its output has no paths of this machine.
@@ -157,13 +162,13 @@ class Build:
         def key(source: Path) -> str:
             files = (source, *includes.of(source))
             named = (part for file in files for part in (self._name(file), content(file)))
-            return _hash([ZIG_VERSION, *self.target.compile_flags, *named, *library])
+            return _hash([ZIG_VERSION, *self._flags(source), *named, *library])
 
         return [key(source) for source in self.sources]
 
     def _link(self, zig: Path, objects: Sequence[Path], product: Path) -> None:
         script = product.with_name(f"{product.name}.{secrets.token_hex(4)}.exports")
-        arguments = [*self._link_flags, *map(str, objects)]
+        arguments = ["c++", *self._link_flags, *map(str, objects)]
         try:
             if self.shared:
                 with storage_errors(script):
@@ -185,18 +190,23 @@ class Build:
                 made = Path(folder) / "made"
                 made.mkdir()
                 failure = f"{self.name}: the C library's stand-in does not compile for {self.target.musl}"
-                make_c_library(made, place, zig, self.target, lambda line, out: self._zig(zig, line, out, failure, {}))
+
+                def compile_with(line: tuple[str, ...], out: Path) -> None:
+                    self._zig(zig, ("c++", *line), out, failure, {})
+
+                make_c_library(made, place, zig, self.target, compile_with)
                 made.rename(place)
         return {"ZIG_LIBC": str(place / "libc.txt")}
 
     def _zig(self, zig: Path, arguments: Sequence[str], out: Path, failure: str, libc: dict[str, str]) -> None:
-        """Run the compiler, and rename its output to `out` at the end."""
+        """Run a command of the compiler, and rename its output to `out` at the end."""
         partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
+        output = [f"-femit-bin={partial}"] if arguments[0] == "build-obj" else ["-o", str(partial)]
         try:
             # A throw-away folder for the compiler's own cache of objects, which `fresh` must not read.
             with tempfile.TemporaryDirectory(prefix="phonograd-") as copies:
                 done = subprocess.run(
-                    [str(zig), "c++", *arguments, "-o", str(partial)],
+                    [str(zig), *arguments, *output],
                     cwd=self.root,
                     env=_environment() | {"ZIG_LOCAL_CACHE_DIR": copies} | libc,
                     capture_output=True,

@@ -9,6 +9,9 @@ from phonograd.device_runtime.native_build.targets import INCLUDE_FOLDERS
 # Headers in angle brackets are the compiler's own, and change only with its version.
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(?:<[^>\n]*>|\"([^\"\n]*)\"|(.*))", re.MULTILINE)
 
+# The same in Zig; a name without a dot is a library of the compiler's.
+IMPORT = re.compile(r'@(?:import|embedFile)\("([^"]+\.[^"]+)"\)')
+
 
 class Includes:
     """The includes of a source tree; each file is read once. One thread at a time."""
@@ -41,7 +44,9 @@ class Includes:
 
 
 def _quoted(file: Path) -> list[str]:
-    """The quoted includes of a file, as written."""
+    """The quoted includes of a file in C++, the imports of one in Zig, as written."""
+    if file.suffix == ".zig":
+        return IMPORT.findall(file.read_text("utf-8", "replace"))
     names = []
     for match in INCLUDE.finditer(file.read_text("utf-8", "replace")):
         if match[2] is not None:

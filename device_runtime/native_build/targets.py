@@ -18,6 +18,11 @@ COMPILE_FLAGS = (
     *("-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
     *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
 )
+# Of Zig's own sources: for size, without what needs more than memcpy and memset of the C library.
+ZIG_FLAGS = (
+    *("-OReleaseSmall", "-fstrip", "-fsingle-threaded", "-fno-unwind-tables", "-fno-compiler-rt"),
+    *("-fno-stack-check", "-fno-stack-protector", "-ffunction-sections", "-fdata-sections"),
+)
 LINK_FLAGS = ("-O3", "-s", "-Wl,--gc-sections")
 LIBRARY = "libphonograd.so"  # what programs that link to it look for
 EXPORTS = "pg_*; Java_org_phonograd_*"  # the C ABI, and the native methods of Java's classes
@@ -38,9 +43,18 @@ class Target:
     exports: str = EXPORTS
 
     @property
+    def _common(self) -> tuple[str, ...]:
+        return ("-target", self.triple, f"-mcpu={self.cpu}", self.code)
+
+    @property
     def compile_flags(self) -> tuple[str, ...]:
-        """The compiler flags of every source file."""
-        return ("-target", self.triple, f"-mcpu={self.cpu}", self.code, *COMPILE_FLAGS)
+        """The compiler flags of every C++ file."""
+        return (*self._common, *COMPILE_FLAGS)
+
+    @property
+    def zig_flags(self) -> tuple[str, ...]:
+        """Those of every Zig file."""
+        return (*self._common, *ZIG_FLAGS)
 
     @property
     def program_flags(self) -> tuple[str, ...]:
@@ -74,13 +88,13 @@ ANDROID = {
 
 
 def engine_sources(root: Path = NATIVE) -> tuple[Path, ...]:
-    """The engine and its C ABI: src/**/*.cpp without the phone command."""
+    """The engine and its C ABI: all of src/ but the phone command."""
     return tuple(path for path in command_sources(root) if path.relative_to(root).parts[:2] != ("src", "phone"))
 
 
 def command_sources(root: Path = NATIVE) -> tuple[Path, ...]:
-    """All of src/**/*.cpp: the engine and the command `phonograd-phone`."""
-    return tuple(sorted((root / "src").rglob("*.cpp")))
+    """All of src/**/*.cpp and *.zig: the engine and the command `phonograd-phone`."""
+    return tuple(sorted(path for suffix in ("cpp", "zig") for path in (root / "src").rglob(f"*.{suffix}")))
 
 
 def emulator_sources(root: Path = NATIVE) -> tuple[Path, ...]:

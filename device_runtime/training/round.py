@@ -48,7 +48,8 @@ class RoundSettings:
     known. user, rehearsal: a file, or text, one message a line; user_share: the user's share of the tokens, with a
     rehearsal. stream: ids [N] to train on in place of both. steps: 1 takes a single step, with the gradient of the
     whole text. The seed is `seed`, else follows from model, round and `phone`, else is the state's, else random; that
-    of `options` is not used. out, update: files for the trained weights and for the update.
+    of `options` is not used. out, update: files for the trained weights and for the update; with `masked`, the settings
+    of a masked round, for a grid update, which MaskedPhone masks.
     """
 
     folder: Path
@@ -70,6 +71,7 @@ class RoundSettings:
     out: Path | None = None
     update: Path | None = None
     codec: str | None = None
+    masked: str | None = None
     max_unknown: float = MAX_UNKNOWN
     state: ResumableState | None = None
     options: BackendOptions = field(default_factory=BackendOptions)

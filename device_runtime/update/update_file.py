@@ -62,14 +62,17 @@ def native_weights(file: TensorFile) -> c_void_p:
     return weights.handle
 
 
-def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
-    """Encode trained weights against `base` with the codec `info` names and write the file atomically.
+def write_update(
+    path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo, masked: str | None = None
+) -> WrittenFile:
+    """Encode trained weights against `base` with the codec `info` names and write the file atomically; or, with the
+    settings `masked` of a masked round, a grid update, which MaskedPhone masks.
 
     Of tensors that the base has frozen nothing is written.
     Raises WeightsError for weights that are not finite or do not fit the base, or a base that was changed since it was
     opened, UpdateError for an unknown codec or a count past MAX_COUNT, StorageError when the disk refuses.
     """
-    options = update_options(info)
+    options = update_options(info, masked)
     check_specs("trained weights", {name: spec_of(name, array) for name, array in trained.items()}, base.specs.values())
     arrays = [np.ascontiguousarray(trained[name], "<f4") for name in base.specs]
     tensors = (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
@@ -79,12 +82,12 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     return WrittenFile(written.nbytes, written.sha256.decode())
 
 
-def update_options(info: UpdateInfo) -> Any:
+def update_options(info: UpdateInfo, masked: str | None = None) -> Any:
     """pg_update_options. Raises UpdateError for a round, tokens or seed past MAX_COUNT."""
     for name, count in (("round", info.round), ("tokens", info.tokens), ("seed", info.seed)):
         if not 0 <= count <= MAX_COUNT:
             raise UpdateError(f"update: {name} {count}: expected a whole number from 0 to {MAX_COUNT}")
-    return new("pg_update_options", **msgspec.structs.asdict(info))
+    return new("pg_update_options", **msgspec.structs.asdict(info), masked=masked)
 
 
 class UpdateFile(Handle):

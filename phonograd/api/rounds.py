@@ -4,12 +4,14 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from phonograd.android_harness.rounds.base_model import fetch_base_model
 from phonograd.api.inputs import StrPath, artifacts_of, path_of, require_output
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
-from phonograd.device_runtime.client import server_client
+from phonograd.device_runtime.client import masked_round, server_client
+from phonograd.device_runtime.client.masked_round import MaskedWaiting
 from phonograd.device_runtime.client.owner_file import with_owner_token
 from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.resumable_upload import update_metadata
@@ -22,6 +24,7 @@ from phonograd.device_runtime.client.server_client import (
     Waiting,
 )
 from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, new_identity
 from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 
@@ -105,11 +108,53 @@ class JoinedRound:
             error.args = (f"{error}; the update is kept, send it with: {self._later(update)}",)
             raise
 
+    def take_part(
+        self,
+        grid: StrPath,
+        masking: PhoneMasking,
+        progress: Callable[[int, int], None] | None = None,
+        waiting: MaskedWaiting | None = None,
+    ) -> UploadReceipt | None:
+        """Do a phone's part in a masked round, with the grid update that training wrote: keys, masked update, answer.
+
+        As device_runtime.client.masked_round.take_part; a call that broke off goes on with the same arguments.
+        """
+        name = self.phone or UNNAMED
+
+        def upload(masked: Path) -> UploadReceipt:
+            return server_client.upload_update(self.server, masked, name, progress)
+
+        with MaskedPhone(masking, name, Path(grid), self.opened.round) as phone:
+            return masked_round.take_part(self.server, phone, upload, waiting)
+
     def _later(self, update: StrPath) -> str:
         line = ["phonograd", "upload", str(update), "--server", str(self.server)]
         if self.phone is not None:
             line += ["--phone", self.phone]
         return shlex.join(line)
+
+
+def phone_masking(
+    server: Server,
+    phone: str | None = None,
+    identity: StrPath | None = None,
+    certificate: str | None = None,
+    vendor: str | None = None,
+    min_cohort: int = PhoneMasking.min_cohort,
+) -> PhoneMasking:
+    """What a phone takes part with in a server's masked rounds.
+
+    Its state is in phonograd's cache folder, for each server and phone its own. identity: None is a key in that folder,
+    made if there is none. Raises StorageError.
+    """
+    folder = cache_folder() / "masked" / quote(str(server), safe="") / f"phone-{phone or UNNAMED}"
+    key = path_of(identity) or folder / "identity.key"
+    if identity is None:
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not key.exists():
+            new_identity(key)
+    return PhoneMasking(folder / "state", key, certificate, vendor, min_cohort)
 
 
 def join_round(
@@ -132,7 +177,7 @@ def join_round(
     folder = artifacts_of(artifacts)
     phone = _name(server, phone)
     opened = server_client.open_round(server, waiting=waiting)
-    if codec not in opened.codecs:
+    if opened.masked is None and codec not in opened.codecs:
         raise UsageError(f"`codec` {codec}: {server} takes {', '.join(opened.codecs)}; choose one of them")
     opened.require_steps(steps)
     refused = None if phone is None else server_client.exclusion_reason(server, phone)

@@ -55,6 +55,7 @@ def train(
     out: StrPath | None = None,
     update: StrPath | None = None,
     codec: str = DEFAULT_CODEC,
+    masked: str | None = None,
     max_unknown: float = MAX_UNKNOWN,
     backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
@@ -116,6 +117,7 @@ def train(
             out=path_of(out),
             update=path_of(update),
             codec=codec,
+            masked=masked,
             max_unknown=max_unknown,
             state=state,
             options=options or BackendOptions(),
@@ -173,5 +175,5 @@ def _train_elsewhere(
         seed,
         report,
         None if settings.out is None else save_tensors(settings.out, weights),
-        None if settings.update is None else write_update(settings.update, base, weights, info),
+        None if settings.update is None else write_update(settings.update, base, weights, info, settings.masked),
     )

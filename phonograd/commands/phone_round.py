@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phonograd.android_harness.errors import NoPhoneError
-from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
+from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
 from phonograd.android_harness.session.settings import MAX_THREADS
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.native import building
 from phonograd.commands.options import COUNT, POSITIVE, SHARE, FiniteRange, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.phone_round_tables import WORK, tables_of
-from phonograd.commands.shared_options import CODEC, PACE
+from phonograd.commands.shared_options import CODEC, MIN_COHORT, PACE, VENDOR
 from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
@@ -52,6 +52,7 @@ TRAINING = Options(
     codec=CODEC,
     **PACE,
 )
+MASKING = Options(MaskingSettings, vendor=VENDOR, min_cohort=MIN_COHORT)
 ROUND = Options(
     RoundSettings,
     texts="Folder with SERIAL.txt or NAME.txt, which are pushed to the phones and removed afterwards.",
@@ -75,12 +76,18 @@ ROUND = Options(
 @connection_options(required=True, owner=True)
 @click.option("--token-file", type=INPUT, help="File with a line NAME TOKEN for each phone, mode 600.")
 @click.option(
+    "--certificate-file",
+    type=INPUT,
+    help="In masked rounds: file with a line NAME CERTIFICATE for each phone, from `phonograd keys sign`.",
+)
+@click.option(
     "--serial", "serials", multiple=True, help="Use only this phone; may be repeated.  [default: all attached]"
 )
 @click.option(
     "--name", "names", multiple=True, metavar="SERIAL=NAME", help="A phone's name at the server; may be repeated."
 )
 @TRAINING
+@MASKING
 @ROUND
 @model_cache_option
 @click.option(
@@ -94,6 +101,7 @@ def phone_round(
     artifacts: Path,
     connection: Connection,
     token_file: Path | None,
+    certificate_file: Path | None,
     serials: tuple[str, ...],
     names: tuple[str, ...],
     model_cache: Path | None,
@@ -111,7 +119,7 @@ def phone_round(
     from phonograd.android_harness.phones.discovery import ready_phones
     from phonograd.android_harness.report.names import refused_line
     from phonograd.android_harness.rounds.federated_round import run_round
-    from phonograd.android_harness.rounds.tokens import ServerAccess, read_tokens
+    from phonograd.android_harness.rounds.tokens import ServerAccess, read_certificates, read_tokens
     from phonograd.android_harness.session import PhoneSession, SessionSettings
     from phonograd.android_harness.timing.phone_task import PhoneProgress
     from phonograd.commands.phone_bars import phone_bars
@@ -122,7 +130,9 @@ def phone_round(
 
     if options["texts"] is not None:
         refuse("expected without --texts, which has the phones' texts", "text_on_phone")
-    settings = ROUND.take(options, training=TRAINING.take(options))
+    certificates = read_certificates(certificate_file) if certificate_file else None
+    masking = MASKING.take(options, certificates=certificates)
+    settings = ROUND.take(options, training=TRAINING.take(options), masking=masking)
     aggregation = ServerAccess(connection, read_tokens(token_file) if token_file else None)
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())

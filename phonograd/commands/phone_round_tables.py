@@ -1,5 +1,6 @@
 """The tables that `phonograd phone-round` ends with."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phonograd.console import Rows, figures
@@ -8,7 +9,10 @@ if TYPE_CHECKING:
     from phonograd.android_harness.rounds.result import PhoneRound, RoundReport
 
 MIB = 1 << 20
-WORK = {"push": "pushing", "train": "training", "pull": "pulling", "upload": "uploading"}  # stages that take long
+# Stages that take long; of a masked round, masking in place of the last two.
+WORK = {"push": "pushing", "train": "training", "mask": "masking", "pull": "pulling", "upload": "uploading"}
+PLAIN, MASKED = ("push", "train", "pull", "upload"), ("push", "train", "mask")
+MESSAGES = ("keys", "shares", "unmasking")  # of masked rounds
 
 
 def tables_of(report: "RoundReport") -> list[tuple[str, Rows]]:
@@ -22,12 +26,13 @@ def tables_of(report: "RoundReport") -> list[tuple[str, Rows]]:
 
 
 def _phone_rows(report: "RoundReport") -> Rows:
+    stages = MASKED if report.masked else PLAIN
     return [
         {
             "phone": phone.name,
             "model": phone.model,
             "pushed MB": None if phone.pushed_bytes is None else phone.pushed_bytes / 1e6,
-            "push + train + pull + upload, s": _stages(phone),
+            f"{' + '.join(stages)}, s": _stages(phone, stages),
             "steps": phone.training.steps if phone.training else None,
             "loss": f"{phone.training.loss_first:.3f} to {phone.training.loss_last:.3f}" if phone.training else None,
             "update bytes": phone.update.nbytes if phone.update else None,
@@ -38,8 +43,8 @@ def _phone_rows(report: "RoundReport") -> Rows:
     ]
 
 
-def _stages(phone: "PhoneRound") -> str | None:
-    seconds = [phone.seconds.get(stage) for stage in WORK]
+def _stages(phone: "PhoneRound", stages: Sequence[str]) -> str | None:
+    seconds = [phone.seconds.get(stage) for stage in stages]
     return " + ".join("-" if value is None else f"{value:.1f}" for value in seconds) if phone.seconds else None
 
 
@@ -70,6 +75,7 @@ def _round_rows(report: "RoundReport") -> Rows:
     if report.ledger is not None:
         cells["whole round, by the server"] = size(report.ledger.round["up_body_bytes"])
         cells["of it useful"] = size(report.ledger.round["useful_bytes"])
+        cells |= {kind: size(report.ledger.round[f"{kind}_up_bytes"]) for kind in MESSAGES if report.masked}
     else:
         cells["server's own report"] = report.ledger_missing
     return figures(cells)

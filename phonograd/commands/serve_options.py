@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from phonograd.commands.options import Command, Options, decorated, opt, refuse
+from phonograd.commands.options import Command, InGroup, Options, decorated, opt, refuse
 from phonograd.console import Console, option_names
 from phonograd.device_runtime.update.codecs import NORM_FACTORS
 from phonograd.server_agg.aggregation.settings import (
@@ -21,6 +21,7 @@ from phonograd.server_agg.aggregation.settings import (
     StrategySettings,
 )
 from phonograd.server_agg.aggregation.settings import TRANSFER as TRANSFER_STRATEGY
+from phonograd.server_agg.settings.masked import FEWEST, MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
@@ -108,6 +109,23 @@ TRANSFER = Options(TransferSettings).group(
     transfer_epochs="transfer: passes over each text.",
     transfer_lr="transfer: the student's learning rate.  [default: the artifacts']",
 )
+GRID: Mapping[str, str | Mapping[str, Any]] = {
+    "bits": opt("Bits of a code, 4, 8 or 16.", name="--mask-bits"),
+    "support": "Send one of 1, 4, 16 or 64 of the rotated weights, others in each round.",
+    "clip": opt("Largest L2 norm of a delta, to which phones hold.", name="--mask-clip"),
+    "weight_cap": "A phone's weight is its tokens, cut to this; 1: all phones weigh the same.",
+    "distributed_noise": "Noise that phones add together: its standard deviation over how far one can move the sum.",
+}
+MASKED = Options(MaskedSettings).group(
+    "Masked rounds (with --masked)",
+    cohort="Phones that mask together, at most; takes the place of --clients-per-round.",
+    min_cohort="Fewest phones of a cohort; with fewer, a round fails and releases nothing.",
+    **GRID,
+    curious="Share of the phones that may work with the server.",
+    dropouts="Share of the phones that may drop out.",
+    stage_seconds="How long a stage waits for its phones.",
+    vendor=opt("Public key that certifies phones (`phonograd keys`).  [default: any phone]", name="--vendor-key"),
+)
 
 # Options that count only while another one has one of these values.
 DEPENDENT: tuple[tuple[str, tuple[str, ...], Iterable[str]], ...] = (
@@ -132,9 +150,14 @@ def refuse_dependent(options: Mapping[str, Any]) -> None:
             refuse(f"expected with {option_names()[decisive]} {' or '.join(values)}", *names)
 
 
+MASKED_FLAG = click.option(
+    "--masked", is_flag=True, cls=InGroup, group="Masked rounds (with --masked)", help="The server sees sums alone."
+)
+
+
 def serve_options(command: Command) -> Command:
     """All of them; `settings_from` makes the settings."""
-    return decorated(command, SERVER, RULES, SECURITY, strategy_options, TRANSFER)
+    return decorated(command, SERVER, RULES, SECURITY, strategy_options, TRANSFER, MASKED_FLAG, MASKED)
 
 
 def strategy_options(command: Command) -> Command:
@@ -175,10 +198,44 @@ def settings_from(options: dict[str, Any]) -> ServerSettings:
         raise click.UsageError("--tls-key: --tls-cert expected beside it")
     if options["deadline_seconds"] is None:
         refuse("expected with --deadline-seconds, which it is about", "min_clients")
+    masked = masked_from(options)
+    strategy, rules = strategy_from(options), RULES.take(options)
+    if masked is not None:
+        rules = dataclasses.replace(rules, clients_per_round=masked.cohort)
+        strategy = dataclasses.replace(strategy, weighting="equal" if masked.weight_cap == 1 else "tokens")
     return SERVER.take(
         options,
-        strategy=strategy_from(options),
+        strategy=strategy,
         transfer=transfer_from(options),
-        rules=RULES.take(options),
+        rules=rules,
+        masked=masked,
         security=SECURITY.take(options),
     )
+
+
+SIMULATED_GRID = Options(MaskedSettings).group("Masked rounds (with --masked)", **GRID)
+
+
+def simulated_grid_from(options: dict[str, Any]) -> MaskedSettings | None:
+    """The settings of a simulation's masked rounds; None without --masked. Raises click.UsageError."""
+    if options.pop("masked"):
+        refuse("expected without --masked; see --weight-cap", "weighting")
+        refuse("expected without --masked, whose updates are rounded to a grid", "codec")
+        phones = max(FEWEST, options["clients_per_round"])
+        return SIMULATED_GRID.take(options, cohort=phones, min_cohort=phones)
+    refuse("expected with --masked", *SIMULATED_GRID)
+    SIMULATED_GRID.values(options)
+    return None
+
+
+def masked_from(options: dict[str, Any]) -> MaskedSettings | None:
+    """The settings of masked rounds; None without --masked. Raises click.UsageError for a value out of range, and for
+    any of the options that would be ignored.
+    """
+    if options.pop("masked"):
+        refuse("expected without --masked; see --cohort", "clients_per_round", "min_clients", "max_clients")
+        refuse("expected without --masked; see --weight-cap", "weighting")
+        return MASKED.take(options)
+    refuse("expected with --masked", *MASKED)
+    MASKED.values(options)
+    return None

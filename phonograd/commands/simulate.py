@@ -1,5 +1,6 @@
 """`phonograd simulate`: federated rounds of virtual phones."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,16 @@ from phonograd.api.simulating import simulate as run_simulation
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, Grouped, Options, arg, opt, own_options, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
-from phonograd.commands.serve_options import TRANSFER, strategy_from, strategy_options, transfer_from, warn_of_norms
+from phonograd.commands.serve_options import (
+    MASKED_FLAG,
+    SIMULATED_GRID,
+    TRANSFER,
+    simulated_grid_from,
+    strategy_from,
+    strategy_options,
+    transfer_from,
+    warn_of_norms,
+)
 from phonograd.commands.shared_options import CODEC, ENGINE, PAGE, REHEARSAL, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
@@ -77,6 +87,8 @@ TEXTS = Options(
 @SIMULATION
 @strategy_options
 @TRANSFER
+@MASKED_FLAG
+@SIMULATED_GRID
 @output_options
 def simulate(
     console: Console,
@@ -97,7 +109,10 @@ def simulate(
     if not options["late_phones"]:
         refuse("expected with --late-phones, the chance that an update is late", "late")
     strategy, transfer = strategy_from(options), transfer_from(options)
-    settings = SIMULATION.take(options, strategy=strategy, transfer=transfer)
+    masked = simulated_grid_from(options)
+    if masked is not None:
+        strategy = dataclasses.replace(strategy, weighting="equal" if masked.weight_cap == 1 else "tokens")
+    settings = SIMULATION.take(options, strategy=strategy, transfer=transfer, masked=masked)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")
     warn_of_norms(console, strategy, [settings.codec])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phonograd.api.rounds import join_round
+from phonograd.api.rounds import JoinedRound, join_round, phone_masking
 from phonograd.api.training import ResumableState
 from phonograd.api.training import train as train_on
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
@@ -14,11 +14,21 @@ from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, POSITIVE, SHARE, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.shared_options import BACKEND, CODEC, PHONE, REHEARSAL, SEED, WEIGHTS, refuse_share_alone
+from phonograd.commands.shared_options import (
+    BACKEND,
+    CODEC,
+    MIN_COHORT,
+    PHONE,
+    REHEARSAL,
+    SEED,
+    VENDOR,
+    WEIGHTS,
+    refuse_share_alone,
+)
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.base.files import require_writable
-from phonograd.device_runtime.client.server_client import Connection
+from phonograd.device_runtime.client.server_client import Connection, UploadReceipt
 from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
@@ -76,6 +86,15 @@ TRAINING = Options(
 )
 
 
+MASKING = Options(
+    phone_masking,
+    identity=opt("In masked rounds: file of the phone's key.  [default: one made in the cache folder]", INPUT),
+    certificate=opt("The vendor's certificate of the phone's name and key: see phonograd keys sign."),
+    vendor=VENDOR,
+    min_cohort=MIN_COHORT,
+)
+
+
 STATE = Options(
     ResumableState,
     folder=opt(
@@ -90,6 +109,7 @@ STATE = Options(
 @click.argument("artifacts", type=INPUT)
 @TRAINING
 @ENGINE
+@MASKING
 @connection_options(required=False)
 @model_cache_option
 @STATE
@@ -114,6 +134,7 @@ def train(
     if options["folder"] is None:
         refuse("expected with --state, the folder that it is about", "save_every", "restart")
     options["save_every"] = options["save_every"] or SAVE_EVERY
+    masking = _masking(options, connection)
     engine, state, training = ENGINE.take(options), STATE.take(options), TRAINING.values(options)
     for path in filter(None, (training["out"], training["update"])):
         require_writable(path)  # before a round is joined
@@ -125,6 +146,7 @@ def train(
         named = {name: training[name] for name in ("phone", "codec", "steps")}
         joined = join_round(connection, folder, **named, waiting=closing_notice(console), cache=model_cache)
         training |= {"weights": joined.weights, "update": asked_for or joined.update_path()}
+        training["masked"] = joined.opened.masked
     training["round_number"] = joined.opened.round if joined else training["round_number"] or 1
     if training["backend"] == DEFAULT_BACKEND:
         build_on_first_use(console)
@@ -152,15 +174,33 @@ def train(
     if trained.weights is not None:
         document["weights"] = {"path": str(training["out"]), **dataclasses.asdict(trained.weights)}
     if trained.update is not None:
-        document["update"] = {"path": str(update), "codec": training["codec"], **dataclasses.asdict(trained.update)}
+        codec = "masked" if joined is not None and joined.opened.masked else training["codec"]
+        document["update"] = {"path": str(update), "codec": codec, **dataclasses.asdict(trained.update)}
     if joined is not None:
-        with console.progress("uploading") as show:
-            receipt = joined.send(update, lambda done, total: show(done, total, "bytes"))
+        receipt = _send(console, joined, update, masking)
         if asked_for is None:
             update.unlink()
             document["update"]["path"] = None
-        document["receipt"] = dataclasses.asdict(receipt)
+        document["receipt"] = receipt and dataclasses.asdict(receipt)
     _show(console, document)
+
+
+def _masking(options: dict[str, Any], connection: Connection | None) -> dict[str, Any]:
+    if connection is None:
+        refuse("expected with --server, whose rounds may be masked", *MASKING)
+    return MASKING.values(options)
+
+
+def _send(console: Console, joined: JoinedRound, update: Path, masking: dict[str, Any]) -> UploadReceipt | None:
+    with console.progress("uploading") as show:
+        if joined.opened.masked is None:
+            return joined.send(update, lambda done, total: show(done, total, "bytes"))
+        return joined.take_part(
+            update,
+            phone_masking(joined.server, joined.phone, **masking),
+            lambda done, total: show(done, total, "bytes"),
+            lambda stage, _seconds: show(0, 0, f"waiting: {stage}"),
+        )
 
 
 def _warn_of(console: Console, text: "TextShares", user: Path, rehearsal: Path | None) -> None:

@@ -12,6 +12,7 @@ from phonograd.device_runtime.base.errors import StoppedError, TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.simulation.folder import SimulationFolder
+from phonograd.simulation.masked import about_masked
 from phonograd.simulation.phone import PhoneJob, PhoneResult
 from phonograd.simulation.quality import Quality
 from phonograd.simulation.records import RoundRecord
@@ -59,7 +60,9 @@ class OneRound:
         base, sha256 = self._base, self.base_sha256
         strategy, how = settings.strategy, settings.how_published
         with contextlib.closing(self._arriving(workers, trained)) as arrivals:
-            closed = close_round(strategy, number, base, sha256, arrivals, files, population, student, how)
+            closed = close_round(
+                strategy, number, base, sha256, arrivals, files, population, student, how, settings.masked
+            )
         if closed.model is None:
             self.folder.repeat_model(number)
         return closed
@@ -87,7 +90,7 @@ class OneRound:
             refused=closed.refused + len(dropped),
             repeated=closed.repeated,
             diverged=sum(bool(result.diverged) for result in results),
-            bytes_up=self._bytes_up + sum(arrival.path.stat().st_size for arrival in dropped),
+            bytes_up=self._bytes_up + sum(self._bytes_of(arrival) for arrival in dropped),
             bytes_down=self.bytes_down,
             tokens=sum(result.tokens for result in results),
             repeated_texts=self._again,
@@ -145,8 +148,14 @@ class OneRound:
             raise TrainingError(next(iter(self._results.values())).diverged)
 
     def _arrived(self, arrivals: list[Arrival]) -> list[Arrival]:
-        self._bytes_up += sum(arrival.path.stat().st_size for arrival in arrivals)
+        self._bytes_up += sum(self._bytes_of(arrival) for arrival in arrivals)
         return arrivals
+
+    def _bytes_of(self, arrival: Arrival) -> int:
+        if self.settings.masked is None:
+            return arrival.path.stat().st_size
+        about = about_masked(self.settings.masked, self._base.weights)
+        return (about.values * about.width + 7) // 8
 
     @property
     def _takes_late(self) -> bool:

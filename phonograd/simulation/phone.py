@@ -104,6 +104,7 @@ class VirtualPhone:
             seed=seed_of(job.base_sha256, job.number, job.user),
             update=job.update,
             codec=settings.codec,
+            masked=None if settings.masked is None else settings.masked.text,
             max_unknown=1.0,
             options=BackendOptions(threads=1, precision=settings.precision),
         )
@@ -135,7 +136,8 @@ class VirtualPhone:
         """
         job = prepared.job
         with TensorFile(job.base) as base:
-            written = write_update(job.update, base, trained, self._info(prepared))
+            masked = None if self._settings.masked is None else self._settings.masked.text
+            written = write_update(job.update, base, trained, self._info(prepared), masked)
         return _result(job.user, len(prepared.text.stream), written, losses, seconds)
 
     def _info(self, prepared: PreparedPhone) -> UpdateInfo:

@@ -20,8 +20,11 @@ from phonograd.server_agg.aggregation.strategies import (
     strategy_of,
 )
 from phonograd.server_agg.aggregation.tile_source import TileSource, rebased
+from phonograd.server_agg.masked.mean import MaskedMean
 from phonograd.server_agg.refusals import InvalidUpdateError
 from phonograd.server_agg.rounds.uploads import redact_path
+from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.simulation.masked import GridSums
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,13 @@ def close_round(
     population: int,
     student: Student | None = None,
     publish: Publish | None = None,
+    masked: MaskedSettings | None = None,
 ) -> NextModel:
     """Aggregate the updates and write the next model; the same bytes as a server's round of the same updates.
 
     student: for strategy transfer, in place of an average. publish: how the model is published, with a link and a
-    residual at the places that `next_files` has for them; None: as it is, without a link.
+    residual at the places that `next_files` has for them; None: as it is, without a link. masked: of a masked round,
+    whose arrivals are grid updates.
 
     An arrival is asked for when the one before it has been added. Their order does not matter. The noise of a private
     strategy follows from the base model and the round, so that a repeat gives the same bits; it hides nothing from who
@@ -103,7 +108,11 @@ def close_round(
     refusals: list[str] = []
     repeated = 0
     with TensorFile(base.weights) as weights:
-        aggregation = strategy.begin(weights, base_sha256, context)
+        if masked is None:
+            aggregation = strategy.begin(weights, base_sha256, context)
+        else:
+            sums = GridSums(masked, number, weights, base_sha256)
+            aggregation = MaskedMean(settings, weights, base_sha256, context, sums)
         for arrival in arrivals:
             if any(update.sha256 == arrival.sha256 for update in accepted):
                 repeated += 1
@@ -144,6 +153,9 @@ def _existing(path: Path | None) -> Path | None:
 def _added(
     arrival: Arrival, settings: StrategySettings, weights: TensorFile, base_sha256: str, aggregation: Aggregation
 ) -> ClientUpdate:
+    if isinstance(aggregation, MaskedMean):
+        aggregation.add_file(arrival.path)
+        return ClientUpdate(arrival.sha256, 1, {}, lambda: _opened(arrival))
     with UpdateFile(arrival.path) as update:
         if arrival.late_base is None:
             update.check_base(base_sha256)

@@ -11,7 +11,9 @@ from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.links import LinkCodec
 from phonograd.server_agg.aggregation.publishing import Publish
 from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import Late, RoundRules
+from phonograd.server_agg.settings.server import MASKED_STRATEGIES
 from phonograd.server_agg.transfer import TransferSettings
 
 Backend = Literal["native", "torch"]
@@ -41,6 +43,9 @@ class SimulationSettings:
 
     backend: what trains: the native engine, or PyTorch on `device`, `phones_per_batch` phones at once (None: 1 on the
     CPU, 16 on a GPU), in fp32. Its models differ in the last digits, also from one device or number to another.
+
+    masked: rounds are masked with these settings, but for cohorts: phones round their deltas to the grid, and the
+    server has their sum.
 
     transfer: of strategy transfer, whose model is trained, without a state `closing` between rounds.
 
@@ -74,6 +79,7 @@ class SimulationSettings:
     phones_per_batch: int | None = None
     strategy: StrategySettings = field(default_factory=StrategySettings)
     transfer: TransferSettings = field(default_factory=TransferSettings)
+    masked: MaskedSettings | None = None
 
     def __post_init__(self) -> None:
         for name in ("rounds", "clients_per_round", "text_bytes", "epochs", "evaluate_every", "evaluate_last"):
@@ -99,6 +105,8 @@ class SimulationSettings:
                 f"`late_phones` is {self.late_phones}, expected at most 1 - `drop_outs` ({self.drop_outs})"
             )
 
+        if self.masked is not None:
+            self._require_masked(self.masked)
         _ = self.how_published
         self._require_backend()
 
@@ -106,6 +114,22 @@ class SimulationSettings:
     def how_published(self) -> Publish:
         """How rounds publish their models. Raises ValueError for a setting out of range."""
         return Publish(self.publish, self.publish_rows, self.publish_bits)
+
+    def _require_masked(self, masked: MaskedSettings) -> None:
+        strategy = self.strategy
+        if strategy.strategy not in MASKED_STRATEGIES or strategy.private or self.late == "next":
+            raise ValueError(
+                f"`strategy` is {strategy.strategy!r} and `late` {self.late!r}, expected fedavg or fedsgd, and drop, "
+                "with `masked`"
+            )
+        if (strategy.weighting == "equal") != (masked.weight_cap == 1):
+            raise ValueError(
+                f"`weighting` is {strategy.weighting!r}, expected equal with `weight_cap` 1 and tokens above it"
+            )
+        if self.clients_per_round > masked.cohort:
+            raise ValueError(
+                f"`clients_per_round` is {self.clients_per_round}, expected at most `cohort` ({masked.cohort})"
+            )
 
     def _require_backend(self) -> None:
         if self.phones_per_batch is not None:

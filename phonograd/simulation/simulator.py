@@ -17,9 +17,11 @@ from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.privacy import budget
+from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
+from phonograd.simulation.masked import about_masked
 from phonograd.simulation.one_round import OneRound, bytes_down, stop_or_go_on
 from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.quality import Quality, spread
@@ -192,7 +194,12 @@ class Simulation:
         return measure_quality(workers, weights, self._texts.general_test, users)
 
     def _epsilon(self, number: int) -> float | None:
-        strategy = self._settings.strategy
+        strategy, masked = self._settings.strategy, self._settings.masked
+        if masked is not None and masked.distributed_noise:
+            phones = self._settings.clients_per_round
+            values = about_masked(masked, self._folder.model(0).weights).values
+            rounds = PrivateRounds(1.0, masked.effective_noise(values, phones, phones), number)
+            return epsilon_upper_bound([rounds], strategy.delta)
         if not strategy.private or strategy.noise_multiplier == 0:
             return None
         epsilon = budget.privacy_spent_including([strategy] * (number - 1), strategy).epsilon

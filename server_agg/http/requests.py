@@ -64,16 +64,16 @@ class RecordResponse(JSONResponse):
         return super().render(msgspec.to_builtins(content))
 
 
-async def record_in(request: Request, kind: type[S]) -> S:
+async def record_in(request: Request, kind: type[S], most: int = MAX_BODY_BYTES) -> S:
     """The body as `kind`; no body stands for an object without fields.
 
-    Raises RequestError: 413 for more than MAX_BODY_BYTES, 400 for what is no JSON or does not fit, naming the field.
+    Raises RequestError: 413 for more than `most` bytes, 400 for what is no JSON or does not fit, naming the field.
     """
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise RequestError(413, f"a body of at most {MAX_BODY_BYTES} bytes expected, found more")
+        if len(body) > most:
+            raise RequestError(413, f"a body of at most {most} bytes expected, found more")
     try:
         return read(kind, parse(bytes(body) or b"{}"))
     except FieldError as error:

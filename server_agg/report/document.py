@@ -1,5 +1,6 @@
 """What each round cost in bytes and time, beside paper P's figures; the same document from a server or a folder."""
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.records import (
     REPORT_VERSION,
     CodecBytes,
+    CohortStages,
     Figures,
     ModelEntry,
     Paper,
@@ -26,12 +28,12 @@ from phonograd.server_agg.report.records import (
 )
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.storage import ServerStorage, storage_at
-from phonograd.server_agg.storage import queries, sums
+from phonograd.server_agg.storage import cohorts, queries, sums
 from phonograd.server_agg.storage.ledger import Ledger, ledger_of
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import models_in
 from phonograd.server_agg.storage.stores import store_of
-from phonograd.server_agg.storage.tables import LINK_KINDS, TCP_COUNTERS, Model, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import LINK_KINDS, MASKED_KINDS, TCP_COUNTERS, Model, Round, Traffic, Update
 
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
@@ -49,6 +51,8 @@ PERCENTILE_NAMES = {50: "p50", 90: "p90", 100: "max"}
 
 TRAFFIC = TrafficFigures.__struct_fields__
 BYTES = tuple(name for name in TRAFFIC if name.endswith("_bytes") and name not in TCP_COUNTERS)
+IN_UPDATES = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
+MESSAGES_UP = tuple(f"{kind}_up_bytes" for kind in MASKED_KINDS)
 
 
 def report_of(ledger: Ledger) -> Report:
@@ -179,8 +183,7 @@ def sent_in_vain(sent: int, outcomes: Iterable[int]) -> int:
 
 
 def _in_vain(entry: Mapping[str, int]) -> int:
-    known = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
-    return sent_in_vain(entry["up_body_bytes"], (entry[name] for name in known))
+    return sent_in_vain(entry["up_body_bytes"], (entry[name] for name in (*IN_UPDATES, *MESSAGES_UP)))
 
 
 def _add_traffic(entry: dict[str, Any], row: Any) -> None:
@@ -189,8 +192,11 @@ def _add_traffic(entry: dict[str, Any], row: Any) -> None:
         entry[name] += getattr(row, name)
     for name in TCP_COUNTERS:
         entry[name] = sum_of_known([entry[name], getattr(row, name)])
-    if row.kind == "upload":
+    if row.kind in ("upload", *MASKED_KINDS):
         entry["up_body_bytes"] += row.up_body_bytes
+    if row.kind in MASKED_KINDS:
+        entry[f"{row.kind}_up_bytes"] += row.up_body_bytes
+        entry[f"{row.kind}_down_bytes"] += row.down_body_bytes
     if row.kind == "model":
         entry["model_bytes"] += row.down_body_bytes
     if row.kind in LINK_KINDS.values():
@@ -208,9 +214,12 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
     models = {model.sha256: model for model in queries.all_models(session)}
     percentiles = _percentiles(session)
     unbounded, phones = queries.phones_with_infinite_epsilon(session), 0
+    stages = cohorts.all_cohorts(session)
     for round_ in queries.all_rounds(session):
         phones += unbounded.get(round_.number, 0)
         facts: dict[str, Any] = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
+        cohort = stages.get(round_.number)
+        facts["cohort"] = None if cohort is None else CohortStages(cohort.stage, json.loads(cohort.counts))
         facts |= {name: values.get(round_.number) for name, values in percentiles.items()}
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
         yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)

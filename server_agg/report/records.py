@@ -38,6 +38,12 @@ class TrafficFigures(Record, frozen=True, kw_only=True):
     down_header_bytes: Count
     model_bytes: Count
     sent_link_bytes: Count
+    keys_up_bytes: Count
+    keys_down_bytes: Count
+    shares_up_bytes: Count
+    shares_down_bytes: Count
+    unmasking_up_bytes: Count
+    unmasking_down_bytes: Count
     requests: Count
     setups: Count
     up_tcp_bytes: Count | None
@@ -55,6 +61,13 @@ class Figures(TrafficFigures, frozen=True, kw_only=True):
     unfinished: Count
 
 
+class CohortStages(Record, frozen=True):
+    """The stage that a masked round is in, or ended in; and how many phones got through those before it."""
+
+    stage: str
+    through: dict[str, int]
+
+
 class RoundReport(Figures, frozen=True, kw_only=True):
     """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
 
@@ -62,7 +75,8 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     accepted, repeated, rejected (those of a failed round too), late, unfinished: updates by outcome;
     late_folded: accepted updates trained from an earlier round's model. useful_bytes: bodies of accepted updates;
     retried_bytes: sent again, lost in transit or refused unread; rejected_, late_, unfinished_bytes: of those updates.
-    They add up to up_body_bytes.
+    With keys_, shares_ and unmasking_up_bytes, the messages of masked rounds, they add up to up_body_bytes; _down_bytes
+    are the answers to those messages, in down_body_bytes.
     up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes, sent_link_bytes: of
     the latter, whole models and links; sent_links: by codec. up_tcp_bytes, down_tcp_bytes: what TCP carried of all
     requests, TLS included; None where the kernel does not tell.
@@ -80,6 +94,7 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     model. distance: how far the model is from an uncompressed one, the L2 norm of the residual relative to the round's
     delta; 0 if lossless.
     quality: by metric, as evaluators reported it of the round's model.
+    cohort: of a masked round, once its cohort is fixed.
     """
 
     round: Count
@@ -115,6 +130,7 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     link_bytes: Count | None
     distance: float | None
     quality: dict[str, float]
+    cohort: CohortStages | None
 
 
 class Totals(Figures, frozen=True, kw_only=True):

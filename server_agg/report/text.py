@@ -160,7 +160,8 @@ def _ratio(value: float | None) -> str:
 def report_csv(report: Mapping[str, Any]) -> str:
     """A line a round.
 
-    Codecs are `name:updates:bytes`, links sent `name:requests:bytes`, by space.
+    Codecs are `name:updates:bytes`, links sent `name:requests:bytes`, by space; a cohort is its stage, then
+    `stage:phones` of those before it.
     """
     return _csv(RoundReport, map(_flat, report["rounds"]))
 
@@ -174,7 +175,10 @@ def _flat(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     codecs = (f"{name}:{part['updates']}:{part['bytes']}" for name, part in entry["codecs"].items())
     links = (f"{name}:{part['requests']}:{part['bytes']}" for name, part in entry["sent_links"].items())
     quality = (f"{metric}:{value}" for metric, value in entry["quality"].items())
-    return {**entry, "codecs": " ".join(codecs), "sent_links": " ".join(links), "quality": " ".join(quality)}
+    cohort = entry["cohort"] or {"stage": "", "through": {}}
+    stages = (cohort["stage"], *(f"{stage}:{phones}" for stage, phones in cohort["through"].items()))
+    texts = {"codecs": codecs, "sent_links": links, "quality": quality, "cohort": stages}
+    return {**entry, **{name: " ".join(parts) for name, parts in texts.items()}}
 
 
 def _csv(kind: type[TrafficFigures], lines: Iterable[Mapping[str, Any]]) -> str:

@@ -3,12 +3,14 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
     ClientUpdate,
@@ -19,6 +21,7 @@ from phonograd.server_agg.aggregation.strategies import (
     strategy_of,
 )
 from phonograd.server_agg.aggregation.tile_source import CachedTiles, TileSource, rebased
+from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
@@ -26,11 +29,24 @@ from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Round, Update
 
 
+class OpenedUpdate(Protocol):
+    """An update's open file, as far as all kinds of rounds look at it."""
+
+    path: Path
+    info: UpdateInfo
+
+    def check_parts(self, base: TensorFile) -> None:
+        """Raise UpdateError for parts that do not fit the model."""
+        ...
+
+
 class RoundAggregator:
     """Aggregates the updates of round `row`, with its base model open. Not thread-safe.
 
     Raises WeightsError for a damaged model.
     """
+
+    masked: MaskedRound | None = None  # the stages of a masked round
 
     def __init__(self, row: Round, folder: StateFolder, ledger: Ledger):
         self.row = row
@@ -67,16 +83,29 @@ class RoundAggregator:
         return self._aggregation
 
     def _add_again(self, aggregation: Aggregation, row: Update) -> None:
-        path, update = self._folder.update(str(row.sha256)), self._client_update(row)
+        path = self._folder.update(str(row.sha256))
         try:
             if (found := sha256_of_file(self._fetched(row))) != row.sha256:
                 raise StorageError(f"{path}: changed, its SHA-256 is {found}; restore the state folder")
-            with update.open() as source:
-                aggregation.add(source, update.weight, update.measures)
+            self._add_stored(aggregation, row, path)
         except (OSError, WeightsError, UpdateError) as error:
             raise StorageError(f"{path}: cannot read an accepted update: {error}; restore the file") from error
 
-    def take(self, update: UpdateFile, origin: str | None, weight: int) -> Measures:
+    def _add_stored(self, aggregation: Aggregation, row: Update, path: Path) -> None:
+        del path
+        update = self._client_update(row)
+        with update.open() as source:
+            aggregation.add(source, update.weight, update.measures)
+
+    def opened(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
+        """Open an update's file. Raises UpdateError."""
+        return UpdateFile(path)
+
+    def weight(self, info: UpdateInfo) -> int:
+        """An update's weight in the ledger."""
+        return self.strategy.weight(info)
+
+    def take(self, update: OpenedUpdate, origin: str | None, weight: int) -> Measures:
         """Measure an update and aggregate it, which counts from `keep` on. origin: the base model of a late update.
 
         If other servers may close the round, it is only measured: the one that does aggregates what is stored. Raises
@@ -86,6 +115,7 @@ class RoundAggregator:
         if shared and self._measuring is None:
             self._measuring = self._begun()
         aggregation = self._measuring or self.aggregation
+        assert isinstance(update, UpdateFile)
         with rebased(update, self._late_base(origin)) as tiles:
             source = CachedTiles(tiles)
             measures = aggregation.measure(source)
@@ -101,7 +131,10 @@ class RoundAggregator:
 
     def _begun(self) -> Aggregation:
         row, key = self.row, self._folder.noise_keys.get_or_create(self.row.number)
-        return self.strategy.begin(self.base, row.base_sha256, RoundContext(row.number, key, row.population))
+        return self._begin(RoundContext(row.number, key, row.population))
+
+    def _begin(self, context: RoundContext) -> Aggregation:
+        return self.strategy.begin(self.base, self.row.base_sha256, context)
 
     def invalidate(self) -> None:
         """Drop the aggregation: it is rebuilt from the stored updates."""

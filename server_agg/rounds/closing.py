@@ -29,7 +29,7 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Ending, Model, Round
+from phonograd.server_agg.storage.tables import Ending, Model, Round, UpdateState
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,11 @@ def end_if_complete(current: LiveRound, slow: "SlowClosing") -> None:
     current.check_running()
     current.load_if_needed()
     current.follow()
+    if (masked := current.masked) is not None:
+        masked.advance(current.ledger.clock(), current.aggregator.closes_at)
+        if masked.failure is not None:
+            _fail(current, masked.failure)
+            return
     closing_now, ending = current.open_round.closing is not None, ending_of(current)
     if not closing_now and ending is None:
         return
@@ -82,6 +87,8 @@ def ending_of(current: LiveRound) -> Ending | None:
     """Why the open round should end now; None if it should not."""
     aggregator, accepted = current.aggregator, current.open_round.accepted
     over = aggregator.closes_at is not None and current.ledger.clock() >= aggregator.closes_at
+    if aggregator.masked is not None:
+        return "deadline" if aggregator.masked.over else None
     if aggregator.settings.private:
         # Neither earlier nor later, whoever came: when a model appears must not depend on the phones. The next round
         # samples others.
@@ -191,13 +198,19 @@ def _fail_or_retry(current: LiveRound, error: Exception) -> None:
     if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
         raise StorageError(str(error)) from error
     reason = one_line(str(error) if isinstance(error, PhonogradError) else f"{type(error).__name__}: {error}")
+    _fail(current, reason, error)
+
+
+def _fail(current: LiveRound, reason: str, error: Exception | None = None) -> None:
+    """End the round as failed. Its updates are kept; masked ones, of which nobody can learn anything, are deleted."""
+    kept: UpdateState = "kept" if current.masked is None else "discarded"
     with _ended_round(current, "failed") as (session, row):
         row.reason = reason
         for update in queries.accepted_updates(session, row.number):
-            update.state, update.reason = "kept", f"round {row.number} failed"
+            update.state, update.reason = kept, f"round {row.number} failed"
         session.flush()
         opening.add_round(session, current.ledger.clock(), row.number + 1, row.base_sha256, current.settings)
-    log_event("round_failed", error, round=row.number, reason=reason)
+    log_event("round_failed" if kept == "kept" else "masked_round_failed", error, round=row.number, reason=reason)
     current.load_after_end()
 
 

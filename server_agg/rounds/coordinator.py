@@ -6,14 +6,17 @@ complete round is closed and the next one opened; if its model takes minutes, th
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.masked.cohort import Masking
+from phonograd.server_agg.masked.round import RequestKind
 from phonograd.server_agg.refusals import RefusalError, RoundClosingError
-from phonograd.server_agg.rounds import admission, closing, ingestion, startup
+from phonograd.server_agg.rounds import admission, closing, ingestion, masked_messages, startup
 from phonograd.server_agg.rounds.closing import SlowClosing, end_if_complete
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
@@ -27,13 +30,15 @@ from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import store_at
 
+NATIVE = Masking()
+
 
 class Coordinator:
     """Runs the rounds of one state folder; thread-safe. Updates are ingested one at a time.
 
     The first start copies the model of `artifacts` into the folder and opens round 1; later starts continue from the
     state. A failed start removes a folder that it created. slow_models: makes those of slow strategies; None: the
-    students of strategy transfer. Raises ArtifactsError if the state was started with other
+    students of strategy transfer. masking: of masked rounds. Raises ArtifactsError if the state was started with other
     artifacts, StorageError for errors of the disk or the ledger, WeightsError for a model that is damaged or not
     float32.
     """
@@ -45,6 +50,7 @@ class Coordinator:
         settings: ServerSettings,
         clock: Callable[[], float] | None = None,
         slow_models: Students | None = None,
+        masking: Masking = NATIVE,
     ):
         self.settings = settings
         self.folder = StateFolder(state, store_at(settings.store))
@@ -56,11 +62,11 @@ class Coordinator:
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds, settings.announce_seconds)
         self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
-        self._round = LiveRound(self.folder, self.ledger, settings)
+        self._round = LiveRound(self.folder, self.ledger, settings, masking)
         slow_models = slow_models or Students(artifacts)
         self._slow = SlowClosing(self._round, self._lock, slow_models)
         try:
-            startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
+            startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models, masking)
             self._round.load()
             self._recover()
         except BaseException:
@@ -144,6 +150,8 @@ class Coordinator:
                 admission_state = self._round.admission_state(session)
                 admission.check_duplicate(session, admission_state, phone)
                 admission.check_phone(session, admission_state, phone)
+            if (masked := self._round.masked) is not None:
+                masked.check_entry(phone)
         except (UpdateError, RoundClosingError) as error:
             return str(error)
         return None
@@ -178,6 +186,24 @@ class Coordinator:
             receipt = self.receipt(identifier)
             self.uploads.bytes.delete(identifier)
             return receipt
+
+    def masked_message(
+        self, kind: RequestKind, phone: str, number: int, message: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Take a phone's message for masked round `number`, durably. Returns its answer; None: not yet, ask again.
+
+        Raises RefusalError, with nothing changed, RoundClosingError and StorageError.
+        """
+        with self._lock:
+            self._round.check_running()
+            self._round.load_if_needed()
+            return masked_messages.take(self._round, kind, phone, number, message)
+
+    @property
+    def poll_seconds(self) -> float:
+        """When a phone of a masked round that waits should ask again."""
+        masked = self._round.masked
+        return self.retry_seconds if masked is None else masked.poll_seconds
 
     def receipt(self, identifier: str) -> Receipt:
         """The receipt of an upload that was accepted or repeated."""

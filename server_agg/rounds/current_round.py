@@ -6,14 +6,18 @@ from msgspec import structs
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.rounds import opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import AdmissionState
 from phonograd.server_agg.rounds.aggregator import RoundAggregator, closes_at
+from phonograd.server_agg.rounds.masked_aggregator import MaskedAggregator
 from phonograd.server_agg.rounds.progress import Progress
 from phonograd.server_agg.rounds.publication import KeptLink, links_to_keep
 from phonograd.server_agg.rounds.responses import OpenRound
+from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
@@ -43,10 +47,11 @@ class LiveRound:
 
     _snapshot: RoundSnapshot
 
-    def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
+    def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings, masking: Masking):
         self.folder = folder
         self.ledger = ledger
         self.settings = settings
+        self._masking = masking
         self.progress = Progress(ledger.clock)
         self.links: tuple[KeptLink, ...] = ()
         self._aggregator: RoundAggregator | None = None
@@ -93,6 +98,11 @@ class LiveRound:
             raise StorageError(f"{self.folder.root}: the server is stopping; retry when it is running again")
         return self._aggregator
 
+    @property
+    def masked(self) -> MaskedRound | None:
+        """The stages of the open round, if it is masked. Raises as `aggregator` does."""
+        return self.aggregator.masked
+
     def check_running(self) -> None:
         """Raise StorageError once the round is closed."""
         _ = self.aggregator
@@ -103,7 +113,7 @@ class LiveRound:
         with self.ledger.reading() as session:
             round_ = opening.expect_open_round(self.ledger, session)
             models = queries.all_models(session)
-        ended, self._aggregator = self._aggregator, RoundAggregator(round_, self.folder, self.ledger)
+        ended, self._aggregator = self._aggregator, self._aggregator_of(round_)
         self.links = links_to_keep(models, round_.base_sha256, self.settings.links_kept)
         self.publish()  # first: freeing the old round takes a while
         if ended is not None:
@@ -112,6 +122,11 @@ class LiveRound:
         self.folder.noise_keys.get_or_create(round_.number)  # on disk from the start, and so in any copy of the folder
         sweeping.sweep_folder(self.folder, self.ledger, self.settings)
         self._loaded = True
+
+    def _aggregator_of(self, row: Round) -> RoundAggregator:
+        if row.masked is None:
+            return RoundAggregator(row, self.folder, self.ledger)
+        return MaskedAggregator(row, self.folder, self.ledger, self._masking, self.settings.retry_seconds)
 
     def load_after_end(self) -> None:
         """Load the round after one that this server ended, and delete what the store had for that.
@@ -162,6 +177,7 @@ class LiveRound:
             closing=None if row.closing_at is None else self.progress.since(row.closing_at),
             halted=halted,
             codecs=tuple(CODECS),
+            masked=None if row.masked is None else MaskedSettings.from_json(row.masked).text,
         )
         return RoundSnapshot(open_round, state)
 

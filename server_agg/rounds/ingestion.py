@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
+from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.refusals import (
     InvalidUpdateError,
     LateUpdateError,
@@ -17,6 +17,7 @@ from phonograd.server_agg.refusals import (
     RoundClosingError,
 )
 from phonograd.server_agg.rounds import admission
+from phonograd.server_agg.rounds.aggregator import OpenedUpdate
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.uploads import (
@@ -45,6 +46,8 @@ def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadat
         if metadata.base_sha256 is not None:
             admission.check_base(session, state, metadata.base_sha256, metadata.round)
         admission.check_phone(session, state, metadata.phone)
+        if (masked := current.masked) is not None:
+            masked.check_uploader(metadata.phone)
         replaced = [row for row in rows if row.state == "receiving"]
         for row in replaced:
             uploads.end(row, "terminated", "the phone started another upload", 410)
@@ -71,7 +74,7 @@ def ingest(current: LiveRound, uploads: UploadStore, identifier: str, sha256: st
                 row = session.get_one(Update, identifier)
                 if row.state != "receiving":
                     raise upload_ended_error(row)
-                update = resources.enter_context(_opened(current.folder.upload(identifier)))
+                update = resources.enter_context(_opened(current, current.folder.upload(identifier)))
                 accepted = queries.updates_of_phone(session, row.phone, "accepted")
                 earlier = next((one for one in accepted if one.sha256 == sha256), None)
                 if earlier is None:
@@ -98,6 +101,8 @@ def _admitted(session: Session, current: LiveRound, phone: str, info: UpdateInfo
     admission.check_duplicate(session, state, phone)
     late = admission.check_base(session, state, info.base_sha256, info.round)
     admission.check_phone(session, state, phone)
+    if (masked := current.masked) is not None:
+        masked.check_uploader(phone)
     if late is None:
         return None
     if not current.folder.has(current.folder.model(late.base_sha256)):
@@ -110,7 +115,7 @@ def _admitted(session: Session, current: LiveRound, phone: str, info: UpdateInfo
 
 
 def _repeat(
-    current: LiveRound, uploads: UploadStore, row: Update, update: UpdateFile, earlier: Update, nbytes: int
+    current: LiveRound, uploads: UploadStore, row: Update, update: OpenedUpdate, earlier: Update, nbytes: int
 ) -> None:
     with current.ledger.writing() as session:
         repeated = expect_receiving(session, row.id)
@@ -125,7 +130,7 @@ def _accept(
     current: LiveRound,
     uploads: UploadStore,
     row: Update,
-    update: UpdateFile,
+    update: OpenedUpdate,
     origin: str | None,
     sha256: str,
     nbytes: int,
@@ -135,7 +140,7 @@ def _accept(
     with folder.syncing(update.path):  # the disk syncs while the update is aggregated
         try:
             update.check_parts(aggregator.base)
-            weight = aggregator.strategy.weight(info)
+            weight = aggregator.weight(info)
             measures = aggregator.take(update, origin, weight)
         except (WeightsError, UpdateError) as error:
             _require_readable(update.path)
@@ -163,9 +168,9 @@ def _accept(
     current.show(seen)
 
 
-def _opened(path: Path) -> UpdateFile:
+def _opened(current: LiveRound, path: Path) -> contextlib.AbstractContextManager[OpenedUpdate]:
     try:
-        return UpdateFile(path)
+        return current.aggregator.opened(path)
     except OutOfMemoryError as error:  # too many open files, too
         raise StorageError(str(error)) from error
     except UpdateError as error:

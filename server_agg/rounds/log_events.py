@@ -24,6 +24,10 @@ _TEXTS: Mapping[str, tuple[int, str]] = {
         logging.ERROR,
         "round %(round)d failed, its updates are kept: %(reason)s; delete them with: phonograd discard %(round)d",
     ),
+    "masked_round_failed": (
+        logging.ERROR,
+        "round %(round)d failed, its masked updates are deleted, nothing was released: %(reason)s",
+    ),
     "rolled_back": (logging.WARNING, "rolled back to the model of round %(to_round)d; round %(round)d is open"),
 }
 

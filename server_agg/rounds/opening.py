@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.rounds import privacy
 from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Round
 from phonograd.server_agg.transfer.settings import TransferSettings
@@ -29,6 +29,7 @@ def add_round(session: Session, now: float, number: int, base_sha256: str, setti
     round_ = Round(number=number, base_sha256=base_sha256, opened_at=now, population=0)
     apply_settings(round_, settings)
     queries.delete_refused_unsent(session, number - REFUSALS_KEPT)
+    cohorts.delete_messages(session)
     session.add(round_)
     session.flush()
     privacy.sample_phones(session, round_, now)
@@ -39,8 +40,10 @@ def apply_settings(round_: Round, settings: ServerSettings | Round) -> None:
     """Give a round other settings, or those of an earlier round."""
     if isinstance(settings, Round):
         round_.rules, round_.strategy, round_.transfer = settings.rules, settings.strategy, settings.transfer
+        round_.masked = settings.masked
         return
     round_.rules, round_.strategy = settings.rules.to_json(), settings.strategy.to_json()
+    round_.masked = None if settings.masked is None else settings.masked.to_json()
     slow = settings.strategy.slow
     round_.transfer = json.dumps(asdict(settings.transfer), sort_keys=True) if slow else None
 

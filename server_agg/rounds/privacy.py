@@ -7,10 +7,11 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from phonograd.server_agg.aggregation.privacy import budget
-from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent
+from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent, PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.privacy.mechanism import poisson_sample
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.storage import queries
+from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.tables import PUBLISHED, Phone, Round, Selected
 
 
@@ -66,8 +67,17 @@ def halt_reason(session: Session, round_: Round) -> str | None:
 
 
 def privacy_spent_including(session: Session, round_: Round) -> PrivacySpent | None:
-    """The epsilon spent by `round_` and all rounds before it; None if its strategy is not private."""
+    """The epsilon spent by `round_` and all rounds before it; None if its strategy is not private, and its phones add
+    no noise.
+
+    Of noise that phones add, both figures are by Renyi divergences, without amplification: a phone may be in each
+    round.
+    """
     settings = StrategySettings.from_json(round_.strategy)
+    if not settings.private and round_.masked and MaskedSettings.from_json(round_.masked).distributed_noise:
+        rounds = [PrivateRounds(1.0, noise) for noise in cohorts.noise_of_rounds(session)]
+        epsilon = epsilon_upper_bound(rounds, settings.delta)
+        return PrivacySpent(epsilon, epsilon, settings.delta, len(rounds))
     return budget.privacy_spent_including(_published(session), settings) if settings.private else None
 
 

@@ -5,6 +5,7 @@ import logging
 from phonograd.device_runtime.base.errors import ArtifactsError, WeightsError
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
+from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import opening, privacy, publication
@@ -12,7 +13,7 @@ from phonograd.server_agg.rounds.opening import add_round, expect_open_round
 from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Model
@@ -21,14 +22,22 @@ log = logging.getLogger(__name__)
 
 
 def open_state(
-    folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, slow_models: Students
+    folder: StateFolder,
+    ledger: Ledger,
+    artifacts: Artifacts,
+    settings: ServerSettings,
+    slow_models: Students,
+    masking: Masking,
 ) -> None:
     """Prepare folder and ledger so that a round is open, with these settings if it has no updates yet.
 
     Raises ArtifactsError if the state was started with other artifacts, WeightsError for a damaged model, StorageError,
-    MissingExtraError for a private strategy without dp-accounting, and what `slow_models` requires of a slow strategy.
+    MissingExtraError for a private strategy without dp-accounting, UsageError for masked settings that no cohort can
+    have, and what `slow_models` requires of a slow strategy.
     """
-    if settings.strategy.private:
+    if settings.masked is not None:
+        masking.cohort(1, artifacts.weights_sha256, settings.masked.text, settings.masked.vendor).close()
+    if settings.strategy.private or (settings.masked is not None and settings.masked.distributed_noise):
         require_dp_accounting()
     if settings.strategy.slow:
         slow_models.require(settings.transfer)
@@ -85,17 +94,22 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
         round_ = expect_open_round(ledger, session)
         same = StrategySettings.from_json(round_.strategy) == settings.strategy
         same_transfer = opening.transfer_settings_of(round_) == settings.transfer or not settings.strategy.slow
-        if same and same_transfer and RoundRules.from_json(round_.rules) == settings.rules:
+        same_masked = round_.masked == (None if settings.masked is None else settings.masked.to_json())
+        if same and same_transfer and same_masked and RoundRules.from_json(round_.rules) == settings.rules:
             return
-        if queries.count_updates(session, round_.number, "accepted") == 0:
+        begun = cohorts.has_messages(session, round_.number) or queries.count_updates(
+            session, round_.number, "accepted"
+        )
+        if not begun:
             opening.apply_settings(round_, settings)
             if not same:  # its phones were sampled with other settings
                 privacy.resample_phones(session, round_, ledger.clock())
             return
     log.warning(
-        "round %d already has updates and keeps its settings until it closes: %s %s %s",
+        "round %d already has updates and keeps its settings until it closes: %s %s %s %s",
         round_.number,
         round_.rules,
         round_.strategy,
         round_.transfer or "",
+        round_.masked or "",
     )

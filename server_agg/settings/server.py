@@ -3,10 +3,14 @@
 from dataclasses import dataclass, field
 
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
-from phonograd.server_agg.aggregation.strategies import StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings, strategy_of
+from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.transfer.settings import TransferSettings
+
+# Those that need the sum of the updates alone.
+MASKED_STRATEGIES = ("fedavg", "fedsgd", *PRIVATE_STRATEGIES)
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class ServerSettings:
     ledger: the URL of a database of PostgreSQL's; None: SQLite in the state folder. With one, several servers may work
         together (docs/deployment.md); they need a `store`.
     store: the URL of an object store for models and updates, one of fsspec's; None: the state folder.
+    masked: of masked rounds; None: the server sees each update.
     security: authentication, rate limits, TLS.
 
     Raises ValueError for a setting out of range.
@@ -46,6 +51,7 @@ class ServerSettings:
     links_kept: int | None = 100
     ledger: str | None = None
     store: str | None = None
+    masked: MaskedSettings | None = None
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
@@ -58,7 +64,7 @@ class ServerSettings:
         for name, low in least:
             value = getattr(self, name)
             checks.append((value is None or value >= low, f"`{name}` is {value}, expected at least {low}"))
-        for good, message in (*checks, *self._combined_checks()):
+        for good, message in (*checks, *self._combined_checks(), *self._masked_checks()):
             if not good:
                 raise ValueError(message)
 
@@ -98,6 +104,47 @@ class ServerSettings:
             (
                 not self.strategy.private or self.security.auth != "none",
                 f"`auth` is 'none', expected tokens for {name}: anyone could pose as a sampled phone",
+            ),
+        )
+
+    def _masked_checks(self) -> tuple[tuple[bool, str], ...]:
+        """Conditions on what a server can do that sees sums alone."""
+        masked, rules, strategy = self.masked, self.rules, self.strategy
+        if masked is None:
+            return ()
+        least, name = rules.min_clients, strategy.strategy
+        return (
+            (
+                name in MASKED_STRATEGIES,
+                f"`strategy` is {name!r}, expected one of {', '.join(MASKED_STRATEGIES)} with `masked`: "
+                "others look at single updates",
+            ),
+            (
+                rules.clients_per_round == masked.cohort and rules.max_clients is None and least <= masked.min_cohort,
+                f"`clients_per_round` is {rules.clients_per_round}, expected `cohort` ({masked.cohort}) with `masked`, "
+                "and no `max_clients`",
+            ),
+            (rules.late == "drop", f"`late` is {rules.late!r}, expected 'drop' with `masked`: a mask is of one round"),
+            (self.ledger is None, "`ledger` is set, expected none with `masked`: its cohorts are of one server"),
+            (
+                strategy.private or (strategy.weighting == "equal") == (masked.weight_cap == 1),
+                f"`weighting` is {strategy.weighting!r}, expected 'equal' with `weight_cap` 1 and 'tokens' above it",
+            ),
+            (
+                not (strategy.private and masked.distributed_noise),
+                f"`distributed_noise` is {masked.distributed_noise:g}, expected 0 for {name}, which adds its own",
+            ),
+            (
+                not strategy.private or strategy.clip_norm == masked.clip,
+                f"`clip_norm` is {strategy.clip_norm:g}, expected `clip` ({masked.clip:g}) with `masked`: phones clip",
+            ),
+            (
+                not strategy.private or (strategy.token_cap or 1) == masked.weight_cap,
+                f"`token_cap` is {strategy.token_cap}, expected `weight_cap` ({masked.weight_cap}) with `masked`",
+            ),
+            (
+                not strategy.private or not (strategy.per_layer or strategy.adaptive_clip),
+                "`per_layer` or `adaptive_clip` is set, expected neither with `masked`: the server sees no norm",
             ),
         )
 

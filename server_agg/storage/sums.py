@@ -11,6 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from phonograd.server_agg.storage.tables import (
     HTTP_COUNTERS,
     LINK_KINDS,
+    MASKED_KINDS,
     PUBLISHED,
     TCP_COUNTERS,
     WHOLE,
@@ -67,7 +68,7 @@ def phone_percentiles(session: Session, direction: Direction) -> dict[int, dict[
     or asked for a model or links ("down"); no entry for a round without one.
     """
     # Bodies of other requests than uploads are nobody's: those that were refused unread.
-    up_body = case((Traffic.kind == "upload", Traffic.up_body_bytes), else_=0)
+    up_body = case((Traffic.kind.in_(("upload", *MASKED_KINDS)), Traffic.up_body_bytes), else_=0)
     up, down = Traffic.up_header_bytes + up_body, Traffic.down_header_bytes + Traffic.down_body_bytes
     asked = case((Traffic.kind.in_(("model", *LINK_KINDS.values())), 1), else_=0)
     took_part = func.sum(up_body if direction == "up" else asked) > 0

@@ -25,7 +25,16 @@ UpdateState = Literal[
 Ending = Literal["full", "deadline", "rollback", "failed"]
 PUBLISHED: tuple[Ending, ...] = ("full", "deadline")  # their model could be downloaded, even if rolled back since
 # What a phone's request was for.
-TrafficKind = Literal["upload", "model", "link-rows-f32", "link-top-rows", "round", "refused"]
+TrafficKind = Literal[
+    "upload", "model", "link-rows-f32", "link-top-rows", "round", "keys", "shares", "unmasking", "refused"
+]
+# Messages of a masked round, beside the masked updates.
+MASKED_KINDS: tuple[TrafficKind, ...] = ("keys", "shares", "unmasking")
+# What a masked round waits for, in order: each phone's keys, its draw, its shares, its update, its signature of the
+# list, its answer. over: all are there.
+StageName = Literal["gathering", "drawing", "sharing", "uploading", "agreeing", "answering", "over"]
+# What phones send in the stages, but for updates.
+MessageKind = Literal["keys", "draws", "shares", "agreement", "answer"]
 # Links instead of a model, by their codec.
 LINK_KINDS: Mapping[LinkCodec, TrafficKind] = {"rows-f32": "link-rows-f32", "top-rows": "link-top-rows"}
 
@@ -69,6 +78,7 @@ class Round(Base):
     rules: Mapped[str]  # RoundRules as JSON
     strategy: Mapped[str]  # StrategySettings as JSON
     transfer: Mapped[str | None]  # TransferSettings as JSON; for strategy transfer
+    masked: Mapped[str | None]  # MaskedSettings as JSON; of a masked round
     population: Mapped[int] = mapped_column(default=0)  # enrolled phones when it was sampled; 0: not sampled
     opened_at: Mapped[float]
     closing_at: Mapped[float | None]
@@ -86,6 +96,30 @@ class Selected(Base):
     __tablename__ = "selected"
     round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
     phone: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
+class Cohort(Base):
+    """The stage of a masked round. counts: how many phones got through each stage before it, JSON.
+
+    noise: the multiplier of the noise that its phones added together; None before that is known, 0 without.
+    """
+
+    __tablename__ = "cohorts"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    stage: Mapped[StageName] = mapped_column(String(16))
+    since: Mapped[float]
+    counts: Mapped[str]
+    noise: Mapped[float | None]
+
+
+class Message(Base):
+    """What a phone sent in a stage of the open masked round, once and for all; deleted when the round ends."""
+
+    __tablename__ = "messages"
+    kind: Mapped[MessageKind] = mapped_column(String(16), primary_key=True)
+    phone: Mapped[str] = mapped_column(String(64), primary_key=True)
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"))
+    body: Mapped[str]  # JSON, its keys sorted
 
 
 class Update(Base):

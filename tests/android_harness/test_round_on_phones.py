@@ -98,6 +98,22 @@ def test_a_round_of_three_phones_and_the_next(
         assert phone.processes() == []
 
 
+def test_a_masked_round(adb_server: AdbServer, three_phones: list[StandInPhone], place: Place, tmp_path: Path) -> None:
+    """Their keys stay on the phones, readable by adb's user alone; nothing else does."""
+    give_texts(three_phones)
+    with serving(place, tmp_path / "state", "--masked", "--cohort", 3, "--min-cohort", 3) as server:
+        code, report, err = run_round(tmp_path, place, server.url, "--min-cohort", 3)
+        assert code == 0, err
+        assert (report["masked"], report["closed"]) == (True, True)
+        assert [phone["drop_out"] for phone in report["phones"]] == [None] * 3
+        assert report["model_after"] not in (None, report["model_before"])
+        assert report["update_bytes"] == report["ledger"]["round"]["useful_bytes"]
+    for phone in three_phones:
+        files = {path for path in (phone.root / WORK).rglob("*") if path.is_file()}
+        assert {path.name for path in files} == {"user.txt", "identity.key", "history.json"}
+        assert {path.stat().st_mode & 0o777 for path in files if path.name != "user.txt"} == {0o600}
+
+
 def test_the_server_stops_answering(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
     """While the phone trains: the update stays, and the command that is printed sends it later."""
     give_texts([phone], 1_000)

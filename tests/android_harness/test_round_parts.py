@@ -15,7 +15,7 @@ from phonograd.android_harness.rounds.naming import find_text, name_from_serial,
 from phonograd.android_harness.rounds.result import DropOut, PhoneRound, read_training
 from phonograd.android_harness.rounds.round_end import RoundEnd, wait_for_end
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
-from phonograd.android_harness.rounds.tokens import ServerAccess, read_tokens
+from phonograd.android_harness.rounds.tokens import ServerAccess, read_certificates, read_tokens
 from phonograd.android_harness.rounds.upload import send_update
 from phonograd.commands.phone_round import _choices, _with_options, phone_round
 from phonograd.device_runtime.base.errors import (
@@ -110,6 +110,16 @@ def test_an_invalid_token_file(content: bytes, message: str, tmp_path: Path) -> 
         read_tokens(tmp_path / "none")
 
 
+def test_certificates_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "certificates"
+    path.write_text(f"# they are no secrets\np1 {'ab' * 64}\n")
+    path.chmod(0o644)
+    assert read_certificates(path) == {"p1": "ab" * 64}
+    path.write_text(f"p1 {'ab' * 32}\n")
+    with pytest.raises(UsageError, match="line 1: expected NAME CERTIFICATE, the certificate 128 digits of hex"):
+        read_certificates(path)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"codec": "zip"}, {"user_share": 0.5}, {"cores": "fast"}, {"cores": "0x0"}, {"cores": ""}]
 )
@@ -138,6 +148,8 @@ def test_threads_and_cores_are_those_that_the_phone_reports(tmp_path: Path) -> N
     assert line[:4] == ["--cores", "big", "--precision", "fp32"]
     assert line[4:] == ["--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5", "--pin-threads"]
     assert PhoneTraining(threads=3).command_line()[:4] == ["--threads", "3", "--cores", "big"]
+    masked = PhoneTraining(codec="rot-q4").command_line("{}")
+    assert (masked[4:6], "--codec" in masked) == (["--masked", "{}"], False)
     sampled = PhoneTraining(output_sample=2000, duty=0.5, nice=10).command_line()
     assert sampled[4:10] == ["--output-sample", "2000", "--duty", "0.5", "--nice", "10"]
 

@@ -79,7 +79,7 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps({"kind": "poem"}))
     with pytest.raises(
         ArtifactsError,
-        match="kind epoch, parity, .*, aggregate, ingest, capacity, simulate expected, found 'poem'",
+        match="kind epoch, parity, .*, aggregate, masked, ingest, capacity, simulate expected, found 'poem'",
     ):
         load_results(tmp_path)
 

@@ -1,11 +1,17 @@
 """Options that would be ignored, numbers that are none, and help in groups."""
 
+import re
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
 import phonograd as api
+from phonograd.commands.serve_options import serve_options, settings_from
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.settings.server import ServerSettings
 from tests.support.command_line import Run, Workplace
 
 
@@ -33,6 +39,8 @@ from tests.support.command_line import Run, Workplace
         ("serve --artifacts {art} --state {new} --transfer-cycles 2", "--transfer-cycles"),
         ("serve --artifacts {art} --state {new} --server-optimizer adam --momentum 0.5", "--momentum"),
         ("serve --artifacts {art} --state {new} --min-clients 2", "--min-clients"),
+        ("serve --artifacts {art} --state {new} --cohort 5", "--cohort"),
+        ("serve --artifacts {art} --state {new} --mask-clip 5", "--mask-clip"),
         ("reproduce --list --out {new}", "--out"),
         ("reproduce --page {new} --workers 2", "--workers"),
         ("eval {art} --text {user} --token secret", "--token"),
@@ -71,6 +79,51 @@ def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str) -> N
     outcome = phono(*line.format(art=workplace.artifacts, user=workplace.user).split())
     assert (outcome.code, outcome.out) == (2, "")
     assert f"Invalid value for '{line.split()[-2]}'" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--cohort 5 --min-cohort 9", r"--min-cohort is 9, expected 3 to --cohort \(5\)"),
+        ("--mask-bits 5", "--mask-bits is 5, expected 4, 8 or 16"),
+        ("--vendor-key x", "--vendor-key is 'x', expected a public key"),
+        ("--weight-cap 1000000", "--cohort 100 x --weight-cap 1000000 x codes of 8 --mask-bits is a sum of 35 bits"),
+        ("--strategy median", "--strategy is 'median', expected one of fedavg, .* with --masked"),
+        (
+            "--strategy dp-fedavg --deadline-seconds 9 --mask-clip 2",
+            r"--dp-clip-norm is 15, expected --mask-clip \(2\)",
+        ),
+        ("--clients-per-round 5", "--clients-per-round: expected without --masked; see --cohort"),
+        ("--weighting equal", "--weighting: expected without --masked; see --weight-cap"),
+        ("--late next", "--late is 'next', expected 'drop'"),
+    ],
+)
+def test_options_of_masked_rounds_are_refused_before_one_opens(
+    phono: Run, workplace: Workplace, tmp_path: Path, line: str, message: str
+) -> None:
+    outcome = phono("serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "new", "--masked", *line.split())
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.search(message, outcome.err)
+    assert not (tmp_path / "new").exists()
+
+
+def test_options_make_the_settings_of_masked_rounds() -> None:
+    made: list[ServerSettings] = []
+
+    @click.command()
+    @serve_options
+    def command(**options: Any) -> None:
+        made.append(settings_from(options))
+
+    lines = ("--masked --cohort 60 --weight-cap 9 --vendor-key " + "ab" * 32, "--masked", "")
+    for line in lines:
+        command.main(line.split(), standalone_mode=False)
+    capped, usual, none = made
+    assert capped.masked == MaskedSettings(cohort=60, weight_cap=9, vendor="ab" * 32)
+    assert (capped.rules.clients_per_round, capped.strategy.weighting) == (60, "tokens")
+    assert usual.masked == MaskedSettings()
+    assert (usual.rules.clients_per_round, usual.strategy.weighting) == (100, "equal")
+    assert none == ServerSettings()
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), 0, -1])

@@ -15,6 +15,7 @@ from phonograd.device_runtime import native_build
 from phonograd.device_runtime.native_build import compiler
 
 SANITIZERS = os.environ["PHONOGRAD_SANITIZE"]
+os.environ["PHONOGRAD_ZIG"] = str(compiler.find_zig())
 CLANG = Path(__file__).with_name("sanitizing_clang.sh")
 
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # In zig's place while `make sanitize` runs: the same sources, warnings and exports, by Debian's clang under
 # $PHONOGRAD_SANITIZE. Zig's own flags for the target, for size and for speed are dropped.
+[ "$1" = build-obj ] && exec "$PHONOGRAD_ZIG" "$@" # a source in Zig, which the sanitizers do not watch
 shift # c++
 for argument; do
   shift

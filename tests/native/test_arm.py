@@ -16,6 +16,7 @@ from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from tests.native import test_crypto
 from tests.native.formats_tool import SOURCES as FORMATS_SOURCES
 from tests.native.test_formats import padded
 from tests.native.test_kernels import SOURCES, hold, promised
@@ -65,6 +66,11 @@ def test_hashes_by_the_instructions_of_a_phone(tmp_path: Path) -> None:
         assert (
             outcome_of(emulated("cortex-a53", tool, "checksums", path)).events[0] == [zlib.crc32(path.read_bytes())] * 4
         )
+
+
+def test_the_cryptography_of_a_phone() -> None:
+    tool = build_program("crypto_tool-aarch64", test_crypto.SOURCES, PHONE)
+    test_crypto.hold(emulated("cortex-a53", tool), test_crypto.cases(["neon", "portable"]))
 
 
 @pytest.fixture(scope="module")

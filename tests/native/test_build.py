@@ -130,6 +130,29 @@ def test_an_edited_header_compiles_again_what_includes_it_and_nothing_else(tree:
     assert len(objects(cache) - before) == 2
 
 
+@pytest.mark.parametrize("build", [build_host_library, build_phone_binary])
+def test_a_source_in_zig_is_compiled_again_with_what_it_imports(
+    build: Callable[..., BuildResult], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree / "src/base/helper.cpp").write_text('extern "C" int more(int);\nint helper(int x) { return more(x); }\n')
+    (tree / "src/base/more.zig").write_text(
+        'const step = @import("step.zig");\nexport fn more(x: c_int) c_int {\n    return x + step.size;\n}\n'
+    )
+    (tree / "src/base/step.zig").write_text("pub const size = 3;\n")
+    first = build(root=tree).path.read_bytes()
+    (tree / "src/base/step.zig").write_text("pub const size = 4;\n")
+    second = build(root=tree)
+    assert second.path.read_bytes() != first
+    if build is build_host_library:
+        assert answer(second.path) == 45
+    elsewhere = Path(shutil.copytree(tree, tmp_path / "another" / "place"))
+    monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cold"))
+    assert build(root=elsewhere).path.read_bytes() == second.path.read_bytes()
+    (tree / "src/base/more.zig").write_text("export fn more(x: c_int) c_int {\n    return nowhere;\n}\n")
+    with pytest.raises(BuildError, match=r"more.zig: does not compile for(?s:.*)src/base/more.zig:2:(?s:.*)nowhere"):
+        build(root=tree)
+
+
 def test_an_include_that_names_no_file_is_refused(tree: Path) -> None:
     (tree / "src/capi.cpp").write_text('#define API "api.h"\n#include API\n')
     with pytest.raises(BuildError, match=r"capi.cpp: an include of a file name expected, found '#include API'"):
@@ -138,7 +161,7 @@ def test_an_include_that_names_no_file_is_refused(tree: Path) -> None:
 
 @pytest.mark.parametrize("target", [HOST, PHONE])
 def test_the_compiler_includes_no_header_that_the_keys_leave_out(target: Target) -> None:
-    sources = command_sources()[::6]
+    sources = [source for source in command_sources() if source.suffix == ".cpp"][::6]
     includes = Includes(NATIVE)
     seen = 0
     for source in sources:

@@ -114,7 +114,7 @@ def test_good_files(tmp_path: Path) -> None:
         (replace(PHONE, dynamic=((30, 4),)), "found text relocations"),
         (replace(PHONE, stack=READ | WRITE | EXECUTE), "a stack that is not executable expected, found .*executable"),
         (replace(PHONE, stack=None), "a stack that is not executable expected, found .*missing"),
-        (replace(PHONE, bytes=PHONE_MAX_BYTES + 1), "at most 1,500,000 bytes expected, found 1,500,001"),
+        (replace(PHONE, bytes=PHONE_MAX_BYTES + 1), "at most 1,700,000 bytes expected, found 1,700,001"),
         (replace(EMULATOR, machine=183), r"machine 62 \(x86-64\) expected, found 183"),
         (replace(EMULATOR, loads=((0, 0, 4096, READ),)), "LOAD segment 0: alignment 16384 .* found 4096"),
         (replace(EMULATOR, bytes=EMULATOR_MAX_BYTES + 1), "at most 2,000,000 bytes expected, found 2,000,001"),

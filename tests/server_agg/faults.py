@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.client.connection import RetryPolicy
+from phonograd.server_agg.report.document import MESSAGES_UP
 from tests.server_agg.tus_phone import BODY, TusPhone
 from tests.server_agg.workshop import RunningServer
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -26,7 +27,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def adds_up(entry: dict[str, Any]) -> bool:
-    return sum(entry[kind] for kind in KINDS) == entry["up_body_bytes"]
+    return sum(entry[kind] for kind in (*KINDS, *MESSAGES_UP)) == entry["up_body_bytes"]
 
 
 def states(server: RunningServer) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ class Relay:
     """Relays connections to `target` on loopback. up, down: bytes passed to and from the server so far.
 
     cuts: for each connection in turn, the bytes from the phone after which it is dropped; None, or none left: never.
-    down_cuts: the same of the bytes to the phone.
+    down_cuts: the same of the bytes to the phone. heard: what phones sent, all of it.
     """
 
     target: int
@@ -22,6 +22,7 @@ class Relay:
     up: int = 0
     down: int = 0
     connections: int = 0
+    heard: bytearray = field(default_factory=bytearray)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def serve(self, listener: socket.socket) -> None:
@@ -62,6 +63,8 @@ class Relay:
                     if cut is not None:
                         data = data[:cut]
                         left[source] = cut = cut - len(data)
+                    if source is phone:
+                        self.heard += data
                     self._count(up=len(data) if source is phone else 0, down=len(data) if source is server else 0)
                     with contextlib.suppress(OSError):
                         sink.sendall(data)

@@ -78,6 +78,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Cl
         "closing": None,
         "halted": None,
         "codecs": list(CODECS),
+        "masked": None,
     }
     model = http.get(first["model_url"])
     assert model.content == workshop.base_path.read_bytes()

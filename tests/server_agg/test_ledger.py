@@ -253,6 +253,23 @@ def test_the_next_release_migrates_a_ledger_of_this_one(
         assert found.execute("SELECT more FROM models").fetchall() == []
 
 
+def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    with contextlib.closing(sqlite3.connect(path)) as ledger:
+        tables = [name for (name,) in ledger.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {name: sorted(row[1:] for row in ledger.execute(f"PRAGMA table_info({name})")) for name in tables}
+
+
+def test_a_ledger_of_the_first_version_gets_todays_columns(todays: Path) -> None:
+    expected = columns(todays)
+    with contextlib.closing(sqlite3.connect(todays)) as first:
+        for change in ("DROP TABLE messages", "DROP TABLE cohorts", "ALTER TABLE rounds DROP COLUMN masked"):
+            first.execute(change)
+        first.execute(f"UPDATE {VERSION_TABLE} SET version_num = '1'")
+        first.commit()
+    Ledger(todays).close()
+    assert columns(todays) == expected
+
+
 def test_a_ledger_of_a_later_version_is_refused_unchanged(todays: Path) -> None:
     with contextlib.closing(sqlite3.connect(todays)) as found:
         found.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{VERSION + 1}'")

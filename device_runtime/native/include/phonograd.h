@@ -133,6 +133,7 @@ typedef struct pg_update_options {
   uint64_t tokens;         /* trained on */
   uint64_t seed;           /* of the rehearsal draw, and of codecs that draw */
   int64_t steps;           /* 1: a single step with the gradient of the whole text; 0: one step a window */
+  const char* masked;      /* settings of a masked round: a grid update is written, to be masked; NULL: an update */
 } pg_update_options;
 
 typedef struct pg_written {
@@ -265,6 +266,7 @@ typedef struct pg_round_options {
   const char* weights_sha256;     /* of `weights`, if the caller knows it; NULL: it is hashed where it is needed */
   int32_t (*stop)(void* context); /* asked between steps and during rests, on the thread that trains: not 0 cancels */
   void* stop_context;
+  const char* masked; /* settings of a masked round: the update is a grid update, to be masked; NULL: `codec`'s */
 } pg_round_options;
 
 /* Of one step that was taken. */
@@ -484,6 +486,104 @@ typedef struct pg_pulled {
    a copy of it. PG_UPDATE for links that do not lead from `base` to that model, PG_WEIGHTS for a damaged file or
    another whole model: fetch the whole model. */
 PG_API pg_status pg_pull(const pg_pull_options* options, pg_pulled* pulled);
+
+/*
+ * Masked rounds: the server learns the sum of the phones' updates and no update. FORMAT.md, "Masked rounds".
+ *
+ * What a cohort agrees on, for both sides. Messages are JSON, as they are sent; keys and hashes in them are hex. The
+ * server calls the functions in this order, and the same again after a restart. PG_UPDATE for a message that a phone
+ * must not send, with the reason. What is returned through a pointer is valid until the next call with the handle.
+ */
+typedef struct pg_cohort pg_cohort;
+
+/* vendor: the vendor's public key, hex; NULL: certificates are not looked at. PG_USAGE for settings out of range. */
+PG_API pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
+                                pg_cohort** cohort);
+PG_API void pg_cohort_close(pg_cohort* cohort);
+/* JSON: {"width": w, "values": N + 1, "elements": of the blocks together, "context": X}, for a model of `parameters`
+   weights that are not frozen. */
+PG_API pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** json);
+/* Check one message of keys. */
+PG_API pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys);
+/* The cohort is fixed: a JSON list of messages of keys, in any order. *json: {"cohort": K, "chance": a, "threshold": t,
+   "agree": T}. PG_UPDATE, naming the phone, for a wrong message, or a name or key that comes twice. */
+PG_API pg_status pg_cohort_fix(pg_cohort* cohort, const char* keys, const char** json);
+/* Check a phone's message of its draw. */
+PG_API pg_status pg_cohort_check_draw(pg_cohort* cohort, const char* phone, const char* draw);
+/* The draws are fixed: {"phone": draw, ...} of all that told one. */
+PG_API pg_status pg_cohort_draws(pg_cohort* cohort, const char* draws);
+/* Check a phone's message of shares: whom they are for. */
+PG_API pg_status pg_cohort_check_shares(pg_cohort* cohort, const char* phone, const char* shares);
+/* The members are fixed: a JSON list of all that sent shares. */
+PG_API pg_status pg_cohort_members(pg_cohort* cohort, const char* members);
+/* The list is fixed: a JSON list of the members that are alive. */
+PG_API pg_status pg_cohort_list(pg_cohort* cohort, const char* alive);
+PG_API pg_status pg_cohort_check_agreement(pg_cohort* cohort, const char* phone, const char* signature);
+PG_API pg_status pg_cohort_check_answer(pg_cohort* cohort, const char* phone, const char* answer);
+
+/* The sum of masked updates, 4 bytes a value. Not thread-safe; it runs `threads` threads inside (0: 2). */
+typedef struct pg_sum pg_sum;
+PG_API pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** sum);
+PG_API void pg_sum_close(pg_sum* sum);
+/* Check a masked update of this cohort: that the file is whole and as long as it must be. */
+PG_API pg_status pg_sum_check(const pg_sum* sum, const pg_cohort* cohort, const char* path);
+/* Add a masked update; one that was not added yet. */
+PG_API pg_status pg_sum_add(pg_sum* sum, const pg_cohort* cohort, const char* path);
+/* Add a grid update as its phone would mask it, with its noise and without masks: for simulations. */
+PG_API pg_status pg_sum_add_grid(pg_sum* sum, const char* path);
+/* Take the masks out of the sum of all who are alive. answers: {"phone": answer, ...}. *json: {"wrong": [phones whose
+   shares did not fit], "weight": the last value}. PG_UPDATE, and the sum is of no use, if a secret can't be put
+   together, or for a sum that the codes can't have. */
+PG_API pg_status pg_sum_unmask(pg_sum* sum, const pg_cohort* cohort, const char* answers, const char** json);
+/* Once unmasked: the values, int32 [values], the last of which is the weight; valid until close. */
+PG_API pg_status pg_sum_values(const pg_sum* sum, const int32_t** values);
+/* The sum over `divisor`, decoded: float32 [elements], of which the first are the deltas of all weights that are not
+   frozen, in the model's order; valid until close. */
+PG_API pg_status pg_sum_decode(pg_sum* sum, const pg_cohort* cohort, double divisor, const float** deltas);
+
+/*
+ * A phone's part. A driver sends what each call says, and gives the answer to the next one, until it is done:
+ *
+ *   pg_masked_open -> (pg_masked_request -> send -> pg_masked_take) ... PG_DONE -> pg_masked_close
+ *
+ * Where the server answers 202, the driver sends the same again later. All that was decided stands in the folder
+ * `state` before it is told, so a phone that was killed sends the same again.
+ */
+typedef struct pg_masked pg_masked;
+typedef struct pg_masked_options {
+  size_t size;             /* sizeof(pg_masked_options) */
+  const char* state;       /* folder, of this phone alone: secrets of the round, rounds taken part in, known phones */
+  const char* identity;    /* file of the phone's key: see pg_identity_new */
+  const char* certificate; /* hex; NULL: none */
+  const char* vendor;      /* the vendor's public key, hex; NULL: phones are known by their first key */
+  const char* phone;       /* the phone's name at the server */
+  const char* grid;        /* path of the grid update that training wrote */
+  uint64_t round;          /* the server's number */
+  int64_t min_cohort;      /* the least that this phone takes part in; 0: 50 */
+  int32_t threads;         /* 0: 2 */
+} pg_masked_options;
+
+enum { PG_SEND = 0, PG_UPLOAD = 1, PG_DONE = 2 };
+typedef struct pg_request {
+  size_t size;      /* sizeof(pg_request) */
+  int32_t action;   /* PG_SEND: POST `body` to `path`; PG_UPLOAD: send the file `path` as an update */
+  const char* path; /* the strings are valid until pg_masked_take or pg_masked_close */
+  const char* body; /* JSON */
+} pg_request;
+
+PG_API pg_status pg_masked_open(const pg_masked_options* options, pg_masked** masked);
+PG_API void pg_masked_close(pg_masked* masked);
+/* What to do now; the same until pg_masked_take. */
+PG_API pg_status pg_masked_request(const pg_masked* masked, pg_request* request);
+/* The body of the answer to it; NULL after an upload. PG_UPDATE for an answer that this phone may not go on with: it
+   has then left the round. */
+PG_API pg_status pg_masked_take(pg_masked* masked, const char* answer);
+
+/* Make an Ed25519 key in the file `path`, which must not exist, readable by its owner alone; public_key [65]: hex. */
+PG_API pg_status pg_identity_new(const char* path, char* public_key);
+PG_API pg_status pg_identity_public(const char* path, char* public_key);
+/* The vendor's certificate for a phone's name and public key, by the vendor's key file; certificate [129]: hex. */
+PG_API pg_status pg_identity_certify(const char* path, const char* phone, const char* public_key, char* certificate);
 
 /*
  * Any graph of operators that the engine knows, its values accessed by name. For models other than language models (the

@@ -5,6 +5,7 @@ import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.math.BigInteger;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
@@ -30,6 +31,16 @@ final class AtomicFiles {
             partial.delete();
             throw new IOException(file.getName() + " cannot be written, nothing is lost: " + error.getMessage(), error);
         }
+    }
+
+    /** As above, of bytes that are there. */
+    static void write(File file, final byte[] bytes) throws IOException {
+        write(file, new RoundClient.Text() {
+            @Override
+            public void writeTo(OutputStream out) throws IOException {
+                out.write(bytes);
+            }
+        });
     }
 
     /** What a killed process leaves of a file that it was writing. */

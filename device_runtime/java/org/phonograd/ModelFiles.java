@@ -8,7 +8,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.json.JSONException;
-import org.json.JSONObject;
 
 /**
  * Makes model files: {@code phonograd-phone pull} and {@code quantize}. Each call starts a process and waits for its end, so
@@ -42,7 +41,7 @@ public final class ModelFiles {
         List<String> line = line("pull", fetched, "--sha256", sha256, "--out", out.getPath());
         if (base != null) line.addAll(Arrays.asList("--base", base.getPath()));
         try {
-            return run(line).getInt("links");
+            return Program.run(line).getInt("links");
         } catch (JSONException error) {
             throw new IOException("phonograd-phone pull printed no links", error);
         }
@@ -60,20 +59,12 @@ public final class ModelFiles {
     public void quantize(@NonNull File artifacts, @Nullable File weights, @NonNull File out) throws IOException {
         List<String> line = line("quantize", artifacts, "--out", out.getPath());
         if (weights != null) line.addAll(Arrays.asList("--weights", weights.getPath()));
-        run(line);
+        Program.run(line);
     }
 
     private List<String> line(String command, File input, String... options) {
         List<String> line = new ArrayList<>(Arrays.asList(binary.getPath(), command, input.getPath()));
         line.addAll(Arrays.asList(options));
         return line;
-    }
-
-    private static JSONObject run(List<String> line) throws IOException {
-        try (Program program = new Program(line)) {
-            JSONObject event = program.event();
-            program.await();
-            return event;
-        }
     }
 }

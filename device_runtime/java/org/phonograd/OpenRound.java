@@ -10,6 +10,7 @@ import org.json.JSONObject;
 final class OpenRound {
     final long round, retryAfterSeconds;
     final String base;
+    final String masked; // the settings of a masked round; empty: it is not masked
     final boolean oneStep, participate;
     final String reason;
     final Set<String> codecs = new HashSet<>();
@@ -19,6 +20,7 @@ final class OpenRound {
         round = json.getLong("round");
         base = json.getString("base_sha256");
         if (round < 1 || !ServerConnection.SHA256.matcher(base).matches()) throw new JSONException("round, base_sha256");
+        masked = json.isNull("masked") ? "" : json.getString("masked");
         String strategy = json.getString("strategy");
         oneStep = strategy.equals("fedsgd") || strategy.equals("dp-fedsgd"); // as device_runtime/client/protocol.py
         participate = json.getBoolean("participate");

@@ -27,6 +27,15 @@ final class Program implements Closeable {
                 + "lib/arm64-v8a/" + Workspace.BINARY + " (in the emulator, lib/x86_64/) in an APK with android:extractNativeLibs=\"true\"");
     }
 
+    /** The one event of a command line. ProgramException: it failed. */
+    static JSONObject run(List<String> line) throws IOException {
+        try (Program program = new Program(line)) {
+            JSONObject event = program.event();
+            program.await();
+            return event;
+        }
+    }
+
     /** Its next event. ProgramException: it ended instead, or printed something else. */
     JSONObject event() throws IOException {
         String line = lines.next();

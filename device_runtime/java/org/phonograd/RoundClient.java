@@ -16,6 +16,9 @@ import org.phonograd.RoundState.Stage;
  * twice. The text's copy, {@link Workspace#user}, is made when training begins, and deleted once the update is on disk or the
  * round is over; {@link Workspace#update} once the server has answered. No decision depends on the clock.
  *
+ * <p>In a masked round the update never leaves the phone: what does is masked by {@code phonograd-phone mask}, with the other
+ * phones. That takes several steps of the network, each after the time that the server says.
+ *
  * <p>Each job has a client of its own; not thread-safe but for {@link #cancel}. Of several clients of a workspace, also in
  * other processes, one takes a step at a time; the others' do nothing. {@link #network} blocks, the rest writes a file or two.
  */
@@ -58,25 +61,50 @@ public class RoundClient {
 
     private final Workspace workspace;
     private final ServerConnection server;
-    private final String codec;
+    private final String codec; // null: masked rounds alone
+    private final PhoneMasking masking;
     private RoundState state; // valid while a StepLock is held
     private long receivedRound; // in this step
+
+    /** A phone at a server, as below; in masked rounds with {@link PhoneMasking#PhoneMasking()}. */
+    public RoundClient(@NonNull Workspace workspace, @NonNull ServerConnection server, @NonNull String codec) {
+        this(workspace, server, codec, new PhoneMasking());
+    }
 
     /**
      * A phone at a server.
      *
      * @param workspace with the exported model in {@link Workspace#artifacts}; all else in it is then this class's
-     * @param codec how updates are written: one of {@code phonograd-phone train --codec}, such as rows-f32
+     * @param codec how updates are written: one of {@code phonograd-phone train --codec}, such as rows-f32; null: this phone takes
+     *     part in masked rounds alone
+     * @param masking what it takes part with in masked rounds
      */
-    public RoundClient(@NonNull Workspace workspace, @NonNull ServerConnection server, @NonNull String codec) {
+    public RoundClient(@NonNull Workspace workspace, @NonNull ServerConnection server, @Nullable String codec,
+            @NonNull PhoneMasking masking) {
         this.workspace = workspace;
         this.server = server;
         this.codec = codec;
+        this.masking = masking;
     }
 
     /**
-     * Does all that needs the network now: sends the update, finds the next round, fetches its model. Returns when there is
-     * nothing left to do, or it cannot go on; throws nothing but bugs.
+     * The phone's public key in masked rounds, in lower-case hexadecimal, which the vendor certifies with the phone's name. The
+     * key is made at the first call or in the first masked round, and stays the workspace's. Starts a process: not for the main
+     * thread.
+     *
+     * @throws IOException if storage refuses, the key is damaged, or another step is running; nothing is lost, come again later
+     */
+    @NonNull
+    public String publicKey() throws IOException {
+        try (StepLock lock = new StepLock(workspace.lock)) {
+            return MaskedRound.identity(workspace);
+        }
+    }
+
+    /**
+     * Does all that needs the network now: sends the update, or goes on with the part in a masked round as far as the server lets
+     * it, finds the next round, fetches its model. Returns when there is nothing left to do, or it cannot go on; throws nothing but
+     * bugs.
      */
     @NonNull
     public Next network() {
@@ -116,7 +144,8 @@ public class RoundClient {
             if (!workspace.user.isFile()) AtomicFiles.write(workspace.user, text);
             step();
         }
-        TrainingCommand command = workspace.command().inRound(state.round, server.phone).with("--codec", codec);
+        TrainingCommand command = workspace.commandFor(made()).inRound(state.round, server.phone);
+        command = state.masked.isEmpty() ? command.with("--codec", codec) : command.with("--masked", state.masked);
         if (!state.exported) command = command.with("--weights", workspace.model.getPath());
         return state.oneStep ? command.with("--steps", "1") : command;
     }
@@ -148,6 +177,7 @@ public class RoundClient {
         try {
             state = RoundState.read(workspace.round);
             settle();
+            if (codec == null && state.masked.isEmpty()) leave(); // the app has changed its mind in mid-round
             settled = true;
             return lock;
         } finally {
@@ -166,15 +196,25 @@ public class RoundClient {
         step();
     }
 
+    /** What training writes: an update, or a grid update, which is never sent. Two files, lest one is ever taken for the other. */
+    private File made() {
+        return state.masked.isEmpty() ? workspace.update : workspace.grid;
+    }
+
     /** Removes what the stage does not allow on disk, whatever was cut off before. */
     private void settle() throws IOException {
-        if (state.stage == Stage.TRAINING && workspace.update.isFile()) enter(Stage.TRAINED);
+        if (state.stage == Stage.TRAINING && made().isFile()) enter(Stage.TRAINED);
         boolean sending = state.stage == Stage.TRAINED || state.stage == Stage.SENDING;
         if (state.stage != Stage.TRAINING) {
             remove(workspace.user);
             remove(AtomicFiles.partial(workspace.user));
             remove(workspace.state);
-            if (!sending) remove(workspace.update);
+            if (!sending) {
+                remove(workspace.update);
+                remove(workspace.grid);
+                File[] masking = workspace.masking.listFiles(); // secrets of the round, and its masked update
+                if (masking != null) for (File file : masking) if (!file.equals(workspace.history)) remove(file);
+            }
         }
         if (state.stage != Stage.FETCHING) remove(workspace.fetched);
     }
@@ -202,7 +242,7 @@ public class RoundClient {
 
     private Next prepare() throws IOException {
         OpenRound open = server.round();
-        boolean ours = state.stage != Stage.IDLE && open.is(state.round, state.base);
+        boolean ours = state.stage != Stage.IDLE && open.is(state.round, state.base) && open.masked.equals(state.masked);
         if (ours && state.stage == Stage.TRAINING) return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
         if (!open.participate || open.is(state.doneRound, state.doneBase)) {
             leave();
@@ -210,7 +250,12 @@ public class RoundClient {
             String message = "round " + open.round + " has no place for this phone: " + open.reason;
             return next(Action.NETWORK, after, open.participate ? null : new RoundException(message, 200, false, after));
         }
-        if (!open.codecs.contains(codec)) {
+        if (open.masked.isEmpty() && codec == null) {
+            leave();
+            String message = "round " + open.round + " is not masked; this phone takes part in masked rounds alone";
+            throw new RoundException(message, 200, false, NEXT_ROUND_SECONDS);
+        }
+        if (open.masked.isEmpty() && !open.codecs.contains(codec)) {
             leave();
             throw new RoundException("the server takes no updates of codec " + codec + "; choose another", 200, true, -1);
         }
@@ -266,14 +311,15 @@ public class RoundClient {
         return model.isFile() && AtomicFiles.sha256(model).equals(state.base);
     }
 
-    /** Sends the update; null: it counts. */
+    /** Sends the update, or goes on with the part in a masked round; null: it counts. */
     private Next send() throws IOException {
         boolean unsent = state.stage == Stage.TRAINED;
         if (unsent) enter(Stage.SENDING);
-        if (workspace.update.isFile()) { // else a power cut brought the stage before its end back
+        if (made().isFile()) { // else a power cut brought the stage before its end back
             try {
-                receivedRound = new TusUpload(server, workspace.update, state.round, state.base).send(unsent);
-            } catch (RoundException refused) {
+                long wait = state.masked.isEmpty() ? upload(unsent) : mask();
+                if (wait > 0) return next(Action.NETWORK, wait, null);
+            } catch (RoundException | ProgramException refused) {
                 if (!isOver(refused)) throw refused;
                 finish();
                 return next(Action.NETWORK, AGAIN_SECONDS, refused);
@@ -283,9 +329,33 @@ public class RoundClient {
         return null;
     }
 
-    /** Whether a refusal of the update is the end of the round for this phone, or it may be sent later. */
-    private boolean isOver(RoundException refused) throws IOException {
+    private long upload(boolean unsent) throws IOException {
+        receivedRound = new TusUpload(server, workspace.update, state.round, state.base).send(unsent);
+        return 0;
+    }
+
+    /** Seconds after which to go on with the part in a masked round; 0: it is done. */
+    private long mask() throws IOException {
+        MaskedRound part = new MaskedRound(workspace, server, masking, state.round, state.base) {
+            @Override
+            void step() {
+                RoundClient.this.step();
+            }
+        };
+        try {
+            return part.goOn();
+        } finally {
+            receivedRound = part.receivedRound;
+        }
+    }
+
+    /** Whether a refusal is the end of the round for this phone, or the same may be sent later. */
+    private boolean isOver(IOException error) throws IOException {
+        if (error instanceof ProgramException) return !((ProgramException) error).outcome.again;
+        RoundException refused = (RoundException) error;
         if (refused.status == 401 || refused.status == 403) return false; // of the phone
-        return refused.forGood || (refused.status == 409 && refused.retryAfterSeconds >= 0 && server.round().round != state.round);
+        if (refused.forGood) return true;
+        boolean late = refused.status == 409 && refused.retryAfterSeconds >= 0;
+        return late && (!state.masked.isEmpty() || server.round().round != state.round); // masked rounds go on without the late
     }
 }

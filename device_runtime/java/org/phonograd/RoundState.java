@@ -2,7 +2,6 @@ package org.phonograd;
 
 import java.io.File;
 import java.io.IOException;
-import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import org.json.JSONException;
@@ -11,8 +10,8 @@ import org.json.JSONObject;
 /**
  * How far this phone is in a round: one small file, replaced atomically. Not thread-safe.
  *
- * <p>The text is on disk while TRAINING only, and an update from the end of TRAINING to the end of SENDING. A round with
- * more steps (masks, say) adds stages.
+ * <p>The text is on disk while TRAINING only, and an update from the end of TRAINING to the end of SENDING. How far SENDING is in
+ * a masked round, the program keeps in {@link Workspace#masking}.
  */
 final class RoundState {
     enum Stage {
@@ -28,6 +27,8 @@ final class RoundState {
     /** The round, and SHA-256 of its model in hexadecimal. */
     long round;
     String base = "";
+    /** The settings of a masked round, as the server says them; empty: the round is not masked. */
+    String masked = "";
     /** Whether the round averages single steps. */
     boolean oneStep;
     /** Whether its model is the one in the artifacts folder, not {@link Workspace#model}. */
@@ -49,6 +50,7 @@ final class RoundState {
             state.stage = Stage.valueOf(json.getString("stage"));
             state.round = json.getLong("round");
             state.base = json.getString("base");
+            state.masked = json.getString("masked");
             state.oneStep = json.getBoolean("one_step");
             state.exported = json.getBoolean("exported");
             state.whole = json.getBoolean("whole");
@@ -65,25 +67,20 @@ final class RoundState {
     void write(File file) throws IOException {
         JSONObject json = new JSONObject();
         try {
-            json.put("stage", stage.name()).put("round", round).put("base", base).put("one_step", oneStep);
+            json.put("stage", stage.name()).put("round", round).put("base", base).put("masked", masked).put("one_step", oneStep);
             json.put("exported", exported).put("whole", whole).put("etag", etag);
             json.put("done_round", doneRound).put("done_base", doneBase);
         } catch (JSONException error) {
             throw new IllegalStateException(error); // it refuses NaN alone
         }
-        final byte[] bytes = json.toString().getBytes(StandardCharsets.UTF_8);
-        AtomicFiles.write(file, new RoundClient.Text() {
-            @Override
-            public void writeTo(OutputStream out) throws IOException {
-                out.write(bytes);
-            }
-        });
+        AtomicFiles.write(file, json.toString().getBytes(StandardCharsets.UTF_8));
     }
 
     void join(OpenRound open) {
         stage = Stage.FETCHING;
         round = open.round;
         base = open.base;
+        masked = open.masked;
         oneStep = open.oneStep;
         whole = false;
         etag = "";

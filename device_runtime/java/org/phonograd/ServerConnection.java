@@ -29,7 +29,7 @@ public final class ServerConnection {
 
     static final Pattern SHA256 = Pattern.compile("[0-9a-f]{64}");
 
-    private static final int MAX_JSON_BYTES = 1 << 16; // of an answer
+    private static final int MAX_JSON_BYTES = 1 << 16; // of most answers
     private static final long LONGEST_WAIT_SECONDS = 24 * 3600; // whatever Retry-After says
     private static final int CONNECT_MILLIS = 10_000, READ_MILLIS = 120_000; // a round's last update may take long
     private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._-]{1,64}");
@@ -125,8 +125,13 @@ public final class ServerConnection {
 
     /** The JSON object that answers a request. */
     static JSONObject json(HttpURLConnection request) throws IOException {
+        return json(request, MAX_JSON_BYTES);
+    }
+
+    /** The same, of at most so many bytes. */
+    static JSONObject json(HttpURLConnection request, int maxBytes) throws IOException {
         if (request.getResponseCode() != 200) throw refusal(request);
-        JSONObject json = isType(request, "application/json") ? parsed(request.getInputStream()) : null;
+        JSONObject json = isType(request, "application/json") ? parsed(request.getInputStream(), maxBytes) : null;
         if (json == null) throw stranger(request);
         return json;
     }
@@ -140,7 +145,7 @@ public final class ServerConnection {
     static RoundException refusal(HttpURLConnection request) throws IOException {
         int status = request.getResponseCode();
         if (status < 400 || !isType(request, "application/problem+json")) return stranger(request);
-        JSONObject problem = parsed(request.getErrorStream());
+        JSONObject problem = parsed(request.getErrorStream(), MAX_JSON_BYTES);
         if (problem == null) problem = new JSONObject();
         long after = retryAfter(request);
         // Of an upload that goes on, the answer says from where.
@@ -168,12 +173,12 @@ public final class ServerConnection {
         return Math.max(1, Math.min(LONGEST_WAIT_SECONDS, Long.parseLong(text)));
     }
 
-    private static JSONObject parsed(InputStream in) throws IOException {
+    private static JSONObject parsed(InputStream in, int maxBytes) throws IOException {
         if (in == null) return null;
         ByteArrayOutputStream body = new ByteArrayOutputStream();
         byte[] buffer = new byte[4096];
         try {
-            for (int count = in.read(buffer); count >= 0 && body.size() < MAX_JSON_BYTES; count = in.read(buffer)) {
+            for (int count = in.read(buffer); count >= 0 && body.size() < maxBytes; count = in.read(buffer)) {
                 body.write(buffer, 0, count);
             }
             return new JSONObject(new String(body.toByteArray(), StandardCharsets.UTF_8));

@@ -31,6 +31,10 @@ public final class Workspace {
 
     /** RoundClient's own: how far it is, who is at it, and what has come of a model. */
     final File round, lock, fetched;
+    /** In masked rounds: what training wrote, which stays on the phone; the phone's key; the program's folder. */
+    final File grid, identity, masking;
+    /** In that folder: the server's last answer, and what the program remembers of rounds. */
+    final File answer, history;
 
     /** The workspace of an app. */
     public Workspace(@NonNull Context context) {
@@ -48,6 +52,11 @@ public final class Workspace {
         round = new File(folder, "round.json");
         lock = new File(folder, "round.lock");
         fetched = new File(folder, "model.fetched");
+        grid = new File(folder, "grid.safetensors");
+        identity = new File(folder, "identity.key");
+        masking = new File(folder, "masking");
+        answer = new File(masking, "answer.json");
+        history = new File(masking, "history.json");
     }
 
     /** Whether there is something to train on, and the previous update has been removed. */
@@ -58,7 +67,11 @@ public final class Workspace {
     /** The command that trains an epoch on these files. */
     @NonNull
     public TrainingCommand command() {
-        TrainingCommand command = new TrainingCommand(binary, artifacts, user, update, state);
+        return commandFor(update);
+    }
+
+    TrainingCommand commandFor(File out) {
+        TrainingCommand command = new TrainingCommand(binary, artifacts, user, out, state);
         return rehearsal.isFile() ? command.with("--rehearsal", rehearsal.getPath()) : command;
     }
 }

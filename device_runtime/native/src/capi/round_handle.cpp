@@ -89,6 +89,7 @@ RoundSettings settings_of(const pg_round_options& options, const OpenFolder& fol
   settings.update = text_or_none(options.update);
   set(options.update_descriptor, settings.update_descriptor);
   if (options.codec != nullptr) settings.codec = options.codec;
+  settings.masked = text_or_none(options.masked);
   settings.state = text_or_none(options.state);
   set(options.save_every, settings.save_every);
   settings.restart = options.restart != 0;

@@ -9,6 +9,7 @@
 #include "formats/frozen.h"
 #include "formats/sha256.h"
 #include "formats/utf8.h"
+#include "masked/grid.h"
 #include "phonograd.h"
 #include "round/outputs.h"
 
@@ -63,7 +64,9 @@ pg_status pg_update_write(const pg_weights* base, const float* const* tensors, c
     border::require_size(written, kFirstWritten, "pg_written");
     const std::vector<TensorOut> trained = trained_of(*base, tensors);
     AtomicFile file(path);
-    tell_written(write_update(file, base->file, trained, info), written);
+    if (options->masked == nullptr) return tell_written(write_update(file, base->file, trained, info), written);
+    const GridInfo grid{options->masked, info.base_sha256, static_cast<int64_t>(info.tokens)};
+    tell_written(write_grid(file, base->file, trained, grid), written);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/secret.h"
 #include "kernels/bf16.h"
 #include "kernels/kernel_set.h"
 

@@ -18,6 +18,8 @@ Command eval_command();
 Command predict_command();
 Command quantize_command();
 Command pull_command();
+Command mask_command();
+Command identity_command();
 Command bench_command();
 Command info_command();
 

@@ -43,8 +43,9 @@ std::string with_options(std::string message, const Syntax& syntax) {
 }
 
 int dispatch(const std::vector<std::string>& words) {
-  const std::vector<Command> commands = {train_command(), eval_command(),  predict_command(), quantize_command(),
-                                         pull_command(),  bench_command(), info_command()};
+  const std::vector<Command> commands = {train_command(),    eval_command(),  predict_command(),
+                                         quantize_command(), pull_command(),  mask_command(),
+                                         identity_command(), bench_command(), info_command()};
   if (words.empty()) throw Error(Status::usage, "give a command (phonograd-phone --help lists them)");
   if (asks_help(words[0])) {
     show(help(commands));

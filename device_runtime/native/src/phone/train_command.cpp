@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/priority.h"
+#include "formats/phone_name.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
 #include "phone/print.h"
@@ -37,6 +38,7 @@ Syntax syntax() {
       {"--out", "FILE", "Write the trained weights here."},
       {"--update", "FILE", "Write the update for the server here."},
       {"--codec", "NAME", "Codec of --update: " + comma_separated(codec_names()) + ". [default: rows-f32]"},
+      {"--masked", "JSON", "Settings of a masked round: --update is a grid update, for `phonograd-phone mask`."},
       {"--codec-costs", "", "Report the size of the update with each codec, and the seconds to encode it."},
       {"--round", "N", "The server's round. [default: 1]"},
       {"--state", "DIR", "Folder to save resumable state in, and to resume from."},
@@ -59,6 +61,8 @@ void check_combination(const Arguments& arguments) {
   arguments.needs("--sample-seed", "--output-sample");
   arguments.exclude("--seed", "--phone");
   arguments.exclude("--steps", "--epochs");
+  arguments.exclude("--masked", "--codec");
+  arguments.needs("--masked", "--update");
   if (arguments.has("--phone")) check_phone_name(arguments.text("--phone"));
 }
 
@@ -86,6 +90,7 @@ RoundSettings settings_of(const Arguments& arguments) {
   settings.out = arguments.text("--out");
   settings.update = arguments.text("--update");
   settings.codec = arguments.choice("--codec", settings.codec, codec_names());
+  settings.masked = arguments.text("--masked");
   settings.codec_costs = arguments.has("--codec-costs");
   settings.state = arguments.text("--state");
   settings.save_every = arguments.integer("--save-every", settings.save_every, 1, INT64_MAX);

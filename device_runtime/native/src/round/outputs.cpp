@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/finite.h"
 #include "base/places.h"
+#include "masked/grid.h"
 #include "training/state.h"
 
 namespace phonograd {
@@ -76,11 +77,16 @@ void write_outputs(const RoundSettings& settings, const Engine& engine, const st
     report.object("weights", fields(hashed.written(), settings.out));
   }
   if (!update) return;
-  const UpdateInfo info{sha256,         settings.round, static_cast<uint64_t>(tokens),
-                        settings.codec, seed,           settings.steps == 1};
   const std::unique_ptr<OutputFile> file =
       to_descriptor ? std::unique_ptr<OutputFile>(std::make_unique<DescriptorFile>(settings.update_descriptor))
                     : std::make_unique<AtomicFile>(settings.update);
+  if (!settings.masked.empty()) {
+    const Written written = write_grid(*file, engine.weights(), trained, {settings.masked, sha256, tokens});
+    report.object("update", fields(written, settings.update).text("codec", "masked"));
+    return;
+  }
+  const UpdateInfo info{sha256,         settings.round, static_cast<uint64_t>(tokens),
+                        settings.codec, seed,           settings.steps == 1};
   const Written written = write_update(*file, engine.weights(), trained, info);
   report.object("update", fields(written, settings.update).text("codec", settings.codec));
 }

@@ -1,25 +1,21 @@
 #include "round/seeds.h"
 
-#include <algorithm>
 #include <optional>
-#include <random>
 
 #include "base/error.h"
+#include "base/random_bytes.h"
 #include "formats/sha256.h"
-#include "formats/utf8.h"
 
 namespace phonograd {
 namespace {
 
 constexpr int kSeedBytes = 7;  // at most 17 digits: update files hold 18
-constexpr size_t kNameLength = 64;
 
 // Of so many random bytes.
 uint64_t random_seed(int bytes) {
-  std::random_device source;
-  uint64_t seed = 0;
-  for (int i = 0; i < bytes; ++i) seed = seed << 8 | (source() & 0xFF);
-  return seed;
+  uint64_t seed;
+  random_bytes(&seed, sizeof seed);
+  return seed >> (64 - 8 * bytes);
 }
 
 // A number of the state that the round resumes from.
@@ -33,16 +29,6 @@ std::optional<uint64_t> saved(const RoundSettings& settings, const StateFolder* 
 uint64_t seed_of(const std::string& base_sha256, uint64_t round, const std::string& phone) {
   const std::string rule = base_sha256 + " " + std::to_string(round) + " " + phone;
   return std::stoull(sha256_hex(rule.data(), rule.size()).substr(0, 2 * kSeedBytes), nullptr, 16);
-}
-
-void check_phone_name(const std::string& name) {
-  const std::string others = "._-";
-  const auto allowed = [&](char byte) {
-    return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') ||
-           others.find(byte) != std::string::npos;
-  };
-  if (!name.empty() && name.size() <= kNameLength && std::all_of(name.begin(), name.end(), allowed)) return;
-  throw Error(Status::usage, "`phone`: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -, found " + quoted(name));
 }
 
 uint64_t training_seed(const RoundSettings& settings, const Manifest& manifest, const StateFolder* folder) {

@@ -14,9 +14,6 @@ namespace phonograd {
 // The seed of a phone's part in a round. `base_sha256` is the hex identity of the model that training starts from.
 uint64_t seed_of(const std::string& base_sha256, uint64_t round, const std::string& phone);
 
-// Throws Error(usage) unless a phone may have this name.
-void check_phone_name(const std::string& name);
-
 // The settings' seed; else that of the phone in the round; else that of the state in `folder` (nullptr: none), from
 // which a run without either resumes; else a random one. Throws Error(weights) if the file to start from can't be read.
 uint64_t training_seed(const RoundSettings& settings, const Manifest& manifest, const StateFolder* folder);

@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "formats/json.h"
+#include "formats/phone_name.h"
+#include "masked/settings.h"
 #include "round/outputs.h"
 #include "round/seeds.h"
 
@@ -43,6 +45,7 @@ void check_input(const RoundSettings& settings) {
 
 void check_outputs(const RoundSettings& settings) {
   codec_named(settings.codec);
+  if (!settings.masked.empty()) masked_settings(settings.masked);
   require(settings.update.empty() || settings.update_descriptor < 0,
           "`update` and `update_descriptor` exclude each other");
   if (settings.update_descriptor >= 0) DescriptorFile::require_writable(settings.update_descriptor);

@@ -56,6 +56,7 @@ struct RoundSettings {
   std::string update;          // the update for the server
   int update_descriptor = -1;  // in place of a path: open for writing
   std::string codec = kRowsF32.name;
+  std::string masked;        // the settings of a masked round: the update is a grid update, to be masked
   bool codec_costs = false;  // report the size of the update with each codec
 
   // Resuming.

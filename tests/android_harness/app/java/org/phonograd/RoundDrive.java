@@ -14,11 +14,11 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Phones of one app: SERVER BINARY TEXT FOLDER TOKEN NAME..., each in FOLDER/NAME. Commands on stdin, each for all phones at
- * once: network, train, until N (through round N, and the next model fetched). Prints lines of words between tabs.
+ * once: network, train, key, until N (through round N, and the next model fetched). Prints lines of words between tabs.
  *
  * <p>Properties: halt: the step at which the process dies, counted over all phones; kill: of 1000 steps, how many end their
  * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; cancel: at
- * the first request; codec.
+ * the first request; codec (none: masked rounds alone); certificate, vendor, cohort: of PhoneMasking.
  */
 public final class RoundDrive implements TrainingListener {
     /** A phone's end. Nothing catches it on its way but what closes files. */
@@ -60,6 +60,7 @@ public final class RoundDrive implements TrainingListener {
         try {
             if (command.equals("network")) network();
             else if (command.equals("train")) train();
+            else if (command.equals("key")) say(name, client().publicKey());
             else until(Long.parseLong(command.substring(6)));
         } catch (IOException | InterruptedException | IllegalArgumentException error) {
             say(name, "failed", error);
@@ -108,7 +109,10 @@ public final class RoundDrive implements TrainingListener {
         if (client != null) return client;
         String token = words[4].equals("-") ? null : words[4];
         ServerConnection server = new ServerConnection(words[0], name, token, this::open);
-        client = new RoundClient(workspace, server, System.getProperty("codec", "rows-f32")) {
+        String codec = System.getProperty("codec", "rows-f32");
+        int cohort = Integer.getInteger("cohort", PhoneMasking.MIN_COHORT);
+        PhoneMasking masking = new PhoneMasking(System.getProperty("certificate"), System.getProperty("vendor"), cohort);
+        client = new RoundClient(workspace, server, codec.equals("none") ? null : codec, masking) {
             @Override
             void step() {
                 RoundDrive.this.step();

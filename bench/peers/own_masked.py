@@ -1,0 +1,171 @@
+"""phonograd's masked round at a server, without HTTP and ledger: the native phones, cohort and sum."""
+
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonograd.bench.environment import version_of
+from phonograd.bench.measuring import peak_rss_bytes, rss_bytes
+from phonograd.bench.peers.cohort import Beside, Meter, spent
+from phonograd.bench.synthetic import STEP
+from phonograd.bench.worker import MaskedJob
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
+from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, Request, new_identity
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+
+ROUND, FEWEST = 1, 3
+# Of a masked round (FORMAT.md): what a server has by default, but for the cohort.
+SETTINGS = {"bits": 8, "clip": 15.0, "weight_cap": 1, "min_cohort": FEWEST, "curious": 0.1, "dropouts": 0.3, "noise": 0}
+ENCODINGS = 3  # times that the update is written; their median is each phone's
+
+
+class OwnPhones:
+    """All phones of a cohort. They trained the same, so that one update is written for all."""
+
+    def __init__(self, job: MaskedJob, settings: str):
+        self._folder, self._grid = Path(job.folder), Path(job.folder) / "grid"
+        self._phones: dict[str, MaskedPhone] = {}
+        self._seconds = [defaultdict[str, float](float) for _ in range(ENCODINGS)]
+        random = np.random.default_rng(1)
+        with TensorFile(Path(job.base)) as base:
+            moves = {name: STEP * random.standard_normal(spec.shape, np.float32) for name, spec in base.specs.items()}
+            trained = {name: base.read(name) + move for name, move in moves.items()}
+            info = UpdateInfo(base.sha256(), ROUND, 1000, "rows-f32", 0)
+            for seconds in self._seconds:
+                with spent(seconds, "encoding"):
+                    write_update(self._grid, base, trained, info, settings)
+
+    def encoded(self) -> tuple[Path, float]:
+        """The update that all mask, and the CPU seconds of writing it."""
+        return self._grid, statistics.median(seconds["encoding"] for seconds in self._seconds)
+
+    def step(self, name: str, reply: str | None) -> tuple[Request, float]:
+        """Give a phone what it was answered, nothing at first. Returns what it sends next, and its CPU seconds."""
+        key, first = self._folder / f"{name}.key", name not in self._phones
+        if first:
+            new_identity(key)
+        began = time.process_time()
+        if first:
+            masking = PhoneMasking(self._folder / name, key, min_cohort=FEWEST)
+            self._phones[name] = MaskedPhone(masking, name, self._grid, ROUND)
+        else:
+            self._phones[name].take(reply)
+        return self._phones[name].request(), time.process_time() - began
+
+
+class OwnRound:
+    """The server's side of one round, stage by stage, as phonograd.server_agg.masked does it."""
+
+    def __init__(self, job: MaskedJob, phones: Beside, settings: str):
+        with TensorFile(Path(job.base)) as base:
+            parameters = sum(spec.elements for spec in base.specs.values())
+        self.names = [f"phone{number:04}" for number in range(job.phones)]
+        self.alive = self.names[: job.phones - job.dead]
+        self.meter, self.seconds = Meter(), defaultdict[str, float](float)
+        self._phones, self._kinds = phones, dict[str, str]()
+        self._cohort = MaskedCohort(ROUND, sha256_of_file(Path(job.base)), settings, None)
+        self._about = self._cohort.about(parameters)
+        self._sum = MaskedSum(self._about.values, self._about.width)
+
+    def run(self) -> tuple[int, int]:
+        """All stages. Returns the peak memory, and the largest difference of the sum from that of the codes."""
+        keys = self._ask(self.names)
+        with spent(self.seconds, "messages"):
+            for key in keys.values():
+                self._cohort.check_keys(key)
+            self._cohort.fix(list(keys.values()))
+        told = self._ask(self.names, {"cohort": list(keys.values())})
+        draws = {name: sent["draw"] for name, sent in told.items()}
+        with spent(self.seconds, "messages"):
+            self._cohort.draws(draws)
+        shares = self._ask(self.names, {"draws": draws})
+        with spent(self.seconds, "messages"):
+            for name, sent in shares.items():
+                self._cohort.check_shares(name, sent)
+            self._cohort.members(self.names)
+        for name in self.alive:
+            sealed = {sender: sent["shares"][name] for sender, sent in shares.items() if name in sent["shares"]}
+            self._add(self._step(name, {"members": self.names, "shares": sealed}).file)
+            self._step(name)
+        with spent(self.seconds, "messages"):
+            self._cohort.list(self.alive)
+        agreed = self._ask(self.alive, {"alive": self.alive})
+        with spent(self.seconds, "messages"):
+            for name, sent in agreed.items():
+                self._cohort.check_agreement(name, sent["signature"])
+        answers = self._ask(self.alive, {"signatures": {name: sent["signature"] for name, sent in agreed.items()}})
+        for name in self.alive:
+            self._step(name, {})
+        return self._unmask(answers)
+
+    def _add(self, update: Path) -> None:
+        """Add and remove an update, before the next one is masked."""
+        with spent(self.seconds, "adding"):
+            self._sum.check(self._cohort, update)
+            self._sum.add(self._cohort, update)
+        update.unlink()
+
+    def _unmask(self, answers: Mapping[str, Mapping[str, Any]]) -> tuple[int, int]:
+        with spent(self.seconds, "unmasking"):
+            for name, answer in answers.items():
+                self._cohort.check_answer(name, answer)
+            unmasked = self._sum.unmask(self._cohort, answers)
+        peak = peak_rss_bytes()
+        path, _ = self._phones.call("encoded")
+        with TensorFile(path) as grid:
+            plain = np.append(grid.read("codes").astype(np.int32), 1) * len(self.alive)
+        difference = int(np.abs(self._sum.values() - plain).max())
+        del plain
+        with spent(self.seconds, "unmasking"):
+            self._sum.decode(self._cohort, float(unmasked.weight), self._about.elements)
+        return max(peak, rss_bytes()), difference  # the comparison's memory is not counted
+
+    def _ask(self, names: Sequence[str], reply: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+        """The next messages of these phones, as the cohort takes them."""
+        sent = {name: json.loads(self._step(name, reply).body) for name in names}
+        unsaid = ("round",) if reply is None else ("round", "phone")
+        return {name: {key: one[key] for key in one if key not in unsaid} for name, one in sent.items()}
+
+    def _step(self, name: str, reply: Mapping[str, Any] | None = None) -> Request:
+        """A phone's next request after `reply`, which is charged to what it sent before."""
+        body = None if reply is None else json.dumps(reply, separators=(",", ":"))
+        request: Request
+        request, seconds = self._phones.call("step", name, body)
+        upload = request.action == "upload"
+        if body is not None:
+            self.meter.add(name, self._kinds[name], down=len(body))
+        stage = "update" if upload else request.path.rpartition("/")[2]
+        kinds = {"keys": "keys", "draws": "keys", "shares": "shares", "update": "update"}
+        kind = self._kinds[name] = kinds.get(stage, "unmasking")
+        self.meter.add(name, kind, seconds, request.file.stat().st_size if upload else len(request.body))
+        return request
+
+
+def run(job: MaskedJob) -> Mapping[str, Any]:
+    """See MaskedJob. job.settings: what SETTINGS lacks, but for the cohort."""
+    settings = json.dumps({**SETTINGS, "cohort": job.phones, **job.settings}, separators=(",", ":"))
+    baseline = peak_rss_bytes()
+    with Beside(OwnPhones, job, settings) as phones:
+        round_ = OwnRound(job, phones, settings)
+        _, encoding = phones.call("encoded")
+        for name in round_.alive:
+            round_.meter.add(name, "encoding", encoding)
+        peak, difference = round_.run()
+    return {
+        **round_.meter.medians(round_.alive),
+        "server_seconds": round_.seconds,
+        "own_rss_bytes": peak - baseline,
+        "phones_run": len(round_.alive),
+        "difference": difference,
+        "tolerance": 0,
+        "counted": [],
+        "versions": version_of("phonograd"),
+    }

@@ -1,0 +1,149 @@
+"""What the server of a masked round needs: what its cohort agreed on, and the sum of its updates. See phonograd.h."""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from ctypes import POINTER, c_float, c_int32, cast
+from ctypes import string_at as text_at
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonograd.device_runtime.base.documents import Record
+from phonograd.device_runtime.engine.c_abi import Handle, load_library
+from phonograd.device_runtime.formats.tensor_file import Array
+
+Message = Mapping[str, Any]
+
+
+class About(Record, frozen=True):
+    """Sizes of a masked update: bits of a value, how many there are, elements of the vector of deltas; and X in hex."""
+
+    width: int
+    values: int
+    elements: int
+    context: str
+
+
+class Fixed(Record, frozen=True):
+    """What a fixed cohort's size gives: its hash K, the chance of two phones being neighbours, out of 256, the shares
+    that give a secret, and how many phones must agree on who is alive.
+    """
+
+    cohort: str
+    chance: int
+    threshold: int
+    agree: int
+
+
+class Unmasked(Record, frozen=True):
+    """wrong: phones whose shares did not fit; weight: the sum of the phones' weights."""
+
+    wrong: tuple[str, ...]
+    weight: int
+
+
+class MaskedCohort(Handle):
+    """What a cohort agrees on: pg_cohort, whose functions are called in this order. One thread at a time.
+
+    Messages are FORMAT.md's. Raises UsageError for settings out of range; each check UpdateError, with the reason.
+    """
+
+    def __init__(self, number: int, base_sha256: str, settings: str, vendor: str | None):
+        super().__init__(load_library(), "cohort", number, base_sha256, settings, vendor)
+
+    def about(self, parameters: int) -> About:
+        """Sizes, for a model of `parameters` weights that are not frozen."""
+        return About(**self._document("about", parameters))
+
+    def check_keys(self, message: Message) -> None:
+        """Check a phone's message of keys."""
+        self._tell("check_keys", message)
+
+    def fix(self, keys: Collection[Message]) -> Fixed:
+        """The cohort is fixed: these messages, in any order."""
+        return Fixed(**self._document("fix", json.dumps(list(keys))))
+
+    def check_draw(self, phone: str, message: Message) -> None:
+        """Check that a phone's draw is the one that its keys announced."""
+        self._tell("check_draw", phone, message)
+
+    def draws(self, draws: Mapping[str, str]) -> None:
+        """The draws are fixed, of all that told theirs, by name: they say who is whose neighbour."""
+        self._tell("draws", draws)
+
+    def check_shares(self, phone: str, message: Message) -> None:
+        """Check whom a phone's shares are for."""
+        self._tell("check_shares", phone, message)
+
+    def members(self, names: Collection[str]) -> None:
+        """The members are fixed, who sent shares."""
+        self._tell("members", sorted(names))
+
+    def list(self, alive: Collection[str]) -> None:
+        """The list is fixed: the members whose update was accepted."""
+        self._tell("list", sorted(alive))
+
+    def check_agreement(self, phone: str, signature: str) -> None:
+        """Check a phone's signature of the list."""
+        self._library.call("pg_cohort_check_agreement", self.handle, phone, signature)
+
+    def check_answer(self, phone: str, message: Message) -> None:
+        """Check a phone's answer, as far as it alone shows."""
+        self._tell("check_answer", phone, message)
+
+    def _tell(self, what: str, *given: object) -> None:
+        texts = (one if isinstance(one, str) else json.dumps(one) for one in given)
+        self._library.call(f"pg_cohort_{what}", self.handle, *texts)
+
+    def _document(self, what: str, given: object) -> dict[str, Any]:
+        (address,) = self._library.call(f"pg_cohort_{what}", self.handle, given)
+        return dict(json.loads(text_at(address)))
+
+
+class MaskedSum(Handle):
+    """The sum of masked updates, in one uint32 for each value. One thread at a time; `threads` inside, 0: 2."""
+
+    def __init__(self, values: int, width: int, threads: int = 0):
+        self._values = values
+        super().__init__(load_library(), "sum", values, width, threads)
+
+    def check(self, cohort: MaskedCohort, path: Path) -> None:
+        """Check that the file is a masked update of this cohort. Raises UpdateError."""
+        self._library.call("pg_sum_check", self.handle, cohort.handle, path)
+
+    def add(self, cohort: MaskedCohort, path: Path) -> None:
+        """Add a masked update that was not added yet."""
+        self._library.call("pg_sum_add", self.handle, cohort.handle, path)
+
+    def add_grid(self, path: Path) -> None:
+        """Add a grid update as its phone would mask it, with its noise and without masks: for simulations."""
+        self._library.call("pg_sum_add_grid", self.handle, path)
+
+    def unmask(self, cohort: MaskedCohort, answers: Mapping[str, Message]) -> Unmasked:
+        """Take the masks out of the sum of all that are alive.
+
+        Raises UpdateError, and the sum is of no use, if a secret can't be put together, or if no codes have this sum.
+        """
+        (address,) = self._library.call("pg_sum_unmask", self.handle, cohort.handle, json.dumps(answers))
+        found = json.loads(text_at(address))
+        return Unmasked(tuple(found["wrong"]), found["weight"])
+
+    def values(self) -> Array:
+        """A copy of the values, int32, once they are unmasked."""
+        (address,) = self._library.call("pg_sum_values", self.handle)
+        return np.ctypeslib.as_array(cast(address, POINTER(c_int32)), (self._values,)).copy()
+
+    def decode(self, cohort: MaskedCohort, divisor: float, elements: int) -> Array:
+        """The sum's deltas over `divisor`, float32 [elements], in place of the values: valid until close. Once."""
+        (address,) = self._library.call("pg_sum_decode", self.handle, cohort.handle, divisor)
+        return np.ctypeslib.as_array(cast(address, POINTER(c_float)), (elements,))
+
+
+@dataclass(frozen=True)
+class Masking:
+    """What a server makes cohorts and sums with: the native library, or what a test puts in its place."""
+
+    cohort: Callable[[int, str, str, str | None], MaskedCohort] = MaskedCohort
+    sum: Callable[[int, int], MaskedSum] = MaskedSum

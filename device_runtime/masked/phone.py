@@ -1,0 +1,86 @@
+"""A phone's part in a masked round: the native library says what to send, and takes the answers. See phonograd.h."""
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from phonograd.device_runtime.engine.c_abi import Handle, load_library
+from phonograd.device_runtime.engine.header import new
+
+Action = Literal["send", "upload", "done"]
+_ACTIONS: tuple[Action, ...] = ("send", "upload", "done")
+
+
+@dataclass(frozen=True)
+class PhoneMasking:
+    """What a phone takes part with in masked rounds.
+
+    state: the folder of this phone at one server, with a round's secrets and what it knows of rounds; identity: the
+    file of its key; certificate: the vendor's, of its name and key, in hex; vendor: the vendor's public key in hex;
+    None: phones are known by the key that they had first. min_cohort: the fewest phones that it takes part with.
+    """
+
+    state: Path
+    identity: Path
+    certificate: str | None = None
+    vendor: str | None = None
+    min_cohort: int = 50
+
+
+class Request(NamedTuple):
+    """What a phone does now. send: POST `body`, JSON, to `path` of the server; upload: send the file `path`."""
+
+    action: Action
+    path: str
+    body: str
+
+    @property
+    def file(self) -> Path:
+        """Of an upload."""
+        return Path(self.path)
+
+
+class MaskedPhone(Handle):
+    """A phone's part in a round, or its going on with it after a kill. One thread at a time; two threads inside.
+
+    grid: the grid update that training wrote. Raises UsageError for settings, StateError if the phone took part in this
+    round already, UpdateError for a file that is no grid update, StorageError.
+    """
+
+    def __init__(self, settings: PhoneMasking, phone: str, grid: Path, number: int):
+        options = new("pg_masked_options", **vars(settings), phone=phone, grid=grid, round=number)
+        super().__init__(load_library(), "masked", options)
+
+    def request(self) -> Request:
+        """What to do now; the same until `take`."""
+        (found,) = self._library.call("pg_masked_request", self.handle)
+        return Request(_ACTIONS[found.action], found.path.decode(), found.body.decode())
+
+    def take(self, answer: str | None) -> None:
+        """The body of the answer; None after an upload.
+
+        Raises UpdateError for an answer that the phone may not go on with: it has then left the round.
+        """
+        self._library.call("pg_masked_take", self.handle, answer)
+
+
+def new_identity(path: Path) -> str:
+    """Make a key in a file that must not exist; its public key in hex. Raises UsageError, StorageError."""
+    return _hex("pg_identity_new", 32, path)
+
+
+def public_identity(path: Path) -> str:
+    """The public key of a key file, in hex. Raises UsageError."""
+    return _hex("pg_identity_public", 32, path)
+
+
+def certify(vendor: Path, phone: str, identity: str) -> str:
+    """The certificate of a phone's name and public key by the vendor's key file, in hex. Raises UsageError."""
+    return _hex("pg_identity_certify", 64, vendor, phone, identity)
+
+
+def _hex(function: str, nbytes: int, *given: object) -> str:
+    text = ctypes.create_string_buffer(2 * nbytes + 1)
+    load_library().call(function, *given, text)
+    return text.value.decode()

@@ -1,0 +1,74 @@
+#include "masked/graph.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/splitmix64.h"
+
+namespace phonograd {
+namespace {
+
+constexpr double kSecrecy = 0x1p-40;  // chance that curious phones know some phone's secrets
+constexpr double kLoss = 1e-6;        // chance that some phone's secrets can't be put together
+constexpr size_t kAlways = 256;
+
+// How many of `count` come, each with chance a / 256: the chances of 0, 1, ..., count.
+std::vector<double> binomial(size_t count, size_t a) {
+  if (a == kAlways) {
+    std::vector<double> all(count + 1);
+    all.back() = 1;
+    return all;
+  }
+  const double p = static_cast<double>(a) / static_cast<double>(kAlways);
+  std::vector<double> chances(count + 1);
+  double log_choose = 0;
+  for (size_t k = 0; k <= count; ++k) {
+    const double k_of = static_cast<double>(k), rest = static_cast<double>(count - k);
+    chances[k] = std::exp(log_choose + k_of * std::log(p) + rest * std::log1p(-p));
+    if (k < count) log_choose += std::log(rest) - std::log(k_of + 1);
+  }
+  return chances;
+}
+
+[[noreturn]] void refuse(size_t n, const std::string& why) {
+  throw Error(Status::usage, "a cohort of " + std::to_string(n) + " phones: " + why +
+                                 "; lower the share of `curious` or of `dropouts`");
+}
+
+}  // namespace
+
+GraphRule graph_rule(size_t n, double curious, double dropouts) {
+  const double phones = static_cast<double>(n);
+  const size_t c = static_cast<size_t>(curious * phones), d = static_cast<size_t>(dropouts * phones);
+  GraphRule rule;
+  rule.agree = (n + c) / 2 + 1;
+  if (rule.agree > n - d)
+    refuse(n, std::to_string(rule.agree) + " must agree, " + std::to_string(n - d) + " may be left");
+  if (n <= kEverybody) {
+    rule.chance = kAlways;
+    rule.threshold = n - 1 > d ? n - 1 - d : 1;
+    if (rule.threshold <= c) refuse(n, "those who may work with the server could put a phone's secrets together");
+    return rule;
+  }
+  for (size_t a = 1; a <= kAlways; ++a) {
+    const std::vector<double> left = binomial(n - 1 - d, a), known = binomial(c, a);
+    size_t t = 0;
+    for (double fewer = left[0]; t + 1 < left.size() && fewer <= kLoss / phones; fewer += left[t]) ++t;
+    double enough = 0;
+    for (size_t k = known.size(); k-- > t;) enough += known[k];
+    if (t == 0 || enough > kSecrecy / phones) continue;
+    const double p = static_cast<double>(a) / kAlways, mean = (phones - 1) * p;
+    if (mean + 6 * std::sqrt(mean * (1 - p)) > kMostHolders) break;
+    rule.chance = a, rule.threshold = t;
+    return rule;
+  }
+  refuse(n, "no number of neighbours is safe");
+}
+
+bool are_neighbours(const GraphRule& rule, uint64_t one, uint64_t other) {
+  return split_mixed(one + other) >> 56 < rule.chance;
+}
+
+}  // namespace phonograd

@@ -1,0 +1,24 @@
+// How many neighbours phones have, and how many of them it takes. FORMAT.md, "Masked rounds", neighbours.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace phonograd {
+
+constexpr size_t kEverybody = 50;     // the largest cohort in which all are neighbours
+constexpr size_t kMostHolders = 255;  // a share's place is a byte, not 0
+
+struct GraphRule {
+  size_t chance = 0;     // a: of two phones being neighbours, out of 256
+  size_t threshold = 0;  // t: shares that give a secret, and neighbours that each phone must keep
+  size_t agree = 0;      // T: phones that must agree on a list
+};
+
+// The rule for a cohort of n phones. Throws Error(usage) for shares for which there is none.
+GraphRule graph_rule(size_t n, double curious, double dropouts);
+
+// Whether two phones of these numbers are neighbours.
+bool are_neighbours(const GraphRule& rule, uint64_t one, uint64_t other);
+
+}  // namespace phonograd

@@ -1,0 +1,15 @@
+// Files of Ed25519 keys: a phone's identity, or the vendor's key that certifies them. FORMAT.md, "Masked rounds".
+#pragma once
+
+#include <string>
+
+#include "crypto/crypto.h"
+
+namespace phonograd {
+
+// Make a key in a file that must not exist, readable by its owner alone. Throws Error: usage if it exists, storage.
+PublicKey new_identity(const std::string& path);
+// The key in a file. Throws Error(usage) if it is none, or others may read the file.
+Secret<32> read_identity(const std::string& path);
+
+}  // namespace phonograd

@@ -1,0 +1,47 @@
+// The settings of masked rounds, as the server states them. FORMAT.md, "Masked rounds".
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace phonograd {
+
+constexpr int64_t kGridRows = 4096;  // elements of a block, as of rotations
+
+struct MaskedSettings {
+  int64_t bits = 0;        // of a code
+  int64_t support = 0;     // one of so many rotated elements is sent
+  double clip = 0;         // the largest L2 norm of a delta
+  int64_t weight_cap = 0;  // the largest weight of a phone
+  int64_t cohort = 0, min_cohort = 0;
+  double curious = 0, dropouts = 0;  // shares of the cohort
+  double noise = 0;                  // standard deviation of what each phone adds to an element, over the clip; 0: none
+
+  // The largest code, L.
+  int64_t largest() const { return (int64_t{1} << (bits - 1)) - 1; }
+  // The weight of a phone that trained on so many tokens.
+  int64_t weight_of(int64_t tokens) const;
+};
+
+// Parse a server's text. Throws Error(usage) for a field that is missing, unknown or out of range.
+MaskedSettings masked_settings(const std::string& text);
+
+// How the deltas of a model's weights become whole numbers, and what their sums may be.
+struct GridShape {
+  // Of `parameters` weights. Throws Error(usage) for sums of more than 31 bits.
+  GridShape(const MaskedSettings& given, int64_t parameters);
+
+  int64_t codes() const { return columns * sent; }  // N
+  int64_t values() const { return codes() + 1; }    // and the weight
+  // The largest magnitude of a sum over `phones` of this weight together.
+  int64_t largest_sum(int64_t phones, int64_t weight) const;
+
+  MaskedSettings settings;
+  int64_t columns;  // n: blocks of kGridRows elements
+  int64_t sent;     // elements of a block that are sent
+  double step;      // of the grid
+  double noise;     // standard deviation of a phone's, in steps
+  int width;        // w, the bits of a masked value
+};
+
+}  // namespace phonograd

@@ -1,0 +1,118 @@
+"""Native phones of masked rounds for tests, driven like those of tests/reference."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, new_identity
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+
+Document = dict[str, Any]
+Sent = tuple[str, Document | Path] | None
+SHAPES = {"embedding.weight": (70, 61), "decoder.bias": (19,)}
+SETTINGS = {
+    "bits": 8, "support": 1, "clip": 0.5, "weight_cap": 1, "cohort": 64, "min_cohort": 3,
+    "curious": 0.1, "dropouts": 0.3, "noise": 0,
+}  # fmt: skip
+
+
+@dataclass
+class Fleet:
+    """A base model, the settings' text, and a folder for each phone."""
+
+    folder: Path
+    settings: Document = field(default_factory=lambda: dict(SETTINGS))
+    number: int = 1
+
+    def __post_init__(self) -> None:
+        random = np.random.default_rng(7)
+        path = self.folder / "base.safetensors"
+        if not path.exists():
+            save_tensors(path, {name: random.standard_normal(shape, "f4") for name, shape in SHAPES.items()})
+        self.base = TensorFile(path)
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self.settings)
+
+    @property
+    def parameters(self) -> int:
+        return sum(spec.elements for spec in self.base.specs.values())
+
+    def delta(self, seed: int, norm: float = 0.1) -> dict[str, Array]:
+        """Moves a phone that learned something."""
+        random = np.random.default_rng(seed)
+        drawn = {name: random.standard_normal(shape, "f4") for name, shape in SHAPES.items()}
+        scale = norm / np.sqrt(sum(float((one**2).sum()) for one in drawn.values()))
+        return {name: (one * scale).astype("f4") for name, one in drawn.items()}
+
+    def grid(self, name: str, seed: int, tokens: int = 100, norm: float = 0.1) -> Path:
+        """A phone's grid update."""
+        path = self.folder / f"{name}.grid"
+        trained = {key: self.base.read(key) + moved for key, moved in self.delta(seed, norm).items()}
+        info = UpdateInfo(self.base.sha256(), 1, tokens, "rows-f32", 0)
+        write_update(path, self.base, trained, info, self.text)
+        return path
+
+    def values(self, grid: Path) -> Array:
+        """What a phone's update adds to the sum, int64, the weight last."""
+        with TensorFile(grid) as file:
+            weight = min(int(file.metadata["tokens"]), self.settings["weight_cap"])
+            return np.append(file.read("codes").astype(np.int64) * weight, weight)
+
+    def phone(self, name: str, grid: Path, **given: Any) -> "NativePhone":
+        key = self.folder / f"{name}.key"
+        if not key.exists():
+            new_identity(key)
+        chosen = {"min_cohort": 3, **given}
+        return NativePhone(
+            MaskedPhone(PhoneMasking(self.folder / f"{name}.state", key, **chosen), name, grid, self.number)
+        )
+
+
+@dataclass
+class NativePhone:
+    """Drives a phone: what it sends, as the reference's phones say it."""
+
+    phone: MaskedPhone
+
+    def first(self) -> Sent:
+        request = self.phone.request()
+        if request.action == "done":
+            return None
+        if request.action == "upload":
+            return "upload", request.file
+        return request.path.rpartition("/")[2], json.loads(request.body)
+
+    def next(self, reply: Document) -> Sent:
+        uploaded = self.phone.request().action == "upload"
+        self.phone.take(None if uploaded else json.dumps(reply))
+        return self.first()
+
+
+def message(sent: Sent, stage: str) -> Document:
+    """The message of that stage, without what every message has."""
+    assert sent is not None and sent[0] == stage, sent
+    assert isinstance(sent[1], dict)
+    return {key: value for key, value in sent[1].items() if key != "round" and (stage == "keys" or key != "phone")}
+
+
+def shares_for(name: str, shares: Mapping[str, Document]) -> dict[str, str]:
+    """Those that are addressed to a phone, by sender."""
+    return {sender: one["shares"][name] for sender, one in shares.items() if name in one["shares"]}
+
+
+def of_all(phones: Mapping[str, Any], replies: Mapping[str, Document] | Document) -> dict[str, Sent]:
+    """What each phone sends after its reply; the same one for all unless there is one by name."""
+    by_name = isinstance(replies, dict) and set(phones) <= set(replies)
+    return {name: phone.next(replies[name] if by_name else replies) for name, phone in phones.items()}
+
+
+def without(phones: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        phones.pop(name, None)

@@ -1,0 +1,558 @@
+"""Masked rounds in the native library, held to the reference that is written from FORMAT.md."""
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phonograd.device_runtime.base.errors import StateError, UpdateError, UsageError
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
+from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
+from tests.native.masked_phones import Document, Fleet, NativePhone, Sent, message, of_all, shares_for, without
+from tests.reference import masked as reference
+from tests.reference.masked_phone import Opened, Phone
+
+BOTH: tuple[tuple[Any, Any], ...] = ((MaskedCohort, MaskedSum), (reference.Cohort, reference.Sum))
+
+
+def mixed(fleet: Fleet, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Phones, every other one of them the reference's, and each one's values."""
+    phones: dict[str, Any] = {}
+    values = {}
+    opened = Opened(fleet.number, fleet.base.sha256(), fleet.text)
+    for index in range(count):
+        name = f"p{index:03}"
+        grid = fleet.grid(name, index, tokens=40 * (index + 1))
+        values[name] = fleet.values(grid)
+        native = index % 2 == 0
+        phones[name] = fleet.phone(name, grid) if native else Phone(name, opened, values[name], fleet.folder)
+    return phones, values
+
+
+def opened(kind: Callable[..., Any], fleet: Fleet, vendor: str | None = None) -> Any:
+    return kind(fleet.number, fleet.base.sha256(), fleet.text, vendor)
+
+
+def until_shares(phones: dict[str, Any]) -> tuple[list[Document], dict[str, str], dict[str, Document]]:
+    """All phones up to their shares; keys, draws and shares."""
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    draws = {name: message(sent, "draws")["draw"] for name, sent in of_all(phones, {"cohort": keys}).items()}
+    shares = {name: message(sent, "shares") for name, sent in of_all(phones, {"draws": draws}).items()}
+    return keys, draws, shares
+
+
+@dataclass
+class Sharing:
+    """What phones sent up to their updates."""
+
+    keys: list[Document]
+    draws: dict[str, str]
+    shares: dict[str, Document]
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def cohort(self, kind: Callable[..., Any], fleet: Fleet) -> Any:
+        """A cohort that has come as far."""
+        cohort = opened(kind, fleet)
+        cohort.about(fleet.parameters)
+        cohort.fix(self.keys)
+        for name, draw in self.draws.items():
+            cohort.check_draw(name, {"draw": draw})
+        cohort.draws(self.draws)
+        for name, sent in self.shares.items():
+            cohort.check_shares(name, sent)
+        cohort.members(sorted(self.shares))
+        return cohort
+
+
+def until_list(phones: dict[str, Any]) -> Sharing:
+    """All phones up to their request for the list."""
+    found = Sharing(*until_shares(phones))
+    shares = found.shares
+    replies = {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones}
+    found.files = {name: sent[1] for name, sent in of_all(phones, replies).items() if sent is not None}
+    of_all(phones, {})
+    return found
+
+
+@pytest.mark.parametrize("count, dead", [(3, 0), (10, 3), (52, 8)])
+@pytest.mark.parametrize("kinds", BOTH, ids=["native", "reference"])
+@pytest.mark.parametrize("cap", [1, 200])
+def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
+    tmp_path: Path, kinds: tuple[Any, Any], count: int, dead: int, cap: int
+) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.settings["weight_cap"] = cap
+    phones, values = mixed(fleet, count)
+    found = Sharing(*until_shares(phones))
+    shares = found.shares
+    cohort = found.cohort(kinds[0], fleet)
+    about = cohort.about(fleet.parameters)
+    total = kinds[1](about.values, about.width)
+    without(phones, sorted(phones)[: dead // 2])  # they sent shares, and no update
+    replies = {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones}
+    for sent in of_all(phones, replies).values():
+        assert sent is not None
+        total.check(cohort, sent[1])
+        total.add(cohort, sent[1])
+    alive = sorted(phones)
+    cohort.list(alive)
+    of_all(phones, {})
+    signatures = {
+        name: message(sent, "agreement")["signature"] for name, sent in of_all(phones, {"alive": alive}).items()
+    }
+    for name, signature in signatures.items():
+        cohort.check_agreement(name, signature)
+    without(phones, sorted(phones)[: dead - dead // 2])  # they sent an update, and no answer
+    answers = {name: message(sent, "answer") for name, sent in of_all(phones, {"signatures": signatures}).items()}
+    for name, answer in answers.items():
+        cohort.check_answer(name, answer)
+    assert set(of_all(phones, {}).values()) == {None}
+
+    unmasked = total.unmask(cohort, answers)
+    plain = sum(values[name] for name in alive)
+    assert (unmasked.wrong, unmasked.weight) == ((), plain[-1])
+    np.testing.assert_array_equal(total.values(), plain)
+    decoded = total.decode(cohort, float(unmasked.weight), about.elements)
+    expected = reference.Grid(fleet.text, fleet.base.sha256(), fleet.parameters).decode(plain[:-1], unmasked.weight)
+    np.testing.assert_allclose(decoded, expected, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("curious, dropouts", [(0.0, 0.0), (0.1, 0.3), (0.05, 0.4), (0.3, 0.1)])
+def test_the_graph_is_the_references(tmp_path: Path, curious: float, dropouts: float) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.settings |= {"curious": curious, "dropouts": dropouts}
+    phones, _ = mixed(fleet, 60)
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    for count in (3, 4, 10, 49, 50, 51, 60):
+        assert opened(MaskedCohort, fleet).fix(keys[:count]) == opened(reference.Cohort, fleet).fix(keys[:count])
+
+
+@pytest.mark.parametrize("bits, support, error", [(4, 1, 0.35), (8, 1, 0.02), (16, 1, 1e-4)])
+def test_a_grid_update_is_the_delta_within_its_grid(tmp_path: Path, bits: int, support: int, error: float) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.settings |= {"bits": bits, "support": support, "clip": 0.1}
+    grid = reference.Grid(fleet.text, fleet.base.sha256(), fleet.parameters)
+    values = fleet.values(fleet.grid("a", 3))
+    delta = np.concatenate([one.ravel() for one in fleet.delta(3).values()])
+    found = grid.decode(values[:-1].astype(float), 1.0)[: len(delta)]
+    assert np.abs(values[:-1]).max() <= grid.level
+    assert np.linalg.norm(found - delta) < error * np.linalg.norm(delta)
+    # Rounding is random: another update of the same delta has other codes, and the mean of both is nearer.
+    again = fleet.values(fleet.grid("b", 3))
+    assert (again != values).any()
+    mean = grid.decode((values + again)[:-1].astype(float), 2.0)[: len(delta)]
+    assert np.linalg.norm(mean - delta) < 0.85 * np.linalg.norm(found - delta)
+
+
+def test_a_support_is_unbiased_over_models(tmp_path: Path) -> None:
+    """The signs of each base are others: over many, the mean of what is sent is the delta."""
+    means = []
+    for seed in range(40):
+        (tmp_path / str(seed)).mkdir()
+        fleet = Fleet(tmp_path / str(seed))
+        fleet.settings |= {"support": 16, "clip": 0.1 + seed / 1e6}  # other settings, other signs
+        values = fleet.values(fleet.grid("a", 3))
+        grid = reference.Grid(fleet.text, fleet.base.sha256(), fleet.parameters)
+        assert len(values) == grid.columns * 256 + 1
+        means.append(grid.decode(values[:-1].astype(float), 1.0)[: fleet.parameters])
+    delta = np.concatenate([one.ravel() for one in fleet.delta(3).values()])
+    one, mean = (np.linalg.norm(found - delta) / np.linalg.norm(delta) for found in (means[0], np.mean(means, 0)))
+    assert 2 < one < 4  # half of the elements are padding: sqrt(15 / 2)
+    assert mean < 0.75  # sqrt(15 / 2 / 40)
+
+
+def test_a_long_delta_is_clipped(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    grid = reference.Grid(fleet.text, fleet.base.sha256(), fleet.parameters)
+    found = grid.decode(fleet.values(fleet.grid("a", 3, norm=70.0))[:-1].astype(float), 1.0)
+    assert np.linalg.norm(found) == pytest.approx(fleet.settings["clip"], rel=0.02)
+
+
+def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
+    """Opened anew before each step, by which what was drawn must be on disk."""
+    fleet = Fleet(tmp_path)
+    phones, _ = mixed(fleet, 5)
+    grid = tmp_path / "p000.grid"
+
+    def reopened(sent: Sent) -> Sent:
+        before = sent[1].read_bytes() if sent is not None and isinstance(sent[1], Path) else sent
+        phones["p000"].phone.close()
+        phones["p000"] = fleet.phone("p000", grid)
+        again = phones["p000"].first()
+        assert (again[1].read_bytes() if isinstance(before, bytes) else again) == before
+        return again
+
+    reopened(phones["p000"].first())
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    sent = of_all(phones, {"cohort": keys})
+    reopened(sent["p000"])
+    draws = {name: message(one, "draws")["draw"] for name, one in sent.items()}
+    sent = of_all(phones, {"draws": draws})
+    reopened(sent["p000"])
+    shares = {name: message(one, "shares") for name, one in sent.items()}
+    sent = of_all(phones, {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones})
+    reopened(sent["p000"])
+    reopened(of_all(phones, {})["p000"])
+    sent = of_all(phones, {"alive": sorted(phones)})
+    reopened(sent["p000"])
+    signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
+    sent = of_all(phones, {"signatures": signatures})
+    reopened(sent["p000"])
+    assert of_all(phones, {})["p000"] is None
+    phones["p000"].phone.close()
+    assert sorted(path.name for path in (tmp_path / "p000.state").iterdir()) == ["history.json"]
+    with pytest.raises(StateError, match="has taken part in round 1"):
+        fleet.phone("p000", grid)
+
+
+# A hostile server. What a phone does then: it leaves, with its secrets gone.
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> tuple[Fleet, dict[str, Any]]:
+    fleet = Fleet(tmp_path)
+    fleet.settings["dropouts"] = 0.4  # two of five
+    return fleet, {name: fleet.phone(name, fleet.grid(name, seed)) for seed, name in enumerate("abcde")}
+
+
+def refuses(phone: Any, reply: Document, reason: str) -> None:
+    with pytest.raises(UpdateError, match=reason):
+        phone.next(reply)
+    assert phone.first() is None
+
+
+def swapped(keys: list[Document], name: str, **changes: Any) -> list[Document]:
+    return [one | changes if one["phone"] == name else one for one in keys]
+
+
+def test_a_phone_refuses_a_hostile_cohort(trio: tuple[Fleet, dict[str, Any]], tmp_path: Path) -> None:
+    _, phones = trio
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    other = Fleet(tmp_path, number=2)
+    stranger = message(other.phone("x", tmp_path / "a.grid").first(), "keys")
+    refuses(phones["a"], {"cohort": swapped(keys, "b", masking=keys[2]["masking"])}, "signature of its keys")
+    refuses(phones["b"], {"cohort": [*keys, stranger]}, "not of this round, model and settings")
+    refuses(phones["c"], {"cohort": keys[:2]}, "2 phones: 3 to 64 expected")
+    refuses(phones["d"], {"cohort": keys[:3]}, "phone d: is not in the cohort")
+    refuses(phones["e"], {"cohort": [*keys, keys[0]]}, "phone a: has a key that the cohort has already")
+
+
+def test_a_phone_has_a_least_cohort_of_its_own(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    phone = fleet.phone("a", fleet.grid("a", 1), min_cohort=50)
+    others = [fleet.phone(name, fleet.grid(name, 2)) for name in "bcd"]
+    keys = [message(one.first(), "keys") for one in (phone, *others)]
+    refuses(phone, {"cohort": keys}, "4 phones in the cohort, at least 50 expected")
+
+
+def test_a_phone_of_another_model_or_other_settings_is_refused(tmp_path: Path) -> None:
+    fleet, other = Fleet(tmp_path), Fleet(tmp_path)
+    other.settings["clip"] = 0.4
+    keys = message(other.phone("b", other.grid("b", 1)).first(), "keys")
+    with pytest.raises(
+        UpdateError, match="phone b: the signature of its keys is not of this round, model and settings"
+    ):
+        opened(MaskedCohort, fleet).check_keys(keys)
+
+
+def test_only_the_vendors_phones_are_let_in(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    vendor, wrong = (new_identity(tmp_path / name) for name in ("vendor.key", "wrong.key"))
+    grid = fleet.grid("a", 1)
+    fleet.phone("a", grid).phone.close()
+    identity = public_identity(tmp_path / "a.key")
+    for key, good in (("vendor.key", True), ("wrong.key", False)):
+        fleet.number += 1
+        phone = fleet.phone("a", grid, certificate=certify(tmp_path / key, "a", identity), vendor=vendor)
+        cohort = opened(MaskedCohort, fleet, vendor)
+        sent = message(phone.first(), "keys")
+        phone.phone.close()
+        if good:
+            cohort.check_keys(sent)
+            continue
+        with pytest.raises(UpdateError, match="phone a: a certificate by the vendor"):
+            cohort.check_keys(sent)
+    assert wrong != vendor
+
+
+def test_phones_are_known_by_their_first_key(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    phones = {name: fleet.phone(name, fleet.grid(name, 1)) for name in "abc"}
+    until_list(phones)
+    (tmp_path / "b.key").unlink()
+    fleet.number = 2
+    for name in "abc":
+        phones[name].phone.close()
+    (tmp_path / "b.state" / "history.json").unlink()
+    again = {name: fleet.phone(name, tmp_path / f"{name}.grid") for name in "abc"}
+    keys = [message(phone.first(), "keys") for phone in again.values()]
+    refuses(again["a"], {"cohort": keys}, "phone b has another identity than before")
+
+
+def test_a_phone_refuses_draws_that_are_none(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    _, phones = trio
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    draws = {name: message(sent, "draws")["draw"] for name, sent in of_all(phones, {"cohort": keys}).items()}
+    refuses(phones["a"], {"draws": draws | {"b": draws["c"]}}, "phone b: its draw is not the one that it announced")
+    refuses(phones["b"], {"draws": {name: draws[name] for name in "acd"}}, "this phone's draw is missing")
+    refuses(phones["c"], {"draws": {name: draws[name] for name in "cd"}}, "2 phones told their draws, at least 3")
+
+
+def test_a_phone_that_is_left_alone_with_others_masks_is_noticed(tmp_path: Path) -> None:
+    """A server that knows the graph lists a phone's neighbours as dead, to be left with its masks alone."""
+    fleet = Fleet(tmp_path)
+    fleet.settings |= {"curious": 0.02, "dropouts": 0.4}
+    phones, _ = mixed(fleet, 60)
+    found = until_list(phones)
+    cohort = found.cohort(reference.Cohort, fleet)
+    facts = cohort.fix(found.keys)
+    cohort.draws(found.draws)
+    assert facts.chance < 200
+    victim = "p000"
+    neighbours = cohort.neighbours(victim)
+    dead = neighbours[: max(0, len(neighbours) - facts.threshold + 1)]
+    alive = [name for name in phones if name not in dead]
+    with pytest.raises(UpdateError, match="of its neighbours are alive, at least"):
+        phones[victim].next({"alive": alive})
+    other = next(phones[name] for name in alive if name != victim and isinstance(phones[name], NativePhone))
+    with pytest.raises(UpdateError, match="of its neighbours are alive, at least"):
+        other.next({"alive": alive})
+
+
+def test_a_phone_refuses_hostile_members(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    _, phones = trio
+    _, _, shares = until_shares(phones)
+    everybody, mine = sorted(shares), {name: shares_for(name, shares) for name in phones}
+    refuses(phones["a"], {"members": ["b", "c", "d"], "shares": mine["a"]}, "this phone is no member")
+    refuses(phones["b"], {"members": [*everybody, "x"], "shares": mine["b"]}, "phone x: is not in the cohort")
+    refuses(phones["c"], {"members": ["c", "d"], "shares": mine["c"]}, "2 phones sent shares, at least 3")
+    # A share that does not open is its sender's fault: the phone goes on, and answers without it.
+    broken = mine["d"] | {"a": mine["d"]["b"]}
+    assert phones["d"].next({"members": everybody, "shares": broken})[0] == "upload"
+
+
+def test_a_phone_refuses_a_list_that_is_none(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    _, phones = trio
+    until_list(phones)
+    refuses(phones["a"], {"alive": ["b", "c", "d"]}, "listed dead, although its update was accepted")
+    refuses(phones["b"], {"alive": ["a", "b", "c", "c"]}, "phone c: listed twice")
+    refuses(phones["c"], {"alive": ["c", "d"]}, "phone c: 1 of its neighbours are alive, at least 2 expected")
+    refuses(phones["d"], {"alive": ["a", "b", "c", "d", "x"]}, "phone x: is not in the cohort")
+    refuses(phones["e"], {"dead": ["a"]}, "`alive` expected")
+
+
+def test_phones_that_are_shown_two_lists_answer_nobody(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    """Who is dead to one half and alive to the other would lose both secrets."""
+    _, phones = trio
+    until_list(phones)
+    halves = ({"a": phones["a"], "b": phones["b"], "c": phones["c"]}, {"d": phones["d"], "e": phones["e"]})
+    signed = {}
+    for half, alive in zip(halves, (["a", "b", "c"], ["a", "b", "c", "d", "e"]), strict=True):
+        signed |= {
+            name: message(sent, "agreement")["signature"] for name, sent in of_all(half, {"alive": alive}).items()
+        }
+    for name in phones:  # 3 of 5 must agree: at most one half can
+        agree = 3 if name in "abc" else 2
+        if agree < 3:
+            refuses(phones[name], {"signatures": signed}, "2 phones agree on who is alive, 3 expected")
+    refuses(phones["a"], {"signatures": dict.fromkeys(phones, signed["a"])}, "1 phones agree")
+
+
+def test_a_phone_answers_once_and_gives_one_share_of_each(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    _, phones = trio
+    until_list(phones)
+    gone = phones.pop("e")
+    alive = sorted(phones)
+    signatures = {
+        name: message(one, "agreement")["signature"] for name, one in of_all(phones, {"alive": alive}).items()
+    }
+    answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}
+    for name, answer in answers.items():
+        assert set(answer["shares"]) == {*"abcde"} - {name}
+    # The list is settled: a second one, or a second request to unmask, gets nothing else.
+    again = phones["a"].first()
+    assert message(again, "answer") == answers["a"]
+    assert phones["a"].next({"alive": [*alive, "e"]}) is None
+    with pytest.raises(UsageError, match="is done"):
+        phones["a"].next({"signatures": signatures})
+    del gone
+
+
+def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any, Any, dict[str, Document]]:
+    """A cohort and sum before unmasking, and the answers."""
+    found = until_list(phones)
+    cohort = found.cohort(MaskedCohort, fleet)
+    about = cohort.about(fleet.parameters)
+    total = MaskedSum(about.values, about.width)
+    without(phones, list(dead))
+    alive = sorted(phones)
+    for name in alive:
+        total.add(cohort, found.files[name])
+    cohort.list(alive)
+    sent = of_all(phones, {"alive": alive})
+    signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
+    return (
+        cohort,
+        total,
+        {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()},
+    )
+
+
+def test_a_share_says_nothing_of_the_secret_or_of_another_share(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    """The differences of two holders' shares of one secret are random bytes, in which all bits are as often 0 as 1."""
+    fleet, phones = trio
+    _, _, answers = answered(fleet, phones)
+    differences = b""
+    for owner in "abcde":
+        shares = [bytes.fromhex(answer["shares"][owner]) for name, answer in answers.items() if name != owner]
+        own = bytes.fromhex(answers[owner]["self"])
+        for one, other in itertools.pairwise([own, *shares]):
+            differences += bytes(x ^ y for x, y in zip(one, other, strict=True))
+    ones = np.unpackbits(np.frombuffer(differences, np.uint8)).reshape(-1, 8).mean(0)
+    assert len(differences) == 640
+    assert np.abs(ones - 0.5).max() < 0.13  # 6.5 standard deviations
+
+
+def test_fewer_shares_than_the_threshold_give_nothing(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    fleet, phones = trio
+    cohort, total, answers = answered(fleet, phones, dead="e")
+    threshold = 2
+    few = {name: answers[name] for name in sorted(answers)[: threshold - 1]}
+    with pytest.raises(UpdateError, match=f"{threshold} shares of its secret expected, found {threshold - 1}"):
+        total.unmask(cohort, few)
+
+
+def test_a_wrong_share_is_found_and_the_sum_is_right(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    fleet, phones = trio
+    values = {name: fleet.values(fleet.folder / f"{name}.grid") for name in phones}
+    cohort, total, answers = answered(fleet, phones, dead="e")
+    share = bytearray.fromhex(answers["b"]["shares"]["e"])
+    share[5] ^= 1
+    answers["b"]["shares"]["e"] = share.hex()
+    unmasked = total.unmask(cohort, answers)
+    assert unmasked.wrong == ("b",)
+    np.testing.assert_array_equal(total.values(), sum(values[name] for name in "abcd"))
+
+
+def test_another_self_mask_is_refused(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    fleet, phones = trio
+    cohort, _, answers = answered(fleet, phones)
+    with pytest.raises(UpdateError, match="phone a: another self mask"):
+        cohort.check_answer("a", answers["a"] | {"self": answers["b"]["self"]})
+
+
+def test_a_sum_that_no_codes_have_fails(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    fleet, phones = trio
+    found = until_list(phones)
+    cohort = found.cohort(MaskedCohort, fleet)
+    about = cohort.about(fleet.parameters)
+    total = MaskedSum(about.values, about.width)
+    cohort.list(sorted(phones))
+    for name in "abcd":  # e is alive, and its update is not in the sum
+        total.add(cohort, found.files[name])
+    sent = of_all(phones, {"alive": sorted(phones)})
+    signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
+    answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}
+    with pytest.raises(UpdateError, match="none of codes"):
+        total.unmask(cohort, answers)
+
+
+@pytest.mark.parametrize("change", ["cut", "cohort", "bits"])
+def test_a_damaged_masked_update_is_refused(trio: tuple[Fleet, dict[str, Any]], change: str) -> None:
+    fleet, phones = trio
+    found = until_list(phones)
+    cohort = opened(MaskedCohort, fleet)
+    about = cohort.about(fleet.parameters)
+    cohort.fix(found.keys if change != "cohort" else found.keys[:4])
+    cohort.draws(found.draws if change != "cohort" else {name: found.draws[name] for name in "abcd"})
+    data = found.files["a"].read_bytes()
+    path = fleet.folder / "changed"
+    if change == "cut":
+        path.write_bytes(data[:-9])
+    elif change == "bits":
+        path.write_bytes(data.replace(b'"bits":"14"', b'"bits":"15"'))
+    else:
+        path.write_bytes(data)
+    with pytest.raises(UpdateError, match="changed: "):
+        MaskedSum(about.values, about.width).check(cohort, path)
+
+
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        ({"bits": 5}, "`bits` 5: expected one of 4, 8, 16"),
+        ({"clip": 0}, "`clip` 0: expected a number from"),
+        ({"cohort": 2}, "`cohort` 2: expected a whole number from 3"),
+        ({"min_cohort": 65}, "`min_cohort` 65: expected a whole number from 3 to 64"),
+        ({"weight_cap": 1 << 20}, "sums of 34 bits, at most 31 expected"),
+        ({"curious": 0.5, "dropouts": 0.5}, "must agree"),
+        ({"colour": 1}, "unknown `colour`"),
+    ],
+)
+def test_settings_out_of_range_are_refused(tmp_path: Path, change: Document, expected: str) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.settings |= change
+    with pytest.raises(UsageError, match=expected):
+        opened(MaskedCohort, fleet).about(fleet.parameters)
+    with pytest.raises(UsageError, match="settings of the masked round|a cohort of"):
+        fleet.grid("a", 1)
+
+
+def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    public = new_identity(path)
+    assert public_identity(path) == public and path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(UsageError, match="key: exists; a key is never replaced"):
+        new_identity(path)
+    path.chmod(0o644)
+    with pytest.raises(UsageError, match="key: others may read this key"):
+        public_identity(path)
+    path.chmod(0o600)
+    path.write_text("something else\n")
+    with pytest.raises(UsageError, match="key: a key expected"):
+        public_identity(path)
+    with pytest.raises(UsageError, match="expected a name of 1 to 64"):
+        certify(tmp_path / "key", "a b", public)
+
+
+def test_what_is_no_grid_update_is_refused(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    grid = fleet.grid("a", 1)
+    with pytest.raises(UpdateError, match="grid update expected|no grid update"):
+        fleet.phone("a", tmp_path / "base.safetensors")
+    data = bytearray(grid.read_bytes())
+    data[-600] ^= 1
+    (tmp_path / "damaged").write_bytes(data)
+    with pytest.raises(UpdateError, match="damaged: "):
+        fleet.phone("a", tmp_path / "damaged")
+    with TensorFile(grid) as file:
+        assert json.loads(file.metadata["settings"]) == fleet.settings
+
+
+@pytest.mark.parametrize("sigma", [0.7, 5.0, 2000.0])
+def test_noise_of_phones_adds_up_to_a_gaussian(tmp_path: Path, sigma: float) -> None:
+    """Sums of values less the plain ones: mean 0, the variances added, a Gaussian's tails, and no weight is touched."""
+    fleet = Fleet(tmp_path)
+    step = reference.Grid(fleet.text, fleet.base.sha256(), fleet.parameters).step
+    fleet.settings |= {"noise": sigma * step / fleet.settings["clip"]}
+    phones = {name: fleet.phone(name, fleet.grid(name, seed)) for seed, name in enumerate("abcd")}
+    plain = sum(fleet.values(tmp_path / f"{name}.grid") for name in phones)
+    cohort, total, answers = answered(fleet, phones)
+    assert total.unmask(cohort, answers).weight == 4
+    noise = (total.values() - plain)[:-1]
+    x = np.arange(-10 * round(2 * sigma + 1), 10 * round(2 * sigma + 1) + 1)
+    chances = np.exp(-(x**2) / (2 * 4 * sigma**2))  # a discrete Gaussian's: a sum of them is nearly one
+    chances /= chances.sum()
+    spread = np.sqrt((chances * x**2).sum())
+    assert abs(noise.mean()) < 5 * spread / np.sqrt(len(noise))
+    assert noise.std() == pytest.approx(spread, rel=5 / np.sqrt(2 * len(noise)))
+    for far in (0.5, 1, 2):
+        expected = chances[np.abs(x) > far * 2 * sigma].sum()
+        assert np.mean(np.abs(noise) > far * 2 * sigma) == pytest.approx(expected, abs=5 * 0.5 / np.sqrt(len(noise)))
+    assert np.abs(noise).max() < 6.5 * spread

@@ -1,0 +1,236 @@
+"""Masked rounds: the sum is the plain one, whoever drops out and in any order, and wherever the server is killed."""
+
+import contextlib
+import random
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.device_runtime.masked.cohort import Masking
+from phonograd.server_agg.rounds import closing
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import cohorts
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.tables import Cohort, Round
+from tests.reference.masked import rule
+from tests.server_agg.masked_fleet import STAGES, Fleet, Kit, masked_settings
+from tests.server_agg.workshop import Clock, Workshop, small_workshop
+
+LOST = STAGES[1:]  # before which a phone can be lost, once it is in the cohort
+NOT_IN_THE_SUM = ("draws", "shares", "upload")
+
+
+@contextlib.contextmanager
+def opened(
+    workshop: Workshop, state: Path, server: ServerSettings, kit: Kit | None = None, clock: Clock | None = None
+) -> Iterator[Coordinator]:
+    coordinator = Coordinator(workshop.artifacts, state, server, clock or Clock(), masking=(kit or Kit()).masking)
+    try:
+        yield coordinator
+    finally:
+        coordinator.close()
+
+
+def a_round(ledger: Ledger, number: int = 1) -> Round:
+    with ledger.reading() as session:
+        return session.get_one(Round, number)
+
+
+def check_model(coordinator: Coordinator, fleet: Fleet, alive: list[str], workshop: Workshop) -> None:
+    """Round 1 published the model after the plain sum of these phones."""
+    ended = a_round(coordinator.ledger)
+    assert ended.ending in ("full", "deadline"), ended.reason
+    found = load_tensors(coordinator.folder.model(str(ended.result_sha256)))
+    for name, expected in fleet.model_of(alive, workshop.base_path).items():
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-6)  # decoders may round differently
+
+
+def check_sum(
+    phones: int, dropped: Mapping[str, str], seed: int, masked: Mapping[str, Any], native: bool = False
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        workshop, kit, clock = small_workshop(Path(name)), Kit(Masking()) if native else Kit(), Clock()
+        with opened(workshop, Path(name) / "state", masked_settings(phones, masked=masked), kit, clock) as coordinator:
+            fleet = Fleet(coordinator, workshop, phones, seed, tokens=3)
+            fleet.run(dropped, random.Random(seed), clock)
+            alive = [one for one in fleet.phones if dropped.get(one) not in NOT_IN_THE_SUM]
+            np.testing.assert_array_equal(kit.values[0], fleet.sum_of(alive))
+            check_model(coordinator, fleet, alive, workshop)
+
+
+@st.composite
+def drop_outs(draw: st.DrawFn, phones: int) -> dict[str, str]:
+    lost = draw(st.lists(st.integers(0, phones - 1), max_size=int(0.3 * phones), unique=True))
+    return {f"phone{one}": draw(st.sampled_from(LOST)) for one in lost}
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.data(), st.sampled_from((3, 10, 10)), st.sampled_from((4, 8, 16)), st.sampled_from((1, 7)), st.integers(0, 99)
+)
+def test_the_sum_is_the_plain_one(data: st.DataObject, phones: int, bits: int, cap: int, seed: int) -> None:
+    dropped = data.draw(drop_outs(phones))
+    check_sum(phones, dropped, seed, {"bits": bits, "weight_cap": cap})
+
+
+@pytest.mark.parametrize("phones", [3, 10, 60])
+def test_the_native_library_makes_the_same_model(phones: int) -> None:
+    lost = {f"phone{one}": LOST[one % len(LOST)] for one in range(int(0.2 * phones))}
+    check_sum(phones, lost, 4, {"weight_cap": 7, "bits": 16} | (SPARSE if phones > 50 else {}), native=True)
+
+
+SPARSE = {"curious": 0.1, "dropouts": 0.2}  # for which a phone needs few holders
+
+
+@settings(max_examples=1, deadline=None)
+@given(st.data(), st.integers(0, 99))
+def test_the_sum_of_the_largest_cohort_in_which_all_mask_with_all(data: st.DataObject, seed: int) -> None:
+    check_sum(50, data.draw(drop_outs(50)), seed, {})
+
+
+def test_the_sum_of_a_cohort_in_which_phones_mask_with_some() -> None:
+    assert rule(60, **SPARSE)[0] < 200  # of 256
+    check_sum(60, {f"phone{one}": LOST[one % len(LOST)] for one in range(6)}, 5, SPARSE)
+
+
+def test_every_element_may_be_sent_and_a_server_optimizer_may_follow(workshop: Workshop, state: Path) -> None:
+    server = masked_settings(3, masked={"support": 1}, server_optimizer="momentum")  # whose first step is the delta
+    clock = Clock()
+    with opened(workshop, state, server, clock=clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 3)
+        fleet.run({}, random.Random(0), clock)
+        check_model(coordinator, fleet, list(fleet.phones), workshop)
+        again = Fleet(coordinator, workshop, 3)
+        again.run({}, random.Random(0), clock)
+        assert a_round(coordinator.ledger, 2).ending == "full"
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("stage", [*STAGES, "over"])
+def test_a_server_that_was_killed_goes_on(workshop: Workshop, state: Path, stage: str, half: bool) -> None:
+    clock, server = Clock(), masked_settings(10, masked={"weight_cap": 7})
+    names = [f"phone{one}" for one in range(10)]
+    with opened(workshop, state, server, clock=clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 10, tokens=3)
+        fleet.to(stage if stage != "over" else "answer")
+        if half or stage == "over":
+            for name in names[: 5 if half else 10]:
+                fleet.deliver(name)
+        was = coordinator.current
+        sent = fleet.phones["phone0"].keys()
+        before = coordinator.masked_message("keys", "phone0", 1, sent) if stage != "keys" else None
+    with opened(workshop, state, server, clock=clock) as coordinator:
+        assert coordinator.current.masked == was.masked
+        if stage == "over" and not half:  # the start ended the round
+            assert coordinator.masked_message("answer", "phone0", 1, {}) == {}
+        else:
+            if before is not None:
+                assert coordinator.masked_message("keys", "phone0", 1, sent) == before
+            fleet.coordinator = coordinator
+            fleet.run({}, random.Random(1), clock)
+        check_model(coordinator, fleet, names, workshop)
+        with coordinator.ledger.reading() as session:
+            assert not cohorts.has_messages(session, 1)
+            assert session.get_one(Cohort, 1).stage == "over"
+            assert cohorts.counts_of(session, 1) == dict.fromkeys(
+                ("gathering", "drawing", "sharing", "uploading", "agreeing", "answering"), 10
+            )
+
+
+def test_a_stage_that_the_disk_refuses_is_not_told(
+    workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 3)
+        for name in ("phone0", "phone1"):
+            assert not fleet.deliver(name)
+        with monkeypatch.context() as patch:
+            patch.setattr(cohorts, "set_stage", raising_full_disk)
+            with pytest.raises(StorageError):
+                fleet.deliver("phone2")
+            with pytest.raises(StorageError):
+                fleet.deliver("phone1")
+            patch.setattr(cohorts, "add_message", raising_full_disk)
+        fleet.run({}, random.Random(0), clock)
+        check_model(coordinator, fleet, list(fleet.phones), workshop)
+
+
+def raising_full_disk(*_: object) -> None:
+    raise StorageError("ledger: database or disk is full")
+
+
+def test_a_model_that_the_disk_refuses_is_made_again_from_the_stored_updates(
+    workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, write = Clock(), closing.write_model
+
+    def refused(*given: Any) -> Any:
+        write(*given)
+        raise StorageError("model: cannot write: No space left on device")
+
+    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 3)
+        fleet.to("answer")
+        for name in fleet.phones:
+            fleet.deliver(name)
+        with monkeypatch.context() as patch:
+            patch.setattr(closing, "write_model", refused)
+            coordinator.tick()
+            assert (coordinator.overdue, coordinator.current.round) == (True, 1)
+        coordinator.tick()
+        check_model(coordinator, fleet, list(fleet.phones), workshop)
+
+
+def test_a_deadline_takes_those_that_are_there(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with opened(workshop, state, masked_settings(10, 3, deadline_seconds=1000.0), clock=clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 4)
+        for name in ("phone0", "phone1"):
+            fleet.deliver(name)
+        clock.now += 1001
+        coordinator.tick()
+        assert not fleet.deliver("phone0")  # two are too few, however late
+        assert fleet.deliver("phone2")
+        assert coordinator.participation("phone2") is None
+        assert "not awaited in round 1, which is drawing" in str(coordinator.participation("phone3"))
+        fleet.run({"phone3": "keys"}, random.Random(0), clock)
+        check_model(coordinator, fleet, ["phone0", "phone1", "phone2"], workshop)
+
+
+PRIVATE = {"strategy": "dp-fedavg", "sampling": 1.0, "population": 4, "deadline_seconds": 100.0, "clip_norm": 2.0}
+
+
+def test_a_private_round_adds_noise_to_the_sum_when_its_time_has_come(workshop: Workshop, state: Path) -> None:
+    models = {}
+    for multiplier in (0.0, 1.0):
+        clock, place = Clock(), state / str(multiplier)
+        server = masked_settings(4, 3, {"clip": 2.0}, noise_multiplier=multiplier, **PRIVATE)
+        with opened(workshop, place, server, clock=clock) as coordinator:
+            for one in range(4):
+                PhoneRegistry(coordinator.ledger).add(f"phone{one}", "phone", "1d", "test")
+            coordinator.tick()
+            fleet = Fleet(coordinator, workshop, 4)
+            assert not any(fleet.deliver(name) for name in fleet.phones)  # full, and it still waits for the deadline
+            clock.now += 101
+            fleet.run({}, random.Random(0), clock)
+            ended = a_round(coordinator.ledger)
+            assert ended.ending == "deadline"
+            models[multiplier] = load_tensors(coordinator.folder.model(str(ended.result_sha256)))
+            assert server.masked is not None
+            std = multiplier * server.masked.sensitivity / 4
+    plain = fleet.model_of(list(fleet.phones), workshop.base_path)
+    for name, expected in plain.items():
+        np.testing.assert_allclose(models[0.0][name], expected, rtol=0, atol=1e-6)
+    noise = np.concatenate([(models[1.0][name] - plain[name]).reshape(-1) for name in plain])
+    assert 0.85 * std < noise.std() < 1.15 * std
