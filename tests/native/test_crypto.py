@@ -1,5 +1,6 @@
 """The cryptography of masked rounds (crypto/crypto.h, kernels' keystream): the RFCs' examples, and `cryptography`."""
 
+import errno
 import hashlib
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -188,3 +189,20 @@ def test_secrets_are_random_and_wiped(tool: Path) -> None:
     assert len(set(drawn)) == 20
     assert {len(bytes.fromhex(one)) for one in drawn} == {32}
     hold([tool], [(("wiped",), "yes")])
+
+
+def test_random_bytes_where_getrandom_fails() -> None:
+    sources = [NATIVE / "src" / "base" / f"{name}.cpp" for name in ("files", "random_bytes")]
+    tool = build_program("random_tool", [Path(__file__).with_name("random_tool.cpp"), *sources])
+
+    def of(reason: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([tool, str(reason)], capture_output=True, text=True, check=False)
+
+    drawn = [of(errno.ENOSYS).stdout for _ in range(2)]  # an old kernel: from /dev/urandom
+    assert drawn[0] != drawn[1]
+    assert all(len(bytes.fromhex(one)) == 32 for one in drawn)
+    refused = of(errno.EPERM)
+    assert refused.returncode == 10
+    assert refused.stdout.startswith(
+        "random numbers: the system gave none (Operation not permitted); let the process use"
+    )
