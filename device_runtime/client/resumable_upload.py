@@ -28,9 +28,9 @@ from phonograd.device_runtime.client.protocol import (
     TUS_VERSION,
 )
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.masked import FORMAT as MASKED_FORMAT
 from phonograd.device_runtime.update.update_file import FORMAT
 
-MASKED_FORMAT = "phonograd-masked"
 SEND_BYTES = 1 << 18
 TUS = {"Tus-Resumable": TUS_VERSION}
 

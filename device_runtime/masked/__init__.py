@@ -1,1 +1,3 @@
 """Masked rounds: Python's binding to the native library's part of them. FORMAT.md, "Masked rounds"."""
+
+FORMAT = "phonograd-masked"  # of a masked update's file

@@ -6,6 +6,7 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.masked import FORMAT
 from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.strategies import Aggregation, Measures, RoundContext
@@ -16,7 +17,7 @@ from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Round, Update
 
-FORMAT, CODEC = "phonograd-masked", "masked"
+CODEC = "masked"
 
 
 class MaskedUpdate:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from phonograd.server_agg.aggregation.privacy.distributed import effective_noise
 
@@ -123,6 +123,3 @@ class MaskedSettings:
     def from_json(cls, text: str) -> "MaskedSettings":
         """Parse the output of `to_json`. Raises ValueError or TypeError for anything else."""
         return cls(**json.loads(text))
-
-
-SETTINGS = tuple(field.name for field in fields(MaskedSettings))

@@ -118,7 +118,7 @@ pg_status pg_cohort_fix(pg_cohort* cohort, const char* keys, const char** json) 
 pg_status pg_cohort_check_draw(pg_cohort* cohort, const char* phone, const char* draw) {
   return border::guarded([&] {
     border::require(cohort != nullptr, "cohort: NULL");
-    cohort->cohort.checked_draw(cohort->cohort.place_of(text_of(phone, "phone")), json_of(draw, "draw"));
+    cohort->cohort.check_draw(cohort->cohort.place_of(text_of(phone, "phone")), json_of(draw, "draw"));
   });
 }
 
@@ -133,7 +133,7 @@ pg_status pg_cohort_draws(pg_cohort* cohort, const char* draws) {
 pg_status pg_cohort_check_shares(pg_cohort* cohort, const char* phone, const char* shares) {
   return border::guarded([&] {
     border::require(cohort != nullptr, "cohort: NULL");
-    cohort->cohort.checked_shares(cohort->cohort.place_of(text_of(phone, "phone")), json_of(shares, "shares"));
+    cohort->cohort.check_shares(cohort->cohort.place_of(text_of(phone, "phone")), json_of(shares, "shares"));
   });
 }
 

@@ -76,14 +76,13 @@ size_t Cohort::place_of(const std::string& phone) const {
   return found->second;
 }
 
-std::string Cohort::checked_draw(size_t phone, const json::Value& message) const {
+void Cohort::check_draw(size_t phone, const json::Value& message) const {
   const std::string& draw = text_in(message, "draw");
   std::array<uint8_t, 32> bytes;
   const Keys& keys = phones_.at(phone);
   if (!from_hex(draw, bytes.data(), bytes.size()) || hash_of(std::string(bytes.begin(), bytes.end())) != keys.draw) {
     refuse("phone " + keys.phone + ": its draw is not the one that it announced");
   }
-  return draw;
 }
 
 void Cohort::set_draws(const std::map<std::string, std::string>& draws) {
@@ -92,7 +91,7 @@ void Cohort::set_draws(const std::map<std::string, std::string>& draws) {
   std::string text = "phonograd-draws-1\n" + cohort + "\n";
   for (const auto& [name, draw] : draws) {
     const size_t phone = place_of(name);
-    checked_draw(phone, json::Value(json::Object{{"draw", json::Value(draw)}}));
+    check_draw(phone, json::Value(json::Object{{"draw", json::Value(draw)}}));
     numbers[phone] = first_word(hash_of("phonograd-number-1\n" + cohort + "\n" + draw + "\n").data());
     text += name + " " + draw + "\n";
   }
@@ -113,11 +112,11 @@ std::vector<size_t> Cohort::holders_of(size_t phone) const {
   return holders;
 }
 
-std::map<std::string, std::string> Cohort::checked_shares(size_t phone, const json::Value& message) const {
+void Cohort::check_shares(size_t phone, const json::Value& message) const {
   const std::string& name = phones_.at(phone).phone;
   if (!has_drawn(phone)) refuse("phone " + name + ": shares, but no draw");
   const std::vector<size_t> holders = holders_of(phone);
-  std::map<std::string, std::string> shares = texts_in(message.find("shares"), "shares");
+  const std::map<std::string, std::string> shares = texts_in(message.find("shares"), "shares");
   for (const size_t holder : holders) {
     const auto found = shares.find(phones_[holder].phone);
     if (found == shares.end()) refuse("phone " + name + ": no share for " + phones_[holder].phone + ", its neighbour");
@@ -128,7 +127,6 @@ std::map<std::string, std::string> Cohort::checked_shares(size_t phone, const js
     }
   }
   if (shares.size() != holders.size()) refuse("phone " + name + ": shares for phones that are no neighbours of it");
-  return shares;
 }
 
 // Places of different phones.

@@ -36,14 +36,14 @@ class Cohort {
   const GraphRule& rule() const { return rule_; }
   const Hash& id() const { return id_; }            // K; once the draws are known, W
   size_t place_of(const std::string& phone) const;  // in phones()
-  // A message of its draw, in hex.
-  std::string checked_draw(size_t phone, const json::Value& message) const;
+  // Of a message, that its draw, in hex, is the one that the phone announced.
+  void check_draw(size_t phone, const json::Value& message) const;
   // The draws of those who told them, in hex. From here on it is known who is whose neighbour.
   void set_draws(const std::map<std::string, std::string>& draws);
   // A phone's neighbours that hold shares of its secrets, in order.
   std::vector<size_t> holders_of(size_t phone) const;
-  // A message of shares: that they are for its holders. Their sealed shares, in hex, by holder.
-  std::map<std::string, std::string> checked_shares(size_t phone, const json::Value& message) const;
+  // Of a message of shares, sealed and in hex, that they are for its holders.
+  void check_shares(size_t phone, const json::Value& message) const;
 
   // Those who sent shares.
   void set_members(const json::Value& names);

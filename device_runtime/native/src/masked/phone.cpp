@@ -137,7 +137,6 @@ void MaskedPhone::enter(size_t state) {
 }
 
 void MaskedPhone::save() const {
-  std::vector<std::string> quoted;
   std::string answers;
   for (const std::string& answer : files_->answers) answers += (answers.empty() ? "" : ",") + json::quote(answer);
   JsonLine line;
