@@ -1,7 +1,7 @@
 """Native phones of masked rounds for tests, driven like those of tests/reference."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
 from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, new_identity
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from tests.reference.masked_phone import Opened, Phone
 
 Document = dict[str, Any]
 Sent = tuple[str, Document | Path] | None
@@ -116,3 +118,82 @@ def of_all(phones: Mapping[str, Any], replies: Mapping[str, Document] | Document
 def without(phones: dict[str, Any], names: Sequence[str]) -> None:
     for name in names:
         phones.pop(name, None)
+
+
+def mixed(fleet: Fleet, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Phones, every other one of them the reference's, and each one's values."""
+    phones: dict[str, Any] = {}
+    values = {}
+    opened = Opened(fleet.number, fleet.base.sha256(), fleet.text)
+    for index in range(count):
+        name = f"p{index:03}"
+        grid = fleet.grid(name, index, tokens=40 * (index + 1))
+        values[name] = fleet.values(grid)
+        native = index % 2 == 0
+        phones[name] = fleet.phone(name, grid) if native else Phone(name, opened, values[name], fleet.folder)
+    return phones, values
+
+
+def opened(kind: Callable[..., Any], fleet: Fleet, vendor: str | None = None) -> Any:
+    return kind(fleet.number, fleet.base.sha256(), fleet.text, vendor)
+
+
+def until_shares(phones: dict[str, Any]) -> tuple[list[Document], dict[str, str], dict[str, Document]]:
+    """All phones up to their shares; keys, draws and shares."""
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    draws = {name: message(sent, "draws")["draw"] for name, sent in of_all(phones, {"cohort": keys}).items()}
+    shares = {name: message(sent, "shares") for name, sent in of_all(phones, {"draws": draws}).items()}
+    return keys, draws, shares
+
+
+@dataclass
+class Sharing:
+    """What phones sent up to their updates."""
+
+    keys: list[Document]
+    draws: dict[str, str]
+    shares: dict[str, Document]
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def cohort(self, kind: Callable[..., Any], fleet: Fleet) -> Any:
+        """A cohort that has come as far."""
+        cohort = opened(kind, fleet)
+        cohort.about(fleet.parameters)
+        cohort.fix(self.keys)
+        for name, draw in self.draws.items():
+            cohort.check_draw(name, {"draw": draw})
+        cohort.draws(self.draws)
+        for name, sent in self.shares.items():
+            cohort.check_shares(name, sent)
+        cohort.members(sorted(self.shares))
+        return cohort
+
+
+def until_list(phones: dict[str, Any]) -> Sharing:
+    """All phones up to their request for the list."""
+    found = Sharing(*until_shares(phones))
+    shares = found.shares
+    replies = {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones}
+    found.files = {name: sent[1] for name, sent in of_all(phones, replies).items() if sent is not None}
+    of_all(phones, {})
+    return found
+
+
+def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any, Any, dict[str, Document]]:
+    """A cohort and sum before unmasking, and the answers."""
+    found = until_list(phones)
+    cohort = found.cohort(MaskedCohort, fleet)
+    about = cohort.about(fleet.parameters)
+    total = MaskedSum(about.values, about.width)
+    without(phones, list(dead))
+    alive = sorted(phones)
+    for name in alive:
+        total.add(cohort, found.files[name])
+    cohort.list(alive)
+    sent = of_all(phones, {"alive": alive})
+    signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
+    return (
+        cohort,
+        total,
+        {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()},
+    )
