@@ -60,10 +60,11 @@ def test_rows_of_other_words_never_become_the_processs_own(place: Place, tmp_pat
 
 
 def test_a_teachers_embedding_is_mapped_for_one_step_at_a_time(place: Place, tmp_path: Path) -> None:
-    """LwF adds its output layer's weights, half the model, and not those of its embedding, the other half."""
-    peaks = []
-    for loss in ("ce", "lwf"):
-        folder = exported(WIDE, TrainingConfig(minibatch=3, bptt=5, loss=loss)).folder
-        line = place.line("train", folder, "--tokens", tokens_of_all_pages(tmp_path))
-        peaks.append(outcome_of(line).only("report")["peak_rss_bytes"])
-    assert peaks[1] - peaks[0] < 0.8 * (folder / "weights.safetensors").stat().st_size
+    """LwF adds its output layer's weights, half the model, and not those of its embedding, the other half.
+
+    The model and half of it are 1.85 of its weights; 2.2 with the rows of all steps, which one fault maps 64 KiB of.
+    """
+    folder = exported(WIDE, TrainingConfig(minibatch=3, bptt=5, loss="lwf")).folder
+    line = place.line("train", folder, "--tokens", tokens_of_all_pages(tmp_path))
+    report = outcome_of(line).only("report")
+    assert report["peak_rss_bytes"] < 2.04 * (folder / "weights.safetensors").stat().st_size
