@@ -16,6 +16,7 @@ from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, TextError
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.papers.run import Context, Outcome
+from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.transfer.settings import GENERATED
 from phonograd.simulation.folder import job_of, read_record
 from phonograd.simulation.quality import Quality, spread
@@ -143,7 +144,8 @@ def settings_of(
     """The settings that an experiment gives by name. Raises ArtifactsError."""
     try:
         of_server = phonograd.StrategySettings(**strategy), phonograd.TransferSettings(**transfer or {})
-        return phonograd.SimulationSettings(**simulation, strategy=of_server[0], transfer=of_server[1])
+        masked = {"masked": MaskedSettings(**simulation["masked"])} if "masked" in simulation else {}
+        return phonograd.SimulationSettings(**{**simulation, **masked}, strategy=of_server[0], transfer=of_server[1])
     except (TypeError, ValueError) as error:
         raise ArtifactsError(f"settings of a simulation: {error}") from error
 
