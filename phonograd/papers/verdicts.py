@@ -123,13 +123,13 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class _Effect:
-    """How far one row is above another, in the claim's terms. seeds: of each seed; units: the number of users or nodes
-    that have the figure; interval: of the mean over them, None for too few.
+    """How far one row is above another, in the claim's terms. seeds: of each seed, pooled; units: of each user or node
+    that has the figure; interval: of their mean, None for too few.
     """
 
     claim: Claim
     seeds: Sequence[float]
-    units: int
+    units: Sequence[float]
     interval: tuple[float, float] | None
 
     @property
@@ -140,12 +140,13 @@ class _Effect:
         if exact:
             return "exact"
         seeds = f"{sum(effect > 0 for effect in self.seeds)} of {len(self.seeds)} seeds"
-        return f"{seeds}; {self.units} users or nodes" if self.interval else seeds
+        return f"{seeds}; {len(self.units)} users or nodes" if self.interval else seeds
 
     def shown(self) -> str:
         mean = _shown(self.claim, self.mean)
         if self.interval is not None:
-            return f"{mean} (95 %: {' to '.join(_shown(self.claim, end) for end in self.interval)})"
+            each = _shown(self.claim, fmean(self.units))  # pooled, the longer texts count more
+            return f"{mean}; each {each} (95 %: {' to '.join(_shown(self.claim, end) for end in self.interval)})"
         if len(self.seeds) > 1:
             return f"{mean} ({' to '.join(_shown(self.claim, end) for end in (min(self.seeds), max(self.seeds)))})"
         return mean
@@ -158,11 +159,11 @@ def _effect(claim: Claim, result: Result, row: str, to: str) -> _Effect:
     ]
     before, after = (_units(result, name, claim.figure) for name in (row, to))
     units = [_difference(claim, *pair) for pair in zip(before, after, strict=True)] if before and after else []
-    return _Effect(claim, seeds, len(units), _interval(units))
+    return _Effect(claim, seeds, units, _interval(units))
 
 
 def _sign(effect: _Effect, exact: bool) -> int:
-    """1 if an effect is above 0 by the rules, -1 if below, 0 if neither can be said."""
+    """1 if an effect is above 0 by the rules, and pooled; -1 if below; 0 if neither can be said."""
     signs = set()
     if exact or len(effect.seeds) >= SEEDS:
         signs.add(1 if min(effect.seeds) > 0 else -1 if max(effect.seeds) < 0 else 0)
@@ -170,7 +171,8 @@ def _sign(effect: _Effect, exact: bool) -> int:
         low, high = effect.interval
         signs.add(1 if low > 0 else -1 if high < 0 else 0)
     signs.discard(0)
-    return signs.pop() if len(signs) == 1 else 0
+    sign = signs.pop() if len(signs) == 1 else 0
+    return sign if sign * effect.mean > 0 else 0
 
 
 def _difference(claim: Claim, before: float, after: float) -> float:

@@ -53,10 +53,11 @@ def test_figures_in_percent_differ_by_points() -> None:
         assert verdict(claim, result((10.0,) * 3, (two,) * 3, "hits, %")) == expected
 
 
-def paired(differences: list[float]) -> Result:
+def paired(differences: list[float], pooled: float | None = None) -> Result:
     before = tuple(5.0 + place for place in range(len(differences)))
     after = tuple(value * factor for value, factor in zip(before, differences, strict=True))
-    return result((1.0,), (1.5,), units={"one": {"loss": (before,)}, "two": {"loss": (after,)}})
+    mean = sum(differences) / len(differences) if pooled is None else pooled
+    return result((1.0,), (mean,), units={"one": {"loss": (before,)}, "two": {"loss": (after,)}})
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,21 @@ def paired(differences: list[float]) -> Result:
 )
 def test_pairs_of_users_or_nodes_decide_with_one_seed(factors: list[float], expected: str) -> None:
     assert verdict(ASCENDING, paired(factors)) == expected
+
+
+def test_users_who_show_what_the_pooled_figure_does_not_leave_it_open() -> None:
+    factors = [1.3, 1.2, 1.4, 1.1, 1.3, 1.2, 1.5, 0.98, 1.2, 1.3]
+    assert verdict(ASCENDING, paired(factors, pooled=0.9)) == "inconclusive"
+
+
+def test_an_interval_stands_beside_the_mean_that_it_is_of() -> None:
+    factors = [2.0, 2.1, 2.2, 1.9, 2.0, 2.0, 2.1, 1.9, 2.0, 2.0]
+    experiment = msgspec.structs.replace(EXPERIMENT, claims=(ASCENDING,))
+    (one,) = judged(experiment, paired(factors, pooled=1.5))
+    pooled, each = one.ours.split("; each ")
+    assert pooled == "+50 %"
+    assert each.startswith("+102 % (95 %: +9")
+
 
 
 def test_seeds_and_users_that_disagree_are_inconclusive() -> None:
