@@ -70,6 +70,7 @@ class Experiment(Record, frozen=True):
     plots: tuple[Plot, ...] = ()
     table_rounds: Annotated[tuple[Count, ...], about("rounds of a curve that the table beside plots has")] = ()
     remark: Annotated[str, about("for the page: why ours differ")] = ""
+    takes: Annotated[str, about("what a full run takes, on two cores")] = ""
 
 
 def flag(name: str) -> str:

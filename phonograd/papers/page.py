@@ -64,7 +64,8 @@ def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:
             if place.startswith("Paper") and not one.claim.own
         ]
     not_run = parse(NOT_RUN.read_bytes())
-    missing = {load(name).title: "not measured yet" for name in names() if name not in results}
+    waiting = [load(name) for name in names() if name not in results]
+    missing = {one.title: f"not measured yet; a full run takes about {one.takes} of two cores" for one in waiting}
     rows += [[what, why, "", "", "", "not run"] for what, why in (not_run | missing).items()]
     yield from table(dict.fromkeys(("where", "claim", "ours", "the paper's", "evidence", "verdict"), "l"), rows)
 
