@@ -11,6 +11,7 @@ import phonograd
 from phonograd.api.rounds import join_round
 from phonograd.device_runtime.base.errors import StateError
 from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
+from phonograd.server_agg.masked import round as round_
 from phonograd.server_agg.settings.masked import MaskedSettings
 from tests.server_agg.test_report import final_report, until
 from tests.server_agg.workshop import Workshop, run_server
@@ -27,7 +28,10 @@ def masking(folder: Path, phone: str) -> PhoneMasking:
     return PhoneMasking(folder / f"{phone}-state", key, min_cohort=3)
 
 
-def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(tmp_path: Path) -> None:
+def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_, "POLLS", MASKED.stage_seconds)  # phones ask each second, and not each eighth of a stage
     with run_server(SERVED, tmp_path / "state", clients_per_round=3, weighting="equal", masked=MASKED) as server:
 
         def part(name: str) -> phonograd.UploadReceipt | None:
