@@ -1,10 +1,9 @@
 """What the server of a masked round needs: what its cohort agreed on, and the sum of its updates. See phonograd.h."""
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from ctypes import POINTER, c_float, c_int32, cast
 from ctypes import string_at as text_at
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +157,3 @@ class MaskedSum(Handle):
         """The sum's deltas over `divisor`, float32 [elements], in place of the values: valid until close. Once."""
         (address,) = self._library.call("pg_sum_decode", self.handle, cohort.handle, divisor)
         return np.ctypeslib.as_array(cast(address, POINTER(c_float)), (elements,))
-
-
-@dataclass(frozen=True)
-class Masking:
-    """What a server makes cohorts and sums with: the native library, or what a test puts in its place."""
-
-    cohort: Callable[[int, str, str, str | None], MaskedCohort] = MaskedCohort
-    sum: Callable[[int, int], MaskedSum] = MaskedSum

@@ -202,7 +202,7 @@ def settings_from(options: dict[str, Any]) -> ServerSettings:
     strategy, rules = strategy_from(options), RULES.take(options)
     if masked is not None:
         rules = dataclasses.replace(rules, clients_per_round=masked.cohort)
-        strategy = dataclasses.replace(strategy, weighting="equal" if masked.weight_cap == 1 else "tokens")
+        strategy = dataclasses.replace(strategy, weighting=masked.weighting)
     return SERVER.take(
         options,
         strategy=strategy,

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked.cohort import About, MaskedCohort, MaskedSum
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -10,8 +9,8 @@ from phonograd.server_agg.settings.masked import MaskedSettings
 
 def about_masked(settings: MaskedSettings, model: Path) -> About:
     """Sizes of a phone's masked update of this model. Raises UsageError for settings that the model does not fit."""
-    with TensorFile(model) as base, MaskedCohort(1, "0" * 64, settings.text, None) as cohort:
-        return cohort.about(sum(spec.elements for spec in trained_specs(base)))
+    with TensorFile(model) as base:
+        return settings.about(base)
 
 
 class GridSums:
@@ -20,11 +19,7 @@ class GridSums:
     def __init__(self, settings: MaskedSettings, number: int, base: TensorFile, base_sha256: str):
         self.settings = settings
         self.cohort = MaskedCohort(number, base_sha256, settings.text, None)
-        self.about = self.cohort.about(sum(spec.elements for spec in trained_specs(base)))
-
-    def new_sum(self) -> MaskedSum:
-        """An empty sum."""
-        return MaskedSum(self.about.values, self.about.width)
+        self.about = settings.about(base)
 
     def add(self, total: MaskedSum, path: Path) -> None:
         """Add a phone's grid update. Raises UpdateError."""

@@ -14,7 +14,7 @@ from phonograd.server_agg.http.operations import RETRY_AFTER, Answer, Body, oper
 from phonograd.server_agg.http.requests import RecordResponse, checked_name, phone_of, record_in
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.wire import wire_of
-from phonograd.server_agg.masked.round import RequestKind
+from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.tables import TrafficKind

@@ -20,7 +20,7 @@ from phonograd.server_agg.settings.masked import MaskedSettings
 
 
 class Sums(Protocol):
-    """What a mean of masked updates is made of: the round's cohort, and how its sum is added to and unmasked."""
+    """What a mean of masked updates is made of: the round's cohort, and how updates are added and unmasked."""
 
     settings: MaskedSettings
     about: About
@@ -29,11 +29,8 @@ class Sums(Protocol):
     def cohort(self) -> MaskedCohort:
         """Of the round's settings."""
 
-    def new_sum(self) -> MaskedSum:
-        """An empty sum."""
-
     def add(self, total: MaskedSum, path: Path) -> None:
-        """Add a phone's update. Raises UpdateError."""
+        """Add a phone's update. Raises UpdateError, with nothing changed, for a file that is none."""
 
     def unmask(self, total: MaskedSum) -> int:
         """Take the masks out; the weight of all phones. Raises UpdateError."""
@@ -53,18 +50,10 @@ class MaskedMean(Aggregation):
         super().__init__(settings, base, base_sha256, context)
         self.used = False
         self._round = round_
-        self._sum = round_.new_sum()
-
-    def close(self) -> None:
-        """Free the sum."""
-        self._sum.close()
-
-    def check_file(self, path: Path) -> None:
-        """Raise UpdateError unless it is a masked update of the round's cohort."""
-        self._sum.check(self._round.cohort, path)
+        self._sum = MaskedSum(round_.about.values, round_.about.width)
 
     def add_file(self, path: Path) -> None:
-        """Add a masked update that was checked."""
+        """Add an update. Raises UpdateError, with nothing changed, for a file that is none of the round."""
         self._round.add(self._sum, path)
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
@@ -76,17 +65,17 @@ class MaskedMean(Aggregation):
         if self.used:
             raise StorageError("masked sum: was decoded before; add the round's updates again")
         self.used = True
-        cohort, elements, masked = self._round.cohort, self._round.about.elements, self._round.settings
+        cohort, about, masked = self._round.cohort, self._round.about, self._round.settings
         weight = self._round.unmask(self._sum)
         if not self.settings.private:
-            yield from self._tiles(self._sum.decode(cohort, float(weight), elements))
+            yield from self._tiles(self._sum.decode(cohort, float(weight), about.elements))
             return
         # Phones clip, not the server: the guarantee holds if they do.
-        of_phones = replace(self.settings, clip_norm=masked.sensitivity)
+        of_phones = replace(self.settings, clip_norm=about.sensitivity)
         mechanism = GaussianMean(of_phones, self.context.population, self.settings.noise_multiplier)
         divisor = mechanism.divisor(weight / masked.weight_cap)
         std = dict.fromkeys(self.base.specs, mechanism.noise_std * divisor * STEPS_PER_UNIT)
-        tiles = self._tiles(self._sum.decode(cohort, float(masked.weight_cap), elements))
+        tiles = self._tiles(self._sum.decode(cohort, float(masked.weight_cap), about.elements))
         whole = (np.rint(tile * STEPS_PER_UNIT) for tile in tiles)
         noise = NoiseStream(self.context.noise_key, self.context.number, "dp")
         for tile in add_noise(whole, self.base, noise, std, integer=True):

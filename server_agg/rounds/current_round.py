@@ -6,7 +6,6 @@ from msgspec import structs
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.masked.round import MaskedRound
@@ -47,11 +46,10 @@ class LiveRound:
 
     _snapshot: RoundSnapshot
 
-    def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings, masking: Masking):
+    def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
         self.folder = folder
         self.ledger = ledger
         self.settings = settings
-        self._masking = masking
         self.progress = Progress(ledger.clock)
         self.links: tuple[KeptLink, ...] = ()
         self._aggregator: RoundAggregator | None = None
@@ -126,7 +124,7 @@ class LiveRound:
     def _aggregator_of(self, row: Round) -> RoundAggregator:
         if row.masked is None:
             return RoundAggregator(row, self.folder, self.ledger)
-        return MaskedAggregator(row, self.folder, self.ledger, self._masking, self.settings.retry_seconds)
+        return MaskedAggregator(row, self.folder, self.ledger, self.settings.retry_seconds)
 
     def load_after_end(self) -> None:
         """Load the round after one that this server ended, and delete what the store had for that.

@@ -55,7 +55,8 @@ class FarFleet(Fleet):
     def finish(self) -> None:
         """Go on until all have done their part and the next round is open."""
         while any(left := [name for name in PHONES if self.requests[name]]):
-            assert any([self.deliver(name) for name in left])
+            moved = [self.deliver(name) for name in left]
+            assert any(moved)
         until(lambda: self.http.get("/v1/round").json()["round"] == self.number + 1, "the next round")
 
     def check_model(self, workshop: Workshop) -> None:
