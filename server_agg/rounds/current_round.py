@@ -119,6 +119,7 @@ class LiveRound:
         self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
         self.folder.noise_keys.get_or_create(round_.number)  # on disk from the start, and so in any copy of the folder
         sweeping.sweep_folder(self.folder, self.ledger, self.settings)
+        self.ledger.empty_log()  # of an ended masked round's messages
         self._loaded = True
 
     def _aggregator_of(self, row: Round) -> RoundAggregator:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Engine, event
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
@@ -146,6 +147,32 @@ def test_a_server_that_was_killed_goes_on(workshop: Workshop, state: Path, stage
             assert not cohorts.has_messages(session, 1)
             ended = session.get_one(Cohort, 1)
             assert (ended.stage, json.loads(ended.counts)) == ("over", dict.fromkeys(get_args(StageName)[:-1], 10))
+
+
+@pytest.fixture
+def careless_sqlite() -> Iterator[None]:
+    """A SQLite that is built to leave what is deleted in free pages, as some are."""
+
+    def off(connection: Any, _entry: object) -> None:
+        connection.execute("PRAGMA secure_delete=OFF").close()
+
+    event.listen(Engine, "connect", off)
+    yield
+    event.remove(Engine, "connect", off)
+
+
+@pytest.mark.usefixtures("careless_sqlite")
+def test_nothing_of_the_messages_is_on_the_disk_after_the_round(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 3)
+        fleet.to("answer")
+        secrets = [json.dumps(body["self"]).encode() for _, body in fleet.requests.values()]
+        sealed = [json.dumps(sealed).encode() for sealed in fleet.phones["phone0"].shares["shares"].values()]
+        assert any(sealed[0] in path.read_bytes() for path in state.glob("ledger*"))
+        fleet.run({}, random.Random(0), clock)
+        for path in state.glob("ledger*"):
+            assert not any(one in path.read_bytes() for one in (*secrets, *sealed)), path
 
 
 def test_a_stage_that_the_disk_refuses_is_not_told(
