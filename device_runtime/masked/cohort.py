@@ -127,12 +127,8 @@ class MaskedSum(Handle):
         self._values = values
         super().__init__(load_library(), "sum", values, width, threads)
 
-    def check(self, cohort: MaskedCohort, path: Path) -> None:
-        """Check that the file is a masked update of this cohort. Raises UpdateError."""
-        self._library.call("pg_sum_check", self.handle, cohort.handle, path)
-
     def add(self, cohort: MaskedCohort, path: Path) -> None:
-        """Add a masked update that was not added yet."""
+        """Add a masked update that was not added yet. Raises UpdateError, with nothing changed, if it is none."""
         self._library.call("pg_sum_add", self.handle, cohort.handle, path)
 
     def add_grid(self, path: Path) -> None:

@@ -4,13 +4,9 @@ What was accepted is in the ledger before it is answered, and so is the stage th
 round goes on from there.
 """
 
-import logging
-from pathlib import Path
-
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
-from phonograd.server_agg.log_format import event
+from phonograd.device_runtime.masked.cohort import MaskedCohort
 from phonograd.server_agg.masked.stages import STAGES, Document, Facts, RequestKind
 from phonograd.server_agg.refusals import (
     InvalidMessageError,
@@ -25,8 +21,6 @@ from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Cohort, MessageKind, Round
 
-log = logging.getLogger(__name__)
-
 POLLS = 8  # of a phone in a stage's time, while it waits
 
 
@@ -39,7 +33,7 @@ class MaskedRound:
 
     def __init__(self, row: Round, early: bool, model: TensorFile, ledger: Ledger, retry_seconds: float):
         self.settings = MaskedSettings.from_json(str(row.masked))
-        self.about = self.settings.about(model)
+        self._about = self.settings.about(model)
         self.failure: str | None = None
         self._row, self._early, self._ledger, self._retry_seconds = row, early, ledger, retry_seconds
         self._facts: Facts | None = self._restored()
@@ -55,11 +49,6 @@ class MaskedRound:
     def over(self) -> bool:
         """Whether all is there for the sum."""
         return self.facts.stage.name == "over"
-
-    @property
-    def cohort(self) -> MaskedCohort:
-        """What the cohort has agreed on so far."""
-        return self.facts.cohort
 
     @property
     def poll_seconds(self) -> float:
@@ -148,7 +137,7 @@ class MaskedRound:
                 following = STAGES[facts.place + 1].name
                 row = cohorts.begin_stage(session, self._row.number, following, now, ended, through)
                 if ended == "uploading":
-                    row.noise = self.settings.effective_noise(self.about, len(facts.messages["keys"]), through)
+                    row.noise = self.settings.effective_noise(self._about, len(facts.messages["keys"]), through)
         except BaseException:
             self._facts = None  # the cohort may know more than the ledger
             raise
@@ -174,15 +163,3 @@ class MaskedRound:
         facts = self._facts
         if facts is None or facts.stage.name != "uploading" or not facts.invites(phone):
             raise self._no_place(phone, facts)
-
-    def add(self, total: MaskedSum, path: Path) -> None:
-        """Add a masked update. Raises UpdateError, with nothing changed, for a file that is none of the cohort."""
-        total.add(self.cohort, path)
-
-    def unmask(self, total: MaskedSum) -> int:
-        """By the answers. The weight of all phones. Raises UpdateError."""
-        unmasked = total.unmask(self.cohort, self.facts.messages["answer"])
-        if unmasked.wrong:
-            wrong = ", ".join(unmasked.wrong)
-            log.warning("shares of %s did not fit", wrong, extra=event("wrong_shares", phones=wrong))
-        return unmasked.weight

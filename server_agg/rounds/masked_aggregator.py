@@ -36,10 +36,6 @@ class MaskedUpdate:
             )
         self.info = UpdateInfo(about.get("base_sha256", ""), int(number), 0, CODEC, 0)
 
-    def check_parts(self, base: TensorFile) -> None:
-        """Nothing: `MaskedAggregator.take` checks the whole file."""
-        del base
-
 
 class MaskedAggregator(RoundAggregator):
     """Sums the masked updates of round `row`."""
@@ -80,7 +76,7 @@ class MaskedAggregator(RoundAggregator):
         return {}
 
     def _begin(self, context: RoundContext) -> Aggregation:
-        return MaskedMean(self.settings, self.base, self.row.base_sha256, context, self.masked)
+        return MaskedMean(self.settings, self.base, self.row.base_sha256, context, lambda: self.masked.facts)
 
     def _add_stored(self, aggregation: Aggregation, row: Update, path: Path) -> None:
         del row

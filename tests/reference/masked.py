@@ -353,9 +353,6 @@ class Sum:
     def __init__(self, values: int, width: int):
         self.width, self.sum = width, np.zeros(values, np.uint32)
 
-    def close(self) -> None:
-        pass
-
     def _read(self, cohort: Cohort, path: Path) -> Array:
         with TensorFile(path) as file:
             file.take_checksum()
@@ -367,9 +364,6 @@ class Sum:
             found = file.read("values")
         require(len(found) == -(-len(self.sum) * self.width // 8), f"{path}: {len(self.sum)} values expected")
         return unpacked(found, self.width, len(self.sum))
-
-    def check(self, cohort: Cohort, path: Path) -> None:
-        self._read(cohort, path)
 
     def add(self, cohort: Cohort, path: Path) -> None:
         self.sum += self._read(cohort, path)
