@@ -190,8 +190,7 @@ class Coordinator:
         Raises RefusalError, with nothing changed, RoundClosingError and StorageError.
         """
         with self._lock:
-            self._round.check_running()
-            self._round.load_if_needed()
+            self._end_or_try_again()  # a phone that hears of a failed round finds the next one
             return masked_messages.take(self._round, kind, phone, number, message)
 
     @property
