@@ -18,6 +18,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.masked.cohort import MaskedSum, Unmasked
 from phonograd.server_agg.masked import mean
+from phonograd.server_agg.refusals import NotOfCohortError
 from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
@@ -26,7 +27,7 @@ from phonograd.server_agg.storage import cohorts
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Cohort, Round, StageName
 from tests.reference.masked import rule
-from tests.server_agg.masked_fleet import STAGES, Fleet, masked_settings
+from tests.server_agg.masked_fleet import STAGE_SECONDS, STAGES, Fleet, masked_settings
 from tests.server_agg.workshop import Clock, Workshop, small_workshop
 
 LOST = STAGES[1:]  # before which a phone can be lost, once it is in the cohort
@@ -207,15 +208,18 @@ def test_a_model_that_the_disk_refuses_is_made_again_from_the_stored_updates(
         write(*given)
         raise StorageError("model: cannot write: No space left on device")
 
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
-        fleet = Fleet(coordinator, workshop, 3)
+    with opened(workshop, state, masked_settings(4, 3), clock=clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 4)
         fleet.to("answer")
-        for name in fleet.phones:
+        for name in ("phone0", "phone1", "phone2"):
             fleet.deliver(name)
+        clock.now += STAGE_SECONDS + 1
         with monkeypatch.context() as patch:
             patch.setattr(closing, "write_model", refused)
             coordinator.tick()
             assert (coordinator.overdue, coordinator.current.round) == (True, 1)
+            with pytest.raises(NotOfCohortError, match="phone3: not awaited in round 1, which is over"):
+                fleet.deliver("phone3")  # an answer changes no sum any more
         coordinator.tick()
         check_model(coordinator, fleet, list(fleet.phones), workshop)
 
