@@ -15,7 +15,7 @@ from phonograd.android_harness.session.program import Event
 from phonograd.device_runtime.base.documents import FieldError, Sha256, read
 from phonograd.device_runtime.base.files import write_bytes
 from phonograd.device_runtime.client.server_client import Server
-from phonograd.device_runtime.masked.phone import Action, Request
+from phonograd.device_runtime.masked.phone import Request
 
 ANSWER = "answer.json"  # on the phone, until its session ends
 Told = TypeVar("Told", bound=msgspec.Struct)
@@ -23,12 +23,6 @@ Told = TypeVar("Told", bound=msgspec.Struct)
 
 class _Identity(msgspec.Struct):
     public_key: Sha256
-
-
-class _Request(msgspec.Struct):
-    action: Action
-    path: str
-    body: str
 
 
 class PhoneMember:
@@ -52,8 +46,7 @@ class PhoneMember:
     def ask(self, grid: str, number: int, answer: str | None = None) -> Request:
         """What to send next in round `number`. grid, answer: files on the phone. Of an upload, the file there."""
         line = ["mask", grid, "--round", str(number), *self._options]
-        found = self._last([*line, *([] if answer is None else ["--answer", answer])], _Request)
-        return Request(found.action, found.path, found.body)
+        return self._last([*line, *([] if answer is None else ["--answer", answer])], Request)
 
     def _last(self, arguments: Sequence[str], kind: type[Told]) -> Told:
         """What the program's last event says."""
@@ -99,4 +92,4 @@ class OverAdb:
         if request.action != "upload":
             return request
         self._session.pull(request.path, self._pulled, sha256=None)
-        return request._replace(path=str(self._pulled))
+        return msgspec.structs.replace(request, path=str(self._pulled))

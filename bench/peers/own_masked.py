@@ -4,9 +4,9 @@ import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
 from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, Request, new_identity
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from phonograd.server_agg.masked.stages import STAGES, Facts
+from phonograd.server_agg.settings.masked import FEWEST, MaskedSettings
+from phonograd.server_agg.storage.tables import MessageKind
 
-ROUND, FEWEST = 1, 3
-# Of a masked round (FORMAT.md): what a server has by default, but for the cohort.
-SETTINGS = {"bits": 8, "clip": 15.0, "weight_cap": 1, "min_cohort": FEWEST, "curious": 0.1, "dropouts": 0.3, "noise": 0}
+ROUND = 1
 ENCODINGS = 3  # times that the update is written; their median is each phone's
 
 
@@ -62,62 +63,54 @@ class OwnPhones:
 
 
 class OwnRound:
-    """The server's side of one round, stage by stage, as phonograd.server_agg.masked does it."""
+    """The server's side of one round, stage by stage."""
 
-    def __init__(self, job: MaskedJob, phones: Beside, settings: str):
+    def __init__(self, job: MaskedJob, phones: Beside, settings: MaskedSettings):
         with TensorFile(Path(job.base)) as base:
-            parameters = sum(spec.elements for spec in base.specs.values())
+            self._about = settings.about(base)
         self.names = [f"phone{number:04}" for number in range(job.phones)]
         self.alive = self.names[: job.phones - job.dead]
         self.meter, self.seconds = Meter(), defaultdict[str, float](float)
         self._phones, self._kinds = phones, dict[str, str]()
-        self._cohort = MaskedCohort(ROUND, sha256_of_file(Path(job.base)), settings, None)
-        self._about = self._cohort.about(parameters)
+        cohort = MaskedCohort(ROUND, sha256_of_file(Path(job.base)), settings.text, None)
+        self._facts = Facts(settings, True, cohort, {kind: {} for kind in get_args(MessageKind)}, set())
         self._sum = MaskedSum(self._about.values, self._about.width)
 
     def run(self) -> tuple[int, int]:
         """All stages. Returns the peak memory, and the largest difference of the sum from that of the codes."""
-        keys = self._ask(self.names)
-        with spent(self.seconds, "messages"):
-            for key in keys.values():
-                self._cohort.check_keys(key)
-            self._cohort.fix(list(keys.values()))
-        told = self._ask(self.names, {"cohort": list(keys.values())})
-        draws = {name: sent["draw"] for name, sent in told.items()}
-        with spent(self.seconds, "messages"):
-            self._cohort.draws(draws)
-        shares = self._ask(self.names, {"draws": draws})
-        with spent(self.seconds, "messages"):
-            for name, sent in shares.items():
-                self._cohort.check_shares(name, sent)
-            self._cohort.members(self.names)
-        for name in self.alive:
-            sealed = {sender: sent["shares"][name] for sender, sent in shares.items() if name in sent["shares"]}
-            self._add(self._step(name, {"members": self.names, "shares": sealed}).file)
-            self._step(name)
-        with spent(self.seconds, "messages"):
-            self._cohort.list(self.alive)
-        agreed = self._ask(self.alive, {"alive": self.alive})
-        with spent(self.seconds, "messages"):
-            for name, sent in agreed.items():
-                self._cohort.check_agreement(name, sent["signature"])
-        answers = self._ask(self.alive, {"signatures": {name: sent["signature"] for name, sent in agreed.items()}})
+        facts, kinds = self._facts, [stage.kind for stage in STAGES]
+        while (stage := facts.stage).name != "over":
+            for name in self.names if stage.kind in ("keys", "draws", "shares") else self.alive:
+                with spent(self.seconds, "messages"):
+                    reply = facts.answer(kinds[facts.place - 1], name) if facts.place else None
+                request = self._step(name, reply)
+                if stage.kind == "list":
+                    self._add(name, request.file)
+                    self._step(name)
+                    continue
+                unsaid = ("round",) if stage.kind == "keys" else ("round", "phone")
+                with spent(self.seconds, "messages"):
+                    message = {key: value for key, value in json.loads(request.body).items() if key not in unsaid}
+                    facts.check(name, message)
+                facts.messages[stage.kind][name] = message
+            with spent(self.seconds, "messages"):
+                facts.fix()
+            facts.place += 1
         for name in self.alive:
             self._step(name, {})
-        return self._unmask(answers)
+        return self._unmask()
 
-    def _add(self, update: Path) -> None:
+    def _add(self, name: str, update: Path) -> None:
         """Add and remove an update, before the next one is masked."""
         with spent(self.seconds, "adding"):
-            self._sum.check(self._cohort, update)
-            self._sum.add(self._cohort, update)
+            self._sum.add(self._facts.cohort, update)
         update.unlink()
+        self._facts.alive.add(name)
 
-    def _unmask(self, answers: Mapping[str, Mapping[str, Any]]) -> tuple[int, int]:
+    def _unmask(self) -> tuple[int, int]:
+        cohort = self._facts.cohort
         with spent(self.seconds, "unmasking"):
-            for name, answer in answers.items():
-                self._cohort.check_answer(name, answer)
-            unmasked = self._sum.unmask(self._cohort, answers)
+            unmasked = self._sum.unmask(cohort, self._facts.messages["answer"])
         peak = peak_rss_bytes()
         path, _ = self._phones.call("encoded")
         with TensorFile(path) as grid:
@@ -125,14 +118,8 @@ class OwnRound:
         difference = int(np.abs(self._sum.values() - plain).max())
         del plain
         with spent(self.seconds, "unmasking"):
-            self._sum.decode(self._cohort, float(unmasked.weight), self._about.elements)
+            self._sum.decode(cohort, float(unmasked.weight), self._about.elements)
         return max(peak, rss_bytes()), difference  # the comparison's memory is not counted
-
-    def _ask(self, names: Sequence[str], reply: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-        """The next messages of these phones, as the cohort takes them."""
-        sent = {name: json.loads(self._step(name, reply).body) for name in names}
-        unsaid = ("round",) if reply is None else ("round", "phone")
-        return {name: {key: one[key] for key in one if key not in unsaid} for name, one in sent.items()}
 
     def _step(self, name: str, reply: Mapping[str, Any] | None = None) -> Request:
         """A phone's next request after `reply`, which is charged to what it sent before."""
@@ -150,10 +137,10 @@ class OwnRound:
 
 
 def run(job: MaskedJob) -> Mapping[str, Any]:
-    """See MaskedJob. job.settings: what SETTINGS lacks, but for the cohort."""
-    settings = json.dumps({**SETTINGS, "cohort": job.phones, **job.settings}, separators=(",", ":"))
+    """See MaskedJob. job.settings: those of a server that are not its defaults, but for the cohort."""
+    settings = MaskedSettings(cohort=job.phones, min_cohort=FEWEST, **job.settings)
     baseline = peak_rss_bytes()
-    with Beside(OwnPhones, job, settings) as phones:
+    with Beside(OwnPhones, job, settings.text) as phones:
         round_ = OwnRound(job, phones, settings)
         _, encoding = phones.call("encoded")
         for name in round_.alive:

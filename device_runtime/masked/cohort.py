@@ -1,10 +1,9 @@
 """What the server of a masked round needs: what its cohort agreed on, and the sum of its updates. See phonograd.h."""
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from ctypes import POINTER, c_float, c_int32, cast
 from ctypes import string_at as text_at
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,30 @@ Message = Mapping[str, Any]
 
 
 class About(Record, frozen=True):
-    """Sizes of a masked update: bits of a value, how many there are, elements of the vector of deltas; and X in hex."""
+    """What settings mean for a model.
+
+    width: bits of a value of a masked update; values: how many there are; elements: of the vector of deltas; step: of
+    the grid; noise: standard deviation of a phone's, in steps; sensitivity: how far one phone can move the decoded sum
+    over `weight_cap`, in L2, if it clips; honest: phones of the smallest cohort that are in the sum for sure and don't
+    work with the server.
+    """
 
     width: int
     values: int
     elements: int
-    context: str
+    step: float
+    noise: float
+    sensitivity: float
+    honest: int
+
+
+def check_settings(settings: str, parameters: int = 0) -> About:
+    """Check a round's settings, for a model of `parameters` weights that are not frozen.
+
+    0: for no model; `width` has no noise then, and values, elements, step and noise mean nothing. Raises UsageError.
+    """
+    (found,) = load_library().call("pg_masked_check", settings, parameters)
+    return About(**{name: getattr(found, name) for name in About.__struct_fields__})
 
 
 class Fixed(Record, frozen=True):
@@ -51,11 +68,12 @@ class MaskedCohort(Handle):
     """
 
     def __init__(self, number: int, base_sha256: str, settings: str, vendor: str | None):
+        self._settings = settings
         super().__init__(load_library(), "cohort", number, base_sha256, settings, vendor)
 
     def about(self, parameters: int) -> About:
-        """Sizes, for a model of `parameters` weights that are not frozen."""
-        return About(**self._document("about", parameters))
+        """What its settings mean for a model of `parameters` weights that are not frozen."""
+        return check_settings(self._settings, parameters)
 
     def check_keys(self, message: Message) -> None:
         """Check a phone's message of keys."""
@@ -109,12 +127,8 @@ class MaskedSum(Handle):
         self._values = values
         super().__init__(load_library(), "sum", values, width, threads)
 
-    def check(self, cohort: MaskedCohort, path: Path) -> None:
-        """Check that the file is a masked update of this cohort. Raises UpdateError."""
-        self._library.call("pg_sum_check", self.handle, cohort.handle, path)
-
     def add(self, cohort: MaskedCohort, path: Path) -> None:
-        """Add a masked update that was not added yet."""
+        """Add a masked update that was not added yet. Raises UpdateError, with nothing changed, if it is none."""
         self._library.call("pg_sum_add", self.handle, cohort.handle, path)
 
     def add_grid(self, path: Path) -> None:
@@ -139,11 +153,3 @@ class MaskedSum(Handle):
         """The sum's deltas over `divisor`, float32 [elements], in place of the values: valid until close. Once."""
         (address,) = self._library.call("pg_sum_decode", self.handle, cohort.handle, divisor)
         return np.ctypeslib.as_array(cast(address, POINTER(c_float)), (elements,))
-
-
-@dataclass(frozen=True)
-class Masking:
-    """What a server makes cohorts and sums with: the native library, or what a test puts in its place."""
-
-    cohort: Callable[[int, str, str, str | None], MaskedCohort] = MaskedCohort
-    sum: Callable[[int, int], MaskedSum] = MaskedSum

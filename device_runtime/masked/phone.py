@@ -3,7 +3,9 @@
 import ctypes
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from phonograd.device_runtime.engine.c_abi import Handle, load_library
 from phonograd.device_runtime.engine.header import new
@@ -28,7 +30,7 @@ class PhoneMasking:
     min_cohort: int = 50
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, frozen=True):
     """What a phone does now. send: POST `body`, JSON, to `path` of the server; upload: send the file `path`."""
 
     action: Action

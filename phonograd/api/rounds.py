@@ -29,6 +29,8 @@ from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 
 UPDATES = Path("phonograd-updates")  # as `phonograd phone-round` has it
+BEFORE_UPLOAD = ("/keys", "/draws", "/shares")  # what phones of a masked round send before their update
+ROUND_OVER = 410  # the status of what is sent for a masked round that failed, or has ended
 UNNAMED = "phone"  # who sends to a server that asks for no token, where nobody is named
 
 
@@ -117,15 +119,28 @@ class JoinedRound:
     ) -> UploadReceipt | None:
         """Do a phone's part in a masked round, with the grid update that training wrote: keys, masked update, answer.
 
-        As device_runtime.client.masked_round.take_part; a call that broke off goes on with the same arguments.
+        As device_runtime.client.masked_round.take_part; a call that broke off goes on with the same arguments. If the
+        round fails before the update is sent, and the next one has the same model and settings, the phone takes part in
+        that: the update is of any such round.
         """
-        name = self.phone or UNNAMED
+        name, opened = self.phone or UNNAMED, self.opened
 
         def upload(masked: Path) -> UploadReceipt:
             return server_client.upload_update(self.server, masked, name, progress)
 
-        with MaskedPhone(masking, name, Path(grid), self.opened.round) as phone:
-            return masked_round.take_part(self.server, phone, upload, waiting)
+        while True:
+            with MaskedPhone(masking, name, Path(grid), opened.round) as phone:
+                try:
+                    return masked_round.take_part(self.server, phone, upload, waiting)
+                except ServerRefusedError as error:
+                    # Once it was sent, a hostile server may know a sum with it: another sum, of the same updates but
+                    # this one, would give it away. Then the phone trains anew.
+                    if error.status != ROUND_OVER or not phone.request().path.endswith(BEFORE_UPLOAD):
+                        raise
+                    before, opened = opened, server_client.open_round(self.server)
+                    suits = (opened.base_sha256, opened.masked) == (before.base_sha256, before.masked)
+                    if opened.round <= before.round or not suits:
+                        raise
 
     def _later(self, update: StrPath) -> str:
         line = ["phonograd", "upload", str(update), "--server", str(self.server)]

@@ -202,7 +202,7 @@ def settings_from(options: dict[str, Any]) -> ServerSettings:
     strategy, rules = strategy_from(options), RULES.take(options)
     if masked is not None:
         rules = dataclasses.replace(rules, clients_per_round=masked.cohort)
-        strategy = dataclasses.replace(strategy, weighting="equal" if masked.weight_cap == 1 else "tokens")
+        strategy = dataclasses.replace(strategy, weighting=masked.weighting)
     return SERVER.take(
         options,
         strategy=strategy,
@@ -218,24 +218,25 @@ SIMULATED_GRID = Options(MaskedSettings).group("Masked rounds (with --masked)", 
 
 def simulated_grid_from(options: dict[str, Any]) -> MaskedSettings | None:
     """The settings of a simulation's masked rounds; None without --masked. Raises click.UsageError."""
-    if options.pop("masked"):
-        refuse("expected without --masked; see --weight-cap", "weighting")
+    if options["masked"]:
         refuse("expected without --masked, whose updates are rounded to a grid", "codec")
-        phones = max(FEWEST, options["clients_per_round"])
-        return SIMULATED_GRID.take(options, cohort=phones, min_cohort=phones)
-    refuse("expected with --masked", *SIMULATED_GRID)
-    SIMULATED_GRID.values(options)
-    return None
+    phones = max(FEWEST, options["clients_per_round"])
+    return _masked_of(SIMULATED_GRID, options, cohort=phones, min_cohort=phones)
 
 
 def masked_from(options: dict[str, Any]) -> MaskedSettings | None:
     """The settings of masked rounds; None without --masked. Raises click.UsageError for a value out of range, and for
     any of the options that would be ignored.
     """
-    if options.pop("masked"):
+    if options["masked"]:
         refuse("expected without --masked; see --cohort", "clients_per_round", "min_clients", "max_clients")
+    return _masked_of(MASKED, options)
+
+
+def _masked_of(declared: Options[MaskedSettings], options: dict[str, Any], **others: Any) -> MaskedSettings | None:
+    if options.pop("masked"):
         refuse("expected without --masked; see --weight-cap", "weighting")
-        return MASKED.take(options)
-    refuse("expected with --masked", *MASKED)
-    MASKED.values(options)
+        return declared.take(options, **others)
+    refuse("expected with --masked", *declared)
+    declared.values(options)
     return None

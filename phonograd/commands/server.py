@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 
 from phonograd.commands.connecting import connection_options
+from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import Grouped
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import serve_options, settings_from, warn_of_norms
@@ -44,6 +45,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     from phonograd.server_agg.rounds.responses import OpenRound
     from phonograd.server_agg.server import AggregationServer
 
+    if options["masked"]:
+        build_on_first_use(console)  # it has the rules of masked rounds
     settings = settings_from(options)
     warn_of_norms(console, settings.strategy)
     use_one_malloc_arena()

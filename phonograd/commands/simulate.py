@@ -109,14 +109,14 @@ def simulate(
     if not options["late_phones"]:
         refuse("expected with --late-phones, the chance that an update is late", "late")
     strategy, transfer = strategy_from(options), transfer_from(options)
+    build_on_first_use(console)  # it has the rules of masked rounds
     masked = simulated_grid_from(options)
     if masked is not None:
-        strategy = dataclasses.replace(strategy, weighting="equal" if masked.weight_cap == 1 else "tokens")
+        strategy = dataclasses.replace(strategy, weighting=masked.weighting)
     settings = SIMULATION.take(options, strategy=strategy, transfer=transfer, masked=masked)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")
     warn_of_norms(console, strategy, [settings.codec])
-    build_on_first_use(console)
     with console.progress("rounds") as show, stop_signals() as stop:
         record = run_simulation(artifacts, **options, settings=settings, progress=show, stop=stop)
     if record.users.training < settings.clients_per_round and not strategy.private:

@@ -2,34 +2,40 @@
 
 from pathlib import Path
 
-from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.masked.cohort import About, MaskedCohort, MaskedSum
+from phonograd.device_runtime.masked.cohort import About, MaskedCohort
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import RoundContext
+from phonograd.server_agg.masked.mean import MaskedMean
+from phonograd.server_agg.masked.stages import Facts
 from phonograd.server_agg.settings.masked import MaskedSettings
 
 
 def about_masked(settings: MaskedSettings, model: Path) -> About:
     """Sizes of a phone's masked update of this model. Raises UsageError for settings that the model does not fit."""
-    with TensorFile(model) as base, MaskedCohort(1, "0" * 64, settings.text, None) as cohort:
-        return cohort.about(sum(spec.elements for spec in trained_specs(base)))
+    with TensorFile(model) as base:
+        return settings.about(base)
 
 
-class GridSums:
-    """What server_agg.masked.mean.MaskedMean is made of. Raises UsageError for settings that the model does not fit."""
+class GridMean(MaskedMean):
+    """The mean of grid updates. Raises UsageError for settings that the model does not fit."""
 
-    def __init__(self, settings: MaskedSettings, number: int, base: TensorFile, base_sha256: str):
-        self.settings = settings
-        self.cohort = MaskedCohort(number, base_sha256, settings.text, None)
-        self.about = self.cohort.about(sum(spec.elements for spec in trained_specs(base)))
+    def __init__(
+        self,
+        settings: StrategySettings,
+        base: TensorFile,
+        base_sha256: str,
+        context: RoundContext,
+        masked: MaskedSettings,
+    ):
+        cohort = MaskedCohort(context.number, base_sha256, masked.text, None)
+        facts = Facts(masked, True, cohort, {}, set())
+        super().__init__(settings, base, base_sha256, context, lambda: facts)
 
-    def new_sum(self) -> MaskedSum:
-        """An empty sum."""
-        return MaskedSum(self.about.values, self.about.width)
-
-    def add(self, total: MaskedSum, path: Path) -> None:
+    def add_file(self, path: Path) -> None:
         """Add a phone's grid update. Raises UpdateError."""
-        total.add_grid(path)
+        self._sum.add_grid(path)
 
-    def unmask(self, total: MaskedSum) -> int:
-        """The weight of all phones."""
-        return int(total.values()[-1])
+    def _unmask(self, facts: Facts) -> int:
+        del facts
+        return int(self._sum.values()[-1])

@@ -20,11 +20,10 @@ from phonograd.server_agg.aggregation.strategies import (
     strategy_of,
 )
 from phonograd.server_agg.aggregation.tile_source import TileSource, rebased
-from phonograd.server_agg.masked.mean import MaskedMean
 from phonograd.server_agg.refusals import InvalidUpdateError
 from phonograd.server_agg.rounds.uploads import redact_path
 from phonograd.server_agg.settings.masked import MaskedSettings
-from phonograd.simulation.masked import GridSums
+from phonograd.simulation.masked import GridMean
 
 
 @dataclass(frozen=True)
@@ -108,11 +107,11 @@ def close_round(
     refusals: list[str] = []
     repeated = 0
     with TensorFile(base.weights) as weights:
+        aggregation: Aggregation
         if masked is None:
             aggregation = strategy.begin(weights, base_sha256, context)
         else:
-            sums = GridSums(masked, number, weights, base_sha256)
-            aggregation = MaskedMean(settings, weights, base_sha256, context, sums)
+            aggregation = GridMean(settings, weights, base_sha256, context, masked)
         for arrival in arrivals:
             if any(update.sha256 == arrival.sha256 for update in accepted):
                 repeated += 1
@@ -153,7 +152,7 @@ def _existing(path: Path | None) -> Path | None:
 def _added(
     arrival: Arrival, settings: StrategySettings, weights: TensorFile, base_sha256: str, aggregation: Aggregation
 ) -> ClientUpdate:
-    if isinstance(aggregation, MaskedMean):
+    if isinstance(aggregation, GridMean):
         aggregation.add_file(arrival.path)
         return ClientUpdate(arrival.sha256, 1, {}, lambda: _opened(arrival))
     with UpdateFile(arrival.path) as update:

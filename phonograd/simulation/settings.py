@@ -122,7 +122,7 @@ class SimulationSettings:
                 f"`strategy` is {strategy.strategy!r} and `late` {self.late!r}, expected fedavg or fedsgd, and drop, "
                 "with `masked`"
             )
-        if (strategy.weighting == "equal") != (masked.weight_cap == 1):
+        if strategy.weighting != masked.weighting:
             raise ValueError(
                 f"`weighting` is {strategy.weighting!r}, expected equal with `weight_cap` 1 and tokens above it"
             )

@@ -197,8 +197,8 @@ class Simulation:
         strategy, masked = self._settings.strategy, self._settings.masked
         if masked is not None and masked.distributed_noise:
             phones = self._settings.clients_per_round
-            values = about_masked(masked, self._folder.model(0).weights).values
-            rounds = PrivateRounds(1.0, masked.effective_noise(values, phones, phones), number)
+            about = about_masked(masked, self._folder.model(0).weights)
+            rounds = PrivateRounds(1.0, masked.effective_noise(about, phones, phones), number)
             return epsilon_upper_bound([rounds], strategy.delta)
         if not strategy.private or strategy.noise_multiplier == 0:
             return None

@@ -1,7 +1,7 @@
 """Masked rounds: what phones send in each stage, until they are answered with what the next one needs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +14,7 @@ from phonograd.server_agg.http.operations import RETRY_AFTER, Answer, Body, oper
 from phonograd.server_agg.http.requests import RecordResponse, checked_name, phone_of, record_in
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.wire import wire_of
-from phonograd.server_agg.masked.round import RequestKind
+from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.tables import TrafficKind
@@ -121,8 +121,19 @@ WAIT = Answer("The stage goes on: send the same again after Retry-After.", heade
 REFUSES = (400, 403, 409, 410, 413, 422, 503)
 
 
-def _answers(kind: type[Record]) -> Mapping[int, Answer]:
-    return {200: Answer("What the next stage needs.", kind), 202: WAIT}
+def _taking(
+    kind: RequestKind, body: type[Record], answer: type[Record], counted: TrafficKind, summary: str
+) -> Callable[["MaskedRoutes", Request], Awaitable[Response]]:
+    """The handler of a kind of messages. counted: what their bytes are counted as."""
+
+    async def handler(routes: "MaskedRoutes", request: Request) -> Response:
+        return await routes.take(request, body, kind, counted)
+
+    handler.__name__, handler.__doc__ = f"masked_{kind}", summary
+    answers = {200: Answer("What the next stage needs.", answer), 202: WAIT}
+    if kind == "answer":
+        answers = {200: Answer("It has done its part.", answer)}
+    return operation(f"POST /v1/masked/{kind}", "phone", answers, refuses=REFUSES, body=Body(body))(handler)
 
 
 class MaskedRoutes:
@@ -132,51 +143,19 @@ class MaskedRoutes:
         self._coordinator = coordinator
         self._pools = pools
 
-    @operation("POST /v1/masked/keys", "phone", _answers(CohortAnswer), refuses=REFUSES, body=Body(KeysRequest))
-    async def masked_keys(self, request: Request) -> Response:
-        """Come to a masked round's cohort, with an update that is ready.
-
-        Once the cohort is fixed, the keys of all its phones.
-        """
-        return await self._taken(request, KeysRequest, "keys", "keys")
-
-    @operation("POST /v1/masked/draws", "phone", _answers(DrawsAnswer), refuses=REFUSES, body=Body(DrawsRequest))
-    async def masked_draws(self, request: Request) -> Response:
-        """Tell the draw. Once all have, or the stage's time is over, everybody's."""
-        return await self._taken(request, DrawsRequest, "draws", "keys")
-
-    @operation("POST /v1/masked/shares", "phone", _answers(MembersAnswer), refuses=REFUSES, body=Body(SharesRequest))
-    async def masked_shares(self, request: Request) -> Response:
-        """Leave shares of the secrets with others.
-
-        Once the members are fixed, who they are and the shares for this phone; the masked update is then awaited.
-        """
-        return await self._taken(request, SharesRequest, "shares", "shares")
-
-    @operation("POST /v1/masked/list", "phone", _answers(ListAnswer), refuses=REFUSES, body=Body(ListRequest))
-    async def masked_list(self, request: Request) -> Response:
-        """Ask whose masked updates were accepted."""
-        return await self._taken(request, ListRequest, "list", "unmasking")
-
-    @operation(
-        "POST /v1/masked/agreement", "phone", _answers(SignaturesAnswer), refuses=REFUSES, body=Body(AgreementRequest)
+    masked_keys = _taking(
+        "keys", KeysRequest, CohortAnswer, "keys", "Come to a masked round's cohort, with an update that is ready."
     )
-    async def masked_agreement(self, request: Request) -> Response:
-        """Sign that list; once enough have, their signatures."""
-        return await self._taken(request, AgreementRequest, "agreement", "unmasking")
-
-    @operation(
-        "POST /v1/masked/answer",
-        "phone",
-        {200: Answer("It has done its part.", Taken)},
-        refuses=REFUSES,
-        body=Body(AnswerRequest),
+    masked_draws = _taking("draws", DrawsRequest, DrawsAnswer, "keys", "Tell the draw.")
+    masked_shares = _taking(
+        "shares", SharesRequest, MembersAnswer, "shares", "Leave shares of the secrets with others, before the update."
     )
-    async def masked_answer(self, request: Request) -> Response:
-        """Give what takes the masks out of the sum."""
-        return await self._taken(request, AnswerRequest, "answer", "unmasking")
+    masked_list = _taking("list", ListRequest, ListAnswer, "unmasking", "Ask whose masked updates were accepted.")
+    masked_agreement = _taking("agreement", AgreementRequest, SignaturesAnswer, "unmasking", "Sign that list.")
+    masked_answer = _taking("answer", AnswerRequest, Taken, "unmasking", "Give what takes the masks out of the sum.")
 
-    async def _taken(self, request: Request, record: type[Record], kind: RequestKind, counted: TrafficKind) -> Response:
+    async def take(self, request: Request, record: type[Record], kind: RequestKind, counted: TrafficKind) -> Response:
+        """Take a message, which is one of these records."""
         wire_of(request.scope).kind = counted
         message: dict[str, Any] = msgspec.to_builtins(await record_in(request, record, MAX_MESSAGE_BYTES))
         number, phone = message.pop("round"), checked_name(message["phone"])

@@ -1,232 +1,159 @@
-"""The stages of a masked round, one class each: whom it waits for, what they send, when it ends, what it fixes.
+"""The stages of a masked round: whom each waits for, what they send, when it ends, what it fixes.
 
-Gathering -> Drawing -> Sharing -> Uploading -> Agreeing -> Answering -> Over. What one fixes is never fixed again: a
-stage that has ended takes no message, and after a restart the same messages lead to the same stage.
+What one fixes is never fixed again: a stage that has ended takes no message, and after a restart the same messages lead
+to the same stage.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from phonograd.device_runtime.base.errors import UpdateError
-from phonograd.device_runtime.masked.cohort import Fixed, MaskedCohort
+from phonograd.device_runtime.masked.cohort import MaskedCohort
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage.cohorts import Messages
 from phonograd.server_agg.storage.tables import MessageKind, StageName
 
 KEYS = ("identity", "sealing", "masking")  # no two phones may have the same
-ORDER: tuple[StageName, ...] = get_args(StageName)
+RequestKind: TypeAlias = MessageKind | Literal["list"]
+Document: TypeAlias = Mapping[str, Any]
+
+
+class Stage(NamedTuple):
+    """A stage: `kind` is that of its phones' messages; where it is a list, they send updates, and ask for that.
+
+    invited: who may send one, by the message that they sent before; None: whoever comes. awaited: those of them without
+    whom it does not end before its time.
+    """
+
+    name: StageName
+    kind: RequestKind
+    invited: MessageKind | None
+    awaited: RequestKind
+
+
+STAGES = (
+    # Phones that have an update send their keys, until the cohort is full or the round's deadline has passed.
+    Stage("gathering", "keys", None, "keys"),
+    # Each phone of the cohort tells its draw, which nobody could know when the cohort was fixed.
+    Stage("drawing", "draws", "keys", "keys"),
+    # Each sends the shares of its secrets, sealed for its neighbours, and is then a member.
+    Stage("sharing", "shares", "draws", "draws"),
+    # The members send their masked updates. Those whose update was accepted are alive.
+    Stage("uploading", "list", "shares", "shares"),
+    # Members sign the list of those that are alive, so that nobody is shown another one. The dead rarely come.
+    Stage("agreeing", "agreement", "shares", "list"),
+    # Those that have seen and signed the list send their self masks, and the shares that they hold: of the alive's self
+    # masks, of the dead's keys.
+    Stage("answering", "answer", "shares", "agreement"),
+    # All is there for the sum, which can be unmasked.
+    Stage("over", "answer", "shares", "answer"),
+)
 
 
 @dataclass
 class Facts:
-    """What the stages of a cohort share. messages: those that were accepted, by kind and phone.
+    """What is known of a cohort, and its stage: `place`, since when. messages: those accepted, by kind and phone.
 
     early: whether gathering ends with the last phone that has room, before the round's deadline. alive: phones whose
-    update was accepted.
+    update was accepted. agree: how many phones must agree on these, once the cohort is fixed.
     """
 
     settings: MaskedSettings
     early: bool
     cohort: MaskedCohort
     messages: Mapping[MessageKind, Messages]
-    alive: set[str] = field(default_factory=set)
-
-
-class Stage:
-    """A stage that has begun. kind: of the messages that it takes; least: phones without whom the round fails."""
-
-    name: ClassVar[StageName]
-    kind: ClassVar[MessageKind | None] = None
-
-    def __init__(self, facts: Facts, fixed: Fixed | None = None):
-        self.facts = facts
-        self.fixed = fixed
+    alive: set[str]
+    agree: int = 0
+    place: int = 0
+    since: float = 0.0
 
     @property
-    def invited(self) -> Collection[str] | None:
-        """The phones that it waits for; None: whoever comes."""
-        raise NotImplementedError
+    def stage(self) -> Stage:
+        """The stage that has begun."""
+        return STAGES[self.place]
 
-    @property
-    def awaited(self) -> Collection[str] | None:
-        """Of the invited, those without whom it does not end before its time."""
-        return self.invited
+    def senders(self, kind: RequestKind) -> Collection[str]:
+        """The phones whose message of a kind was accepted; for a list, whose update was."""
+        return self.alive if kind == "list" else self.messages[kind]
+
+    def invites(self, phone: str) -> bool:
+        """Whether the stage waits for a phone."""
+        return self.stage.invited is None or phone in self.messages[self.stage.invited]
 
     @property
     def through(self) -> Collection[str]:
-        """The phones that are through with it."""
-        return self.facts.messages[self.kind] if self.kind else ()
+        """The phones that are through with the stage."""
+        return self.senders(self.stage.kind)
 
     @property
     def least(self) -> int:
         """Phones that must get through, or the round fails."""
-        return self.facts.settings.min_cohort
+        # Whether answers suffice to put the secrets together is seen when they are.
+        others: Mapping[StageName, int] = {"agreeing": self.agree, "answering": 1}
+        return others.get(self.stage.name, self.settings.min_cohort)
 
-    def check(self, phone: str, message: Mapping[str, Any]) -> None:
-        """Check an invited phone's message. Raises UpdateError."""
+    def ended(self, now: float, closes_at: float | None) -> bool:
+        """Whether all are through with the stage, or its time is over. closes_at: the round's deadline."""
+        through, settings = self.through, self.settings
+        if self.stage.name == "gathering":
+            full = self.early and len(through) >= settings.cohort
+            return full or (closes_at is not None and now >= closes_at and len(through) >= settings.min_cohort)
+        late = now >= self.since + settings.stage_seconds
+        return self.stage.name != "over" and (
+            late or all(phone in through for phone in self.senders(self.stage.awaited))
+        )
 
-    def ended(self, now: float, since: float, closes_at: float | None) -> bool:
-        """Whether all are through, or its time is over. closes_at: the round's deadline."""
-        del closes_at
-        through = self.through
-        return now >= since + self.facts.settings.stage_seconds or all(one in through for one in self.awaited or ())
+    def check(self, phone: str, message: Document) -> None:
+        """Check an invited phone's message, as far as it alone shows. Raises UpdateError."""
+        match self.stage.kind:
+            case "keys":
+                self.cohort.check_keys(message)
+                self._check_fresh(phone, message)
+            case "draws":
+                self.cohort.check_draw(phone, message)
+            case "shares":
+                self.cohort.check_shares(phone, message)
+            case "agreement":
+                self.cohort.check_agreement(phone, message["signature"])
+            case "answer":
+                self.cohort.check_answer(phone, message)
 
-    def following(self) -> "Stage":
-        """Fix what it was for; the next stage. Raises UpdateError if that can't be fixed."""
-        raise NotImplementedError
-
-
-class Gathering(Stage):
-    """Phones that have an update send their keys, until the cohort is full or the round's deadline has passed."""
-
-    name, kind = "gathering", "keys"
-
-    @property
-    def invited(self) -> None:
-        """Whoever comes."""
-        return None
-
-    def check(self, phone: str, message: Mapping[str, Any]) -> None:
-        """Signature and certificate, and no key that another phone has."""
-        self.facts.cohort.check_keys(message)
+    def _check_fresh(self, phone: str, message: Document) -> None:
         keys = [message[name] for name in KEYS]
-        taken = {other[name] for other in self.facts.messages["keys"].values() for name in KEYS}
+        taken = {other[name] for other in self.messages["keys"].values() for name in KEYS}
         if len(set(keys)) < len(KEYS) or not taken.isdisjoint(keys):
             raise UpdateError(f"phone {phone}: keys of its own expected, found one that comes twice; draw new ones")
 
-    def ended(self, now: float, since: float, closes_at: float | None) -> bool:
-        """The cohort is full, or the deadline has passed and it is large enough."""
-        del since
-        phones, settings = len(self.through), self.facts.settings
-        full = self.facts.early and phones >= settings.cohort
-        return full or (closes_at is not None and now >= closes_at and phones >= settings.min_cohort)
+    def fix(self) -> None:
+        """Fix what the stage was for. Raises UpdateError if that can't be fixed."""
+        match self.stage.name:
+            case "gathering":
+                self.agree = self.cohort.fix(self.messages["keys"].values()).agree
+            case "drawing":  # who is whose neighbour
+                self.cohort.draws(self._draws)
+            case "sharing":
+                self.cohort.members(self.messages["shares"])
+            case "uploading":
+                self.cohort.list(self.alive)
 
-    def following(self) -> Stage:
-        """The cohort is fixed."""
-        return Drawing(self.facts, self.facts.cohort.fix(self.facts.messages["keys"].values()))
-
-
-class Drawing(Stage):
-    """Each phone of the cohort tells its draw, which nobody could know when the cohort was fixed."""
-
-    name, kind = "drawing", "draws"
-
-    @property
-    def invited(self) -> Collection[str]:
-        """The cohort."""
-        return self.facts.messages["keys"]
-
-    def check(self, phone: str, message: Mapping[str, Any]) -> None:
-        """That it is the draw that its keys announced."""
-        self.facts.cohort.check_draw(phone, message)
-
-    def following(self) -> Stage:
-        """It is fixed who is whose neighbour."""
-        self.facts.cohort.draws({phone: one["draw"] for phone, one in self.facts.messages["draws"].items()})
-        return Sharing(self.facts, self.fixed)
-
-
-class Sharing(Stage):
-    """Each phone sends the shares of its secrets, sealed for its neighbours."""
-
-    name, kind = "sharing", "shares"
+    def answer(self, kind: RequestKind, phone: str) -> Document | None:
+        """What a phone that sent a message of that kind is told; None: not yet."""
+        if kind == "answer":
+            return {}  # it has done its part
+        if all(stage.kind != kind for stage in STAGES[: self.place]):
+            return None
+        sent = self.messages
+        held = {one: told["shares"][phone] for one, told in sent["shares"].items() if phone in told["shares"]}
+        answers: Mapping[RequestKind, Document] = {
+            "keys": {"cohort": list(sent["keys"].values())},
+            "draws": {"draws": self._draws},
+            "shares": {"members": sorted(sent["shares"]), "shares": held},
+            "list": {"alive": sorted(self.alive)},
+            "agreement": {"signatures": {one: said["signature"] for one, said in sent["agreement"].items()}},
+        }
+        return answers[kind]
 
     @property
-    def invited(self) -> Collection[str]:
-        """Those that told their draws."""
-        return self.facts.messages["draws"]
-
-    def check(self, phone: str, message: Mapping[str, Any]) -> None:
-        """Whom the shares are for."""
-        self.facts.cohort.check_shares(phone, message)
-
-    def following(self) -> Stage:
-        """The members are fixed."""
-        self.facts.cohort.members(self.facts.messages["shares"])
-        return Uploading(self.facts, self.fixed)
-
-
-class OfMembers(Stage):
-    """A stage of the phones that have sent shares."""
-
-    @property
-    def invited(self) -> Collection[str]:
-        """The members."""
-        return self.facts.messages["shares"]
-
-
-class Uploading(OfMembers):
-    """The members send their masked updates."""
-
-    name = "uploading"
-
-    @property
-    def through(self) -> Collection[str]:
-        """Those whose update was accepted."""
-        return self.facts.alive
-
-    def following(self) -> Stage:
-        """The list of those that are alive is fixed."""
-        self.facts.cohort.list(self.facts.alive)
-        return Agreeing(self.facts, self.fixed)
-
-
-class Agreeing(OfMembers):
-    """Members sign the list of those that are alive, so that nobody is shown another one."""
-
-    name, kind = "agreeing", "agreement"
-
-    @property
-    def awaited(self) -> Collection[str]:
-        """The dead rarely come."""
-        return self.facts.alive
-
-    @property
-    def least(self) -> int:
-        """T."""
-        assert self.fixed is not None
-        return self.fixed.agree
-
-    def check(self, phone: str, message: Mapping[str, Any]) -> None:
-        """The signature."""
-        self.facts.cohort.check_agreement(phone, message["signature"])
-
-    def following(self) -> Stage:
-        """The signatures are what phones are shown before they answer."""
-        return Answering(self.facts, self.fixed)
-
-
-class Answering(OfMembers):
-    """Members send their self masks, and the shares that they hold: of the alive's self masks, of the dead's keys."""
-
-    name, kind = "answering", "answer"
-
-    @property
-    def least(self) -> int:
-        """Whether the secrets can be put together is seen when they are."""
-        return 1
-
-    @property
-    def awaited(self) -> Collection[str]:
-        """Those that have seen and signed the list."""
-        return self.facts.messages["agreement"]
-
-    def check(self, phone: str, message: Mapping[str, Any]) -> None:
-        """As far as one answer alone shows."""
-        self.facts.cohort.check_answer(phone, message)
-
-    def following(self) -> Stage:
-        """All is there for the sum."""
-        return Over(self.facts, self.fixed)
-
-
-class Over(OfMembers):
-    """The sum can be unmasked."""
-
-    name = "over"
-
-    def ended(self, now: float, since: float, closes_at: float | None) -> bool:
-        """Nothing follows."""
-        del now, since, closes_at
-        return False
+    def _draws(self) -> dict[str, str]:
+        return {phone: told["draw"] for phone, told in self.messages["draws"].items()}

@@ -35,10 +35,6 @@ class OpenedUpdate(Protocol):
     path: Path
     info: UpdateInfo
 
-    def check_parts(self, base: TensorFile) -> None:
-        """Raise UpdateError for parts that do not fit the model."""
-        ...
-
 
 class RoundAggregator:
     """Aggregates the updates of round `row`, with its base model open. Not thread-safe.
@@ -111,11 +107,12 @@ class RoundAggregator:
         If other servers may close the round, it is only measured: the one that does aggregates what is stored. Raises
         WeightsError or UpdateError for an update that does not fit, with nothing changed.
         """
+        assert isinstance(update, UpdateFile)
+        update.check_parts(self.base)
         self._taken, shared = None, self._ledger.shared
         if shared and self._measuring is None:
             self._measuring = self._begun()
         aggregation = self._measuring or self.aggregation
-        assert isinstance(update, UpdateFile)
         with rebased(update, self._late_base(origin)) as tiles:
             source = CachedTiles(tiles)
             measures = aggregation.measure(source)

@@ -13,8 +13,7 @@ from typing import Any
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.device_runtime.masked.cohort import Masking
-from phonograd.server_agg.masked.round import RequestKind
+from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import RefusalError, RoundClosingError
 from phonograd.server_agg.rounds import admission, closing, ingestion, masked_messages, startup
 from phonograd.server_agg.rounds.closing import SlowClosing, end_if_complete
@@ -30,17 +29,14 @@ from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import store_at
 
-NATIVE = Masking()
-
 
 class Coordinator:
     """Runs the rounds of one state folder; thread-safe. Updates are ingested one at a time.
 
     The first start copies the model of `artifacts` into the folder and opens round 1; later starts continue from the
     state. A failed start removes a folder that it created. slow_models: makes those of slow strategies; None: the
-    students of strategy transfer. masking: of masked rounds. Raises ArtifactsError if the state was started with other
-    artifacts, StorageError for errors of the disk or the ledger, WeightsError for a model that is damaged or not
-    float32.
+    students of strategy transfer. Raises ArtifactsError if the state was started with other artifacts, StorageError for
+    errors of the disk or the ledger, WeightsError for a model that is damaged or not float32.
     """
 
     def __init__(
@@ -50,7 +46,6 @@ class Coordinator:
         settings: ServerSettings,
         clock: Callable[[], float] | None = None,
         slow_models: Students | None = None,
-        masking: Masking = NATIVE,
     ):
         self.settings = settings
         self.folder = StateFolder(state, store_at(settings.store))
@@ -62,11 +57,11 @@ class Coordinator:
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds, settings.announce_seconds)
         self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
-        self._round = LiveRound(self.folder, self.ledger, settings, masking)
+        self._round = LiveRound(self.folder, self.ledger, settings)
         slow_models = slow_models or Students(artifacts)
         self._slow = SlowClosing(self._round, self._lock, slow_models)
         try:
-            startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models, masking)
+            startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
             self._round.load()
             self._recover()
         except BaseException:
@@ -195,8 +190,7 @@ class Coordinator:
         Raises RefusalError, with nothing changed, RoundClosingError and StorageError.
         """
         with self._lock:
-            self._round.check_running()
-            self._round.load_if_needed()
+            self._end_or_try_again()  # a phone that hears of a failed round finds the next one
             return masked_messages.take(self._round, kind, phone, number, message)
 
     @property

@@ -6,7 +6,6 @@ from msgspec import structs
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.masked.round import MaskedRound
@@ -47,11 +46,10 @@ class LiveRound:
 
     _snapshot: RoundSnapshot
 
-    def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings, masking: Masking):
+    def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
         self.folder = folder
         self.ledger = ledger
         self.settings = settings
-        self._masking = masking
         self.progress = Progress(ledger.clock)
         self.links: tuple[KeptLink, ...] = ()
         self._aggregator: RoundAggregator | None = None
@@ -121,12 +119,13 @@ class LiveRound:
         self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
         self.folder.noise_keys.get_or_create(round_.number)  # on disk from the start, and so in any copy of the folder
         sweeping.sweep_folder(self.folder, self.ledger, self.settings)
+        self.ledger.empty_log()  # of an ended masked round's messages
         self._loaded = True
 
     def _aggregator_of(self, row: Round) -> RoundAggregator:
         if row.masked is None:
             return RoundAggregator(row, self.folder, self.ledger)
-        return MaskedAggregator(row, self.folder, self.ledger, self._masking, self.settings.retry_seconds)
+        return MaskedAggregator(row, self.folder, self.ledger, self.settings.retry_seconds)
 
     def load_after_end(self) -> None:
         """Load the round after one that this server ended, and delete what the store had for that.

@@ -139,7 +139,6 @@ def _accept(
     folder, ledger, aggregator, info = current.folder, current.ledger, current.aggregator, update.info
     with folder.syncing(update.path):  # the disk syncs while the update is aggregated
         try:
-            update.check_parts(aggregator.base)
             weight = aggregator.weight(info)
             measures = aggregator.take(update, origin, weight)
         except (WeightsError, UpdateError) as error:

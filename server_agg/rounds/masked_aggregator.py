@@ -4,10 +4,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
-from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked import FORMAT
-from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.strategies import Aggregation, Measures, RoundContext
 from phonograd.server_agg.masked.mean import MaskedMean
@@ -38,31 +36,19 @@ class MaskedUpdate:
             )
         self.info = UpdateInfo(about.get("base_sha256", ""), int(number), 0, CODEC, 0)
 
-    def check_parts(self, base: TensorFile) -> None:
-        """Nothing: `MaskedAggregator.take` checks the whole file."""
-        del base
-
 
 class MaskedAggregator(RoundAggregator):
     """Sums the masked updates of round `row`."""
 
     masked: MaskedRound
 
-    def __init__(self, row: Round, folder: StateFolder, ledger: Ledger, masking: Masking, retry_seconds: float):
+    def __init__(self, row: Round, folder: StateFolder, ledger: Ledger, retry_seconds: float):
         super().__init__(row, folder, ledger)
         try:
-            parameters = sum(spec.elements for spec in trained_specs(self.base))
-            self.masked = MaskedRound(row, not self.settings.private, parameters, ledger, masking, retry_seconds)
-            _ = self.masked.stage  # restored now
+            self.masked = MaskedRound(row, not self.settings.private, self.base, ledger, retry_seconds)
         except BaseException:
-            super().close()
+            self.close()
             raise
-
-    def close(self) -> None:
-        """Free sum and cohort, too."""
-        self.invalidate()
-        self.masked.close()
-        super().close()
 
     @property
     def aggregation(self) -> Aggregation:
@@ -70,12 +56,6 @@ class MaskedAggregator(RoundAggregator):
         if isinstance(self._aggregation, MaskedMean) and self._aggregation.used:
             self.invalidate()
         return super().aggregation
-
-    def invalidate(self) -> None:
-        """Free the sum."""
-        if isinstance(self._aggregation, MaskedMean):
-            self._aggregation.close()
-        super().invalidate()
 
     def opened(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
         """A masked update."""
@@ -91,14 +71,12 @@ class MaskedAggregator(RoundAggregator):
         del origin, weight
         aggregation = self.aggregation
         assert isinstance(aggregation, MaskedMean)
-        aggregation.check_file(update.path)
-        self._aggregation = None
         aggregation.add_file(update.path)
-        self._taken = aggregation
+        self._aggregation, self._taken = None, aggregation
         return {}
 
     def _begin(self, context: RoundContext) -> Aggregation:
-        return MaskedMean(self.settings, self.base, self.row.base_sha256, context, self.masked)
+        return MaskedMean(self.settings, self.base, self.row.base_sha256, context, lambda: self.masked.facts)
 
     def _add_stored(self, aggregation: Aggregation, row: Update, path: Path) -> None:
         del row

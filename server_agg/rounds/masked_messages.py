@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from phonograd.server_agg.masked.round import RequestKind
+from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import OtherMessageError, RoundFailedError
 from phonograd.server_agg.rounds import admission
 from phonograd.server_agg.rounds.current_round import LiveRound

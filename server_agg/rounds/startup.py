@@ -5,7 +5,6 @@ import logging
 from phonograd.device_runtime.base.errors import ArtifactsError, WeightsError
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
-from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import opening, privacy, publication
@@ -22,21 +21,17 @@ log = logging.getLogger(__name__)
 
 
 def open_state(
-    folder: StateFolder,
-    ledger: Ledger,
-    artifacts: Artifacts,
-    settings: ServerSettings,
-    slow_models: Students,
-    masking: Masking,
+    folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, slow_models: Students
 ) -> None:
     """Prepare folder and ledger so that a round is open, with these settings if it has no updates yet.
 
     Raises ArtifactsError if the state was started with other artifacts, WeightsError for a damaged model, StorageError,
-    MissingExtraError for a private strategy without dp-accounting, UsageError for masked settings that no cohort can
-    have, and what `slow_models` requires of a slow strategy.
+    MissingExtraError for a private strategy without dp-accounting, UsageError for masked settings that do not suit
+    the model, and what `slow_models` requires of a slow strategy.
     """
     if settings.masked is not None:
-        masking.cohort(1, artifacts.weights_sha256, settings.masked.text, settings.masked.vendor).close()
+        with TensorFile(artifacts.path(WEIGHTS)) as model:
+            settings.masked.about(model)
     if settings.strategy.private or (settings.masked is not None and settings.masked.distributed_noise):
         require_dp_accounting()
     if settings.strategy.slow:

@@ -1,21 +1,22 @@
 """The settings of masked rounds, in which the server learns the updates' sum alone. FORMAT.md, "Masked rounds"."""
 
+import functools
 import json
 import math
 import re
 from dataclasses import asdict, dataclass
 
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.formats.frozen import trained_specs
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.masked.cohort import About, check_settings
 from phonograd.server_agg.aggregation.privacy.distributed import effective_noise
 
-BITS = (4, 8, 16)
-SUPPORTS = (1, 4, 16, 64)
-FEWEST, MOST = 3, 2048  # phones of a cohort
-MOST_WEIGHT = 1 << 20
-WIDEST = 31  # bits of a value of a masked update
-LARGEST_CLIP = 1e6
-MOST_NOISE = 1000.0
-TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts", "noise")
+FEWEST = 3  # phones of a cohort
+TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts")
 PUBLIC_KEY = re.compile(r"[0-9a-f]{64}\Z")
+
+_checked = functools.lru_cache(check_settings)  # a server asks for the same with each update
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,13 @@ class MaskedSettings:
         of a delta; phones hold to it, the server can't check it. weight_cap: a phone's weight: its tokens, cut to this.
     cohort: phones that mask together, at most; min_cohort: at least, and how many of them must get through.
     curious, dropouts: shares of the cohort that may work with the server, and that may drop out.
-    distributed_noise: the noise that phones add together, in standard deviations over `sensitivity`; 0: none.
+    distributed_noise: the noise that phones add together, in standard deviations over how far one phone of full weight
+        can move the sum; 0: none.
     stage_seconds: how long a stage of the round waits for its phones.
     vendor: the public key that certifies phones, hex; None: certificates are not looked at.
 
-    Raises ValueError for a setting out of range, naming it.
+    Raises ValueError for a setting out of range, naming it, and what the native library raises where it can't be
+    loaded: it has the rules of what phones get.
     """
 
     bits: int = 8
@@ -46,74 +49,55 @@ class MaskedSettings:
     vendor: str | None = None
 
     def __post_init__(self) -> None:
+        capped = self.distributed_noise != 0 and self.weight_cap > 1
         checks = (
-            ("bits", self.bits in BITS, "4, 8 or 16"),
-            ("support", self.support in SUPPORTS, "1, 4, 16 or 64"),
-            ("clip", 1e-6 <= self.clip <= LARGEST_CLIP, f"at least 1e-6, at most {LARGEST_CLIP:g}"),
-            ("weight_cap", 1 <= self.weight_cap <= MOST_WEIGHT, f"1 to {MOST_WEIGHT}"),
-            ("cohort", FEWEST <= self.cohort <= MOST, f"{FEWEST} to {MOST} phones"),
-            ("min_cohort", FEWEST <= self.min_cohort <= self.cohort, f"{FEWEST} to `cohort` ({self.cohort})"),
-            ("curious", 0 <= self.curious <= 0.5, "at least 0, at most 0.5"),
-            ("dropouts", 0 <= self.dropouts <= 0.5, "at least 0, at most 0.5"),
-            ("distributed_noise", 0 <= self.distributed_noise <= MOST_NOISE, f"at least 0, at most {MOST_NOISE:g}"),
-            ("weight_cap", not (self.distributed_noise and self.weight_cap > 1), "1 with `distributed_noise`"),
+            ("distributed_noise", 0 <= self.distributed_noise < math.inf, "at least 0"),
+            ("weight_cap", not capped, "1 with `distributed_noise`, which does not hide weights"),
             ("stage_seconds", 0 < self.stage_seconds <= 86400, "more than 0, at most 86400"),
             ("vendor", self.vendor is None or bool(PUBLIC_KEY.match(self.vendor)), "a public key, 64 digits of hex"),
+            ("clip", math.isfinite(self.clip), "a finite number"),  # JSON has no other
         )
         for name, good, expected in checks:
             if not good:
                 raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected {expected}")
-        if self.width > WIDEST:
-            raise ValueError(
-                f"`cohort` {self.cohort} x `weight_cap` {self.weight_cap} x codes of {self.bits} `bits` is a sum of "
-                f"{self.width} bits, expected at most {WIDEST}; lower one of them"
-            )
-        for phones in range(self.min_cohort, self.cohort + 1):
-            curious, dropped = math.floor(self.curious * phones), math.floor(self.dropouts * phones)
-            if (phones + curious) // 2 + 1 > phones - dropped:
-                raise ValueError(
-                    f"`curious` {self.curious:g} and `dropouts` {self.dropouts:g} leave {phones - dropped} of {phones} "
-                    f"phones, expected {(phones + curious) // 2 + 1}, who must agree; lower one of them"
-                )
+        try:
+            self.about()
+        except UsageError as error:
+            raise ValueError(str(error)) from error
 
-    @property
-    def level(self) -> int:
-        """The largest code, L."""
-        return int(2 ** (self.bits - 1)) - 1
-
-    @property
-    def width(self) -> int:
-        """Bits of a value of a masked update, w, without noise: the largest cohort's sum fits."""
-        return (2 * self.cohort * self.weight_cap * self.level + 1).bit_length()
-
-    @property
-    def sensitivity(self) -> float:
-        """How far a phone of full weight can move the decoded sum over `weight_cap`, in L2, if it clips: its delta, all
-        of it in the elements that are sent, and the rounding of each of them.
-        """
-        return self.support * self.clip * (1 + 6 / (self.level * math.sqrt(self.support)))
-
-    def honest(self, phones: int, alive: int | None = None) -> int:
-        """How many of a cohort of `phones`, of which `alive` are left (None: as few as may be), add noise for sure."""
-        curious = math.floor(self.curious * phones)
-        return ((phones + curious) // 2 + 1 if alive is None else alive) - curious
-
-    @property
-    def noise(self) -> float:
-        """The standard deviation of a phone's noise over `clip`: the least cohort's honest phones have enough."""
-        per_clip = self.sensitivity / self.support / self.clip
-        return self.distributed_noise * per_clip / math.sqrt(self.honest(self.min_cohort))
-
-    def effective_noise(self, values: int, phones: int, alive: int) -> float:
-        """The z of a round's sum of so many values: `alive` of a cohort of `phones` are in it. 0 without noise."""
-        steps = math.sqrt((values - 1) * self.support) * self.level / 6  # of the grid in `clip`
-        reach = steps + math.sqrt(values - 1)  # rounding moves each value by less than a step
-        return effective_noise(self.honest(phones, alive), self.noise * steps, reach, values - 1)
+    def _text(self, noise: float) -> str:
+        return json.dumps({name: getattr(self, name) for name in TO_PHONES} | {"noise": noise}, separators=(",", ":"))
 
     @property
     def text(self) -> str:
-        """The settings as phones get them. Its bytes are hashed: the same settings, the same text."""
-        return json.dumps({name: getattr(self, name) for name in TO_PHONES}, separators=(",", ":"))
+        """The settings as phones get them. Its bytes are hashed: the same settings, the same text.
+
+        Its noise is the standard deviation of a phone's over `clip`: the honest phones of the least cohort have enough.
+        """
+        plain = _checked(self._text(0.0))
+        per_clip = plain.sensitivity / self.support / self.clip
+        return self._text(self.distributed_noise * per_clip / math.sqrt(plain.honest))
+
+    def about(self, model: TensorFile | None = None) -> About:
+        """What they mean for a model, or for any; see `check_settings`. Raises UsageError."""
+        try:
+            return _checked(self.text, sum(spec.elements for spec in trained_specs(model)) if model else 0)
+        except UsageError as error:
+            raise UsageError(str(error).replace("`noise`", "`distributed_noise`")) from error
+
+    def effective_noise(self, about: About, phones: int, alive: int) -> float:
+        """The z of the sum of a round: `alive` of a cohort of `phones` are in it. 0 without noise.
+
+        about: of the round's model.
+        """
+        honest = alive - math.floor(self.curious * phones)
+        reach = about.sensitivity / self.support / about.step  # with the rounding of each value
+        return effective_noise(honest, about.noise, reach, about.values - 1)
+
+    @property
+    def weighting(self) -> str:
+        """The strategy's `weighting` that says the same."""
+        return "equal" if self.weight_cap == 1 else "tokens"
 
     def to_json(self) -> str:
         """All settings, as the ledger keeps them."""

@@ -127,7 +127,7 @@ class ServerSettings:
             (rules.late == "drop", f"`late` is {rules.late!r}, expected 'drop' with `masked`: a mask is of one round"),
             (self.ledger is None, "`ledger` is set, expected none with `masked`: its cohorts are of one server"),
             (
-                strategy.private or (strategy.weighting == "equal") == (masked.weight_cap == 1),
+                strategy.private or strategy.weighting == masked.weighting,
                 f"`weighting` is {strategy.weighting!r}, expected 'equal' with `weight_cap` 1 and 'tokens' above it",
             ),
             (

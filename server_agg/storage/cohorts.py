@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -12,27 +12,12 @@ from phonograd.server_agg.storage.tables import Cohort, Message, MessageKind, St
 Messages = dict[str, dict[str, Any]]  # by phone
 
 
-def stage_of(session: Session, number: int) -> StageName | None:
-    """The stage of a round; None before its first message."""
-    row = session.get(Cohort, number)
-    return None if row is None else row.stage
-
-
-def since_of(session: Session, number: int) -> float:
-    """Since when a round has been in its stage, in seconds since 1970."""
-    return session.get_one(Cohort, number).since
-
-
-def set_stage(session: Session, number: int, stage: StageName, now: float, ended: Mapping[str, int]) -> None:
-    """A round's stage begins. ended: how many phones got through those that have ended, by their names."""
-    row = session.get(Cohort, number) or Cohort(round=number)
-    row.stage, row.since, row.counts = stage, now, json.dumps(ended)
+def begin_stage(session: Session, number: int, stage: StageName, now: float, ended: StageName, through: int) -> Cohort:
+    """A round's stage begins, as so many phones got through the one that has ended. Returns the row, to be changed."""
+    row = session.get(Cohort, number) or Cohort(round=number, counts="{}")
+    row.stage, row.since, row.counts = stage, now, json.dumps({**json.loads(row.counts), ended: through})
     session.add(row)
-
-
-def set_noise(session: Session, number: int, noise: float) -> None:
-    """The multiplier of the noise that a round's phones added together."""
-    session.get_one(Cohort, number).noise = noise
+    return row
 
 
 def noise_of_rounds(session: Session) -> list[float]:
@@ -45,10 +30,12 @@ def add_message(session: Session, number: int, kind: MessageKind, phone: str, me
     session.add(Message(round=number, kind=kind, phone=phone, body=json.dumps(message, sort_keys=True)))
 
 
-def messages_of(session: Session, number: int, kind: MessageKind) -> Messages:
-    """All messages of a kind."""
-    wanted = select(Message).where(Message.round == number, Message.kind == kind).order_by(Message.phone)
-    return {row.phone: json.loads(row.body) for row in session.scalars(wanted)}
+def messages_of(session: Session, number: int) -> dict[MessageKind, Messages]:
+    """All messages of a round, by kind."""
+    found: dict[MessageKind, Messages] = {kind: {} for kind in get_args(MessageKind)}
+    for row in session.scalars(select(Message).where(Message.round == number).order_by(Message.phone)):
+        found[row.kind][row.phone] = json.loads(row.body)
+    return found
 
 
 def has_messages(session: Session, number: int) -> bool:
@@ -64,9 +51,3 @@ def delete_messages(session: Session) -> None:
 def all_cohorts(session: Session) -> dict[int, Cohort]:
     """The masked rounds' stages, by round."""
     return {row.round: row for row in session.scalars(select(Cohort))}
-
-
-def counts_of(session: Session, number: int) -> dict[str, int]:
-    """How many phones got through the stages of a round that have ended."""
-    row = session.get(Cohort, number)
-    return {} if row is None else dict(json.loads(row.counts))

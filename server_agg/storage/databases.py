@@ -79,6 +79,12 @@ class Database:
         """Close all connections."""
         self.writers.dispose()
 
+    def empty_log(self) -> None:
+        """Empty SQLite's write-ahead log, which still has what was deleted; not while somebody reads or writes."""
+        if not self.shared:
+            with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self.name, timeout=0)) as own:
+                own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     @contextlib.contextmanager
     def closing_lock(self) -> Iterator[bool]:
         """Whether this process, and no other, may close a round while the block runs.
@@ -147,7 +153,8 @@ def _sqlite(path: Path) -> Database:
         assert isinstance(connection, sqlite3.Connection)
         # Otherwise sqlite3 begins a transaction at the first write only, and reads see no snapshot.
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        # Builds of SQLite differ in whether they overwrite what is deleted.
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")

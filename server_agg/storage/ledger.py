@@ -132,6 +132,10 @@ class Ledger:
             known = self._traffic.get(key)
             self._traffic[key] = wire if known is None else known + wire
 
+    def empty_log(self) -> None:
+        """Leave nothing of what was deleted on the disk, if nobody reads or writes; see `Database.empty_log`."""
+        self._database.empty_log()
+
     def flush(self) -> None:
         """Write the traffic that is only counted in memory."""
         if self._traffic:

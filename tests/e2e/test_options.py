@@ -84,10 +84,11 @@ def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str) -> N
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--cohort 5 --min-cohort 9", r"--min-cohort is 9, expected 3 to --cohort \(5\)"),
-        ("--mask-bits 5", "--mask-bits is 5, expected 4, 8 or 16"),
+        ("--cohort 2", "--cohort 2: expected a whole number from 3 to 2048"),
+        ("--cohort 5 --min-cohort 9", "--min-cohort 9: expected a whole number from 3 to 5"),
+        ("--mask-bits 5", "--mask-bits 5: expected one of 4, 8, 16"),
         ("--vendor-key x", "--vendor-key is 'x', expected a public key"),
-        ("--weight-cap 1000000", "--cohort 100 x --weight-cap 1000000 x codes of 8 --mask-bits is a sum of 35 bits"),
+        ("--weight-cap 1000000", "sums of 35 bits, at most 31 expected; lower --mask-bits, --weight-cap or --cohort"),
         ("--strategy median", "--strategy is 'median', expected one of fedavg, .* with --masked"),
         (
             "--strategy dp-fedavg --deadline-seconds 9 --mask-clip 2",

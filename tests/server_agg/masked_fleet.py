@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors
-from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.server import ServerSettings
-from tests.reference.masked import Cohort, Sum
+from tests.reference.masked import Cohort
 from tests.reference.masked_phone import Opened, Phone
 from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Clock, Workshop, settings_with
@@ -29,36 +27,7 @@ def masked_settings(
     """A server's; a round takes `phones`, and fails with fewer than `least`, or than 7 of 10."""
     of_masked = {"support": 64, "stage_seconds": STAGE_SECONDS, "cohort": phones, **masked}
     made = MaskedSettings(min_cohort=least or max(3, phones - int(0.3 * phones)), **of_masked)
-    weighting = "equal" if made.weight_cap == 1 else "tokens"
-    return settings_with(**{"clients_per_round": phones, "weighting": weighting, "masked": made} | more)
-
-
-# What makes cohorts and sums in these tests: the reference. `Masking()`, the library's, passes them too.
-REFERENCE = Masking(Cohort, Sum)  # type: ignore[arg-type]
-
-
-@dataclass
-class Kit:
-    """What makes cohorts and sums for a server, and keeps the values of each sum that was unmasked."""
-
-    of: Masking = REFERENCE
-    values: list[Array] = field(default_factory=list)
-
-    @property
-    def masking(self) -> Masking:
-        return Masking(self.of.cohort, self._sum)
-
-    def _sum(self, values: int, width: int) -> Any:
-        made = self.of.sum(values, width)
-        unmask = made.unmask
-
-        def kept(*given: Any) -> Any:
-            found = unmask(*given)
-            self.values.append(made.values())
-            return found
-
-        made.unmask = kept  # type: ignore[method-assign]
-        return made
+    return settings_with(**{"clients_per_round": phones, "weighting": made.weighting, "masked": made} | more)
 
 
 def parameters_of(workshop: Workshop) -> int:

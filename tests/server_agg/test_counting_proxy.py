@@ -291,10 +291,10 @@ def test_what_came_before_a_connection_broke_is_stored_though_nobody_had_asked_f
 
 
 @contextlib.contextmanager
-def served(workshop: Workshop, state: Path, end: signal.Signals) -> Iterator[str]:
+def served(workshop: Workshop, state: Path, end: signal.Signals, *options: object) -> Iterator[str]:
     """The URL of a server in a process of its own, which `end` ends."""
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workshop.artifacts.folder, "--state", state]
-    with subprocess.Popen([*map(str, line), "--port", "0", "--json"], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([*map(str, (*line, *options)), "--port", "0", "--json"], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())["url"]

@@ -12,7 +12,7 @@ from phonograd.device_runtime.client.protocol import PHONE_HEADER
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.server_agg.settings.masked import MaskedSettings
 from tests.server_agg.faults import adds_up
-from tests.server_agg.masked_fleet import Fleet, Kit
+from tests.server_agg.masked_fleet import Fleet
 from tests.server_agg.test_report import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import until
@@ -23,7 +23,7 @@ SIZES = {"clients_per_round": 4, "weighting": "equal", "masked": MASKED}
 
 @pytest.fixture
 def server(workshop: Workshop, state: Path) -> Iterator[RunningServer]:
-    with run_server(workshop, state, masking=Kit().masking, **SIZES) as running:
+    with run_server(workshop, state, **SIZES) as running:
         yield running
 
 

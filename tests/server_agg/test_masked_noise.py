@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.privacy.distributed import effective_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -30,12 +31,14 @@ def test_narrow_noise_is_worth_less_and_none_nothing() -> None:
     assert effective_noise(25, 0.0, 2.5, 10**4) == effective_noise(0, 1.0, 2.5, 10**4) == 0
 
 
-def test_the_least_cohort_has_the_noise_that_was_asked_for() -> None:
+def test_the_least_cohort_has_the_noise_that_was_asked_for(workshop: Workshop) -> None:
     settings = MaskedSettings(cohort=100, min_cohort=50, distributed_noise=0.8)
-    least = settings.effective_noise(4097, 50, settings.honest(50) + 5)  # 5 of 50 are curious
+    with TensorFile(workshop.base_path) as model:
+        about = settings.about(model)
+    least = settings.effective_noise(about, 50, about.honest + 5)  # 5 of 50 are curious
     assert least == pytest.approx(0.8, rel=1e-6)
-    assert settings.effective_noise(4097, 100, 100) > least  # more phones add more
-    assert settings.effective_noise(4097, 50, 20) < least
+    assert settings.effective_noise(about, 100, 100) > least  # more phones add more
+    assert settings.effective_noise(about, 50, 20) < least
 
 
 def test_the_ledger_has_the_epsilon_of_all_rounds(workshop: Workshop, state: Path) -> None:
@@ -47,8 +50,9 @@ def test_the_ledger_has_the_epsilon_of_all_rounds(workshop: Workshop, state: Pat
             fleet.run(lost, random.Random(1), clock)
             spent.append(a_round(coordinator.ledger, number).epsilon)
     assert server.masked is not None
-    values = fleet.grid.values
-    noise = [server.masked.effective_noise(values, 4, alive) for alive in (4, 3)]
+    with TensorFile(workshop.base_path) as model:
+        about = server.masked.about(model)
+    noise = [server.masked.effective_noise(about, 4, alive) for alive in (4, 3)]
     rounds = [PrivateRounds(1.0, one) for one in noise]
     assert spent == pytest.approx([epsilon_upper_bound(rounds[:count], server.strategy.delta) for count in (1, 2)])
     assert noise[0] > noise[1]

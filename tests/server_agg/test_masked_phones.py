@@ -1,5 +1,7 @@
 """Phones of the API in a masked round of a server: what `phonograd train --server` does."""
 
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,15 +10,18 @@ from typing import cast
 import pytest
 
 import phonograd
-from phonograd.api.rounds import join_round
-from phonograd.device_runtime.base.errors import StateError
+from phonograd.api.rounds import JoinedRound, join_round
+from phonograd.device_runtime.base.errors import ServerRefusedError, StateError
 from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
+from phonograd.server_agg.masked import round as round_
 from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.storage import cohorts
 from tests.server_agg.test_report import final_report, until
-from tests.server_agg.workshop import Workshop, run_server
+from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.simulation.test_published import ARTIFACTS
 
 MASKED = MaskedSettings(cohort=3, min_cohort=3, clip=5.0, stage_seconds=60.0)
+NAMES = ("a", "b", "c")
 SERVED = cast(Workshop, SimpleNamespace(artifacts=ARTIFACTS))
 
 
@@ -27,30 +32,84 @@ def masking(folder: Path, phone: str) -> PhoneMasking:
     return PhoneMasking(folder / f"{phone}-state", key, min_cohort=3)
 
 
-def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(tmp_path: Path) -> None:
-    with run_server(SERVED, tmp_path / "state", clients_per_round=3, weighting="equal", masked=MASKED) as server:
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
+    monkeypatch.setattr(round_, "POLLS", MASKED.stage_seconds)  # phones ask each second, and not each eighth of a stage
+    with run_server(SERVED, tmp_path / "state", clients_per_round=3, weighting="equal", masked=MASKED) as running:
+        yield running
 
-        def part(name: str) -> phonograd.UploadReceipt | None:
-            joined = join_round(server.url, ARTIFACTS, name, cache=tmp_path / f"models-{name}")
-            text = [f"w{len(name)} w{number % 7} w{number % 5}" for number in range(40)]
-            grid = tmp_path / f"{name}.grid"
-            phonograd.train(
-                ARTIFACTS,
-                text,
-                weights=joined.weights,
-                update=grid,
-                masked=joined.opened.masked,
-                max_unknown=1.0,
-            )
-            receipt = joined.take_part(grid, masking(tmp_path, name))
-            with pytest.raises(StateError, match="has taken part in round 1"):
-                joined.take_part(grid, masking(tmp_path, name))
-            return receipt
 
-        with ThreadPoolExecutor(3) as pool:
-            receipts = list(pool.map(part, ("a", "b", "c")))
-        assert {receipt.phone for receipt in receipts if receipt} == {"a", "b", "c"}
-        until(lambda: server.coordinator.current.round == 2, "the end of round 1")
-        ended = final_report(server)["rounds"][0]
+def trained(server: RunningServer, name: str, folder: Path) -> tuple[JoinedRound, Path]:
+    """A phone that has a place in the open round, and its grid update."""
+    joined, grid = join_round(server.url, ARTIFACTS, name, cache=folder / f"models-{name}"), folder / f"{name}.grid"
+    text = [f"w{ord(name)} w{number % 7} w{number % 5}" for number in range(40)]
+    phonograd.train(ARTIFACTS, text, weights=joined.weights, update=grid, masked=joined.opened.masked, max_unknown=1.0)
+    return joined, grid
+
+
+def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(server: RunningServer, tmp_path: Path) -> None:
+    def part(name: str) -> phonograd.UploadReceipt | None:
+        joined, grid = trained(server, name, tmp_path)
+        receipt = joined.take_part(grid, masking(tmp_path, name))
+        with pytest.raises(StateError, match="has taken part in round 1"):
+            joined.take_part(grid, masking(tmp_path, name))
+        return receipt
+
+    with ThreadPoolExecutor(3) as pool:
+        receipts = list(pool.map(part, NAMES))
+    assert {receipt.phone for receipt in receipts if receipt} == set(NAMES)
+    until(lambda: server.coordinator.current.round == 2, "the end of round 1")
+    ended = final_report(server)["rounds"][0]
     assert (ended["ending"], ended["accepted"]) == ("full", 3)
     assert server.coordinator.current.base_sha256 != ARTIFACTS.weights_sha256
+
+
+def test_phones_take_part_in_the_round_after_a_failed_one_with_the_same_update(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    parts = {name: trained(server, name, tmp_path) for name in NAMES}
+
+    def part(name: str) -> phonograd.UploadReceipt | None:
+        joined, grid = parts[name]
+        return joined.take_part(grid, masking(tmp_path, name))
+
+    with ThreadPoolExecutor(3) as pool:
+        first = [pool.submit(part, name) for name in NAMES[:2]]
+        masked = server.coordinator._round.masked
+        assert masked is not None
+        until(lambda: len(masked.facts.messages["keys"]) == 2, "the first two phones")
+        masked.failure = "in a test"
+        until(lambda: server.coordinator.current.round == 2, "the next round")
+        receipts = [done.result() for done in (*first, pool.submit(part, NAMES[2]))]
+    assert [(receipt.phone, receipt.round) for receipt in receipts if receipt] == [(name, 2) for name in NAMES]
+    until(lambda: server.coordinator.current.round == 3, "the end of round 2")
+    assert server.coordinator.current.base_sha256 != ARTIFACTS.weights_sha256
+
+
+def test_phones_that_have_sent_an_update_do_not_send_it_in_another_round(server: RunningServer, tmp_path: Path) -> None:
+    """A sum without one of them, subtracted from the failed round's, would give its update away."""
+    parts, over = {name: trained(server, name, tmp_path) for name in NAMES}, threading.Event()
+
+    def waiting(kind: str, _seconds: float) -> None:
+        assert kind != "keys" or not over.is_set(), "it came to the next round"
+
+    def part(name: str) -> None:
+        joined, grid = parts[name]
+        sending = (lambda _done, _total: over.wait()) if name == NAMES[2] else None  # never hears that it came
+        with pytest.raises(ServerRefusedError):
+            joined.take_part(grid, masking(tmp_path, name), sending, waiting)
+
+    with ThreadPoolExecutor(3) as pool:
+        done = [pool.submit(part, name) for name in NAMES]
+        try:
+            masked = server.coordinator._round.masked
+            assert masked is not None
+            until(lambda: masked.facts.alive == set(NAMES), "the updates")
+            masked.failure = "in a test"
+            until(lambda: server.coordinator.current.round == 2, "the next round")
+        finally:
+            over.set()
+        for one in done:
+            one.result()
+    with server.coordinator.ledger.reading() as session:
+        assert not cohorts.has_messages(session, 2)

@@ -17,7 +17,6 @@ from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
-from phonograd.device_runtime.masked.cohort import Masking
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -141,16 +140,10 @@ class RunningServer:
 
 @contextlib.contextmanager
 def run_server(
-    workshop: Workshop,
-    state: Path,
-    slow_models: Students | None = None,
-    masking: Masking | None = None,
-    **changes: object,
+    workshop: Workshop, state: Path, slow_models: Students | None = None, **changes: object
 ) -> Iterator[RunningServer]:
     settings = settings_with(**{"port": 0, "clients_per_round": 2} | changes)
-    coordinator = Coordinator(
-        workshop.artifacts, state, settings, slow_models=slow_models, masking=masking or Masking()
-    )
+    coordinator = Coordinator(workshop.artifacts, state, settings, slow_models=slow_models)
     try:
         server = AggregationServer(coordinator, settings)
         thread = threading.Thread(target=server.run)
