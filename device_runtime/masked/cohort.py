@@ -18,12 +18,30 @@ Message = Mapping[str, Any]
 
 
 class About(Record, frozen=True):
-    """Sizes of a masked update: bits of a value, how many there are, elements of the vector of deltas; and X in hex."""
+    """What settings mean for a model.
+
+    width: bits of a value of a masked update; values: how many there are; elements: of the vector of deltas; step: of
+    the grid; noise: standard deviation of a phone's, in steps; sensitivity: how far one phone can move the decoded sum
+    over `weight_cap`, in L2, if it clips; honest: phones of the smallest cohort that are in the sum for sure and don't
+    work with the server.
+    """
 
     width: int
     values: int
     elements: int
-    context: str
+    step: float
+    noise: float
+    sensitivity: float
+    honest: int
+
+
+def check_settings(settings: str, parameters: int = 0) -> About:
+    """Check a round's settings, for a model of `parameters` weights that are not frozen.
+
+    0: for no model; `width` has no noise then, and values, elements, step and noise mean nothing. Raises UsageError.
+    """
+    (found,) = load_library().call("pg_masked_check", settings, parameters)
+    return About(**{name: getattr(found, name) for name in About.__struct_fields__})
 
 
 class Fixed(Record, frozen=True):
@@ -51,11 +69,12 @@ class MaskedCohort(Handle):
     """
 
     def __init__(self, number: int, base_sha256: str, settings: str, vendor: str | None):
+        self._settings = settings
         super().__init__(load_library(), "cohort", number, base_sha256, settings, vendor)
 
     def about(self, parameters: int) -> About:
-        """Sizes, for a model of `parameters` weights that are not frozen."""
-        return About(**self._document("about", parameters))
+        """What its settings mean for a model of `parameters` weights that are not frozen."""
+        return check_settings(self._settings, parameters)
 
     def check_keys(self, message: Message) -> None:
         """Check a phone's message of keys."""

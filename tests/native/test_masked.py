@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from phonograd.device_runtime.base.errors import StateError, UpdateError, UsageError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
+from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum, check_settings
 from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
 from tests.native.masked_phones import (
     Document,
@@ -243,6 +244,20 @@ def test_a_damaged_masked_update_is_refused(trio: tuple[Fleet, dict[str, Any]], 
 
 
 @pytest.mark.parametrize(
+    "change",
+    [{}, {"bits": 4, "support": 16, "weight_cap": 200}, {"noise": 0.01, "cohort": 50, "min_cohort": 20}],
+)
+def test_what_settings_mean_is_the_references(tmp_path: Path, change: Document) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.settings |= change
+    found, expected = (opened(kind, fleet).about(fleet.parameters) for kind, _ in BOTH)
+    assert asdict(found) == pytest.approx(asdict(expected), rel=1e-9)
+    bare = check_settings(json.dumps(fleet.settings | {"noise": 0}))
+    plain = 2 * fleet.settings["cohort"] * fleet.settings["weight_cap"] * (2 ** (fleet.settings["bits"] - 1) - 1) + 1
+    assert (bare.width, bare.sensitivity, bare.honest) == (plain.bit_length(), found.sensitivity, found.honest)
+
+
+@pytest.mark.parametrize(
     "change, expected",
     [
         ({"bits": 5}, "`bits` 5: expected one of 4, 8, 16"),
@@ -251,6 +266,7 @@ def test_a_damaged_masked_update_is_refused(trio: tuple[Fleet, dict[str, Any]], 
         ({"min_cohort": 65}, "`min_cohort` 65: expected a whole number from 3 to 64"),
         ({"weight_cap": 1 << 20}, "sums of 34 bits, at most 31 expected"),
         ({"curious": 0.5, "dropouts": 0.5}, "must agree"),
+        ({"min_cohort": 3, "cohort": 6, "curious": 0.2, "dropouts": 0.4}, "of 5 phones: 4 must agree, 3 may be left"),
         ({"colour": 1}, "unknown `colour`"),
     ],
 )

@@ -176,10 +176,22 @@ class Grid:
         self.width = (2 * self.largest_sum(settings["cohort"]) + 1).bit_length()
         self.signs = flips(base_sha256, text, self.columns)
 
+    @property
+    def noise(self) -> float:
+        """In steps."""
+        return float(self.settings["noise"] * self.settings["clip"] / self.step)
+
+    def about(self) -> About:
+        """The most that a phone moves the sum: its delta, and one step of each value, decoded."""
+        fewest, support = self.settings["min_cohort"], self.settings["support"]
+        moved = support * (self.settings["clip"] + self.step * math.sqrt(self.values - 1))
+        honest = rule(fewest, self.settings["curious"], self.settings["dropouts"])[2]
+        honest -= math.floor(self.settings["curious"] * fewest)
+        return About(self.width, self.values, self.columns * ROWS, self.step, self.noise, moved, honest)
+
     def largest_sum(self, phones: int) -> int:
         """Of phones of full weight."""
-        noise = self.settings["noise"] * self.settings["clip"] / self.step
-        return int(phones * self.settings["weight_cap"] * self.level) + math.ceil(10 * noise * math.sqrt(phones))
+        return int(phones * self.settings["weight_cap"] * self.level) + math.ceil(10 * self.noise * math.sqrt(phones))
 
     def encode(self, deltas: Array, tokens: int, random: np.random.Generator) -> Array:
         """A phone's values, int64, the weight last."""
@@ -235,7 +247,7 @@ class Cohort:
 
     def about(self, parameters: int) -> About:
         self.grid = Grid(self.text, self.base_sha256, parameters)
-        return About(self.grid.width, self.grid.values, self.grid.columns * ROWS, self.context)
+        return self.grid.about()
 
     def keys_text(self, message: Message) -> bytes:
         names = (message["phone"], message["sealing"], message["masking"], message["self"], message["draw"])

@@ -489,7 +489,25 @@ PG_API pg_status pg_pull(const pg_pull_options* options, pg_pulled* pulled);
 
 /*
  * Masked rounds: the server learns the sum of the phones' updates and no update. FORMAT.md, "Masked rounds".
- *
+ */
+
+/* What settings mean for a model. */
+typedef struct pg_masked_facts {
+  size_t size;        /* sizeof(pg_masked_facts) */
+  int64_t values;     /* of a masked update, the weight included: N + 1 */
+  int64_t elements;   /* of the blocks together */
+  int64_t honest;     /* phones of the smallest cohort that are in the sum for sure and not curious */
+  double step;        /* of the grid */
+  double noise;       /* standard deviation of a phone's, in steps */
+  double sensitivity; /* how far one phone can move the decoded sum over `weight_cap`, in L2, if it clips */
+  int32_t width;      /* w, bits of a value */
+} pg_masked_facts;
+
+/* Check a round's settings, for a model of `parameters` weights that are not frozen. 0: for no model; then `width` has
+   no noise, and values, elements, step and noise mean nothing. PG_USAGE, naming the field and what was expected. */
+PG_API pg_status pg_masked_check(const char* settings, int64_t parameters, pg_masked_facts* facts);
+
+/*
  * What a cohort agrees on, for both sides. Messages are JSON, as they are sent; keys and hashes in them are hex. The
  * server calls the functions in this order, and the same again after a restart. PG_UPDATE for a message that a phone
  * must not send, with the reason. What is returned through a pointer is valid until the next call with the handle.
@@ -500,9 +518,6 @@ typedef struct pg_cohort pg_cohort;
 PG_API pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
                                 pg_cohort** cohort);
 PG_API void pg_cohort_close(pg_cohort* cohort);
-/* JSON: {"width": w, "values": N + 1, "elements": of the blocks together, "context": X}, for a model of `parameters`
-   weights that are not frozen. */
-PG_API pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** json);
 /* Check one message of keys. */
 PG_API pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys);
 /* The cohort is fixed: a JSON list of messages of keys, in any order. *json: {"cohort": K, "chance": a, "threshold": t,

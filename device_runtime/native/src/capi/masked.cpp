@@ -40,6 +40,7 @@ struct pg_masked {
 namespace {
 
 constexpr size_t kFirstMasked = sizeof(pg_masked_options), kFirstRequest = sizeof(pg_request);
+constexpr size_t kFirstFacts = sizeof(pg_masked_facts);
 
 std::string text_of(const char* text, const char* name) {
   border::require(text != nullptr, std::string(name) + ": NULL");
@@ -70,6 +71,18 @@ void tell(std::string& kept, std::string text, const char** out) {
 
 extern "C" {
 
+pg_status pg_masked_check(const char* settings, int64_t parameters, pg_masked_facts* facts) {
+  return border::guarded([&] {
+    border::require(parameters >= 0, "parameters: expected at least 0");
+    const GridShape shape(masked_settings(text_of(settings, "settings")), parameters);
+    pg_masked_facts found{};
+    found.values = shape.values(), found.elements = shape.columns * kGridRows, found.width = shape.width;
+    found.step = parameters == 0 ? 0 : shape.step, found.noise = shape.noise;
+    found.sensitivity = shape.settings.sensitivity(), found.honest = shape.settings.fewest_honest();
+    border::fill_in(found, kFirstFacts, "pg_masked_facts", facts);
+  });
+}
+
 pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
                          pg_cohort** cohort) {
   return border::guarded([&] {
@@ -82,18 +95,6 @@ pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* se
 
 void pg_cohort_close(pg_cohort* cohort) {
   delete cohort;
-}
-
-pg_status pg_cohort_about(pg_cohort* cohort, int64_t parameters, const char** json) {
-  return border::guarded([&] {
-    border::require(cohort != nullptr && json != nullptr, "cohort or json: NULL");
-    border::require(parameters > 0, "parameters: expected more than 0");
-    const GridShape shape(cohort->cohort.settings(), parameters);
-    JsonLine line;
-    line.integer("width", shape.width).integer("values", shape.values());
-    line.integer("elements", shape.columns * kGridRows).text("context", to_hex(cohort->cohort.context()));
-    tell(cohort->told, line.str(), json);
-  });
 }
 
 pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys) {

@@ -39,13 +39,21 @@ std::vector<double> binomial(size_t count, size_t a) {
 
 }  // namespace
 
+size_t share_of(size_t n, double share) {
+  return static_cast<size_t>(share * static_cast<double>(n));
+}
+
+size_t agreeing(size_t n, double curious, double dropouts) {
+  const size_t agree = (n + share_of(n, curious)) / 2 + 1, left = n - share_of(n, dropouts);
+  if (agree > left) refuse(n, std::to_string(agree) + " must agree, " + std::to_string(left) + " may be left");
+  return agree;
+}
+
 GraphRule graph_rule(size_t n, double curious, double dropouts) {
   const double phones = static_cast<double>(n);
-  const size_t c = static_cast<size_t>(curious * phones), d = static_cast<size_t>(dropouts * phones);
+  const size_t c = share_of(n, curious), d = share_of(n, dropouts);
   GraphRule rule;
-  rule.agree = (n + c) / 2 + 1;
-  if (rule.agree > n - d)
-    refuse(n, std::to_string(rule.agree) + " must agree, " + std::to_string(n - d) + " may be left");
+  rule.agree = agreeing(n, curious, dropouts);
   if (n <= kEverybody) {
     rule.chance = kAlways;
     rule.threshold = n - 1 > d ? n - 1 - d : 1;

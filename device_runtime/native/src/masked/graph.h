@@ -15,6 +15,12 @@ struct GraphRule {
   size_t agree = 0;      // T: phones that must agree on a list
 };
 
+// So many of n phones.
+size_t share_of(size_t n, double share);
+
+// T of a cohort of n phones. Throws Error(usage) if too few of them may be left.
+size_t agreeing(size_t n, double curious, double dropouts);
+
 // The rule for a cohort of n phones. Throws Error(usage) for shares for which there is none.
 GraphRule graph_rule(size_t n, double curious, double dropouts);
 

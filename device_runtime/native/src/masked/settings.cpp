@@ -78,6 +78,16 @@ class Fields {
 
 }  // namespace
 
+double MaskedSettings::sensitivity() const {
+  const auto sent = static_cast<double>(support);
+  return sent * clip * (1 + kSpread / (static_cast<double>(largest()) * std::sqrt(sent)));
+}
+
+int64_t MaskedSettings::fewest_honest() const {
+  const auto phones = static_cast<size_t>(min_cohort);
+  return static_cast<int64_t>(agreeing(phones, curious, dropouts) - share_of(phones, curious));
+}
+
 int64_t MaskedSettings::weight_of(int64_t tokens) const {
   return std::clamp<int64_t>(tokens, 1, weight_cap);
 }
@@ -116,9 +126,9 @@ MaskedSettings masked_settings(const std::string& text) {
   settings.noise = fields.number("noise", 0, kLargestClip);
   require(settings.noise == 0 || settings.weight_cap == 1, "`noise` needs `weight_cap` 1: it does not hide weights");
   fields.finish();
-  for (const int64_t phones : {settings.min_cohort, settings.cohort}) {
-    graph_rule(static_cast<size_t>(phones), settings.curious, settings.dropouts);
-  }
+  const auto fewest = static_cast<size_t>(settings.min_cohort), most = static_cast<size_t>(settings.cohort);
+  for (const size_t phones : {fewest, most}) graph_rule(phones, settings.curious, settings.dropouts);
+  for (size_t phones = fewest; phones < most; ++phones) agreeing(phones, settings.curious, settings.dropouts);
   return settings;
 }
 

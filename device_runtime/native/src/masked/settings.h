@@ -19,16 +19,23 @@ struct MaskedSettings {
 
   // The largest code, L.
   int64_t largest() const { return (int64_t{1} << (bits - 1)) - 1; }
+  // How far a phone of weight_cap can move the decoded sum over weight_cap, in L2, if it clips: its delta, all of it in
+  // the elements that are sent, and the rounding of each of them.
+  double sensitivity() const;
+  // Phones of the smallest cohort whose update is in the sum for sure and who do not work with the server.
+  int64_t fewest_honest() const;
   // The weight of a phone that trained on so many tokens.
   int64_t weight_of(int64_t tokens) const;
 };
 
-// Parse a server's text. Throws Error(usage) for a field that is missing, unknown or out of range.
+// Parse a server's text. Throws Error(usage) for a field that is missing, unknown or out of range, and for shares for
+// which a cohort has no rule.
 MaskedSettings masked_settings(const std::string& text);
 
 // How the deltas of a model's weights become whole numbers, and what their sums may be.
 struct GridShape {
-  // Of `parameters` weights. Throws Error(usage) for sums of more than 31 bits.
+  // Of `parameters` weights; 0: of the codes and weights alone, as no model has fewer bits. Throws Error(usage) for
+  // sums of more than 31 bits.
   GridShape(const MaskedSettings& given, int64_t parameters);
 
   int64_t codes() const { return columns * sent; }  // N
