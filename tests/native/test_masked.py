@@ -260,7 +260,7 @@ def test_what_settings_mean_is_the_references(tmp_path: Path, change: Document) 
 @pytest.mark.parametrize(
     "change, expected",
     [
-        ({"bits": 5}, "`bits` 5: expected one of 4, 8, 16"),
+        ({"bits": 5}, "`bits` 5: expected 4, 8 or 16"),
         ({"clip": 0}, "`clip` 0: expected a number from"),
         ({"cohort": 2}, "`cohort` 2: expected a whole number from 3"),
         ({"min_cohort": 65}, "`min_cohort` 65: expected a whole number from 3 to 64"),

@@ -77,16 +77,13 @@ class DeltaVector {
 };
 
 uint64_t sign_stream(const GridInfo& info) {
-  const std::string settings = sha256_hex(info.settings.data(), info.settings.size());
-  const Hash seed = hash_of("phonograd-grid-1\n" + info.base_sha256 + "\n" + settings + "\n");
-  return stream_of(first_word(seed.data()), "grid");
+  const std::string seed = hash_of("phonograd-grid-1\n" + info.base_sha256 + "\n" + hash_of(info.settings) + "\n");
+  return stream_of(first_word(seed), "grid");
 }
 
 void read_signs(uint64_t stream, size_t block, uint64_t* words) {
   for (size_t i = 0; i < kWords; ++i) words[i] = random_word(stream, block * kWords + i);
 }
-
-constexpr uint32_t kNonce[3] = {};
 
 // Rounds values at random, up or down so that the mean is the value.
 class Rounding {
@@ -100,10 +97,7 @@ class Rounding {
   template <typename Code>
   void operator()(const float* y, float scale, size_t count, Code* codes) {
     uint32_t draws[kRows] = {};
-    uint32_t key[8];
-    std::memcpy(key, secret_.data(), sizeof key);
-    kernel_set().add_keystream16(key, kNonce, counter_, count, false, draws);
-    wipe(key, sizeof key);
+    kernel_set().add_keystream(secret_.data(), 0, counter_, count, 16, false, draws);
     counter_ += static_cast<uint32_t>(count * 2 / 64);
     for (size_t i = 0; i < count; ++i) {
       const float u = (static_cast<float>(draws[i]) + 0.5f) * 0x1p-16f;
@@ -198,6 +192,12 @@ GridUpdate::GridUpdate(const std::string& path)
   weight_ = shape_.settings.weight_of(info_.tokens);
 }
 
+void GridUpdate::draw_noise() {
+  if (shape_.noise == 0) return;
+  noise_.emplace(shape_.noise);
+  random_bytes(key_.data(), key_.size());
+}
+
 void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
   const unsigned char* data = file_.data(*file_.find(kCodes));
   const auto codes = static_cast<size_t>(shape_.codes());
@@ -212,19 +212,8 @@ void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
     }
     values[i] = static_cast<uint32_t>(code * weight);
   }
+  if (noise_) noise_->add(key_, start, coded, values);
   if (coded < count) values[coded] = static_cast<uint32_t>(weight_);
-}
-
-SentGrid::SentGrid(const GridUpdate& grid) : grid_(grid) {
-  if (grid.shape().noise == 0) return;
-  noise_.emplace(grid.shape().noise);
-  random_bytes(key_.data(), key_.size());
-}
-
-void SentGrid::read(size_t start, size_t count, uint32_t* values) const {
-  grid_.read(start, count, values);
-  const auto codes = static_cast<size_t>(grid_.shape().codes());  // the weight after them stays as it is
-  if (noise_ && start < codes) noise_->add(key_, start, std::min(count, codes - start), values);
 }
 
 void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& info, double divisor, ThreadPool& pool,
