@@ -10,10 +10,12 @@ import pytest
 from msgspec.structs import asdict
 
 from phonograd.device_runtime.base.errors import StateError, UpdateError, UsageError
-from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors
 from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum, check_settings
 from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from tests.native.masked_phones import (
+    SETTINGS,
     Document,
     Fleet,
     Sent,
@@ -29,6 +31,7 @@ from tests.native.masked_phones import (
     without,
 )
 from tests.reference import masked as reference
+from tests.reference.codecs import hadamard
 
 BOTH: tuple[tuple[Any, Any], ...] = ((MaskedCohort, MaskedSum), (reference.Cohort, reference.Sum))
 
@@ -101,6 +104,24 @@ def test_a_grid_update_is_the_delta_within_its_grid(tmp_path: Path, bits: int, s
     assert (again != values).any()
     mean = grid.decode((values + again)[:-1].astype(float), 2.0)[: len(delta)]
     assert np.linalg.norm(mean - delta) < 0.85 * np.linalg.norm(found - delta)
+
+
+def test_each_code_of_a_large_model_is_next_to_its_value(tmp_path: Path) -> None:
+    """Of several tiles of columns, the last of which is not full."""
+    random = np.random.default_rng(1)
+    shape, columns = (1093, 1024), 274
+    base, moved = random.standard_normal(shape, "f4"), random.standard_normal(shape, "f4") / 1e4
+    save_tensors(tmp_path / "base", {"w": base})
+    text = json.dumps(SETTINGS | {"bits": 16})
+    with TensorFile(tmp_path / "base") as file:
+        write_update(tmp_path / "grid", file, {"w": base + moved}, UpdateInfo(file.sha256(), 1, 1, "rows-f32", 0), text)
+        grid = reference.Grid(text, file.sha256(), base.size)
+    padded = np.zeros(4096 * columns, "f4")
+    padded[: base.size] = (base + moved - base).reshape(-1)
+    expected = hadamard(padded.reshape(4096, columns).T * grid.signs) / (64 * grid.step)
+    with TensorFile(tmp_path / "grid") as file:
+        codes = file.read("codes").reshape(columns, 4096)
+    assert np.abs(codes - expected).max() < 1.01  # the reference adds in another order
 
 
 def test_a_support_is_unbiased_over_models(tmp_path: Path) -> None:

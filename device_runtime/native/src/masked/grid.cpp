@@ -22,6 +22,8 @@ constexpr const char* kCodes = "codes";
 constexpr size_t kRows = kGridRows;
 constexpr size_t kWords = kRows / 64;  // of a block's signs
 constexpr size_t kTile = 256;          // columns that are encoded at once: rows are read in runs of as many
+constexpr size_t kSide = 16;           // columns that are turned into blocks at once, which fill cache lines
+constexpr size_t kBlock = kRows + 16;  // from block to block: a multiple of 4 KB would let all share a cache's few ways
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Status::update, what);
@@ -120,23 +122,29 @@ void encode(DeltaVector& deltas, const GridShape& shape, uint64_t stream, const 
   const auto columns = static_cast<size_t>(shape.columns), sent = static_cast<size_t>(shape.sent);
   const KernelSet& kernels = kernel_set();
   Rounding round(shape.settings.largest());
-  std::vector<float> blocks(kTile * kRows), row(kTile);
-  std::vector<Code> codes(kTile * sent);
+  std::vector<float> row(kTile), rows(kTile * kRows), blocks(kSide * kBlock);
+  std::vector<Code> codes(kSide * sent);
   uint64_t signs[kWords];
   for (size_t first = 0; first < columns; first += kTile) {
     const size_t some = std::min(kTile, columns - first);
     for (size_t r = 0; r < kRows; ++r) {
       deltas.read(r * columns + first, some, row.data());
-      for (size_t i = 0; i < some; ++i) blocks[i * kRows + r] = row[i];
+      for (size_t i = 0; i < some; i += kSide) std::copy_n(row.data() + i, kSide, &rows[i * kRows + r * kSide]);
     }
-    for (size_t i = 0; i < some; ++i) {
-      float* x = blocks.data() + i * kRows;
-      read_signs(stream, first + i, signs);
-      kernels.change_signs(kRows, signs, x);
-      kernels.hadamard(kRows, x);
-      round(x, scale, sent, codes.data() + i * sent);
+    for (size_t begin = 0; begin < some; begin += kSide) {
+      const size_t side = std::min(kSide, some - begin);
+      for (size_t r = 0; r < kRows; ++r) {
+        for (size_t i = 0; i < kSide; ++i) blocks[i * kBlock + r] = rows[begin * kRows + r * kSide + i];
+      }
+      for (size_t i = 0; i < side; ++i) {
+        float* x = blocks.data() + i * kBlock;
+        read_signs(stream, first + begin + i, signs);
+        kernels.change_signs(kRows, signs, x);
+        kernels.hadamard(kRows, x);
+        round(x, scale, sent, codes.data() + i * sent);
+      }
+      sink(codes.data(), side * sent * sizeof(Code));
     }
-    sink(codes.data(), some * sent * sizeof(Code));
   }
 }
 
@@ -218,19 +226,18 @@ void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
 
 void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& info, double divisor, ThreadPool& pool,
                  float* deltas) {
-  constexpr size_t kSide = 16;  // columns at once, which fill cache lines
   const auto columns = static_cast<size_t>(shape.columns), sent = static_cast<size_t>(shape.sent);
   const auto scale = static_cast<float>(shape.step * static_cast<double>(shape.settings.support) / (64 * divisor));
   const uint64_t stream = sign_stream(info);
   const KernelSet& kernels = kernel_set();
   const size_t tiles = (columns + kSide - 1) / kSide;
-  std::vector<float> scratch(static_cast<size_t>(pool.threads()) * kSide * kRows);
+  std::vector<float> scratch(static_cast<size_t>(pool.threads()) * kSide * kBlock);
   pool.for_each(static_cast<int64_t>(tiles), [&](int64_t tile, int thread) {
     const size_t first = static_cast<size_t>(tile) * kSide, some = std::min(kSide, columns - first);
-    float* blocks = scratch.data() + static_cast<size_t>(thread) * kSide * kRows;
+    float* blocks = scratch.data() + static_cast<size_t>(thread) * kSide * kBlock;
     uint64_t signs[kWords];
     for (size_t i = 0; i < some; ++i) {
-      float* x = blocks + i * kRows;
+      float* x = blocks + i * kBlock;
       for (size_t at = 0; at < sent; ++at) x[at] = scale * static_cast<float>(sums[(first + i) * sent + at]);
       std::fill(x + sent, x + kRows, 0.0f);
       read_signs(stream, first + i, signs);
@@ -238,7 +245,7 @@ void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& in
       kernels.change_signs(kRows, signs, x);
     }
     for (size_t r = 0; r < kRows; ++r) {
-      for (size_t i = 0; i < some; ++i) deltas[r * columns + first + i] = blocks[i * kRows + r];
+      for (size_t i = 0; i < some; ++i) deltas[r * columns + first + i] = blocks[i * kBlock + r];
     }
   });
 }
