@@ -44,8 +44,9 @@ class Request(NamedTuple):
 class MaskedPhone(Handle):
     """A phone's part in a round, or its going on with it after a kill. One thread at a time; two threads inside.
 
-    grid: the grid update that training wrote. Raises UsageError for settings, StateError if the phone took part in this
-    round already, UpdateError for a file that is no grid update, StorageError.
+    grid: the grid update that training wrote. Raises UsageError for settings, TookPartError if the phone did in this
+    round or a later one, StateError for a folder that is in use or damaged, UpdateError for a file that is no grid
+    update, StorageError.
     """
 
     def __init__(self, settings: PhoneMasking, phone: str, grid: Path, number: int):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import asdict
 
-from phonograd.device_runtime.base.errors import StateError, UpdateError, UsageError
+from phonograd.device_runtime.base.errors import StateError, TookPartError, UpdateError, UsageError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors
 from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum, check_settings
 from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
@@ -32,6 +32,7 @@ from tests.native.masked_phones import (
 )
 from tests.reference import masked as reference
 from tests.reference.codecs import hadamard
+from tests.support.phone_command import Place
 
 BOTH: tuple[tuple[Any, Any], ...] = ((MaskedCohort, MaskedSum), (reference.Cohort, reference.Sum))
 
@@ -181,8 +182,36 @@ def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
     assert of_all(phones, {})["p000"] is None
     phones["p000"].phone.close()
     assert sorted(path.name for path in (tmp_path / "p000.state").iterdir()) == ["history.json"]
-    with pytest.raises(StateError, match="has taken part in round 1"):
+    with pytest.raises(TookPartError, match="has taken part in round 1"):
         fleet.phone("p000", grid)
+
+
+def test_a_folder_in_use_and_a_round_that_was_are_two_errors(place: Place, tmp_path: Path) -> None:
+    """So that a driver knows whether to come again."""
+    fleet = Fleet(tmp_path)
+    grid = fleet.grid("a", 1)
+    phone = fleet.phone("a", grid)
+    line = (
+        "mask",
+        grid,
+        "--round",
+        1,
+        "--phone",
+        "a",
+        "--state",
+        tmp_path / "a.state",
+        "--identity",
+        tmp_path / "a.key",
+    )
+    with pytest.raises(StateError, match="another process"):
+        fleet.phone("a", grid)
+    assert place.run(*line).code == 17
+    phone.phone.close()
+    assert place.run(*line).only("request")["path"] == "/v1/masked/keys"
+    (tmp_path / "a.state" / "round.json").unlink()
+    with pytest.raises(TookPartError, match="has taken part in round 1; a later round expected, found 1"):
+        fleet.phone("a", grid)
+    assert place.run(*line).code == 29
 
 
 def test_a_share_says_nothing_of_the_secret_or_of_another_share(trio: tuple[Fleet, dict[str, Any]]) -> None:

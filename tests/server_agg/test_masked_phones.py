@@ -9,7 +9,7 @@ import pytest
 
 import phonograd
 from phonograd.api.rounds import join_round
-from phonograd.device_runtime.base.errors import StateError
+from phonograd.device_runtime.base.errors import TookPartError
 from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
 from phonograd.server_agg.settings.masked import MaskedSettings
 from tests.server_agg.test_report import final_report, until
@@ -43,7 +43,7 @@ def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(tmp_path: Pat
                 max_unknown=1.0,
             )
             receipt = joined.take_part(grid, masking(tmp_path, name))
-            with pytest.raises(StateError, match="has taken part in round 1"):
+            with pytest.raises(TookPartError, match="has taken part in round 1"):
                 joined.take_part(grid, masking(tmp_path, name))
             return receipt
 

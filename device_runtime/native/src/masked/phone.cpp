@@ -70,9 +70,9 @@ bool MaskedPhone::resume() {
 void MaskedPhone::begin() {
   const auto round = static_cast<int64_t>(part_.settings.round);
   if (round <= last_round_) {
-    throw Error(Status::state, part_.settings.folder + ": this phone has taken part in round " +
-                                   std::to_string(last_round_) + "; a later round expected, found " +
-                                   std::to_string(round));
+    throw Error(Status::took_part, part_.settings.folder + ": this phone has taken part in round " +
+                                       std::to_string(last_round_) + "; a later round expected, found " +
+                                       std::to_string(round));
   }
   for (Secret<32>* secret : {&part_.sealing, &part_.masking, &part_.self, &part_.draw})
     random_bytes(secret->data(), 32);
