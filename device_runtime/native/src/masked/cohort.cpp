@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/splitmix64.h"
 
 namespace phonograd {
 namespace {
@@ -113,7 +114,7 @@ void Cohort::fix_draws(const std::map<std::string, std::string>& draws) {
 
 bool Cohort::are_neighbours(size_t one, size_t other) const {
   return one != other && has_drawn(one) && has_drawn(other) &&
-         phonograd::are_neighbours(rule_, *numbers_[one], *numbers_[other]);
+         split_mixed(*numbers_[one] + *numbers_[other]) >> 56 < rule_.chance;
 }
 
 std::vector<size_t> Cohort::holders_of(size_t phone) const {
@@ -173,11 +174,7 @@ void Cohort::fix_members(const std::set<size_t>& members) {
   for (const size_t phone : members) {
     if (!has_drawn(phone)) refuse(phones_[phone], "a member, but told no draw");
   }
-  members_.assign(members.begin(), members.end());
-}
-
-bool Cohort::is_member(size_t phone) const {
-  return std::binary_search(members_.begin(), members_.end(), phone);
+  members_ = members;
 }
 
 std::vector<size_t> Cohort::masks_with(size_t phone) const {

@@ -53,8 +53,8 @@ class Cohort {
   std::vector<size_t> holders_of(size_t phone) const;
   // The x of a phone's shares that this one holds; 0: it holds none.
   size_t share_number(size_t phone, size_t holder) const;
-  const std::vector<size_t>& members() const { return members_; }
-  bool is_member(size_t phone) const;
+  const std::set<size_t>& members() const { return members_; }
+  bool is_member(size_t phone) const { return members_.count(phone) != 0; }
   // The members that a member masks with.
   std::vector<size_t> masks_with(size_t phone) const;
   const std::set<size_t>& alive() const { return alive_; }
@@ -83,8 +83,7 @@ class Cohort {
   std::map<std::string, size_t> places_;
   GraphRule rule_;
   std::vector<std::optional<uint64_t>> numbers_;  // of phones that told their draws
-  std::vector<size_t> members_;
-  std::set<size_t> alive_;
+  std::set<size_t> members_, alive_;
 };
 
 }  // namespace phonograd

@@ -42,7 +42,6 @@ class DeltaVector {
       if (found == trained.end()) {
         throw Error(Status::weights, base.path() + ": tensor " + spec.name + ": was not trained, or in another shape");
       }
-      starts_.push_back(elements_);
       deltas_.emplace_back(base, spec, Trained{static_cast<const float*>(found->data), found->rows});
       elements_ += spec.elements();
     }
@@ -52,12 +51,10 @@ class DeltaVector {
 
   // Elements [start, start + count); zeros beyond the last.
   void read(size_t start, size_t count, float* out) {
-    while (count > 0 && start < elements_) {
-      const auto after = std::upper_bound(starts_.begin(), starts_.end(), start);
-      const auto tensor = static_cast<size_t>(after - starts_.begin()) - 1;
-      const size_t end = after == starts_.end() ? elements_ : *after, some = std::min(count, end - start);
-      deltas_[tensor].read(start - starts_[tensor], some, out);
-      start += some, out += some, count -= some;
+    for (Deltas& tensor : deltas_) {
+      const size_t left = tensor.elements() - std::min(start, tensor.elements()), some = std::min(count, left);
+      if (some > 0) tensor.read(start, some, out);
+      start -= std::min(start, tensor.elements()), out += some, count -= some;
     }
     std::fill_n(out, count, 0.0f);
   }
@@ -73,7 +70,6 @@ class DeltaVector {
   }
 
  private:
-  std::vector<size_t> starts_;
   std::vector<Deltas> deltas_;
   size_t elements_ = 0;
 };

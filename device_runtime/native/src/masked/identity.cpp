@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <string_view>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "base/random_bytes.h"
@@ -10,7 +12,7 @@
 namespace phonograd {
 namespace {
 
-const std::string kBegins = "phonograd-key-1 ";
+constexpr std::string_view kBegins = "phonograd-key-1 ";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
   throw Error(Status::usage, path + ": " + what);
@@ -23,7 +25,7 @@ Secret<32> new_identity(const std::string& path) {
   if (stat(path.c_str(), &found) == 0) refuse(path, "exists; a key is never replaced, choose another place");
   Secret<32> seed;
   random_bytes(seed.data(), seed.size());
-  std::string text = kBegins + to_hex(seed) + "\n";
+  std::string text = std::string(kBegins) + to_hex(seed) + "\n";
   AtomicFile file(path, 0600);
   file.write(text.data(), text.size());
   file.commit();

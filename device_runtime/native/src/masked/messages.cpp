@@ -1,7 +1,5 @@
 #include "masked/messages.h"
 
-#include <cstring>
-
 #include "base/error.h"
 #include "formats/phone_name.h"
 
@@ -79,14 +77,6 @@ std::string object_of(const std::map<std::string, std::string>& texts) {
   return line.str();
 }
 
-uint64_t first_word(const std::string& hash) {
-  std::array<uint8_t, sizeof(uint64_t)> bytes;
-  from_hex(hash.substr(0, 2 * bytes.size()), bytes);
-  uint64_t word;
-  std::memcpy(&word, bytes.data(), sizeof word);
-  return word;
-}
-
 std::string signed_text(const Secret<32>& seed, const std::string& text) {
   return to_hex(ed25519_sign(seed, bytes_of(text)));
 }
@@ -117,7 +107,7 @@ Keys Keys::parse(const json::Value& message) {
 }
 
 void Keys::add_to(JsonLine& message) const {
-  message.text("phone", phone).text("identity", identity).text("certificate", certificate);
+  message.text("identity", identity).text("certificate", certificate);
   message.text("sealing", sealing).text("masking", masking).text("self", self).text("draw", draw);
   message.text("signature", signature);
 }

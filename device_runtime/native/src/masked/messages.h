@@ -51,8 +51,10 @@ template <class Container>
 std::string hash_of(const Container& bytes) {
   return sha256_hex(bytes.data(), bytes.size());
 }
-// A hash's first 8 bytes, little endian.
-uint64_t first_word(const std::string& hash);
+// A hash's first 8 bytes, big endian.
+inline uint64_t first_word(const std::string& hash) {
+  return std::stoull(hash.substr(0, 16), nullptr, 16);
+}
 
 // The signature of a text, and whether one is that of this key.
 std::string signed_text(const Secret<32>& seed, const std::string& text);
@@ -67,7 +69,7 @@ struct Keys {
 
   // Throws Error(update) for a message of another form; signatures are not looked at.
   static Keys parse(const json::Value& message);
-  void add_to(JsonLine& message) const;
+  void add_to(JsonLine& message) const;  // all but the name
   // The fields that are signed, `separator` between them.
   std::string fields(char separator) const;
 };

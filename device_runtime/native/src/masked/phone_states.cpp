@@ -41,8 +41,7 @@ PhoneRequest keys_request(PhonePart& part) {
   keys.self = hash_of(part.self);
   keys.draw = hash_of(part.draw);
   keys.signature = signed_text(part.identity, keys_text(part.cohort.context(), keys));
-  JsonLine message;
-  message.integer("round", static_cast<int64_t>(part.settings.round));
+  JsonLine message = message_of(part);
   keys.add_to(message);
   return sent("keys", message);
 }
@@ -60,10 +59,6 @@ void take_cohort(PhonePart& part, const json::Value& answer) {
     const std::string& first = part.known.emplace(keys.phone, keys.identity).first->second;
     if (first != keys.identity) refuse("phone " + keys.phone + " has another identity than before");
   }
-}
-
-PhoneRequest draw_request(PhonePart& part) {
-  return sent("draws", message_of(part).text("draw", to_hex(part.draw)));
 }
 
 void take_draws(PhonePart& part, const json::Value& answer) {
@@ -152,19 +147,10 @@ PhoneRequest upload_request(PhonePart& part) {
   return {"upload", part.masked_file(), ""};
 }
 
-PhoneRequest list_request(PhonePart& part) {
-  return sent("list", message_of(part));
-}
-
 void take_list(PhonePart& part, const json::Value& answer) {
   part.cohort.fix("alive", answer);
   require_phones(part, part.cohort.alive().size(), "are alive");
   if (!part.cohort.is_alive(part.place)) refuse("this phone is listed dead, although its update was accepted");
-}
-
-PhoneRequest agreement_request(PhonePart& part) {
-  const std::string signature = signed_text(part.identity, part.cohort.agreement());
-  return sent("agreement", message_of(part).text("signature", signature));
 }
 
 void take_agreements(PhonePart& part, const json::Value& answer) {
@@ -188,16 +174,20 @@ PhoneRequest answer_request(PhonePart& part) {
   return sent("answer", message_of(part).text("self", to_hex(part.self)).raw("shares", object_of(shares)));
 }
 
-void take_nothing(PhonePart&, const json::Value&) {}
-
 }  // namespace
 
-const std::array<PhoneState, 7> kPhoneStates = {{{keys_request, take_cohort},
-                                                 {draw_request, take_draws},
-                                                 {shares_request, take_members},
-                                                 {upload_request, take_nothing},
-                                                 {list_request, take_list},
-                                                 {agreement_request, take_agreements},
-                                                 {answer_request, take_nothing}}};
+const std::array<PhoneState, 7> kPhoneStates = {{
+    {keys_request, take_cohort},
+    {[](PhonePart& part) { return sent("draws", message_of(part).text("draw", to_hex(part.draw))); }, take_draws},
+    {shares_request, take_members},
+    {upload_request, [](PhonePart&, const json::Value&) {}},
+    {[](PhonePart& part) { return sent("list", message_of(part)); }, take_list},
+    {[](PhonePart& part) {
+       const std::string signature = signed_text(part.identity, part.cohort.agreement());
+       return sent("agreement", message_of(part).text("signature", signature));
+     },
+     take_agreements},
+    {answer_request, [](PhonePart&, const json::Value&) {}},
+}};
 
 }  // namespace phonograd

@@ -1,6 +1,5 @@
 #include "masked/settings.h"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -33,10 +32,6 @@ double MaskedSettings::sensitivity() const {
 int64_t MaskedSettings::fewest_honest() const {
   const auto phones = static_cast<size_t>(min_cohort);
   return static_cast<int64_t>(agreeing(phones, curious, dropouts) - share_of(phones, curious));
-}
-
-int64_t MaskedSettings::weight_of(int64_t tokens) const {
-  return std::clamp<int64_t>(tokens, 1, weight_cap);
 }
 
 GridShape::GridShape(const MaskedSettings& given, int64_t parameters)
