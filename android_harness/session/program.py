@@ -18,7 +18,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 Event = dict[str, Any]
 
 # Exit codes that mean the same on the phone and here: device_runtime/native/src/phone/README.md.
-SHARED_EXIT_CODES = frozenset({3, 4, 5, 6, 7, 10, 11, 12, 17, 26})
+SHARED_EXIT_CODES = frozenset({3, 4, 5, 6, 7, 10, 11, 12, 17, 26, 29})
 KILLED = 9  # SIGKILL on a phone; Windows has no such signal
 SIGNAL_EXIT_BASE = 128  # a shell's exit code of a process that a signal ended, plus the signal's number
 # How long it may take to notice a stop or a timeout.

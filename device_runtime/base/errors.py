@@ -117,6 +117,12 @@ class UploadLimitError(PhonogradError):
     exit_code = 28
 
 
+class TookPartError(PhonogradError):
+    """A phone has had its part in this masked round or a later one."""
+
+    exit_code = 29
+
+
 class StoppedError(PhonogradError):
     """A signal stopped training; `exit_code` is the shell's convention, 128 plus the signal's number."""
 

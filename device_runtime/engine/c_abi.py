@@ -20,6 +20,7 @@ from phonograd.device_runtime.base.errors import (
     StateError,
     StorageError,
     TextError,
+    TookPartError,
     TrainingError,
     UnsupportedError,
     UpdateError,
@@ -53,6 +54,7 @@ ERRORS: Mapping[int, type[PhonogradError]] = {
         TrainingError,
         StateError,
         OutOfMemoryError,
+        TookPartError,
     )
 }
 

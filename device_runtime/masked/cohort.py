@@ -44,8 +44,8 @@ def check_settings(settings: str, parameters: int = 0) -> About:
 
 
 class Fixed(Record, frozen=True):
-    """What a fixed cohort's size gives: its hash K, the chance of two phones being neighbours, out of 256, the shares
-    that give a secret, and how many phones must agree on who is alive.
+    """What a fixed cohort's size gives: its hash K, W once its draws are known, the chance of two phones being
+    neighbours, out of 256, the shares that give a secret, and how many phones must agree on who is alive.
     """
 
     cohort: str
@@ -77,47 +77,46 @@ class MaskedCohort(Handle):
 
     def check_keys(self, message: Message) -> None:
         """Check a phone's message of keys."""
-        self._tell("check_keys", message)
+        self._check("keys", message["phone"], message)
 
     def fix(self, keys: Collection[Message]) -> Fixed:
         """The cohort is fixed: these messages, in any order."""
-        return Fixed(**self._document("fix", json.dumps(list(keys))))
+        return self._fix("cohort", list(keys))
 
     def check_draw(self, phone: str, message: Message) -> None:
         """Check that a phone's draw is the one that its keys announced."""
-        self._tell("check_draw", phone, message)
+        self._check("draws", phone, message)
 
     def draws(self, draws: Mapping[str, str]) -> None:
         """The draws are fixed, of all that told theirs, by name: they say who is whose neighbour."""
-        self._tell("draws", draws)
+        self._fix("draws", draws)
 
     def check_shares(self, phone: str, message: Message) -> None:
         """Check whom a phone's shares are for."""
-        self._tell("check_shares", phone, message)
+        self._check("shares", phone, message)
 
     def members(self, names: Collection[str]) -> None:
         """The members are fixed, who sent shares."""
-        self._tell("members", sorted(names))
+        self._fix("members", sorted(names))
 
     def list(self, alive: Collection[str]) -> None:
         """The list is fixed: the members whose update was accepted."""
-        self._tell("list", sorted(alive))
+        self._fix("alive", sorted(alive))
 
     def check_agreement(self, phone: str, signature: str) -> None:
         """Check a phone's signature of the list."""
-        self._library.call("pg_cohort_check_agreement", self.handle, phone, signature)
+        self._check("agreement", phone, {"signature": signature})
 
     def check_answer(self, phone: str, message: Message) -> None:
         """Check a phone's answer, as far as it alone shows."""
-        self._tell("check_answer", phone, message)
+        self._check("answer", phone, message)
 
-    def _tell(self, what: str, *given: object) -> None:
-        texts = (one if isinstance(one, str) else json.dumps(one) for one in given)
-        self._library.call(f"pg_cohort_{what}", self.handle, *texts)
+    def _check(self, kind: str, phone: str, message: Message) -> None:
+        self._library.call("pg_cohort_check", self.handle, kind, phone, json.dumps(message))
 
-    def _document(self, what: str, given: object) -> dict[str, Any]:
-        (address,) = self._library.call(f"pg_cohort_{what}", self.handle, given)
-        return dict(json.loads(text_at(address)))
+    def _fix(self, what: str, fixed: object) -> Fixed:
+        (address,) = self._library.call("pg_cohort_fix", self.handle, what, json.dumps({what: fixed}))
+        return Fixed(**json.loads(text_at(address)))
 
 
 class MaskedSum(Handle):

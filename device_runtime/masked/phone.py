@@ -1,6 +1,7 @@
 """A phone's part in a masked round: the native library says what to send, and takes the answers. See phonograd.h."""
 
 import ctypes
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,6 @@ from phonograd.device_runtime.engine.c_abi import Handle, load_library
 from phonograd.device_runtime.engine.header import new
 
 Action = Literal["send", "upload", "done"]
-_ACTIONS: tuple[Action, ...] = ("send", "upload", "done")
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,9 @@ class Request(msgspec.Struct, frozen=True):
 class MaskedPhone(Handle):
     """A phone's part in a round, or its going on with it after a kill. One thread at a time; two threads inside.
 
-    grid: the grid update that training wrote. Raises UsageError for settings, StateError if the phone took part in this
-    round already, UpdateError for a file that is no grid update, StorageError.
+    grid: the grid update that training wrote. Raises UsageError for settings, TookPartError if the phone did in this
+    round or a later one, StateError for a folder that is in use or damaged, UpdateError for a file that is no grid
+    update, StorageError.
     """
 
     def __init__(self, settings: PhoneMasking, phone: str, grid: Path, number: int):
@@ -56,15 +57,18 @@ class MaskedPhone(Handle):
 
     def request(self) -> Request:
         """What to do now; the same until `take`."""
-        (found,) = self._library.call("pg_masked_request", self.handle)
-        return Request(_ACTIONS[found.action], found.path.decode(), found.body.decode())
+        return self._next(None)
 
     def take(self, answer: str | None) -> None:
         """The body of the answer; None after an upload.
 
         Raises UpdateError for an answer that the phone may not go on with: it has then left the round.
         """
-        self._library.call("pg_masked_take", self.handle, answer)
+        self._next(answer or "")
+
+    def _next(self, answer: str | None) -> Request:
+        (address,) = self._library.call("pg_masked_next", self.handle, answer)
+        return Request(**json.loads(ctypes.string_at(address)))
 
 
 def new_identity(path: Path) -> str:

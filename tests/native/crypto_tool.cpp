@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random_bytes.h"
 #include "crypto/crypto.h"
 #include "kernels/kernel_set.h"
 
@@ -58,15 +59,17 @@ class Arguments {
   std::istringstream words_;
 };
 
-Bytes all_of(const Buffer& bytes) {
-  return {bytes.data(), bytes.size()};
+Secret<32> drawn() {
+  Secret<32> secret;
+  random_bytes(secret.data(), secret.size());
+  return secret;
 }
 
 // A Secret's storage after its end, and what it was moved from, must be zeros, and its bytes must have been there.
 std::string wiped() {
   using Key = Secret<32>;
   alignas(Key) unsigned char storage[2][sizeof(Key)];
-  auto* first = new (storage[0]) Key(random_secret<32>());
+  auto* first = new (storage[0]) Key(drawn());
   const std::string bytes = hex(first->data(), 32);
   auto* second = new (storage[1]) Key(std::move(*first));
   const std::string moved = hex(second->data(), 32), left = hex(first->data(), 32);
@@ -80,64 +83,51 @@ std::string wiped() {
 
 std::string keystream_of(Arguments& line) {
   const KernelSet& set = kernel_set(line.word().c_str());
-  const Buffer key = line.buffer(), nonce = line.buffer();
-  uint32_t words[8], starts[3];
-  std::memcpy(words, key.data(), sizeof words);
-  std::memcpy(starts, nonce.data(), sizeof starts);
-  const auto counter = static_cast<uint32_t>(line.number());
+  const Buffer key = line.buffer();
+  const auto nonce = static_cast<uint32_t>(line.number()), counter = static_cast<uint32_t>(line.number());
   const std::string what = line.word();
   const size_t n = line.number();
-  if (what == "blocks") {
-    Buffer out(64 * n + 1, 0xAA);
-    set.keystream(words, starts, counter, n, out.data());
-    return hex(out.data(), out.size());
-  }
   std::vector<uint32_t> sums(n + 1);
   for (size_t i = 0; i <= n; ++i) sums[i] = static_cast<uint32_t>(i) * 0x9E3779B9u;
-  const auto add = what.substr(0, 2) == "16" ? set.add_keystream16 : set.add_keystream32;
-  add(words, starts, counter, n, what.back() == '-', sums.data());
+  set.add_keystream(key.data(), nonce, counter, n, what.substr(0, 2) == "16" ? 16 : 32, what.back() == '-',
+                    sums.data());
   return hex(sums.data(), 4 * sums.size());
 }
 
 std::string answer(const std::string& what, Arguments& line) {
   if (what == "wiped") return wiped();
   if (what == "keystream") return keystream_of(line);
-  if (what == "random") return hex(random_secret<32>().data(), 32);
+  if (what == "random") return hex(drawn().data(), 32);
   if (what == "hkdf") {
     const Buffer secret = line.buffer(), salt = line.buffer(), info = line.buffer();
-    Buffer out(line.number());
-    hkdf_sha256(all_of(secret), all_of(salt), all_of(info), out.data(), out.size());
-    return hex(out.data(), out.size());
+    Secret<32> key;
+    hkdf_sha256(bytes_of(secret), bytes_of(salt), bytes_of(info), key);
+    return hex(key.data(), key.size());
   }
   if (what == "verify") {
     const auto key = line.array<PublicKey>();
     const Buffer message = line.buffer();
-    return ed25519_verify(key, all_of(message), line.array<Signature>()) ? "yes" : "no";
+    return ed25519_verify(key, bytes_of(message), line.array<Signature>()) ? "yes" : "no";
   }
   const auto secret = line.array<Secret<32>>();
   if (what == "x25519") return hex(x25519_public(secret).data(), 32);
   if (what == "ed25519") return hex(ed25519_public(secret).data(), 32);
-  if (what == "equal") return equal(secret, line.array<Secret<32>>()) ? "yes" : "no";
-  if (what == "sign") return hex(ed25519_sign(secret, all_of(line.buffer())).data(), 64);
+  if (what == "sign") return hex(ed25519_sign(secret, bytes_of(line.buffer())).data(), 64);
   if (what == "shared") {
-    Secret<32> shared = random_secret<32>();
+    Secret<32> shared = drawn();
     const bool agreed = x25519_shared(secret, line.array<PublicKey>(), shared);
-    if (!agreed && !equal(shared, Secret<32>())) return "not zeros";
+    if (!agreed && hex(shared.data(), 32) != std::string(64, '0')) return "not zeros";
     return agreed ? hex(shared.data(), 32) : "refused";
   }
-  const auto nonce = line.array<Nonce>();
-  const Buffer associated = line.buffer();
   Buffer text = line.buffer();  // in place
   const size_t size = text.size();
   if (what == "seal") {
     text.resize(size + kTagBytes);
-    seal(secret, nonce, all_of(associated), {text.data(), size}, text.data());
+    seal(secret, {text.data(), size}, text.data());
     return hex(text.data(), text.size());
   }
   const Buffer before = text;
-  if (open_sealed(secret, nonce, all_of(associated), {text.data(), size}, text.data())) {
-    return hex(text.data(), size - kTagBytes);
-  }
+  if (open_sealed(secret, {text.data(), size}, text.data())) return hex(text.data(), size - kTagBytes);
   return text == before ? "refused" : "written";
 }
 

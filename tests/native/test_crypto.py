@@ -31,15 +31,6 @@ Case = tuple[Sequence[str | bytes | int], bytes | str]
 L = 2**252 + 27742317777372353535851937790883648493  # the order of Ed25519's group
 P = 2**255 - 19
 KEY = bytes(range(32))
-PLAIN = (
-    b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, "
-    b"sunscreen would be it."
-)
-SEALED = bytes.fromhex(
-    "d31a8d34648e60db7b86afbc53ef7ec2a4aded51296e08fea9e2b5a736ee62d63dbea45e8ca9671282fafb69da92728b1a71de0a9e060b29"
-    "05d6a5b67ecd3b3692ddbd7f2d778b8c9803aee328091b58fab324e4fad675945585808b4831d7bc3ff4def08e4b7a9de576d26586cec64b"
-    "61161ae10b594f09e26a7e902ecbd0600691"
-)
 # Of the RFCs 7748 (5.2), 8032 (7.1) and 5869 (A.1, A.3); last a signature for which only the equation times the
 # cofactor holds: a point of order 8 was added to R.
 RFCS = """
@@ -55,10 +46,10 @@ sign 9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60 -
 = e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b
 sign c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7 af82
 = 6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a
-hkdf 0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b 000102030405060708090a0b0c f0f1f2f3f4f5f6f7f8f9 42
-= 3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865
-hkdf 0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b - - 42
-= 8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8
+hkdf 0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b 000102030405060708090a0b0c f0f1f2f3f4f5f6f7f8f9
+= 3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf
+hkdf 0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b - -
+= 8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d
 verify 88aa55e6afeed8960a3191de78600347db8acd0a3795412f275f049b86260488 af82 5b61c2e3b93e6c06450f327ea72cdfeb8cde6aa020d2dd827ab3f86e708c83939701f3314025c6d500c98be9e8536f570a561b02924792dce5525268a7b9b604
 = no
 """  # noqa: E501
@@ -92,21 +83,15 @@ def examples() -> Iterator[Case]:
     for example in RFCS.replace("\n ", "").replace("\n=", " =").strip().splitlines():
         *case, _, expected = example.split()
         yield case, expected
-    key, nonce, associated = bytes(range(0x80, 0xA0)), b"\x07\0\0\0@ABCDEFG", bytes.fromhex("50515253c0c1c2c3c4c5c6c7")
-    yield ("seal", key, nonce, associated, PLAIN), SEALED
-    yield ("open", key, nonce, associated, SEALED), PLAIN
 
 
 def comparisons(random: np.random.Generator, size: int) -> Iterator[Case]:
     """What `cryptography` computes of random keys and a message of this size."""
-    one, two, nonce, message = random.bytes(32), random.bytes(32), random.bytes(12), random.bytes(size)
+    one, two, message = random.bytes(32), random.bytes(32), random.bytes(size)
     public = X25519PrivateKey.from_private_bytes(two).public_key().public_bytes_raw()
     yield ("x25519", two), public
     shared = X25519PrivateKey.from_private_bytes(one).exchange(X25519PublicKey.from_public_bytes(public))
     yield ("shared", one, public), shared
-    yield ("equal", one, one), "yes"
-    for at in (0, size % 32, 31):
-        yield ("equal", one, changed(one, at)), "no"
     signer = Ed25519PrivateKey.from_private_bytes(one)
     key, signature = signer.public_key().public_bytes_raw(), signer.sign(message)
     yield ("ed25519", one), key
@@ -118,16 +103,15 @@ def comparisons(random: np.random.Generator, size: int) -> Iterator[Case]:
         yield ("verify", key, message, changed(signature, at)), "no"
     above = int.from_bytes(signature[32:], "little") + L  # the same number modulo L
     yield ("verify", key, message, signature[:32] + above.to_bytes(32, "little")), "no"
-    yield ("hkdf", one, message, two, 64), HKDF(SHA256(), 64, message, two).derive(one)
-    sealed = ChaCha20Poly1305(one).encrypt(nonce, message, two)
-    yield ("seal", one, nonce, two, message), sealed
-    yield ("open", one, nonce, two, sealed), message
+    yield ("hkdf", one, message, two), HKDF(SHA256(), 32, message, two).derive(one)
+    sealed = ChaCha20Poly1305(one).encrypt(bytes(12), message, None)
+    yield ("seal", one, message), sealed
+    yield ("open", one, sealed), message
     for at in range(0, len(sealed), 7):
-        yield ("open", one, nonce, two, changed(sealed, at)), "refused"
-    yield ("open", one, nonce, two, changed(sealed, len(sealed) - 1)), "refused"
-    yield ("open", one, nonce, changed(two, 3), sealed), "refused"
-    yield ("open", one, changed(nonce, 11), two, sealed), "refused"
-    yield ("open", one, nonce, two, sealed[: size % 16]), "refused"
+        yield ("open", one, changed(sealed, at)), "refused"
+    yield ("open", one, changed(sealed, len(sealed) - 1)), "refused"
+    yield ("open", two, sealed), "refused"
+    yield ("open", one, sealed[: size % 16]), "refused"
 
 
 def changed(data: bytes, at: int) -> bytes:
@@ -136,12 +120,11 @@ def changed(data: bytes, at: int) -> bytes:
 
 def keystreams(kernels: str, random: np.random.Generator, blocks: int) -> Iterator[Case]:
     """Of so many blocks, from the first, from an odd one, and to the last."""
-    key, nonce = random.bytes(32), random.bytes(12)
+    key, nonce = random.bytes(32), random.bytes(4)
     for counter in (0, 77, 2**32 - blocks):
-        begin = algorithms.ChaCha20(key, counter.to_bytes(4, "little") + nonce)
+        begin = algorithms.ChaCha20(key, counter.to_bytes(4, "little") + nonce + bytes(8))
         stream = Cipher(begin, None).encryptor().update(bytes(64 * blocks))
-        line = ("keystream", kernels, key, nonce, counter)
-        yield (*line, "blocks", blocks), stream + b"\xaa"
+        line = ("keystream", kernels, key, int.from_bytes(nonce, "little"), counter)
         for bits, sign in ((16, "+"), (16, "-"), (32, "+"), (32, "-")):
             words = np.frombuffer(stream, f"<u{bits // 8}").astype(np.uint32)
             for n in {len(words), len(words) - 1, len(words) * 2 // 3}:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from msgspec.structs import asdict
 
-from phonograd.device_runtime.base.errors import StateError, UpdateError, UsageError
-from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.base.errors import StateError, TookPartError, UpdateError, UsageError
+from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors
 from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum, check_settings
 from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from tests.native.masked_phones import (
+    SETTINGS,
     Document,
     Fleet,
     Sent,
@@ -29,6 +31,8 @@ from tests.native.masked_phones import (
     without,
 )
 from tests.reference import masked as reference
+from tests.reference.codecs import hadamard
+from tests.support.phone_command import Place
 
 BOTH: tuple[tuple[Any, Any], ...] = ((MaskedCohort, MaskedSum), (reference.Cohort, reference.Sum))
 
@@ -102,6 +106,24 @@ def test_a_grid_update_is_the_delta_within_its_grid(tmp_path: Path, bits: int, s
     assert np.linalg.norm(mean - delta) < 0.85 * np.linalg.norm(found - delta)
 
 
+def test_each_code_of_a_large_model_is_next_to_its_value(tmp_path: Path) -> None:
+    """Of several tiles of columns, the last of which is not full."""
+    random = np.random.default_rng(1)
+    shape, columns = (1093, 1024), 274
+    base, moved = random.standard_normal(shape, "f4"), random.standard_normal(shape, "f4") / 1e4
+    save_tensors(tmp_path / "base", {"w": base})
+    text = json.dumps(SETTINGS | {"bits": 16})
+    with TensorFile(tmp_path / "base") as file:
+        write_update(tmp_path / "grid", file, {"w": base + moved}, UpdateInfo(file.sha256(), 1, 1, "rows-f32", 0), text)
+        grid = reference.Grid(text, file.sha256(), base.size)
+    padded = np.zeros(4096 * columns, "f4")
+    padded[: base.size] = (base + moved - base).reshape(-1)
+    expected = hadamard(padded.reshape(4096, columns).T * grid.signs) / (64 * grid.step)
+    with TensorFile(tmp_path / "grid") as file:
+        codes = file.read("codes").reshape(columns, 4096)
+    assert np.abs(codes - expected).max() < 1.01  # the reference adds in another order
+
+
 def test_a_support_is_unbiased_over_models(tmp_path: Path) -> None:
     """The signs of each base are others: over many, the mean of what is sent is the delta."""
     means = []
@@ -159,8 +181,36 @@ def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
     assert of_all(phones, {})["p000"] is None
     phones["p000"].phone.close()
     assert sorted(path.name for path in (tmp_path / "p000.state").iterdir()) == ["history.json"]
-    with pytest.raises(StateError, match="has taken part in round 1"):
+    with pytest.raises(TookPartError, match="has taken part in round 1"):
         fleet.phone("p000", grid)
+
+
+def test_a_folder_in_use_and_a_round_that_was_are_two_errors(place: Place, tmp_path: Path) -> None:
+    """So that a driver knows whether to come again."""
+    fleet = Fleet(tmp_path)
+    grid = fleet.grid("a", 1)
+    phone = fleet.phone("a", grid)
+    line = (
+        "mask",
+        grid,
+        "--round",
+        1,
+        "--phone",
+        "a",
+        "--state",
+        tmp_path / "a.state",
+        "--identity",
+        tmp_path / "a.key",
+    )
+    with pytest.raises(StateError, match="another process"):
+        fleet.phone("a", grid)
+    assert place.run(*line).code == 17
+    phone.phone.close()
+    assert place.run(*line).only("request")["path"] == "/v1/masked/keys"
+    (tmp_path / "a.state" / "round.json").unlink()
+    with pytest.raises(TookPartError, match="has taken part in round 1; a later round expected, found 1"):
+        fleet.phone("a", grid)
+    assert place.run(*line).code == 29
 
 
 def test_a_share_says_nothing_of_the_secret_or_of_another_share(trio: tuple[Fleet, dict[str, Any]]) -> None:
@@ -259,7 +309,7 @@ def test_what_settings_mean_is_the_references(tmp_path: Path, change: Document) 
 @pytest.mark.parametrize(
     "change, expected",
     [
-        ({"bits": 5}, "`bits` 5: expected one of 4, 8, 16"),
+        ({"bits": 5}, "`bits` 5: expected 4, 8 or 16"),
         ({"clip": 0}, "`clip` 0: expected a number from"),
         ({"cohort": 2}, "`cohort` 2: expected a whole number from 3"),
         ({"min_cohort": 65}, "`min_cohort` 65: expected a whole number from 3 to 64"),

@@ -106,6 +106,20 @@ def test_a_phone_refuses_draws_that_are_none(trio: tuple[Fleet, dict[str, Any]])
     refuses(phones["c"], {"draws": {name: draws[name] for name in "cd"}}, "2 phones told their draws, at least 3")
 
 
+def test_a_phone_leaves_if_another_has_a_key_that_is_none(tmp_path: Path) -> None:
+    """Of low order, signed by its owner: no shares can be sealed for it."""
+    phones, _ = mixed(Fleet(tmp_path), 4)
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    hostile, sent = phones["p001"], keys[1]
+    sent["sealing"] = "00" * 32
+    sent["signature"] = hostile.signed(hostile.cohort.keys_text(sent))
+    draws = {name: phones[name].draw.hex() for name in ("p001", "p003")}
+    for name in ("p000", "p002"):
+        draws[name] = message(phones[name].next({"cohort": keys}), "draws")["draw"]
+    refuses(phones["p000"], {"draws": draws}, "phones p000 and p001: a public key of one of them is no key")
+    assert {path.name for path in (tmp_path / "p000.state").iterdir()} == {"history.json"}
+
+
 def test_a_phone_that_is_left_alone_with_others_masks_is_noticed(tmp_path: Path) -> None:
     """A server that knows the graph lists a phone's neighbours as dead, to be left with its masks alone."""
     fleet = Fleet(tmp_path)

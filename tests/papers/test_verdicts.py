@@ -87,7 +87,6 @@ def test_an_interval_stands_beside_the_mean_that_it_is_of() -> None:
     assert each.startswith("+102 % (95 %: +9")
 
 
-
 def test_seeds_and_users_that_disagree_are_inconclusive() -> None:
     (before,), (after,) = paired([1.3] * 12).units["one"]["loss"], paired([1.3] * 12).units["two"]["loss"]
     units = {"one": {"loss": (before,) * 3}, "two": {"loss": (after,) * 3}}

@@ -158,7 +158,7 @@ def rule(phones: int, curious: float, dropouts: float) -> tuple[int, int, int]:
 def flips(base_sha256: str, settings: str, columns: int) -> Array:
     """Signs [columns, 4096]: block by block."""
     digest = hash_of("phonograd-grid-1", base_sha256, sha256(settings.encode()).hexdigest())
-    seed = int.from_bytes(bytes.fromhex(digest)[:8], "little")
+    seed = int.from_bytes(bytes.fromhex(digest)[:8], "big")
     bits = np.unpackbits(words(seed, "grid", columns * ROWS // 64).view("u1"), bitorder="little")
     return np.where(bits, np.float32(-1), np.float32(1)).reshape(columns, ROWS)
 
@@ -286,7 +286,7 @@ class Cohort:
         for phone, draw in draws.items():
             self.check_draw(phone, {"draw": draw})
         seeds = {phone: hash_of("phonograd-number-1", self.hash, draw) for phone, draw in draws.items()}
-        self.numbers = {phone: int.from_bytes(bytes.fromhex(seed)[:8], "little") for phone, seed in seeds.items()}
+        self.numbers = {phone: int.from_bytes(bytes.fromhex(seed)[:8], "big") for phone, seed in seeds.items()}
         ordered = sorted(draws, key=str.encode)
         self.id = hash_of("phonograd-draws-1", self.hash, *(f"{phone} {draws[phone]}" for phone in ordered))
         self.sorted = ordered

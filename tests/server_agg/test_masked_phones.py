@@ -11,7 +11,7 @@ import pytest
 
 import phonograd
 from phonograd.api.rounds import JoinedRound, join_round
-from phonograd.device_runtime.base.errors import ServerRefusedError, StateError
+from phonograd.device_runtime.base.errors import ServerRefusedError, TookPartError
 from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
 from phonograd.server_agg.masked import round as round_
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -51,7 +51,7 @@ def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(server: Runni
     def part(name: str) -> phonograd.UploadReceipt | None:
         joined, grid = trained(server, name, tmp_path)
         receipt = joined.take_part(grid, masking(tmp_path, name))
-        with pytest.raises(StateError, match="has taken part in round 1"):
+        with pytest.raises(TookPartError, match="has taken part in round 1"):
             joined.take_part(grid, masking(tmp_path, name))
         return receipt
 

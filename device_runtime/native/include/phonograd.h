@@ -57,7 +57,8 @@ enum {
   PG_STORAGE = 11,
   PG_TRAINING = 12,
   PG_STATE = 17,
-  PG_OUT_OF_MEMORY = 26
+  PG_OUT_OF_MEMORY = 26,
+  PG_TOOK_PART = 29
 };
 
 typedef struct pg_engine pg_engine;
@@ -518,31 +519,18 @@ typedef struct pg_cohort pg_cohort;
 PG_API pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
                                 pg_cohort** cohort);
 PG_API void pg_cohort_close(pg_cohort* cohort);
-/* Check one message of keys. */
-PG_API pg_status pg_cohort_check_keys(pg_cohort* cohort, const char* keys);
-/* The cohort is fixed: a JSON list of messages of keys, in any order. *json: {"cohort": K, "chance": a, "threshold": t,
-   "agree": T}. PG_UPDATE, naming the phone, for a wrong message, or a name or key that comes twice. */
-PG_API pg_status pg_cohort_fix(pg_cohort* cohort, const char* keys, const char** json);
-/* Check a phone's message of its draw. */
-PG_API pg_status pg_cohort_check_draw(pg_cohort* cohort, const char* phone, const char* draw);
-/* The draws are fixed: {"phone": draw, ...} of all that told one. */
-PG_API pg_status pg_cohort_draws(pg_cohort* cohort, const char* draws);
-/* Check a phone's message of shares: whom they are for. */
-PG_API pg_status pg_cohort_check_shares(pg_cohort* cohort, const char* phone, const char* shares);
-/* The members are fixed: a JSON list of all that sent shares. */
-PG_API pg_status pg_cohort_members(pg_cohort* cohort, const char* members);
-/* The list is fixed: a JSON list of the members that are alive. */
-PG_API pg_status pg_cohort_list(pg_cohort* cohort, const char* alive);
-PG_API pg_status pg_cohort_check_agreement(pg_cohort* cohort, const char* phone, const char* signature);
-PG_API pg_status pg_cohort_check_answer(pg_cohort* cohort, const char* phone, const char* answer);
+/* Check a phone's message: of its "keys", "draws", "shares", "agreement" or "answer". */
+PG_API pg_status pg_cohort_check(const pg_cohort* cohort, const char* kind, const char* phone, const char* message);
+/* Fix what is the same for all, as the answer to them says it: the "cohort", a list of messages of keys in any order;
+   the "draws" by phone; the "members", all that sent shares; who of them are "alive". *json: {"cohort": K, then W;
+   "chance": a, "threshold": t, "agree": T}. */
+PG_API pg_status pg_cohort_fix(pg_cohort* cohort, const char* what, const char* answer, const char** json);
 
 /* The sum of masked updates, 4 bytes a value. Not thread-safe; it runs `threads` threads inside (0: 2). */
 typedef struct pg_sum pg_sum;
 PG_API pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** sum);
 PG_API void pg_sum_close(pg_sum* sum);
-/* Check a masked update of this cohort: that the file is whole and as long as it must be. */
-PG_API pg_status pg_sum_check(const pg_sum* sum, const pg_cohort* cohort, const char* path);
-/* Add a masked update; one that was not added yet. */
+/* Add a masked update of this cohort, which was not added yet. PG_UPDATE, with nothing changed, if it does not fit. */
 PG_API pg_status pg_sum_add(pg_sum* sum, const pg_cohort* cohort, const char* path);
 /* Add a grid update as its phone would mask it, with its noise and without masks: for simulations. */
 PG_API pg_status pg_sum_add_grid(pg_sum* sum, const char* path);
@@ -559,7 +547,7 @@ PG_API pg_status pg_sum_decode(pg_sum* sum, const pg_cohort* cohort, double divi
 /*
  * A phone's part. A driver sends what each call says, and gives the answer to the next one, until it is done:
  *
- *   pg_masked_open -> (pg_masked_request -> send -> pg_masked_take) ... PG_DONE -> pg_masked_close
+ *   pg_masked_open -> (pg_masked_next -> send) ... done -> pg_masked_close
  *
  * Where the server answers 202, the driver sends the same again later. All that was decided stands in the folder
  * `state` before it is told, so a phone that was killed sends the same again.
@@ -578,21 +566,14 @@ typedef struct pg_masked_options {
   int32_t threads;         /* 0: 2 */
 } pg_masked_options;
 
-enum { PG_SEND = 0, PG_UPLOAD = 1, PG_DONE = 2 };
-typedef struct pg_request {
-  size_t size;      /* sizeof(pg_request) */
-  int32_t action;   /* PG_SEND: POST `body` to `path`; PG_UPLOAD: send the file `path` as an update */
-  const char* path; /* the strings are valid until pg_masked_take or pg_masked_close */
-  const char* body; /* JSON */
-} pg_request;
-
+/* PG_TOOK_PART if the phone took part in this round or a later one; PG_STATE for a folder in use, or a damaged one. */
 PG_API pg_status pg_masked_open(const pg_masked_options* options, pg_masked** masked);
 PG_API void pg_masked_close(pg_masked* masked);
-/* What to do now; the same until pg_masked_take. */
-PG_API pg_status pg_masked_request(const pg_masked* masked, pg_request* request);
-/* The body of the answer to it; NULL after an upload. PG_UPDATE for an answer that this phone may not go on with: it
-   has then left the round. */
-PG_API pg_status pg_masked_take(pg_masked* masked, const char* answer);
+/* answer: the body of the answer to what it said last, "" after an upload; NULL: nothing new, it says the same again.
+   *json, valid until the next call: {"action": "send": POST `body`, JSON, to `path`; "upload": send the file `path` as
+   an update; or "done"; "path", "body"}. PG_UPDATE for an answer that this phone may not go on with: it has then left
+   the round. */
+PG_API pg_status pg_masked_next(pg_masked* masked, const char* answer, const char** json);
 
 /* Make an Ed25519 key in the file `path`, which must not exist, readable by its owner alone; public_key [65]: hex. */
 PG_API pg_status pg_identity_new(const char* path, char* public_key);

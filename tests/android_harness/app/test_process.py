@@ -66,6 +66,7 @@ def test_cancelled_at_once(jvm: Jvm, place: Place, tmp_path: Path) -> None:
         (11, "TRY_LATER"),
         (17, "STATE_REFUSED"),
         (26, "TRY_LATER"),
+        (29, "FAILED"),
         (130, "INTERRUPTED"),
         (137, "TRY_LATER"),
         (255, "FAILED"),

@@ -15,7 +15,7 @@ public final class Ending {
         TRY_LATER(true),
         /** The state is damaged, of another job, or in use: {@code --restart} discards it. */
         STATE_REFUSED(false),
-        /** It would fail again: wrong text, model or option, or a bug. */
+        /** It would fail again: wrong text, model or option, a masked round that the phone took part in, or a bug. */
         FAILED(false);
 
         /** Whether the same command may succeed later. */

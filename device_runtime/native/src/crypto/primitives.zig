@@ -1,5 +1,5 @@
 //! The primitives of crypto.h, from Zig's standard library, as C functions. They allocate nothing, call only the C
-//! library's memcpy and memset, and keep no state. Wherever a length is given, a null pointer may go with 0.
+//! library's memcpy and memset, and keep no state.
 const std = @import("std");
 const X25519 = std.crypto.dh.X25519;
 const Ed25519 = std.crypto.sign.Ed25519;
@@ -9,91 +9,69 @@ const Aead = std.crypto.aead.chacha_poly.ChaCha20Poly1305;
 // What cannot happen ends the process and prints nothing: messages would need all of std.debug.
 pub const panic = std.debug.no_panic;
 
-const Bytes = ?[*]const u8;
+const Secret = *const [32]u8;
+const PublicKey = extern struct { bytes: [32]u8 };
+const Signature = extern struct { bytes: [64]u8 };
+const Bytes = extern struct {
+    data: ?[*]const u8,
+    size: usize,
 
-fn slice(data: Bytes, size: usize) []const u8 {
-    return if (data) |first| first[0..size] else &.{};
+    fn slice(self: Bytes) []const u8 {
+        return if (self.data) |first| first[0..self.size] else &.{};
+    }
+};
+
+const nonce: [12]u8 = @splat(0);
+
+export fn x25519_public(secret: Secret) PublicKey {
+    return .{ .bytes = X25519.recoverPublicKey(secret.*) };
 }
 
-export fn phonograd_x25519_public(public: *[32]u8, secret: *const [32]u8) void {
-    public.* = X25519.recoverPublicKey(secret.*);
-}
-
-export fn phonograd_x25519_shared(shared: *[32]u8, secret: *const [32]u8, other: *const [32]u8) bool {
-    shared.* = X25519.scalarmult(secret.*, other.*) catch return false; // the result is 0
+export fn x25519_shared(secret: Secret, other: *const PublicKey, shared: *[32]u8) bool {
+    shared.* = X25519.scalarmult(secret.*, other.bytes) catch { // the result is 0
+        shared.* = @splat(0);
+        return false;
+    };
     return true;
 }
 
-fn pairOf(seed: [32]u8) Ed25519.KeyPair {
-    return Ed25519.KeyPair.generateDeterministic(seed) catch @trap(); // a clamped scalar times the base is never 0
+fn pairOf(seed: Secret) Ed25519.KeyPair {
+    return Ed25519.KeyPair.generateDeterministic(seed.*) catch @trap(); // a clamped scalar times the base is never 0
 }
 
-export fn phonograd_ed25519_public(public: *[32]u8, seed: *const [32]u8) void {
-    var pair = pairOf(seed.*);
+export fn ed25519_public(seed: Secret) PublicKey {
+    var pair = pairOf(seed);
     defer std.crypto.secureZero(u8, &pair.secret_key.bytes);
-    public.* = pair.public_key.toBytes();
+    return .{ .bytes = pair.public_key.toBytes() };
 }
 
-export fn phonograd_ed25519_sign(signature: *[64]u8, seed: *const [32]u8, message: Bytes, size: usize) void {
-    var pair = pairOf(seed.*);
+export fn ed25519_sign(seed: Secret, message: Bytes) Signature {
+    var pair = pairOf(seed);
     defer std.crypto.secureZero(u8, &pair.secret_key.bytes);
-    const signed = pair.sign(slice(message, size), null) catch @trap(); // the nonce is 0: one chance in 2^252
-    signature.* = signed.toBytes();
+    const signed = pair.sign(message.slice(), null) catch @trap(); // the nonce is 0: one chance in 2^252
+    return .{ .bytes = signed.toBytes() };
 }
 
-fn verified(signature: [64]u8, public: [32]u8, message: []const u8) !void {
-    const key = try Ed25519.PublicKey.fromBytes(public);
-    try Ed25519.Signature.fromBytes(signature).verifyStrict(message, key);
-}
-
-export fn phonograd_ed25519_verify(signature: *const [64]u8, public: *const [32]u8, message: Bytes, size: usize) bool {
-    verified(signature.*, public.*, slice(message, size)) catch return false;
+export fn ed25519_verify(public: *const PublicKey, message: Bytes, signature: *const Signature) bool {
+    const key = Ed25519.PublicKey.fromBytes(public.bytes) catch return false;
+    Ed25519.Signature.fromBytes(signature.bytes).verifyStrict(message.slice(), key) catch return false;
     return true;
 }
 
-export fn phonograd_hkdf_sha256(
-    out: [*]u8,
-    out_size: usize,
-    secret: Bytes,
-    secret_size: usize,
-    salt: Bytes,
-    salt_size: usize,
-    info: Bytes,
-    info_size: usize,
-) void {
-    var key = Hkdf.extract(slice(salt, salt_size), slice(secret, secret_size));
+export fn hkdf_sha256(secret: Bytes, salt: Bytes, info: Bytes, out: *[32]u8) void {
+    var key = Hkdf.extract(salt.slice(), secret.slice());
     defer std.crypto.secureZero(u8, &key);
-    Hkdf.expand(out[0..out_size], slice(info, info_size), key);
+    Hkdf.expand(out, info.slice(), key);
 }
 
-export fn phonograd_seal(
-    sealed: [*]u8,
-    key: *const [32]u8,
-    nonce: *const [12]u8,
-    associated: Bytes,
-    associated_size: usize,
-    plain: Bytes,
-    plain_size: usize,
-) void {
-    const tag = sealed[plain_size..][0..16];
-    Aead.encrypt(sealed[0..plain_size], tag, slice(plain, plain_size), slice(associated, associated_size), nonce.*, key.*);
+export fn seal(key: Secret, plain: Bytes, sealed: [*]u8) void {
+    Aead.encrypt(sealed[0..plain.size], sealed[plain.size..][0..16], plain.slice(), "", nonce, key.*);
 }
 
-export fn phonograd_open(
-    plain: ?[*]u8,
-    plain_size: usize,
-    key: *const [32]u8,
-    nonce: *const [12]u8,
-    associated: Bytes,
-    associated_size: usize,
-    sealed: [*]const u8,
-) bool {
-    const out: []u8 = if (plain) |first| first[0..plain_size] else &.{};
-    const tag = sealed[plain_size..][0..16];
-    Aead.decrypt(out, sealed[0..plain_size], tag.*, slice(associated, associated_size), nonce.*, key.*) catch return false;
+export fn open_sealed(key: Secret, sealed: Bytes, plain: [*]u8) bool {
+    if (sealed.size < 16) return false;
+    const all = sealed.slice();
+    const text = all[0 .. all.len - 16];
+    Aead.decrypt(plain[0..text.len], text, all[text.len..][0..16].*, "", nonce, key.*) catch return false;
     return true;
-}
-
-export fn phonograd_equal(a: *const [32]u8, b: *const [32]u8) bool {
-    return std.crypto.timing_safe.eql([32]u8, a.*, b.*);
 }

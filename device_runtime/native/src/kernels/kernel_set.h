@@ -84,15 +84,11 @@ struct KernelSet {
   // x[i] = -x[i] where bit i mod 64 of words[i / 64] is set; size: a multiple of 64.
   void (*change_signs)(size_t size, const uint64_t* words, float* x);
 
-  // ChaCha20's keystream (RFC 8439) from block `counter` on: `blocks` blocks of 64 bytes. key: 8 words, nonce: 3,
-  // little- endian. counter + blocks may reach 2^32, not pass it. All sets give the same.
-  void (*keystream)(const uint32_t* key, const uint32_t* nonce, uint32_t counter, size_t blocks, uint8_t* out);
-  // sums[i] += word i of that keystream, modulo 2^32, or -= it; i < n. Words of 16 bits (32 a block) or 32 (16 a
-  // block), little-endian. What is left of the keystream in the kernel's memory is wiped.
-  void (*add_keystream16)(const uint32_t* key, const uint32_t* nonce, uint32_t counter, size_t n, bool subtract,
-                          uint32_t* sums);
-  void (*add_keystream32)(const uint32_t* key, const uint32_t* nonce, uint32_t counter, size_t n, bool subtract,
-                          uint32_t* sums);
+  // sums[i] += word i of ChaCha20's keystream (RFC 8439) from block `counter` on, modulo 2^32, or -= it; i < n. Words
+  // of 16 bits (32 a block) or 32 (16 a block), little-endian. key: 32 bytes. nonce: its first word; the others are 0.
+  // The last block's number is below 2^32. All sets give the same. What is left of the stream in memory is wiped.
+  void (*add_keystream)(const uint8_t* key, uint32_t nonce, uint32_t counter, size_t n, int bits, bool subtract,
+                        uint32_t* sums);
 };
 
 // Sets that this CPU can run, best first; at least one. Names: "avx512", "avx2", "neon", "portable".

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "formats/sha256.h"
+#include "base/splitmix64.h"
 
 namespace phonograd {
 namespace {
@@ -12,46 +12,62 @@ namespace {
   throw Error(Status::update, message);
 }
 
-const json::Array& list_in(const json::Value& value, const char* what) {
-  const json::Array* list = value.as<json::Array>();
-  if (list == nullptr) refuse(std::string(what) + ": a list expected");
-  return *list;
-}
-
-Hash context_of(uint64_t round, const std::string& base_sha256, const std::string& settings) {
-  if (!is_sha256(base_sha256)) throw Error(Status::usage, "base_sha256: 64 lower-case hexadecimal digits expected");
-  return hash_of("phonograd-masked-1\n" + std::to_string(round) + "\n" + base_sha256 + "\n" +
-                 sha256_hex(settings.data(), settings.size()) + "\n");
+[[noreturn]] void refuse(const Keys& phone, const std::string& message) {
+  refuse("phone " + phone.phone + ": " + message);
 }
 
 }  // namespace
 
-Cohort::Cohort(uint64_t round, const std::string& base_sha256, const std::string& settings,
-               const std::optional<PublicKey>& vendor)
-    : settings_(masked_settings(settings)), vendor_(vendor), context_(context_of(round, base_sha256, settings)) {}
+Cohort::Cohort(uint64_t round, const GridInfo& grid, const std::optional<std::string>& vendor)
+    : settings_(masked_settings(grid.settings)), round_(round), grid_(grid), vendor_(vendor) {
+  if (!is_sha256(grid.base_sha256))
+    throw Error(Status::usage, "base_sha256: 64 lower-case hexadecimal digits expected");
+  if (vendor && !is_hex(*vendor, 32)) {
+    throw Error(Status::usage, "vendor: a public key, 64 digits in lower-case hex, expected");
+  }
+  context_ = hash_of("phonograd-masked-1\n" + std::to_string(round) + "\n" + grid.base_sha256 + "\n" +
+                     hash_of(grid.settings) + "\n");
+}
 
-Keys Cohort::checked_keys(const json::Value& message) const {
+Keys Cohort::keys_in(const json::Value& message) const {
   Keys keys = Keys::parse(message);
   if (vendor_ && !is_signed(*vendor_, certificate_text(keys.phone, keys.identity), keys.certificate)) {
-    refuse("phone " + keys.phone +
-           ": a certificate by the vendor for this name and identity expected; `phonograd keys sign`");
+    refuse(keys, "a certificate by the vendor for this name and identity expected; `phonograd keys sign`");
   }
-  if (!is_signed(keys.identity, keys_text(context_, keys), to_hex(keys.signature))) {
-    refuse("phone " + keys.phone + ": the signature of its keys is not of this round, model and settings");
+  if (!is_signed(keys.identity, keys_text(context_, keys), keys.signature)) {
+    refuse(keys, "the signature of its keys is not of this round, model and settings");
   }
   return keys;
 }
 
-void Cohort::fix(const json::Value& messages) {
+void Cohort::check(const std::string& kind, const std::string& phone, const json::Value& message) const {
+  if (kind == "keys") return static_cast<void>(keys_in(message));
+  const size_t place = place_of(phone);
+  if (kind == "draws") return check_draw(place, text_in(message, "draw"));
+  if (kind == "shares") return check_shares(place, texts_in(message, "shares"));
+  if (kind == "answer") return static_cast<void>(answer_in(place, message));
+  if (kind != "agreement") throw Error(Status::usage, kind + ": no kind of message");
+  if (!agrees(place, text_in(message, "signature"))) refuse(phones_[place], "its signature is not of this list");
+}
+
+void Cohort::fix(const std::string& what, const json::Value& answer) {
+  if (what == "cohort") return fix_cohort(list_in(answer, "cohort"));
+  if (what == "draws") return fix_draws(texts_in(answer, "draws"));
+  if (what == "members") return fix_members(places_in(answer, "members"));
+  if (what != "alive") throw Error(Status::usage, what + ": nothing that a cohort fixes");
+  fix_alive(places_in(answer, "alive"));
+}
+
+void Cohort::fix_cohort(const json::Array& messages) {
   std::map<std::string, Keys> by_name;
-  std::set<Hash> seen;
-  for (const json::Value& message : list_in(messages, "cohort")) {
-    Keys keys = checked_keys(message);
-    for (const Hash* key : {&keys.identity, &keys.sealing, &keys.masking, &keys.self}) {
-      if (!seen.insert(*key).second) refuse("phone " + keys.phone + ": has a key that the cohort has already");
+  std::set<std::string> seen;
+  for (const json::Value& message : messages) {
+    Keys keys = keys_in(message);
+    for (const std::string* key : {&keys.identity, &keys.sealing, &keys.masking, &keys.self}) {
+      if (!seen.insert(*key).second) refuse(keys, "has a key that the cohort has already");
     }
-    const std::string name = keys.phone;
-    if (!by_name.emplace(name, std::move(keys)).second) refuse("phone " + name + ": is in the cohort twice");
+    if (by_name.count(keys.phone) != 0) refuse(keys, "is in the cohort twice");
+    by_name[keys.phone] = std::move(keys);
   }
   const auto count = static_cast<int64_t>(by_name.size());
   if (count < settings_.min_cohort || count > settings_.cohort) {
@@ -59,10 +75,10 @@ void Cohort::fix(const json::Value& messages) {
            std::to_string(settings_.cohort) + " expected");
   }
   rule_ = graph_rule(by_name.size(), settings_.curious, settings_.dropouts);
-  std::string text = "phonograd-cohort-1\n" + to_hex(context_) + "\n";
+  std::string text = "phonograd-cohort-1\n" + context_ + "\n";
   phones_.clear(), places_.clear();
   for (auto& [name, keys] : by_name) {
-    text += name + " " + to_hex(keys.identity) + " " + keys.fields(' ');
+    text += name + " " + keys.identity + " " + keys.fields(' ');
     places_[name] = phones_.size();
     phones_.push_back(std::move(keys));
   }
@@ -76,23 +92,20 @@ size_t Cohort::place_of(const std::string& phone) const {
   return found->second;
 }
 
-void Cohort::check_draw(size_t phone, const json::Value& message) const {
-  const std::string& draw = text_in(message, "draw");
+void Cohort::check_draw(size_t phone, const std::string& draw) const {
   std::array<uint8_t, 32> bytes;
-  const Keys& keys = phones_.at(phone);
-  if (!from_hex(draw, bytes.data(), bytes.size()) || hash_of(std::string(bytes.begin(), bytes.end())) != keys.draw) {
-    refuse("phone " + keys.phone + ": its draw is not the one that it announced");
+  if (!from_hex(draw, bytes) || hash_of(bytes) != phones_[phone].draw) {
+    refuse(phones_[phone], "its draw is not the one that it announced");
   }
 }
 
-void Cohort::set_draws(const std::map<std::string, std::string>& draws) {
+void Cohort::fix_draws(const std::map<std::string, std::string>& draws) {
   std::vector<std::optional<uint64_t>> numbers(phones_.size());
-  const std::string cohort = to_hex(cohort_);
-  std::string text = "phonograd-draws-1\n" + cohort + "\n";
+  std::string text = "phonograd-draws-1\n" + cohort_ + "\n";
   for (const auto& [name, draw] : draws) {
     const size_t phone = place_of(name);
-    check_draw(phone, json::Value(json::Object{{"draw", json::Value(draw)}}));
-    numbers[phone] = first_word(hash_of("phonograd-number-1\n" + cohort + "\n" + draw + "\n").data());
+    check_draw(phone, draw);
+    numbers[phone] = first_word(hash_of("phonograd-number-1\n" + cohort_ + "\n" + draw + "\n"));
     text += name + " " + draw + "\n";
   }
   numbers_ = std::move(numbers);
@@ -101,7 +114,7 @@ void Cohort::set_draws(const std::map<std::string, std::string>& draws) {
 
 bool Cohort::are_neighbours(size_t one, size_t other) const {
   return one != other && has_drawn(one) && has_drawn(other) &&
-         phonograd::are_neighbours(rule_, *numbers_[one], *numbers_[other]);
+         split_mixed(*numbers_[one] + *numbers_[other]) >> 56 < rule_.chance;
 }
 
 std::vector<size_t> Cohort::holders_of(size_t phone) const {
@@ -112,44 +125,56 @@ std::vector<size_t> Cohort::holders_of(size_t phone) const {
   return holders;
 }
 
-void Cohort::check_shares(size_t phone, const json::Value& message) const {
-  const std::string& name = phones_.at(phone).phone;
-  if (!has_drawn(phone)) refuse("phone " + name + ": shares, but no draw");
+size_t Cohort::share_number(size_t phone, size_t holder) const {
   const std::vector<size_t> holders = holders_of(phone);
-  const std::map<std::string, std::string> shares = texts_in(message.find("shares"), "shares");
+  const auto found = std::find(holders.begin(), holders.end(), holder);
+  return found == holders.end() ? 0 : static_cast<size_t>(found - holders.begin()) + 1;
+}
+
+void Cohort::check_shares(size_t phone, const std::map<std::string, std::string>& shares) const {
+  const Keys& sender = phones_[phone];
+  if (!has_drawn(phone)) refuse(sender, "shares, but no draw");
+  const std::vector<size_t> holders = holders_of(phone);
   for (const size_t holder : holders) {
-    const auto found = shares.find(phones_[holder].phone);
-    if (found == shares.end()) refuse("phone " + name + ": no share for " + phones_[holder].phone + ", its neighbour");
-    std::array<uint8_t, kSealedBytes> sealed;
-    if (!from_hex(found->second, sealed.data(), sealed.size())) {
-      refuse("phone " + name + ": the share for " + found->first + ": " + std::to_string(sealed.size()) +
-             " bytes in hex expected");
-    }
+    const std::string& name = phones_[holder].phone;
+    const auto found = shares.find(name);
+    if (found == shares.end()) refuse(sender, "no share for " + name + ", its neighbour");
+    if (is_hex(found->second, kSealedBytes)) continue;
+    refuse(sender, "the share for " + name + ": " + std::to_string(kSealedBytes) + " bytes in hex expected");
   }
-  if (shares.size() != holders.size()) refuse("phone " + name + ": shares for phones that are no neighbours of it");
+  if (shares.size() != holders.size()) refuse(sender, "shares for phones that are no neighbours of it");
+}
+
+Answer Cohort::answer_in(size_t phone, const json::Value& message) const {
+  const Keys& sender = phones_[phone];
+  if (!is_alive(phone)) refuse(sender, "is not on the list of those who are alive");
+  Answer answer;
+  bytes_in(message, "self", answer.self);
+  if (hash_of(answer.self) != sender.self) refuse(sender, "another self mask than the one it announced");
+  for (const auto& [name, share] : texts_in(message, "shares")) {
+    const size_t member = place_of(name);
+    if (share_number(member, phone) == 0) refuse(sender, "holds no share of " + name);
+    if (from_hex(share, answer.shares[member])) continue;
+    refuse(sender, "the share of " + name + ": 32 bytes in hex expected");
+  }
+  return answer;
 }
 
 // Places of different phones.
-std::set<size_t> Cohort::places_in(const json::Value& names, const std::string& what) const {
+std::set<size_t> Cohort::places_in(const json::Value& answer, const char* name) const {
   std::set<size_t> places;
-  for (const json::Value& one : list_in(names, what.c_str())) {
-    const std::string* name = one.as<std::string>();
-    if (name == nullptr) refuse(what + ": names expected");
-    if (!places.insert(place_of(*name)).second) refuse("phone " + *name + ": listed twice");
+  for (const json::Value& one : list_in(answer, name)) {
+    const size_t place = place_of(text_of(one, name));
+    if (!places.insert(place).second) refuse(phones_[place], "listed twice");
   }
   return places;
 }
 
-void Cohort::set_members(const json::Value& names) {
-  const std::set<size_t> members = places_in(names, "members");
+void Cohort::fix_members(const std::set<size_t>& members) {
   for (const size_t phone : members) {
-    if (!has_drawn(phone)) refuse("phone " + phones_[phone].phone + ": a member, but told no draw");
+    if (!has_drawn(phone)) refuse(phones_[phone], "a member, but told no draw");
   }
-  members_.assign(members.begin(), members.end());
-}
-
-bool Cohort::is_member(size_t phone) const {
-  return std::binary_search(members_.begin(), members_.end(), phone);
+  members_ = members;
 }
 
 std::vector<size_t> Cohort::masks_with(size_t phone) const {
@@ -160,30 +185,28 @@ std::vector<size_t> Cohort::masks_with(size_t phone) const {
   return others;
 }
 
-void Cohort::set_alive(const json::Value& names) {
-  std::set<size_t> alive = places_in(names, "alive");
+void Cohort::fix_alive(const std::set<size_t>& alive) {
   for (const size_t phone : alive) {
-    const std::string& name = phones_[phone].phone;
-    if (!is_member(phone)) refuse("phone " + name + ": listed alive, but sent no shares");
+    if (!is_member(phone)) refuse(phones_[phone], "listed alive, but sent no shares");
     size_t left = 0;
     for (const size_t other : alive) left += are_neighbours(phone, other);
     // The masks with these hide its update, and some of them do not work with the server.
     if (left < rule_.threshold) {
-      refuse("phone " + name + ": " + std::to_string(left) + " of its neighbours are alive, at least " +
-             std::to_string(rule_.threshold) + " expected");
+      refuse(phones_[phone], std::to_string(left) + " of its neighbours are alive, at least " +
+                                 std::to_string(rule_.threshold) + " expected");
     }
   }
-  alive_ = std::move(alive);
+  alive_ = alive;
 }
 
 std::string Cohort::agreement() const {
-  std::string list = "phonograd-list-1\n" + to_hex(id_) + "\n";
+  std::string list = "phonograd-list-1\n" + id_ + "\n";
   for (const size_t phone : members_) list += phones_[phone].phone + (is_alive(phone) ? " alive\n" : " dead\n");
-  return agreement_text(id_, hash_of(list));
+  return "phonograd-agree-1\n" + id_ + "\n" + hash_of(list) + "\n";
 }
 
 bool Cohort::agrees(size_t phone, const std::string& signature) const {
-  return is_signed(phones_.at(phone).identity, agreement(), signature);
+  return is_signed(phones_[phone].identity, agreement(), signature);
 }
 
 }  // namespace phonograd

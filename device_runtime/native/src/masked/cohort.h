@@ -11,68 +11,79 @@
 #include <vector>
 
 #include "masked/graph.h"
+#include "masked/grid.h"
 #include "masked/messages.h"
 #include "masked/settings.h"
 
 namespace phonograd {
 
+// One phone's answer: its own self mask, and shares by the member that they are of.
+struct Answer {
+  Secret<32> self;
+  std::map<size_t, Secret<32>> shares;
+};
+
 // All that comes from outside is checked: functions throw Error(update), with the reason, and change nothing then. Not
 // thread-safe.
 class Cohort {
  public:
-  // `vendor`: whose certificates phones must have; none: they need none. Throws Error(usage): settings, base_sha256.
-  Cohort(uint64_t round, const std::string& base_sha256, const std::string& settings,
-         const std::optional<PublicKey>& vendor);
+  // `vendor`: whose certificates phones must have, in hex; none: they need none. Throws Error(usage) for the settings,
+  // the base's hash or the vendor.
+  Cohort(uint64_t round, const GridInfo& grid, const std::optional<std::string>& vendor);
 
   const MaskedSettings& settings() const { return settings_; }
-  const Hash& context() const { return context_; }  // X
+  uint64_t round() const { return round_; }
+  const GridInfo& grid() const { return grid_; }           // model and settings
+  const std::string& context() const { return context_; }  // X
 
-  // Its form, certificate and signature.
-  Keys checked_keys(const json::Value& message) const;
-  // The cohort, in any order. Names and keys must differ, and there must be as many as the settings allow.
-  void fix(const json::Value& messages);
+  // Check a phone's message: of its `keys`, `draws`, `shares`, `agreement` or `answer`.
+  void check(const std::string& kind, const std::string& phone, const json::Value& message) const;
+  // A checked message, or an answer to be unmasked with.
+  Answer answer_in(size_t phone, const json::Value& message) const;
+  // Fix what the server's answer of that name says: in this order the `cohort` in any order, whose names and keys must
+  // differ, and as many as the settings allow; `draws`, from which it is known who is whose neighbour; `members`, who
+  // sent shares; who of them are `alive`, the others being dead.
+  void fix(const std::string& what, const json::Value& answer);
 
   const std::vector<Keys>& phones() const { return phones_; }  // in order
   const GraphRule& rule() const { return rule_; }
-  const Hash& id() const { return id_; }            // K; once the draws are known, W
+  const std::string& id() const { return id_; }     // K; once the draws are known, W
   size_t place_of(const std::string& phone) const;  // in phones()
-  // Of a message, that its draw, in hex, is the one that the phone announced.
-  void check_draw(size_t phone, const json::Value& message) const;
-  // The draws of those who told them, in hex. From here on it is known who is whose neighbour.
-  void set_draws(const std::map<std::string, std::string>& draws);
   // A phone's neighbours that hold shares of its secrets, in order.
   std::vector<size_t> holders_of(size_t phone) const;
-  // Of a message of shares, sealed and in hex, that they are for its holders.
-  void check_shares(size_t phone, const json::Value& message) const;
-
-  // Those who sent shares.
-  void set_members(const json::Value& names);
-  const std::vector<size_t>& members() const { return members_; }
-  bool is_member(size_t phone) const;
+  // The x of a phone's shares that this one holds; 0: it holds none.
+  size_t share_number(size_t phone, size_t holder) const;
+  const std::set<size_t>& members() const { return members_; }
+  bool is_member(size_t phone) const { return members_.count(phone) != 0; }
   // The members that a member masks with.
   std::vector<size_t> masks_with(size_t phone) const;
-
-  // The members that are alive; the others are dead.
-  void set_alive(const json::Value& names);
-  bool is_alive(size_t phone) const { return alive_.count(phone) != 0; }
   const std::set<size_t>& alive() const { return alive_; }
+  bool is_alive(size_t phone) const { return alive_.count(phone) != 0; }
   std::string agreement() const;  // what phones sign of the list
   bool agrees(size_t phone, const std::string& signature) const;
 
  private:
+  Keys keys_in(const json::Value& message) const;
+  void check_draw(size_t phone, const std::string& draw) const;
+  void check_shares(size_t phone, const std::map<std::string, std::string>& shares) const;
+  void fix_cohort(const json::Array& messages);
+  void fix_draws(const std::map<std::string, std::string>& draws);
+  void fix_members(const std::set<size_t>& members);
+  void fix_alive(const std::set<size_t>& alive);
   bool has_drawn(size_t phone) const { return phone < numbers_.size() && numbers_[phone].has_value(); }
   bool are_neighbours(size_t one, size_t other) const;
-  std::set<size_t> places_in(const json::Value& names, const std::string& what) const;
+  std::set<size_t> places_in(const json::Value& answer, const char* name) const;
 
   const MaskedSettings settings_;
-  const std::optional<PublicKey> vendor_;
-  Hash context_{}, cohort_{}, id_{};
+  const uint64_t round_;
+  const GridInfo grid_;
+  const std::optional<std::string> vendor_;
+  std::string context_, cohort_, id_;
   std::vector<Keys> phones_;
   std::map<std::string, size_t> places_;
   GraphRule rule_;
   std::vector<std::optional<uint64_t>> numbers_;  // of phones that told their draws
-  std::vector<size_t> members_;
-  std::set<size_t> alive_;
+  std::set<size_t> members_, alive_;
 };
 
 }  // namespace phonograd

@@ -73,15 +73,12 @@ DiscreteGaussian::DiscreteGaussian(double sigma) {
 }
 
 void DiscreteGaussian::add(const Secret<32>& key, size_t start, size_t count, uint32_t* values) const {
-  constexpr uint32_t kNonce[3] = {};
-  uint32_t words[8];
-  std::memcpy(words, key.data(), sizeof words);
   uint32_t random[kPiece * kWordsOfNumber];
   for (size_t at = 0; at < count; at += kPiece) {
     const size_t some = std::min(kPiece, count - at);
     std::memset(random, 0, sizeof random);
     const auto block = static_cast<uint32_t>((start + at) * kWordsOfNumber / kWordsOfBlock);
-    kernel_set().add_keystream32(words, kNonce, block, some * kWordsOfNumber, false, random);
+    kernel_set().add_keystream(key.data(), 0, block, some * kWordsOfNumber, 32, false, random);
     for (size_t i = 0; i < some; ++i) {
       const uint32_t* drawn = random + i * kWordsOfNumber;
       const Column& column = columns_[drawn[0] & (columns_.size() - 1)];
@@ -90,7 +87,6 @@ void DiscreteGaussian::add(const Secret<32>& key, size_t start, size_t count, ui
     }
   }
   wipe(random, sizeof random);
-  wipe(words, sizeof words);
 }
 
 }  // namespace phonograd

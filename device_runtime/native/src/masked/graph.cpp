@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/splitmix64.h"
 
 namespace phonograd {
 namespace {
@@ -54,13 +53,7 @@ GraphRule graph_rule(size_t n, double curious, double dropouts) {
   const size_t c = share_of(n, curious), d = share_of(n, dropouts);
   GraphRule rule;
   rule.agree = agreeing(n, curious, dropouts);
-  if (n <= kEverybody) {
-    rule.chance = kAlways;
-    rule.threshold = n - 1 > d ? n - 1 - d : 1;
-    if (rule.threshold <= c) refuse(n, "those who may work with the server could put a phone's secrets together");
-    return rule;
-  }
-  for (size_t a = 1; a <= kAlways; ++a) {
+  for (size_t a = n <= kEverybody ? kAlways : 1; a <= kAlways; ++a) {
     const std::vector<double> left = binomial(n - 1 - d, a), known = binomial(c, a);
     size_t t = 0;
     for (double fewer = left[0]; t + 1 < left.size() && fewer <= kLoss / phones; fewer += left[t]) ++t;
@@ -73,10 +66,6 @@ GraphRule graph_rule(size_t n, double curious, double dropouts) {
     return rule;
   }
   refuse(n, "no number of neighbours is safe");
-}
-
-bool are_neighbours(const GraphRule& rule, uint64_t one, uint64_t other) {
-  return split_mixed(one + other) >> 56 < rule.chance;
 }
 
 }  // namespace phonograd

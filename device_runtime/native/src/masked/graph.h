@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 namespace phonograd {
 
@@ -23,8 +22,5 @@ size_t agreeing(size_t n, double curious, double dropouts);
 
 // The rule for a cohort of n phones. Throws Error(usage) for shares for which there is none.
 GraphRule graph_rule(size_t n, double curious, double dropouts);
-
-// Whether two phones of these numbers are neighbours.
-bool are_neighbours(const GraphRule& rule, uint64_t one, uint64_t other);
 
 }  // namespace phonograd

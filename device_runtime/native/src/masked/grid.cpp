@@ -22,6 +22,8 @@ constexpr const char* kCodes = "codes";
 constexpr size_t kRows = kGridRows;
 constexpr size_t kWords = kRows / 64;  // of a block's signs
 constexpr size_t kTile = 256;          // columns that are encoded at once: rows are read in runs of as many
+constexpr size_t kSide = 16;           // columns that are turned into blocks at once, which fill cache lines
+constexpr size_t kBlock = kRows + 16;  // from block to block: a multiple of 4 KB would let all share a cache's few ways
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Status::update, what);
@@ -40,7 +42,6 @@ class DeltaVector {
       if (found == trained.end()) {
         throw Error(Status::weights, base.path() + ": tensor " + spec.name + ": was not trained, or in another shape");
       }
-      starts_.push_back(elements_);
       deltas_.emplace_back(base, spec, Trained{static_cast<const float*>(found->data), found->rows});
       elements_ += spec.elements();
     }
@@ -50,12 +51,10 @@ class DeltaVector {
 
   // Elements [start, start + count); zeros beyond the last.
   void read(size_t start, size_t count, float* out) {
-    while (count > 0 && start < elements_) {
-      const auto after = std::upper_bound(starts_.begin(), starts_.end(), start);
-      const auto tensor = static_cast<size_t>(after - starts_.begin()) - 1;
-      const size_t end = after == starts_.end() ? elements_ : *after, some = std::min(count, end - start);
-      deltas_[tensor].read(start - starts_[tensor], some, out);
-      start += some, out += some, count -= some;
+    for (Deltas& tensor : deltas_) {
+      const size_t left = tensor.elements() - std::min(start, tensor.elements()), some = std::min(count, left);
+      if (some > 0) tensor.read(start, some, out);
+      start -= std::min(start, tensor.elements()), out += some, count -= some;
     }
     std::fill_n(out, count, 0.0f);
   }
@@ -71,22 +70,18 @@ class DeltaVector {
   }
 
  private:
-  std::vector<size_t> starts_;
   std::vector<Deltas> deltas_;
   size_t elements_ = 0;
 };
 
 uint64_t sign_stream(const GridInfo& info) {
-  const std::string settings = sha256_hex(info.settings.data(), info.settings.size());
-  const Hash seed = hash_of("phonograd-grid-1\n" + info.base_sha256 + "\n" + settings + "\n");
-  return stream_of(first_word(seed.data()), "grid");
+  const std::string seed = hash_of("phonograd-grid-1\n" + info.base_sha256 + "\n" + hash_of(info.settings) + "\n");
+  return stream_of(first_word(seed), "grid");
 }
 
 void read_signs(uint64_t stream, size_t block, uint64_t* words) {
   for (size_t i = 0; i < kWords; ++i) words[i] = random_word(stream, block * kWords + i);
 }
-
-constexpr uint32_t kNonce[3] = {};
 
 // Rounds values at random, up or down so that the mean is the value.
 class Rounding {
@@ -100,10 +95,7 @@ class Rounding {
   template <typename Code>
   void operator()(const float* y, float scale, size_t count, Code* codes) {
     uint32_t draws[kRows] = {};
-    uint32_t key[8];
-    std::memcpy(key, secret_.data(), sizeof key);
-    kernel_set().add_keystream16(key, kNonce, counter_, count, false, draws);
-    wipe(key, sizeof key);
+    kernel_set().add_keystream(secret_.data(), 0, counter_, count, 16, false, draws);
     counter_ += static_cast<uint32_t>(count * 2 / 64);
     for (size_t i = 0; i < count; ++i) {
       const float u = (static_cast<float>(draws[i]) + 0.5f) * 0x1p-16f;
@@ -126,23 +118,29 @@ void encode(DeltaVector& deltas, const GridShape& shape, uint64_t stream, const 
   const auto columns = static_cast<size_t>(shape.columns), sent = static_cast<size_t>(shape.sent);
   const KernelSet& kernels = kernel_set();
   Rounding round(shape.settings.largest());
-  std::vector<float> blocks(kTile * kRows), row(kTile);
-  std::vector<Code> codes(kTile * sent);
+  std::vector<float> row(kTile), rows(kTile * kRows), blocks(kSide * kBlock);
+  std::vector<Code> codes(kSide * sent);
   uint64_t signs[kWords];
   for (size_t first = 0; first < columns; first += kTile) {
     const size_t some = std::min(kTile, columns - first);
     for (size_t r = 0; r < kRows; ++r) {
       deltas.read(r * columns + first, some, row.data());
-      for (size_t i = 0; i < some; ++i) blocks[i * kRows + r] = row[i];
+      for (size_t i = 0; i < some; i += kSide) std::copy_n(row.data() + i, kSide, &rows[i * kRows + r * kSide]);
     }
-    for (size_t i = 0; i < some; ++i) {
-      float* x = blocks.data() + i * kRows;
-      read_signs(stream, first + i, signs);
-      kernels.change_signs(kRows, signs, x);
-      kernels.hadamard(kRows, x);
-      round(x, scale, sent, codes.data() + i * sent);
+    for (size_t begin = 0; begin < some; begin += kSide) {
+      const size_t side = std::min(kSide, some - begin);
+      for (size_t r = 0; r < kRows; ++r) {
+        for (size_t i = 0; i < kSide; ++i) blocks[i * kBlock + r] = rows[begin * kRows + r * kSide + i];
+      }
+      for (size_t i = 0; i < side; ++i) {
+        float* x = blocks.data() + i * kBlock;
+        read_signs(stream, first + begin + i, signs);
+        kernels.change_signs(kRows, signs, x);
+        kernels.hadamard(kRows, x);
+        round(x, scale, sent, codes.data() + i * sent);
+      }
+      sink(codes.data(), side * sent * sizeof(Code));
     }
-    sink(codes.data(), some * sent * sizeof(Code));
   }
 }
 
@@ -198,6 +196,12 @@ GridUpdate::GridUpdate(const std::string& path)
   weight_ = shape_.settings.weight_of(info_.tokens);
 }
 
+void GridUpdate::draw_noise() {
+  if (shape_.noise == 0) return;
+  noise_.emplace(shape_.noise);
+  random_bytes(key_.data(), key_.size());
+}
+
 void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
   const unsigned char* data = file_.data(*file_.find(kCodes));
   const auto codes = static_cast<size_t>(shape_.codes());
@@ -212,36 +216,24 @@ void GridUpdate::read(size_t start, size_t count, uint32_t* values) const {
     }
     values[i] = static_cast<uint32_t>(code * weight);
   }
+  if (noise_) noise_->add(key_, start, coded, values);
   if (coded < count) values[coded] = static_cast<uint32_t>(weight_);
-}
-
-SentGrid::SentGrid(const GridUpdate& grid) : grid_(grid) {
-  if (grid.shape().noise == 0) return;
-  noise_.emplace(grid.shape().noise);
-  random_bytes(key_.data(), key_.size());
-}
-
-void SentGrid::read(size_t start, size_t count, uint32_t* values) const {
-  grid_.read(start, count, values);
-  const auto codes = static_cast<size_t>(grid_.shape().codes());  // the weight after them stays as it is
-  if (noise_ && start < codes) noise_->add(key_, start, std::min(count, codes - start), values);
 }
 
 void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& info, double divisor, ThreadPool& pool,
                  float* deltas) {
-  constexpr size_t kSide = 16;  // columns at once, which fill cache lines
   const auto columns = static_cast<size_t>(shape.columns), sent = static_cast<size_t>(shape.sent);
   const auto scale = static_cast<float>(shape.step * static_cast<double>(shape.settings.support) / (64 * divisor));
   const uint64_t stream = sign_stream(info);
   const KernelSet& kernels = kernel_set();
   const size_t tiles = (columns + kSide - 1) / kSide;
-  std::vector<float> scratch(static_cast<size_t>(pool.threads()) * kSide * kRows);
+  std::vector<float> scratch(static_cast<size_t>(pool.threads()) * kSide * kBlock);
   pool.for_each(static_cast<int64_t>(tiles), [&](int64_t tile, int thread) {
     const size_t first = static_cast<size_t>(tile) * kSide, some = std::min(kSide, columns - first);
-    float* blocks = scratch.data() + static_cast<size_t>(thread) * kSide * kRows;
+    float* blocks = scratch.data() + static_cast<size_t>(thread) * kSide * kBlock;
     uint64_t signs[kWords];
     for (size_t i = 0; i < some; ++i) {
-      float* x = blocks + i * kRows;
+      float* x = blocks + i * kBlock;
       for (size_t at = 0; at < sent; ++at) x[at] = scale * static_cast<float>(sums[(first + i) * sent + at]);
       std::fill(x + sent, x + kRows, 0.0f);
       read_signs(stream, first + i, signs);
@@ -249,7 +241,7 @@ void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& in
       kernels.change_signs(kRows, signs, x);
     }
     for (size_t r = 0; r < kRows; ++r) {
-      for (size_t i = 0; i < some; ++i) deltas[r * columns + first + i] = blocks[i * kRows + r];
+      for (size_t i = 0; i < some; ++i) deltas[r * columns + first + i] = blocks[i * kBlock + r];
     }
   });
 }

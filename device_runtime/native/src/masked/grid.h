@@ -31,7 +31,7 @@ struct GridInfo {
 Written write_grid(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
                    const GridInfo& info);
 
-// One open for reading.
+// One open for reading: the values that a phone sends, before masks. Const methods are thread-safe.
 class GridUpdate {
  public:
   // Throws Error(update) for what is no whole grid update.
@@ -39,7 +39,10 @@ class GridUpdate {
 
   const GridInfo& info() const { return info_; }
   const GridShape& shape() const { return shape_; }
-  // Values [start, start + count) times the phone's weight, and the weight as the last one. Thread-safe.
+  // Draw the noise that read() adds from now on, if the settings ask for it.
+  void draw_noise();
+  // Values [start, start + count) times the phone's weight, with noise, and the weight as the last one. start: a
+  // multiple of 4.
   void read(size_t start, size_t count, uint32_t* values) const;
 
  private:
@@ -47,18 +50,6 @@ class GridUpdate {
   GridInfo info_;
   GridShape shape_;
   int64_t weight_ = 1;
-};
-
-// The values that a phone sends, before masks: those of its grid update and, if the settings ask for it, noise that is
-// drawn anew for each of these. Const methods are thread-safe.
-class SentGrid {
- public:
-  explicit SentGrid(const GridUpdate& grid);
-  // start: a multiple of 4.
-  void read(size_t start, size_t count, uint32_t* values) const;
-
- private:
-  const GridUpdate& grid_;
   std::optional<DiscreteGaussian> noise_;
   Secret<32> key_;  // of the noise
 };

@@ -3,16 +3,6 @@
 #include "base/error.h"
 
 namespace phonograd {
-namespace {
-
-constexpr const char* kValues = "values";
-
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(Status::update, path + ": " + what);
-}
-
-}  // namespace
-
 void pack(const uint32_t* values, size_t count, int width, uint8_t* bytes) {
   uint64_t waiting = 0;
   int bits = 0;
@@ -35,39 +25,34 @@ void unpack(const uint8_t* bytes, size_t count, int width, uint32_t* values) {
   }
 }
 
-std::vector<TensorSpec> masked_specs(size_t values, int width) {
+TensorSpec masked_spec(size_t values, int width) {
   TensorSpec spec;
-  spec.name = kValues, spec.dtype = "U8", spec.shape = {static_cast<int64_t>(packed_bytes(values, width))};
-  return {spec};
+  spec.name = "values", spec.dtype = "U8", spec.shape = {static_cast<int64_t>(packed_bytes(values, width))};
+  return spec;
 }
 
-std::map<std::string, std::string> masked_metadata(const MaskedInfo& info) {
-  return {{"format", kMaskedFormat},         {"version", "1"},
-          {"base_sha256", info.base_sha256}, {"round", std::to_string(info.round)},
-          {"cohort", to_hex(info.cohort)},   {"bits", std::to_string(info.width)}};
+std::map<std::string, std::string> masked_metadata(const Cohort& cohort, int width) {
+  return {{"format", "phonograd-masked"},
+          {"version", "1"},
+          {"base_sha256", cohort.grid().base_sha256},
+          {"round", std::to_string(cohort.round())},
+          {"cohort", cohort.id()},
+          {"bits", std::to_string(width)}};
 }
 
-MaskedFile::MaskedFile(const std::string& path, const MaskedInfo& expected, size_t values)
-    : file_(path, Status::update) {
-  const auto wanted = masked_metadata(expected);
-  for (const auto& [key, value] : wanted) {
-    const auto found = file_.metadata().find(key);
-    if (found == file_.metadata().end()) refuse(path, "no masked update: `" + key + "` is missing");
-    if (found->second != value) {
-      refuse(path, "`" + key + "` " + value + " expected, found " + found->second.substr(0, 80));
-    }
+void check_masked(const TensorFile& file, const Cohort& cohort, size_t values, int width) {
+  const auto refuse = [&](const std::string& what) { throw Error(Status::update, file.path() + ": " + what); };
+  for (const auto& [key, value] : masked_metadata(cohort, width)) {
+    const auto found = file.metadata().find(key);
+    const std::string said = found == file.metadata().end() ? "none" : found->second;
+    if (said != value) refuse("`" + key + "` " + value + " expected, found " + said.substr(0, 80));
   }
-  const TensorSpec expected_spec = masked_specs(values, expected.width).front();
-  const TensorSpec* spec = file_.find(kValues);
-  if (spec == nullptr || spec->dtype != expected_spec.dtype || spec->shape != expected_spec.shape ||
-      file_.specs().size() != 2) {
-    refuse(path, describe(kValues, expected_spec.dtype, expected_spec.shape) + " and a checksum expected");
+  const TensorSpec expected = masked_spec(values, width);
+  const TensorSpec* spec = file.find(expected.name);
+  if (spec == nullptr || spec->dtype != expected.dtype || spec->shape != expected.shape || file.specs().size() != 2) {
+    refuse(describe(expected.name, expected.dtype, expected.shape) + " and a checksum expected");
   }
-  if (const std::string fault = checksum_fault(file_); !fault.empty()) refuse(path, fault + "; send it again");
-}
-
-const uint8_t* MaskedFile::bytes() const {
-  return file_.data(*file_.find(kValues));
+  if (const std::string fault = checksum_fault(file); !fault.empty()) refuse(fault + "; send it again");
 }
 
 }  // namespace phonograd

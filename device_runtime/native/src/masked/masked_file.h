@@ -3,23 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
-#include <vector>
 
-#include "base/files.h"
 #include "formats/tensor_file.h"
-#include "masked/messages.h"
+#include "masked/cohort.h"
 
 namespace phonograd {
-
-constexpr const char* kMaskedFormat = "phonograd-masked";
-
-struct MaskedInfo {
-  std::string base_sha256;
-  uint64_t round = 0;
-  Hash cohort{};
-  int width = 0;  // w
-};
 
 // Bytes of so many values.
 constexpr size_t packed_bytes(size_t values, int width) {
@@ -32,20 +22,10 @@ void pack(const uint32_t* values, size_t count, int width, uint8_t* bytes);
 void unpack(const uint8_t* bytes, size_t count, int width, uint32_t* values);
 
 // The header of such a file's tensor and metadata, for stream_tensor_file.
-std::vector<TensorSpec> masked_specs(size_t values, int width);
-std::map<std::string, std::string> masked_metadata(const MaskedInfo& info);
+TensorSpec masked_spec(size_t values, int width);
+std::map<std::string, std::string> masked_metadata(const Cohort& cohort, int width);
 
-// One open for reading. Const methods are thread-safe.
-class MaskedFile {
- public:
-  // Reads the file once, to hold it to its checksum. Throws Error(update) unless it is of this cohort and has so many
-  // values.
-  MaskedFile(const std::string& path, const MaskedInfo& expected, size_t values);
-
-  const uint8_t* bytes() const;
-
- private:
-  TensorFile file_;
-};
+// Throws Error(update) unless the file is of this cohort, whole, and has so many values. Reads all of it.
+void check_masked(const TensorFile& file, const Cohort& cohort, size_t values, int width);
 
 }  // namespace phonograd

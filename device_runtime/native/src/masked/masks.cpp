@@ -1,47 +1,52 @@
 #include "masked/masks.h"
 
+#include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "base/error.h"
 #include "kernels/kernel_set.h"
 
 namespace phonograd {
-
 namespace {
 
-Secret<32> derived(const Secret<32>& secret, const Hash& salt, const std::string& info) {
-  return hkdf_sha256<32>({secret.data(), secret.size()}, {salt.data(), salt.size()}, {info.data(), info.size()});
+Secret<32> derived(const Cohort& cohort, const Secret<32>& secret, const std::string& info) {
+  std::array<uint8_t, 32> salt;
+  from_hex(cohort.id(), salt);
+  Secret<32> key;
+  hkdf_sha256(bytes_of(secret), bytes_of(salt), bytes_of(info), key);
+  return key;
 }
 
 }  // namespace
 
-Mask pair_mask(const Cohort& cohort, size_t phone, size_t other, const Secret<32>& secret, const PublicKey& key) {
-  // Names are in order: a phone's place in the cohort compares as its name does.
-  const size_t first = phone < other ? phone : other, second = phone < other ? other : phone;
-  const std::string info =
-      "phonograd-mask-1\n" + cohort.phones()[first].phone + "\n" + cohort.phones()[second].phone + "\n";
+Secret<32> pair_key(const Cohort& cohort, const Secret<32>& secret, const std::string& key, const char* purpose,
+                    size_t first, size_t second) {
+  const std::string &one = cohort.phones()[first].phone, &other = cohort.phones()[second].phone;
+  PublicKey bytes;
   Secret<32> shared;
-  if (!x25519_shared(secret, key, shared)) {
-    throw Error(Status::update, "phone " + cohort.phones()[other].phone + ": its masking key is no key");
+  if (!from_hex(key, bytes) || !x25519_shared(secret, bytes, shared)) {
+    throw Error(Status::update, "phones " + one + " and " + other + ": a public key of one of them is no key");
   }
-  return {derived(shared, cohort.id(), info), phone != first};
+  return derived(cohort, shared, std::string(purpose) + "\n" + one + "\n" + other + "\n");
+}
+
+Mask pair_mask(const Cohort& cohort, const Secret<32>& secret, size_t phone, size_t other) {
+  // Names are in order: a phone's place in the cohort compares as its name does.
+  return {pair_key(cohort, secret, cohort.phones()[other].masking, "phonograd-mask-1", std::min(phone, other),
+                   std::max(phone, other)),
+          phone > other};
 }
 
 Mask self_mask(const Cohort& cohort, const Secret<32>& self) {
-  return {derived(self, cohort.id(), "phonograd-self-1\n"), false};
+  return {derived(cohort, self, "phonograd-self-1\n"), false};
 }
 
 void add_masks(const std::vector<Mask>& masks, int width, size_t tile, uint32_t* values, size_t count) {
-  const size_t word = width <= 16 ? 2 : 4;
-  const auto counter = static_cast<uint32_t>(tile * kMaskTile * word / 64);
-  const auto add = width <= 16 ? kernel_set().add_keystream16 : kernel_set().add_keystream32;
-  const uint32_t nonce[3] = {static_cast<uint32_t>(width), 0, 0};
+  const int bits = width <= 16 ? 16 : 32;
+  const auto counter = static_cast<uint32_t>(tile * kMaskTile * static_cast<size_t>(bits) / 512);
+  const auto nonce = static_cast<uint32_t>(width);
   for (const Mask& mask : masks) {
-    uint32_t key[8];
-    std::memcpy(key, mask.key.data(), sizeof key);
-    add(key, nonce, counter, count, mask.subtract, values);
-    wipe(key, sizeof key);
+    kernel_set().add_keystream(mask.key.data(), nonce, counter, count, bits, mask.subtract, values);
   }
 }
 

@@ -1,8 +1,10 @@
-// The streams that hide values and cancel in their sum. FORMAT.md, "Masked rounds", masks.
+// The keys that phones of a cohort derive, and the streams that hide values and cancel in their sum. FORMAT.md, "Masked
+// rounds", masks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "masked/cohort.h"
@@ -11,15 +13,20 @@ namespace phonograd {
 
 constexpr size_t kMaskTile = size_t{1} << 15;  // values that are masked at once: a whole number of ChaCha20's blocks
 
+// What two phones derive for a purpose: from the secret key of one and the public key, in hex, of the other. Throws
+// Error(update) for a public key that is none.
+Secret<32> pair_key(const Cohort& cohort, const Secret<32>& secret, const std::string& key, const char* purpose,
+                    size_t first, size_t second);
+
 // One stream.
 struct Mask {
   Secret<32> key;
   bool subtract = false;
 };
 
-// The mask between two members, as `phone` adds it: from its masking key and the other's public one, or the other way
-// round. Throws Error(update) for a public key that is none.
-Mask pair_mask(const Cohort& cohort, size_t phone, size_t other, const Secret<32>& secret, const PublicKey& key);
+// The mask between two members, as `phone`, whose masking key is `secret`, adds it. Throws Error(update) if the other's
+// key is none.
+Mask pair_mask(const Cohort& cohort, const Secret<32>& secret, size_t phone, size_t other);
 // The mask of a phone alone.
 Mask self_mask(const Cohort& cohort, const Secret<32>& self);
 

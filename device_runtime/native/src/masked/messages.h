@@ -1,4 +1,5 @@
-// What phones send in a masked round, and the bytes that they sign. FORMAT.md, "Masked rounds".
+// What phones send in a masked round, and the bytes that they sign. Keys, hashes and signatures are in hex, as in
+// messages, but where they are computed with. FORMAT.md, "Masked rounds".
 #pragma once
 
 #include <array>
@@ -6,66 +7,75 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "crypto/crypto.h"
 #include "formats/json.h"
 #include "formats/json_line.h"
+#include "formats/sha256.h"
 
 namespace phonograd {
 
-using Hash = std::array<uint8_t, 32>;
+constexpr size_t kMaskingShare = 1, kSelfShare = 33;  // where they begin in a share, behind its number
+constexpr size_t kShareBytes = 65, kSealedBytes = kShareBytes + kTagBytes;
 
-constexpr size_t kShareBytes = 1 + 32 + 32;  // its place, and the shares of two secrets
-constexpr size_t kSealedBytes = kShareBytes + kTagBytes;
-
-std::string to_hex(const uint8_t* bytes, size_t count);
-inline std::string to_hex(const Secret<32>& bytes) {
-  return to_hex(bytes.data(), bytes.size());
+std::string to_hex(Bytes bytes);
+template <class Container>
+std::string to_hex(const Container& bytes) {
+  return to_hex(bytes_of(bytes));
 }
-template <size_t N>
-std::string to_hex(const std::array<uint8_t, N>& bytes) {
-  return to_hex(bytes.data(), N);
-}
-// Whether the text is exactly `count` bytes in lower-case hex; then they are in `out`.
+// Whether the text is so many bytes in lower-case hex; if so, they are in `out`.
+bool is_hex(const std::string& text, size_t bytes);
 bool from_hex(const std::string& text, uint8_t* out, size_t count);
+template <class Container>
+bool from_hex(const std::string& text, Container& out) {
+  return from_hex(text, out.data(), out.size());
+}
 
-// A member of an object that is a string of so many bytes in hex. Throws Error(update), which names it.
-void hex_in(const json::Value& object, const char* name, uint8_t* out, size_t count);
-// Any string. Throws Error(update).
+// Members of an object that comes from outside. These throw Error(update), which names what is missing or wrong.
+const json::Value& member_in(const json::Value& object, const char* name);
+const json::Array& list_in(const json::Value& object, const char* name);
+const std::string& text_of(const json::Value& value, const std::string& name);
 const std::string& text_in(const json::Value& object, const char* name);
-// An object's members, all strings, in the order of their keys' bytes. Throws Error(update); `what` names it.
-std::map<std::string, std::string> texts_in(const json::Value* object, const std::string& what);
+// A string of so many bytes in hex.
+const std::string& hex_in(const json::Value& object, const char* name, size_t bytes);
+template <class Container>
+void bytes_in(const json::Value& object, const char* name, Container& out) {
+  from_hex(hex_in(object, name, out.size()), out);
+}
+// An object's members, all strings, in the order of their keys' bytes.
+std::map<std::string, std::string> texts_in(const json::Value& object, const char* name);
+std::string object_of(const std::map<std::string, std::string>& texts);
 
-// The first 8 bytes, little endian.
-uint64_t first_word(const uint8_t* bytes);
+// The hash of some bytes, such as lines.
+template <class Container>
+std::string hash_of(const Container& bytes) {
+  return sha256_hex(bytes.data(), bytes.size());
+}
+// A hash's first 8 bytes, big endian.
+inline uint64_t first_word(const std::string& hash) {
+  return std::stoull(hash.substr(0, 16), nullptr, 16);
+}
 
-// The signature of a text in hex; whether one is that of this key.
+// The signature of a text, and whether one is that of this key.
 std::string signed_text(const Secret<32>& seed, const std::string& text);
-bool is_signed(const PublicKey& key, const std::string& text, const std::string& signature);
+bool is_signed(const std::string& key, const std::string& text, const std::string& signature);
 
-// The hash of some lines.
-Hash hash_of(const std::string& text);
-
-// A phone's keys of a round.
+// A phone's keys of a round; all but its name in hex, and the certificate "" if it has none.
 struct Keys {
-  std::string phone;
-  PublicKey identity{};
-  std::string certificate;  // hex; "": none
-  PublicKey sealing{}, masking{};
-  Hash self{}, draw{};  // of its self mask and its draw
-  Signature signature{};
+  std::string phone, identity, certificate;
+  std::string sealing, masking;
+  std::string self, draw;  // hashes of its self mask and of its draw
+  std::string signature;
 
   // Throws Error(update) for a message of another form; signatures are not looked at.
   static Keys parse(const json::Value& message);
-  void add_to(JsonLine& message) const;
-  // The fields that are signed, each as its message has it, `separator` between them.
+  void add_to(JsonLine& message) const;  // all but the name
+  // The fields that are signed, `separator` between them.
   std::string fields(char separator) const;
 };
 
 // What is signed.
-std::string certificate_text(const std::string& phone, const PublicKey& identity);
-std::string keys_text(const Hash& context, const Keys& keys);
-std::string agreement_text(const Hash& cohort, const Hash& list);
+std::string certificate_text(const std::string& phone, const std::string& identity);
+std::string keys_text(const std::string& context, const Keys& keys);
 
 }  // namespace phonograd

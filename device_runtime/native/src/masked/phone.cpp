@@ -2,32 +2,22 @@
 
 #include <unistd.h>
 
-#include <utility>
-#include <vector>
-
 #include "base/error.h"
 #include "base/files.h"
-#include "formats/json.h"
-#include "formats/json_line.h"
-#include "masked/identity.h"
-#include "masked/phone_states.h"
-#include "training/state.h"
+#include "base/random_bytes.h"
 
 namespace phonograd {
 namespace {
 
 constexpr size_t kMostBytes = size_t{64} << 20;  // of a file that is read whole
 
-[[noreturn]] void refuse(Status status, const std::string& message) {
-  throw Error(status, message);
-}
-
 bool exists(const std::string& path) {
   return access(path.c_str(), F_OK) == 0;
 }
 
 // Readable by its owner alone.
-void write_secret(const std::string& path, std::string text) {
+void write_secret(const std::string& path, const JsonLine& line) {
+  std::string text = line.str() + "\n";
   AtomicFile file(path, 0600);
   file.write(text.data(), text.size());
   file.commit();
@@ -41,129 +31,98 @@ json::Value read_json(const std::string& path) {
   return value;
 }
 
-int64_t whole_in(const json::Value& value, const char* name) {
-  const json::Value* found = value.find(name);
-  const int64_t* whole = found == nullptr ? nullptr : found->as<int64_t>();
-  if (whole == nullptr)
-    refuse(Status::state, std::string("`") + name + "`: a whole number expected; remove the folder");
-  return *whole;
-}
-
 }  // namespace
 
-// What is kept on disk: what this phone drew at random or was told, and the request in progress. The rest follows.
-struct PhoneFiles {
-  explicit PhoneFiles(const std::string& path) : folder(path), lock(path) {}
-
-  std::string round() const { return folder + "/round.json"; }
-  std::string history() const { return folder + "/history.json"; }
-
-  std::string folder;
-  StateFolder lock;
-  int64_t last_round = 0;  // taken part in
-  std::vector<std::string> answers;
-};
-
-MaskedPhone::MaskedPhone(const MaskedPhoneSettings& settings) : files_(std::make_unique<PhoneFiles>(settings.folder)) {
-  part_ = std::make_unique<PhonePart>(settings);
-  if (exists(files_->history())) {
-    const json::Value history = read_json(files_->history());
-    files_->last_round = whole_in(history, "last_round");
-    part_->known = texts_in(history.find("known"), "known");
+MaskedPhone::MaskedPhone(const MaskedPhoneSettings& settings) : lock_(settings.folder), part_(settings) {
+  if (exists(history_file())) {
+    const json::Value history = read_json(history_file());
+    const json::Value* round = history.find("last_round");
+    if (round == nullptr || round->as<int64_t>() == nullptr) {
+      throw Error(Status::state, history_file() + ": `last_round`, a whole number, expected; remove the folder");
+    }
+    last_round_ = *round->as<int64_t>();
+    part_.known = texts_in(history, "known");
   }
   if (!resume()) begin();
 }
 
-MaskedPhone::~MaskedPhone() = default;
-
 // Goes on with the round whose secrets are in the folder; those of another one are removed.
 bool MaskedPhone::resume() {
-  if (!exists(files_->round())) return false;
-  const json::Value kept = read_json(files_->round());
-  if (text_in(kept, "context") != to_hex(part_->cohort.context())) {
+  if (!exists(round_file())) return false;
+  const json::Value kept = read_json(round_file());
+  if (text_in(kept, "context") != part_.cohort.context()) {
     leave();
     return false;
   }
-  hex_in(kept, "sealing", part_->sealing.data(), 32);
-  hex_in(kept, "masking", part_->masking.data(), 32);
-  hex_in(kept, "self", part_->self.data(), 32);
-  hex_in(kept, "draw", part_->draw.data(), 32);
-  const json::Value* answers = kept.find("answers");
-  for (const json::Value& answer : *answers->as<json::Array>()) {
-    files_->answers.push_back(*answer.as<std::string>());
-    phone_states()[state_++]->take(*part_, json::parse(files_->answers.back(), Status::state, files_->round()));
+  bytes_in(kept, "sealing", part_.sealing);
+  bytes_in(kept, "masking", part_.masking);
+  bytes_in(kept, "self", part_.self);
+  bytes_in(kept, "draw", part_.draw);
+  for (const json::Value& answer : list_in(kept, "answers")) {
+    const std::string& text = text_of(answer, "answers");
+    kPhoneStates.at(answers_.size()).take(part_, json::parse(text, Status::state, round_file()));
+    answers_.push_back(text);
   }
-  request_ = {static_cast<PhoneRequest::Action>(whole_in(kept, "action")), text_in(kept, "path"),
-              text_in(kept, "body")};
+  request_ = {text_in(kept, "action"), text_in(kept, "path"), text_in(kept, "body")};
   return true;
 }
 
 void MaskedPhone::begin() {
-  const auto round = static_cast<int64_t>(part_->settings.round);
-  if (round <= files_->last_round) {
-    refuse(Status::state, part_->settings.folder + ": this phone has taken part in round " +
-                              std::to_string(files_->last_round) + "; a later round expected, found " +
-                              std::to_string(round));
+  const auto round = static_cast<int64_t>(part_.settings.round);
+  if (round <= last_round_) {
+    throw Error(Status::took_part, part_.settings.folder + ": this phone has taken part in round " +
+                                       std::to_string(last_round_) + "; a later round expected, found " +
+                                       std::to_string(round));
   }
-  for (Secret<32>* secret : {&part_->sealing, &part_->masking, &part_->self, &part_->draw})
+  for (Secret<32>* secret : {&part_.sealing, &part_.masking, &part_.self, &part_.draw})
     random_bytes(secret->data(), 32);
-  files_->last_round = round;
+  last_round_ = round;
   remember();
-  enter(0);
+  proceed();
 }
 
 void MaskedPhone::take(const std::string& answer) {
-  if (state_ == phone_states().size()) refuse(Status::usage, "this phone's part in the round is done");
+  if (request_.action == "done") throw Error(Status::usage, "this phone's part in the round is done");
+  const std::string text = answer.empty() ? "{}" : answer;
   try {
-    phone_states()[state_]->take(*part_,
-                                 json::parse(answer.empty() ? "{}" : answer, Status::update, "the server's answer"));
+    kPhoneStates[answers_.size()].take(part_, json::parse(text, Status::update, "the server's answer"));
+    answers_.push_back(text);
+    if (answers_.size() == 1) remember();
+    proceed();
   } catch (const Error& error) {
     if (error.status() == Status::update) leave();
     throw;
   }
-  files_->answers.push_back(answer.empty() ? "{}" : answer);
-  if (state_ == 0) remember();
-  enter(state_ + 1);
 }
 
-void MaskedPhone::enter(size_t state) {
-  state_ = state;
-  if (state_ == phone_states().size()) {
-    leave();
-    return;
-  }
-  request_ = phone_states()[state_]->request(*part_);
+// To the next request.
+void MaskedPhone::proceed() {
+  if (answers_.size() == kPhoneStates.size()) return leave();
+  request_ = kPhoneStates[answers_.size()].request(part_);
   save();
 }
 
 void MaskedPhone::save() const {
   std::string answers;
-  for (const std::string& answer : files_->answers) answers += (answers.empty() ? "" : ",") + json::quote(answer);
+  for (const std::string& answer : answers_) answers += (answers.empty() ? "" : ",") + json::quote(answer);
   JsonLine line;
-  line.text("context", to_hex(part_->cohort.context()));
-  line.text("sealing", to_hex(part_->sealing))
-      .text("masking", to_hex(part_->masking))
-      .text("self", to_hex(part_->self))
-      .text("draw", to_hex(part_->draw));
-  line.integer("action", static_cast<int64_t>(request_.action)).text("path", request_.path).text("body", request_.body);
-  line.raw("answers", "[" + answers + "]");
-  write_secret(files_->round(), line.str() + "\n");
+  line.text("context", part_.cohort.context());
+  line.text("sealing", to_hex(part_.sealing)).text("masking", to_hex(part_.masking));
+  line.text("self", to_hex(part_.self)).text("draw", to_hex(part_.draw));
+  request_.add_to(line);
+  write_secret(round_file(), line.raw("answers", "[" + answers + "]"));
 }
 
 // Which rounds it took part in, and whom it knows.
 void MaskedPhone::remember() const {
-  JsonLine known;
-  for (const auto& [name, identity] : part_->known) known.text(name.c_str(), identity);
   JsonLine line;
-  line.integer("last_round", files_->last_round).object("known", known);
-  write_secret(files_->history(), line.str() + "\n");
+  write_secret(history_file(), line.integer("last_round", last_round_).raw("known", object_of(part_.known)));
 }
 
 void MaskedPhone::leave() {
-  for (const std::string& path : {files_->round(), part_->masked_file()}) unlink(path.c_str());
-  files_->answers.clear();
+  for (const std::string& path : {round_file(), part_.masked_file()}) unlink(path.c_str());
+  answers_.clear();
   request_ = {};
-  state_ = phone_states().size();
 }
 
 }  // namespace phonograd

@@ -2,44 +2,21 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
-#include "crypto/crypto.h"
+#include "masked/phone_states.h"
+#include "training/state.h"
 
 namespace phonograd {
-
-struct MaskedPhoneSettings {
-  std::string folder;       // of this phone at one server: the round's secrets, and what it remembers of rounds
-  std::string identity;     // file of its key
-  std::string certificate;  // hex; "": none
-  std::optional<PublicKey> vendor;
-  std::string phone;  // its name
-  std::string grid;   // the grid update
-  uint64_t round = 0;
-  int64_t min_cohort = 50;  // the least that it takes part in
-  int threads = 2;
-};
-
-struct PhoneRequest {
-  enum class Action { send, upload, done };
-  Action action = Action::done;
-  std::string path;  // of the server's; of an upload: the file
-  std::string body;  // JSON
-};
-
-struct PhoneFiles;
-struct PhonePart;
 
 // One caller at a time. What was decided is on disk before it is told, so after a kill the same is sent again: never
 // two different messages for one step, nor two updates under the same masks.
 class MaskedPhone {
  public:
-  // Takes part in the round, or goes on with it. Throws Error: usage for settings, state if the phone took part in this
-  // round or a later one already or the folder is in use, update for the grid update, storage.
+  // Takes part in the round, or goes on with it. Throws Error: usage for settings, took_part if it did in this
+  // round or a later one, state if the folder is in use or damaged, update for the grid update, storage.
   explicit MaskedPhone(const MaskedPhoneSettings& settings);
-  ~MaskedPhone();
   MaskedPhone(const MaskedPhone&) = delete;
   MaskedPhone& operator=(const MaskedPhone&) = delete;
 
@@ -52,14 +29,18 @@ class MaskedPhone {
  private:
   bool resume();
   void begin();
-  void enter(size_t state);
+  void proceed();
   void save() const;
   void remember() const;
   void leave();
+  std::string round_file() const { return part_.settings.folder + "/round.json"; }
+  std::string history_file() const { return part_.settings.folder + "/history.json"; }
 
-  std::unique_ptr<PhoneFiles> files_;
-  std::unique_ptr<PhonePart> part_;
-  size_t state_ = 0;
+  StateFolder lock_;
+  PhonePart part_;
+  int64_t last_round_ = 0;  // taken part in
+  // Kept on disk, with what the phone drew at random: what it was told, and the request in progress. The rest follows.
+  std::vector<std::string> answers_;
   PhoneRequest request_;
 };
 

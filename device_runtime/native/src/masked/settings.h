@@ -1,6 +1,7 @@
 // The settings of masked rounds, as the server states them. FORMAT.md, "Masked rounds".
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -25,7 +26,7 @@ struct MaskedSettings {
   // Phones of the smallest cohort whose update is in the sum for sure and who do not work with the server.
   int64_t fewest_honest() const;
   // The weight of a phone that trained on so many tokens.
-  int64_t weight_of(int64_t tokens) const;
+  int64_t weight_of(int64_t tokens) const { return std::clamp<int64_t>(tokens, 1, weight_cap); }
 };
 
 // Parse a server's text. Throws Error(usage) for a field that is missing, unknown or out of range, and for shares for

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
+#include <set>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -14,20 +14,6 @@
 
 namespace phonograd {
 
-// One phone's answer. Throws Error(update) for one that a member may not give, with the reason.
-struct Answer {
-  Secret<32> self;
-  std::map<size_t, Secret<32>> shares;  // by the member that they are of
-
-  static Answer parse(const Cohort& cohort, size_t phone, const json::Value& message);
-};
-
-// What taking the masks out found.
-struct Unmasked {
-  std::vector<std::string> wrong;  // phones whose answers did not fit, in order
-  int64_t weight = 0;              // of all phones together
-};
-
 // Memory: one number for each value. Not thread-safe; runs its own threads.
 class MaskedSum {
  public:
@@ -35,21 +21,22 @@ class MaskedSum {
 
   size_t values() const { return sums_.size(); }
   int width() const { return width_; }
-  // Add what a file holds.
-  void add(const MaskedFile& file);
+  // Add what a masked file holds, which was checked: check_masked().
+  void add(const TensorFile& file);
   // Add what a phone would send but for its masks. Throws Error(update) unless it has as many values.
-  void add(const GridUpdate& grid);
-  // Take the masks out of the sum of all that are alive. The answers are those of phones that gave one. Throws
-  // Error(update), and the sum is of no use, if a secret can't be put together or the sum can't be one of codes.
-  Unmasked unmask(const Cohort& cohort, const std::map<size_t, Answer>& answers);
-  // Of each value; once unmasked.
+  void add(GridUpdate& grid);
+  // Take the masks out of the sum of all that are alive; returns the phones whose shares did not fit. The answers are
+  // those of phones that gave one. Throws Error(update), and the sum is of no use, if a secret can't be put together or
+  // the sum can't be one of codes.
+  std::set<size_t> unmask(const Cohort& cohort, const std::map<size_t, Answer>& answers);
+  // Of each value, the weight last; once unmasked.
   const int32_t* sums() const { return reinterpret_cast<const int32_t*>(sums_.data()); }
   ThreadPool& pool() { return pool_; }
 
  private:
   template <typename Work>
   void for_tiles(Work work);
-  int64_t check(const Cohort& cohort);
+  void check(const Cohort& cohort);
 
   std::vector<uint32_t> sums_;
   int width_;

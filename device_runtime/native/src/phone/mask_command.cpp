@@ -6,7 +6,6 @@
 #include "base/peak_memory.h"
 #include "base/places.h"
 #include "masked/identity.h"
-#include "masked/messages.h"
 #include "masked/phone.h"
 #include "phone/commands.h"
 #include "phone/print.h"
@@ -42,12 +41,7 @@ MaskedPhoneSettings settings_of(const Arguments& arguments) {
   settings.folder = arguments.text("--state");
   settings.identity = arguments.text("--identity");
   settings.certificate = arguments.text("--certificate");
-  if (arguments.has("--vendor")) {
-    settings.vendor.emplace();
-    if (!from_hex(arguments.text("--vendor"), settings.vendor->data(), settings.vendor->size())) {
-      throw Error(Status::usage, "--vendor: 64 digits in lower-case hex expected");
-    }
-  }
+  if (arguments.has("--vendor")) settings.vendor = arguments.text("--vendor");
   settings.min_cohort = arguments.integer("--min-cohort", settings.min_cohort, 1, kMaxCount);
   settings.threads = static_cast<int>(arguments.integer("--threads", settings.threads, 1, 64));
   return settings;
@@ -57,10 +51,8 @@ int run(const Arguments& arguments) {
   const MaskedPhoneSettings settings = settings_of(arguments);
   MaskedPhone phone(settings);
   if (arguments.has("--answer")) phone.take(read_file(arguments.text("--answer"), kMostBytes, Status::update));
-  const PhoneRequest& request = phone.request();
-  constexpr const char* kActions[] = {"send", "upload", "done"};
   JsonLine line("request");
-  line.text("action", kActions[static_cast<int>(request.action)]).text("path", request.path).text("body", request.body);
+  phone.request().add_to(line);
   print(line.integer("peak_rss_bytes", peak_rss_bytes()));
   return 0;
 }
@@ -69,8 +61,8 @@ int run_identity(const Arguments& arguments) {
   const std::string& path = arguments.positional();
   const bool made = access(path.c_str(), F_OK) != 0;
   if (made) make_folder_of(path);
-  const PublicKey key = made ? new_identity(path) : ed25519_public(read_identity(path));
-  print(JsonLine("identity").text("path", path).text("public_key", to_hex(key)).raw("made", made ? "true" : "false"));
+  const std::string key = public_identity(made ? new_identity(path) : read_identity(path));
+  print(JsonLine("identity").text("path", path).text("public_key", key).raw("made", made ? "true" : "false"));
   return 0;
 }
 

@@ -9,8 +9,7 @@
 namespace phonograd {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 20;   // of the base resident at a time
-constexpr size_t kAroundFault = size_t{1} << 14;  // elements of the base that the kernel maps around one that is read
+constexpr size_t kPieceBytes = size_t{1} << 20;  // of the base resident at a time
 
 // Drops pages of a read-only mapping from resident memory; the next read loads them again.
 void let_go(const unsigned char* begin, const unsigned char* end) {
@@ -64,7 +63,7 @@ std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec,
 }
 
 Deltas::Deltas(const TensorFile& file, const TensorSpec& base, const Trained& trained)
-    : file_(file), base_(file.data(base)), trained_(trained.data), width_(row_elements(base)), rows_(row_count(base)) {
+    : file_(file), base_(base.offset), trained_(trained.data), width_(row_elements(base)), rows_(row_count(base)) {
   if (trained.rows == nullptr) return;
   may_move_.resize(rows_);
   for (const uint32_t row : *trained.rows) may_move_[row] = true;
@@ -76,7 +75,6 @@ void Deltas::read(size_t start, size_t count, float* out) {
     const size_t row = start / width_, some = std::min(count, (row + 1) * width_ - start);
     if (may_move_[row]) {
       read_moved(start, some, out);
-      unreleased_ += kAroundFault;
     } else {
       std::fill_n(out, some, 0.0f);
     }
@@ -85,15 +83,11 @@ void Deltas::read(size_t start, size_t count, float* out) {
 }
 
 void Deltas::read_moved(size_t start, size_t count, float* out) {
-  std::memcpy(out, base_ + start * sizeof(float), count * sizeof(float));  // it may be unaligned
+  file_.read(base_ + start * sizeof(float), count * sizeof(float), out);
   for (size_t i = 0; i < count; ++i) {
     const float delta = trained_[start + i] - out[i];
     out[i] = std::min(std::max(delta, -kLargestDelta), kLargestDelta);
   }
-  unreleased_ += count;
-  if (unreleased_ < kPieceBytes / sizeof(float)) return;
-  file_.release_pages();
-  unreleased_ = 0;
 }
 
 void Deltas::read_rows(const std::vector<uint32_t>& rows, size_t start, size_t count, float* out) {

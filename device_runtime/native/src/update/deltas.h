@@ -1,5 +1,5 @@
-// Deltas (trained - base), and which rows changed. The base is read in pieces and its pages are released, so that it
-// does not stay resident. FORMAT.md, "Updates".
+// Deltas (trained - base), and which rows changed. The base does not stay resident: pages of its mapping are released,
+// and what is read in many short runs is copied past the mapping. FORMAT.md, "Updates".
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class Deltas {
   size_t width() const { return width_; }
   size_t elements() const { return rows_ * width_; }
 
-  // Elements [start, start + count) of the tensor seen as one dimension. Releases the base's pages now and then.
+  // Elements [start, start + count) of the tensor seen as one dimension. Throws Error(weights) if the base was cut.
   void read(size_t start, size_t count, float* out);
   // Elements [start, start + count) of these rows concatenated.
   void read_rows(const std::vector<uint32_t>& rows, size_t start, size_t count, float* out);
@@ -42,9 +42,9 @@ class Deltas {
   void read_moved(size_t start, size_t count, float* out);
 
   const TensorFile& file_;
-  const unsigned char* base_;
+  size_t base_;  // its place in the file
   const float* trained_;
-  size_t width_, rows_, unreleased_ = 0;
+  size_t width_, rows_;
   std::vector<bool> may_move_;  // by row; empty where all may
 };
 
