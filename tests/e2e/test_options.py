@@ -86,7 +86,7 @@ def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str) -> N
     [
         ("--cohort 2", "--cohort 2: expected a whole number from 3 to 2048"),
         ("--cohort 5 --min-cohort 9", "--min-cohort 9: expected a whole number from 3 to 5"),
-        ("--mask-bits 5", "--mask-bits 5: expected one of 4, 8, 16"),
+        ("--mask-bits 5", "--mask-bits 5: expected 4, 8 or 16"),
         ("--vendor-key x", "--vendor-key is 'x', expected a public key"),
         ("--weight-cap 1000000", "sums of 35 bits, at most 31 expected; lower --mask-bits, --weight-cap or --cohort"),
         ("--strategy median", "--strategy is 'median', expected one of fedavg, .* with --masked"),
