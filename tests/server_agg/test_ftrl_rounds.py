@@ -197,6 +197,15 @@ def test_one_phone_moves_the_sum_by_the_bound_and_the_divisor_is_public() -> Non
         assert length(deltas_of(base, far)) > 10
 
 
+def test_the_published_sum_is_a_whole_number_of_steps() -> None:
+    with model() as base:
+        round_ = Round(base, SETTINGS, RoundContext(1, key(1), phones=PHONES))
+        round_.take(TrainedWeights(trained(base, 1)))
+        for tile in round_.result().values():
+            steps = tile * (PHONES * 2.0**32)
+            assert np.array_equal(steps, np.rint(steps))
+
+
 def test_frozen_tensors_get_no_noise_and_no_buffers(tmp_path: Path) -> None:
     rounds = Rounds(tmp_path, metadata={"frozen": "vector"})
     rounds.close(1)

@@ -34,11 +34,15 @@ class Run(Record, frozen=True):
         return Blt(self.decays, self.scales)
 
     @property
-    def noise_std(self) -> float:
-        """Standard deviation, for each row of Z, in units of the sum of clipped deltas: z x S x sensitivity."""
+    def sensitivity(self) -> float:
+        """How far one phone can move the run, as of `sensitivity`."""
         column = self.blt.coefficients(self.planned_rounds)
-        reach = sensitivity(column, self.min_separation, self.max_participations)
-        return self.noise_multiplier * self.clip_norm * reach
+        return sensitivity(column, self.min_separation, self.max_participations)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of Z, in units of the sum of clipped deltas: z x S x sensitivity."""
+        return self.noise_multiplier * self.clip_norm * self.sensitivity
 
     @property
     def text(self) -> str:
