@@ -162,9 +162,10 @@ def tree_of(rounds: int, refined: bool) -> Mechanism:
     return Mechanism(leaves, decode)
 
 
-@pytest.mark.parametrize(("separation", "participations"), [(9, 1), (4, 2), (2, 4), (1, 3)])
-def test_errors_are_those_of_the_matrices(separation: int, participations: int) -> None:
-    rounds = 9
+@pytest.mark.parametrize(
+    ("rounds", "separation", "participations"), [(9, 9, 1), (9, 4, 2), (9, 2, 4), (9, 1, 3), (12, 4, 3)]
+)
+def test_errors_are_those_of_the_matrices(rounds: int, separation: int, participations: int) -> None:
     found = running_sum_errors(BLT, rounds, separation, participations)
     prefixes = np.tri(rounds)
     expected = {

@@ -10,6 +10,8 @@ import pytest
 import phonograd
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
+from phonograd.server_agg.aggregation.privacy.ftrl.errors import running_sum_errors
+from phonograd.server_agg.aggregation.privacy.ftrl.run import begun
 from phonograd.simulation.schedule import schedule
 from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, USERS, comparable, models, run
 from tests.support.command_line import Run
@@ -129,3 +131,20 @@ def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, messa
 def test_a_server_refuses_it(tmp_path: Path, phono: Run) -> None:
     found = phono("serve", "--artifacts", "art", "--state", tmp_path / "new", "--strategy", "dp-ftrl")
     assert (found.code, "--strategy is 'dp-ftrl', expected another one: not on a server yet" in found.err) == (2, True)
+
+
+def test_the_command_says_what_a_run_costs(phono: Run) -> None:
+    options = (
+        "--planned-rounds 20 --min-separation 5 --max-participations 2 --noise-multiplier 2 --dp-delta 1e-6 --json"
+    )
+    found = phono("privacy", "ftrl", *options.split()).document
+    settings = dataclasses.replace(STRATEGY, planned_rounds=20, min_separation=5, noise_buffers=4)
+    assert found["epsilon"] == privacy_spent([PrivateRounds(1.0, 2.0)], 1e-6).epsilon
+    assert found["zcdp"] == 0.125
+    assert found["sensitivity"] == begun(settings).sensitivity
+    noise = found["noise_of_running_sum"]
+    errors = running_sum_errors(begun(settings).blt, 20, 5, 2)
+    assert noise == {name: 2 * error for name, error in dataclasses.asdict(errors).items()}
+    assert noise["blt"] < min(noise["independent"], noise["tree"], noise["refined_tree"])
+    silent = phono("privacy", "ftrl", *options.replace("multiplier 2", "multiplier 0").split()).document
+    assert (silent["epsilon"], silent["zcdp"]) == (None, None)
