@@ -12,6 +12,7 @@ from phonograd.commands.options import COUNT, FiniteRange, Options, arg, opt, ow
 from phonograd.commands.privacy_attacks import canaries, membership
 from phonograd.commands.shared_options import PAGE, REHEARSAL, USERS, WORKERS, refuse_share_alone
 from phonograd.console import Console, figures, output_options
+from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.simulation.empirical.pairs import PrivacySettings
 from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
 from phonograd.simulation.settings import SimulationSettings
@@ -30,6 +31,15 @@ SIMULATION = Options(
     output_sample="As in phonograd train.",
     precision="As in phonograd train.",
     seed="Of all that is drawn at random.",
+)
+RUN = Options(
+    StrategySettings,
+    planned_rounds="n, rounds of the whole run.",
+    min_separation="b, rounds from one participation of a phone to its next, at least.",
+    max_participations="k, of a phone in the whole run, at most.",
+    noise_buffers="Buffers of the model's size that the noise keeps.",
+    noise_multiplier="z, of the whole run.",
+    delta=opt("Delta of the guarantee.", name="--dp-delta"),
 )
 TEXTS = Options(empirical_privacy, users=USERS, rehearsal=REHEARSAL, workers=WORKERS)
 
@@ -83,6 +93,31 @@ def epsilon(
     document = {name: None if value == float("inf") else value for name, value in document.items()}
     rows = figures({name: "infinite" if value is None else value for name, value in document.items()})
     console.result(document, ("Privacy spent", rows))
+
+
+@privacy.command()
+@RUN
+@output_options
+def ftrl(console: Console, **options: Any) -> None:
+    """What a run of dp-ftrl costs, and the noise in the sum of its rounds beside other mechanisms of the same epsilon.
+
+    The noise is the root mean square over the rounds, in units of the clip norm.
+    """
+    from phonograd.server_agg.aggregation.privacy.accountant import zcdp_of
+    from phonograd.server_agg.aggregation.privacy.budget import spent_by_a_run
+    from phonograd.server_agg.aggregation.privacy.ftrl.errors import running_sum_errors
+    from phonograd.server_agg.aggregation.privacy.ftrl.run import begun
+
+    settings = RUN.take(options, strategy=FTRL)
+    z, run = settings.noise_multiplier, begun(settings)
+    errors = running_sum_errors(run.blt, run.planned_rounds, run.min_separation, run.max_participations)
+    noise = {name: z * error for name, error in dataclasses.asdict(errors).items()}
+    cost = {"epsilon": spent_by_a_run(settings).epsilon, "zcdp": zcdp_of(z)}
+    known = {name: None if value == float("inf") else value for name, value in cost.items()}
+    document = {**known, "sensitivity": run.sensitivity, "noise_of_running_sum": noise}
+    rows = [{"mechanism": name.replace("_", " "), "noise": error} for name, error in noise.items()]
+    shown = {name: "infinite" if value is None else value for name, value in known.items()}
+    console.result(document, ("Privacy spent", figures(shown)), ("Noise of the running sum", rows))
 
 
 @privacy.command()

@@ -12,9 +12,11 @@ from phonograd.console import Console, option_names
 from phonograd.device_runtime.update.codecs import NORM_FACTORS
 from phonograd.server_agg.aggregation.settings import (
     ESTIMATORS,
+    FTRL,
     NORM_STRATEGIES,
     NORMS,
     PRIVATE_STRATEGIES,
+    SAMPLED_STRATEGIES,
     SERVER_OPTIMIZERS,
     STRATEGIES,
     WEIGHTINGS,
@@ -90,16 +92,26 @@ PRIVACY = Options(StrategySettings).group(
     "Differential privacy (strategies dp-...)",
     clip_norm=opt("S, largest L2 norm of a delta.", name="--dp-clip-norm"),
     per_layer="Clip each tensor to S/sqrt(m).",
+    noise_multiplier="z; of dp-ftrl, for the whole run.",
+    token_cap="Tokens at which a phone has weight 1.  [default: all weigh 1]",
+    mean_weight="W / N; of dp-ftrl, a guess of the phones' mean weight.",
+    delta=opt("Delta of the guarantee.", name="--dp-delta"),
+)
+SAMPLING = Options(StrategySettings).group(
+    "Differential privacy by sampling (dp-fedavg, dp-fedsgd)",
     estimator=opt("f_f or f_c of paper M.", click.Choice(ESTIMATORS)),
     min_share="W_min / W, with estimator f_c.",
     adaptive_clip="The quantile of the phones' norms that S follows, from round to round.  [default: S stays]",
-    noise_multiplier="z.",
     sampling="q, each phone's sampling probability.",
     population="Enrolled phones needed before a round samples any.",
-    token_cap="Tokens at which a phone has weight 1.  [default: all weigh 1]",
-    mean_weight="W / N.",
-    delta=opt("Delta of the guarantee.", name="--dp-delta"),
     epsilon_budget="Stop before a round exceeds this epsilon.  [default: no limit]",
+)
+CORRELATED = Options(StrategySettings).group(
+    "Differential privacy by correlated noise (dp-ftrl)",
+    planned_rounds="n, rounds of the whole run, fixed before the first.",
+    min_separation="b, rounds from one participation of a phone to its next, at least.",
+    max_participations="k, of a phone in the whole run, at most.",
+    noise_buffers="Buffers of the model's size that the noise keeps.",
 )
 TRANSFER = Options(TransferSettings).group(
     "Strategy transfer",
@@ -135,6 +147,8 @@ DEPENDENT: tuple[tuple[str, tuple[str, ...], Iterable[str]], ...] = (
     ("strategy", ("multi-krum",), ("krum_byzantine", "krum_selected")),
     ("strategy", ("norm-bound",), ("norm_bound",)),
     ("strategy", PRIVATE_STRATEGIES, PRIVACY),
+    ("strategy", SAMPLED_STRATEGIES, SAMPLING),
+    ("strategy", (FTRL,), CORRELATED),
     ("strategy", (TRANSFER_STRATEGY,), TRANSFER),
     ("estimator", ("clipped",), ("min_share",)),
     ("server_optimizer", ("momentum",), ("momentum",)),
@@ -162,7 +176,7 @@ def serve_options(command: Command) -> Command:
 
 def strategy_options(command: Command) -> Command:
     """Those of a round's strategy; `strategy_from` makes its settings."""
-    return decorated(command, AVERAGING, PRIVACY)
+    return decorated(command, AVERAGING, PRIVACY, SAMPLING, CORRELATED)
 
 
 def strategy_from(options: dict[str, Any]) -> StrategySettings:
@@ -170,7 +184,7 @@ def strategy_from(options: dict[str, Any]) -> StrategySettings:
     any of the options that would be ignored.
     """
     refuse_dependent(options)
-    return AVERAGING.take(options, **{name: options.pop(name) for name in PRIVACY})
+    return AVERAGING.take(options, **{name: options.pop(name) for name in (*PRIVACY, *SAMPLING, *CORRELATED)})
 
 
 def warn_of_norms(console: Console, strategy: StrategySettings, codecs: Iterable[str] = NORM_FACTORS) -> None:

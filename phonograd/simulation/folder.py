@@ -22,7 +22,9 @@ from phonograd.simulation.settings import SimulationSettings
 
 RECORD = "simulation.json"
 # A model's file; `half`: of one that a kill left half written.
-_MODEL = re.compile(r"\.?(?P<round>\d+)(\.(optimizer|link|residual))?\.safetensors(?P<half>\.[0-9a-f]{8}\.partial)?\Z")
+_MODEL = re.compile(
+    r"\.?(?P<round>\d+)(\.(optimizer|link|residual|buffers))?\.safetensors(?P<half>\.[0-9a-f]{8}\.partial)?\Z"
+)
 
 
 class SimulationFolder:
@@ -72,7 +74,9 @@ class SimulationFolder:
     def model(self, number: int) -> ModelFiles:
         """The files of the model after round `number`; 0 is the exported one."""
         weights = self._models / f"{number}.safetensors" if number else self._first
-        others = (self._models / f"{number}.{part}.safetensors" for part in ("optimizer", "link", "residual"))
+        others = (
+            self._models / f"{number}.{part}.safetensors" for part in ("optimizer", "link", "residual", "buffers")
+        )
         return ModelFiles(weights, *others)
 
     def require_model(self, number: int, sha256: str) -> None:
@@ -143,8 +147,8 @@ def require_same_job(record: SimulationRecord, job: Mapping[str, Any], folder: P
 
 def _paths(files: ModelFiles) -> tuple[Path, ...]:
     """What a round that failed has in common with the one before: all but the link."""
-    assert files.residual is not None
-    return files.weights, files.optimizer, files.residual
+    assert files.residual is not None and files.buffers is not None
+    return files.weights, files.optimizer, files.residual, files.buffers
 
 
 def job_of(settings: Any, **inputs: Any) -> dict[str, Any]:

@@ -58,10 +58,10 @@ class OneRound:
         number, settings = self.number, self.settings
         files, population = self.folder.model(number), len(self.population.training)
         base, sha256 = self._base, self.base_sha256
-        strategy, how = settings.strategy, settings.how_published
+        strategy, how, expected = settings.strategy, settings.how_published, settings.clients_per_round
         with contextlib.closing(self._arriving(workers, trained)) as arrivals:
             closed = close_round(
-                strategy, number, base, sha256, arrivals, files, population, student, how, settings.masked
+                strategy, number, base, sha256, arrivals, files, population, student, how, settings.masked, expected
             )
         if closed.model is None:
             self.folder.repeat_model(number)

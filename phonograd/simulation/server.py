@@ -13,6 +13,7 @@ from phonograd.server_agg.aggregation.model_writer import model_metadata, write_
 from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles
 from phonograd.server_agg.aggregation.publishing import publish as publish_model
 from phonograd.server_agg.aggregation.strategies import (
+    FTRL,
     Aggregation,
     ClientUpdate,
     RoundContext,
@@ -58,14 +59,15 @@ class NextModel:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where a model is, the server optimizer's state after it, the link to it, and what links so far left out; only
-    the model need exist.
+    """Where a model is, the server optimizer's state after it, the link to it, what links so far left out, and noise
+    buffers, of dp-ftrl; only the model need exist.
     """
 
     weights: Path
     optimizer: Path
     link: Path | None = None
     residual: Path | None = None
+    buffers: Path | None = None
 
     @property
     def published(self) -> PublishedFiles:
@@ -89,29 +91,27 @@ def close_round(
     student: Student | None = None,
     publish: Publish | None = None,
     masked: MaskedSettings | None = None,
+    phones: int = 0,
 ) -> NextModel:
     """Aggregate the updates and write the next model; the same bytes as a server's round of the same updates.
 
     student: for strategy transfer, in place of an average. publish: how the model is published, with a link and a
     residual at the places that `next_files` has for them; None: as it is, without a link. masked: of a masked round,
-    whose arrivals are grid updates.
+    whose arrivals are grid updates. phones: that the round expects, for dp-ftrl, which needs a place for its buffers.
 
     An arrival is asked for when the one before it has been added. Their order does not matter. The noise of a private
     strategy follows from the base model and the round, so that a repeat gives the same bits; it hides nothing from who
     knows the model. Raises StorageError, WeightsError for a model that overflows.
     """
     strategy = strategy_of(settings)
-    context = RoundContext(number, hashlib.sha256(f"{base_sha256} {number}".encode()).digest(), population)
+    key = hashlib.sha256(f"{base_sha256} {number}".encode()).digest()
     accepted: list[ClientUpdate] = []
     users: set[str] = set()
     refusals: list[str] = []
     repeated = 0
-    with TensorFile(base.weights) as weights:
-        aggregation: Aggregation
-        if masked is None:
-            aggregation = strategy.begin(weights, base_sha256, context)
-        else:
-            aggregation = GridMean(settings, weights, base_sha256, context, masked)
+    with TensorFile(base.weights) as weights, _opened_if_there(base.buffers) as buffers:
+        context = RoundContext(number, key, population, phones, buffers)
+        aggregation = _begun(settings, weights, base_sha256, context, masked)
         for arrival in arrivals:
             if any(update.sha256 == arrival.sha256 for update in accepted):
                 repeated += 1
@@ -123,11 +123,14 @@ def close_round(
                 users.add(arrival.user)
             except (WeightsError, UpdateError, InvalidUpdateError) as error:
                 refusals.append(f"{arrival.user}: {redact_path(error, arrival.path)}")
-        if len(accepted) < strategy.min_updates or not (accepted or settings.private):
+        if len(accepted) < strategy.min_updates and not settings.private:
             return NextModel(len(accepted), tuple(refusals), repeated, None)
         metadata = model_metadata(number, base_sha256)
         draft = next_files.weights if publish is None else next_files.weights.with_suffix(".draft")
         try:
+            if settings.strategy == FTRL:
+                assert next_files.buffers is not None
+                aggregation.write_buffers(next_files.buffers, metadata)
             if student is not None:
                 model = student(accepted, base.weights, draft, metadata)
             else:
@@ -145,8 +148,29 @@ def close_round(
     return NextModel(len(accepted), tuple(refusals), repeated, published.model, published)
 
 
+@contextlib.contextmanager
+def _opened_if_there(path: Path | None) -> Iterator[TensorFile | None]:
+    if path is None or not path.exists():
+        yield None
+        return
+    with TensorFile(path) as file:
+        yield file
+
+
 def _existing(path: Path | None) -> Path | None:
     return path if path is not None and path.exists() else None
+
+
+def _begun(
+    settings: StrategySettings,
+    weights: TensorFile,
+    base_sha256: str,
+    context: RoundContext,
+    masked: MaskedSettings | None,
+) -> Aggregation:
+    if masked is None:
+        return strategy_of(settings).begin(weights, base_sha256, context)
+    return GridMean(settings, weights, base_sha256, context, masked)
 
 
 def _added(

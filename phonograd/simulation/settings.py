@@ -10,7 +10,7 @@ from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.links import LinkCodec
 from phonograd.server_agg.aggregation.publishing import Publish
-from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import Late, RoundRules
 from phonograd.server_agg.settings.server import MASKED_STRATEGIES
@@ -27,7 +27,8 @@ _MOST = 10**9
 class SimulationSettings:
     """A simulation. The same settings, model and texts give the same models, to the bit.
 
-    rounds; clients_per_round: K, drawn without repetition (a private strategy samples each phone with its `sampling`).
+    rounds; clients_per_round: K, drawn without repetition (dp-fedavg and dp-fedsgd sample each phone with their
+    `sampling`; dp-ftrl draws among those that its `min_separation` lets take part).
     text_bytes: of a user's text that a phone trains on in a round, the next ones in the next round; user_share: λ, if
     there is general text to rehearse; codec, epochs, steps, learning_rate (None: the artifacts'), output_sample (words
     drawn; None: the full softmax), precision: as in `train`.
@@ -104,7 +105,11 @@ class SimulationSettings:
             raise ValueError(
                 f"`late_phones` is {self.late_phones}, expected at most 1 - `drop_outs` ({self.drop_outs})"
             )
-
+        if self.strategy.strategy == FTRL and self.rounds > self.strategy.planned_rounds:
+            raise ValueError(
+                f"`rounds` is {self.rounds}, expected at most `planned_rounds` ({self.strategy.planned_rounds}), which "
+                "the noise is made for"
+            )
         if self.masked is not None:
             self._require_masked(self.masked)
         _ = self.how_published

@@ -18,6 +18,7 @@ from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
+from phonograd.server_agg.aggregation.settings import FTRL
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
@@ -26,7 +27,7 @@ from phonograd.simulation.one_round import OneRound, bytes_down, stop_or_go_on
 from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.quality import Quality, spread
 from phonograd.simulation.records import RoundRecord, SimulationRecord, Users
-from phonograd.simulation.schedule import Participation, schedule
+from phonograd.simulation.schedule import Participation, require_rested, schedule
 from phonograd.simulation.server import Student
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages, Population, least_tokens, populate, text_slice
@@ -51,8 +52,8 @@ class Simulation:
     """A simulation in its folder, new or resumed. Use it as a context.
 
     workers: how many phones train at a time, each in a process with one thread; the result does not depend on their
-    number. start: starts them. Raises TextError if nobody can train, StateError for a folder of another simulation,
-    StorageError.
+    number. start: starts them. Raises TextError if nobody can train, UsageError if too few may, StateError for a folder
+    of another simulation, StorageError.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Simulation:
         self._start = start
         self._general = general_text_of(artifacts, settings)
         self.population = population_of(artifacts, texts, settings, settings.test_users)
+        require_rested(settings, sorted(self.population.training))
         with contextlib.ExitStack() as resources:
             self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
             resources.callback(self._folder.close)
@@ -202,8 +204,11 @@ class Simulation:
             return epsilon_upper_bound([rounds], strategy.delta)
         if not strategy.private or strategy.noise_multiplier == 0:
             return None
-        epsilon = budget.privacy_spent_including([strategy] * (number - 1), strategy).epsilon
-        return epsilon if math.isfinite(epsilon) else None
+        if strategy.strategy == FTRL:
+            spent = budget.spent_by_a_run(strategy)
+        else:
+            spent = budget.privacy_spent_including([strategy] * (number - 1), strategy)
+        return spent.epsilon if math.isfinite(spent.epsilon) else None
 
     def _note(self) -> str:
         """The last quality measured, for a progress bar."""

@@ -18,10 +18,13 @@ AVERAGES = (
     "norm-bound",
     "dp-fedavg",
     "dp-fedsgd",
+    "dp-ftrl",
 )
 TRANSFER = "transfer"  # paper P's eq. 4: trains a student on the updates' mean predictions
 STRATEGIES = (*AVERAGES, TRANSFER)
-PRIVATE_STRATEGIES = ("dp-fedavg", "dp-fedsgd")
+SAMPLED_STRATEGIES = ("dp-fedavg", "dp-fedsgd")  # private by a secret sample of phones
+FTRL = "dp-ftrl"  # private by correlated noise
+PRIVATE_STRATEGIES = (*SAMPLED_STRATEGIES, FTRL)
 NORM_STRATEGIES = ("norm-bound", "fedatt", *PRIVATE_STRATEGIES)  # what they do to an update depends on its norm
 WEIGHTINGS = ("tokens", "equal")
 SERVER_OPTIMIZERS = ("none", "momentum", "adam")
@@ -52,6 +55,11 @@ class StrategySettings:
     phone of weight 1 (None: all weigh 1); adaptive_clip: the quantile of the phones' norms that S follows from round to
     round, starting at clip_norm (None: S stays); mean_weight: W / N, a public guess of the phones' mean weight; delta,
     epsilon_budget: the limit for all rounds together.
+
+    dp-ftrl has clip_norm, per_layer, noise_multiplier (of the whole run), token_cap, mean_weight and delta of these.
+    planned_rounds: n, after which it ends; min_separation: b, rounds from one participation of a phone to its next, at
+    least (1: each round); max_participations: k, of a phone in the n rounds; noise_buffers: of the model's size, in
+    which the noise remembers earlier rounds. All but the delta are fixed before the first round.
 
     Raises ValueError for a setting out of range, naming it.
     """
@@ -89,6 +97,11 @@ class StrategySettings:
     delta: float = 1e-9
     epsilon_budget: float | None = None
 
+    planned_rounds: int = 1000
+    min_separation: int = 100
+    max_participations: int = 10
+    noise_buffers: int = 4
+
     def __post_init__(self) -> None:
         for field in fields(self):
             _check_type(field.name, getattr(self, field.name), field.type)
@@ -101,10 +114,15 @@ class StrategySettings:
                 raise ValueError(f"`{name}` is {value}, expected {expected}")
         if self.adaptive_clip is not None and self.per_layer:
             raise ValueError("`per_layer` is True, expected False with `adaptive_clip`, a quantile of the flat norm")
+        if self.strategy == FTRL and self.adaptive_clip is not None:
+            raise ValueError(
+                f"`adaptive_clip` is {self.adaptive_clip}, expected none for {FTRL}: its noise is of one bound, in all "
+                "rounds"
+            )
 
     @property
     def private(self) -> bool:
-        """Whether the strategy is differentially private: phones are sampled, noise is added, epsilon is spent."""
+        """Whether the strategy is differentially private: noise is added, epsilon is spent."""
         return self.strategy in PRIVATE_STRATEGIES
 
     @property
@@ -170,6 +188,10 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "mean_weight": (1e-6, 1, "at least 1e-6, at most 1"),
     "delta": (1e-30, _BELOW_1, "at least 1e-30 and below 1"),
     "epsilon_budget": (_TINY, _LARGE, "more than 0"),
+    "planned_rounds": (1, 10_000, "at least 1, at most 10000"),
+    "min_separation": (1, 10_000, "at least 1, at most 10000"),
+    "max_participations": (1, 10_000, "at least 1, at most 10000"),
+    "noise_buffers": (1, 6, "at least 1, at most 6"),
 }
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     str: ((str,), "text"),

@@ -8,8 +8,9 @@ result is the same to the bit.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.norms import Norm, max_abs_delta, norms_of
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -34,12 +35,16 @@ class RoundContext:
 
     number: of the round. noise_key: 32 bytes from a cryptographic source, generated for the round and deleted once it
     is closed: a round that is closed again after a crash gets the same noise, and later nobody can subtract it.
-    population: enrolled phones, N; for private strategies.
+    population: enrolled phones, N; for private strategies that sample.
+    phones: that a round expects, a public number; buffers: the noise's memory of the last round, which must stay open
+    while it is used, None before the first one; for dp-ftrl.
     """
 
     number: int
     noise_key: bytes = b""
     population: int = 0
+    phones: int = 0
+    buffers: TensorFile | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,14 @@ class Aggregation:
     def metadata(self) -> dict[str, str]:
         """What it tells the next round, in the metadata of the model; asked for once all updates are added."""
         return {}
+
+    def write_buffers(self, path: Path, metadata: Mapping[str, str]) -> WrittenFile | None:
+        """Write what the next round's noise needs of this one's, which nobody but the server may see; None if nothing.
+
+        metadata: the model's, of `model_metadata`. The same bytes each time. Raises StorageError.
+        """
+        del path, metadata
+        return None
 
 
 @dataclass(frozen=True)

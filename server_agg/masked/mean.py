@@ -11,9 +11,9 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
 from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
+from phonograd.server_agg.aggregation.privacy.clipped_sum import STEPS_PER_UNIT
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
-from phonograd.server_agg.aggregation.privacy.strategy import STEPS_PER_UNIT
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, RoundContext
 from phonograd.server_agg.log_format import event

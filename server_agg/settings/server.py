@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
-from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.strategies import FTRL, SAMPLED_STRATEGIES, StrategySettings, strategy_of
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.transfer.settings import TransferSettings
 
 # Those that need the sum of the updates alone.
-MASKED_STRATEGIES = ("fedavg", "fedsgd", *PRIVATE_STRATEGIES)
+MASKED_STRATEGIES = ("fedavg", "fedsgd", *SAMPLED_STRATEGIES)
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,11 @@ class ServerSettings:
         low, high = strategy.min_updates, strategy.max_updates
         alone = self.strategy.private or self.strategy.slow
         return (
+            (
+                name != FTRL,
+                f"`strategy` is {FTRL!r}, expected another one: not on a server yet, whose ledger must hold phones to "
+                "`min_separation`; try it with phonograd simulate",
+            ),
             (
                 self.ledger is None or self.store is not None,
                 "`store` is None, expected one for a ledger in PostgreSQL: its servers share their models and updates",

@@ -23,7 +23,7 @@ from tests.server_agg.trained_weights import TrainedWeights
 
 SHA = "ab" * 32
 SHAPES = {"embedding": (7, 3), "kernel": (1, 8, 5), "bias": (11,)}
-CONTEXT = RoundContext(number=3, noise_key=bytes(range(32)), population=100)
+CONTEXT = RoundContext(number=3, noise_key=bytes(range(32)), population=100, phones=10)
 
 Weights = Mapping[str, Array]
 

@@ -59,7 +59,7 @@ def test_out_of_range(field: str, value: Any, message: str) -> None:
 def test_json_keeps_every_bit(**changes: Any) -> None:
     settings = dataclasses.replace(StrategySettings(), **changes)
     assert StrategySettings.from_json(settings.to_json()) == settings
-    assert settings.private == (settings.strategy in {"dp-fedavg", "dp-fedsgd"})
+    assert settings.private == (settings.strategy in {"dp-fedavg", "dp-fedsgd", "dp-ftrl"})
 
 
 @pytest.mark.parametrize(

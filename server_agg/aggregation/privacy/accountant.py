@@ -52,6 +52,11 @@ def epsilon_upper_bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
     return _epsilon("rdp", _gathered(rounds), delta)
 
 
+def zcdp_of(noise_multiplier: float) -> float:
+    """rho of one Gaussian mechanism in zero-concentrated differential privacy; infinite without noise."""
+    return 0.5 / noise_multiplier**2 if noise_multiplier else math.inf
+
+
 def require_dp_accounting() -> None:
     """Raise MissingExtraError unless dp-accounting is installed."""
     _dp_accounting()

@@ -28,6 +28,11 @@ def privacy_spent_including(published: Iterable[StrategySettings], settings: Str
     return privacy_spent([*_costs(published), _cost(settings)], settings.delta)
 
 
+def spent_by_a_run(settings: StrategySettings) -> PrivacySpent:
+    """The epsilon of a whole run of dp-ftrl, which its first round spends: one Gaussian mechanism, not amplified."""
+    return privacy_spent([PrivateRounds(1.0, settings.noise_multiplier)], settings.delta)
+
+
 def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> str:
     """A warning about the epsilon that a private strategy spends in a day without phones."""
     rounds = max(1, round(DAY_SECONDS / deadline_seconds))

@@ -9,6 +9,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +21,14 @@ DOMAIN = b"phonograd-noise-v1"
 # Noise is computed in blocks at multiples of this, so that it depends on the position and not on the tiles.
 BLOCK = 1 << 15
 _UNIT = 2.0**-53
+
+
+class Normals(Protocol):
+    """Normal numbers for every position of every tensor."""
+
+    def normals(self, tensor: str, start: int, stop: int) -> Array:
+        """Those of elements [start, stop) of a tensor, float64, newly made."""
+        ...
 
 
 class NoiseStream:
@@ -63,9 +72,9 @@ class NoiseStream:
 
 
 def add_noise(
-    tiles: Iterator[Array], base: TensorFile, noise: NoiseStream, std: Mapping[str, float], integer: bool = False
+    tiles: Iterator[Array], base: TensorFile, noise: Normals, std: Mapping[str, float], integer: bool = False
 ) -> Iterator[Array]:
-    """float64 tiles in the base's file order, with N(0, std^2) added to each element; `std` by tensor.
+    """float64 tiles in the base's file order, with `noise` x std added to each element; `std` by tensor.
 
     Frozen tensors get no noise.
 

@@ -7,34 +7,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
-from phonograd.server_agg.aggregation.fold import FRACTION_BITS, Fold
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
-from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors, scaled_max_abs
+from phonograd.server_agg.aggregation.privacy.clipped_sum import STEPS_PER_UNIT, ClippedSum
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import (
     WEIGHT_STEPS,
-    Aggregation,
     ClientUpdate,
-    Measures,
     RoundContext,
-    measured_norms,
-    norms_in,
 )
-from phonograd.server_agg.aggregation.tile_source import TileSource
 
-STEPS_PER_UNIT = 2.0**FRACTION_BITS
 BOUND = "clip_norm"  # in the metadata of a model: the bound of the round that starts from it
 
 
-class PrivateMean(Aggregation):
-    """Clips, weights and sums updates as they arrive, in a fold: one int64 per parameter. Adds noise at the close.
+class PrivateMean(ClippedSum):
+    """Adds noise to the sum at the close.
 
     With adaptive clipping it also counts the phones below the bound, for the next round's. Raises ValueError for a
     population below 1 or an invalid key.
     """
-
-    reads_at_close = False
 
     def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
         if context.population < 1:
@@ -42,10 +34,7 @@ class PrivateMean(Aggregation):
         if settings.adaptive_clip is not None:
             settings = replace(settings, clip_norm=float(base.metadata.get(BOUND, settings.clip_norm)))
         super().__init__(settings, base, base_sha256, context)
-        self._fold = Fold(base, base_sha256)
         self._noise = NoiseStream(context.noise_key, context.number, "dp")
-        self._weight = 0  # in steps of 2**-20
-        self._phones = self._unclipped = 0
         noise_multiplier = settings.noise_multiplier
         self._clip: AdaptiveClip | None = None
         if settings.adaptive_clip is not None:
@@ -54,28 +43,13 @@ class PrivateMean(Aggregation):
             noise_multiplier = self._clip.delta_noise_multiplier
         self._mechanism = GaussianMean(settings, context.population, noise_multiplier)
 
-    def measure(self, update: TileSource) -> dict[str, float]:
-        """Each tensor's L2 norm."""
-        return measured_norms(update, self.base)
-
-    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
-        """Clip, weight and fold, with steps rounded towards zero, so that no norm grows."""
-        norms = norms_in(measures)
-        share = weight / WEIGHT_STEPS
-        clips = clip_factors(norms, self.settings.clip_norm, self.settings.per_layer)
-        scales = {name: clip * share for name, clip in clips.items()}
-        self._fold.accumulate(update, 1, scaled_max_abs(norms, scales), scales)
-        self._weight += weight
-        self._phones += 1
-        self._unclipped += all(clip == 1 for clip in clips.values())
-
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """(sum of w x clipped delta + noise) / divisor, with integer noise, like the sum. Also without updates."""
         del updates
         # The noise of the sum: z x sensitivity after the division. For f_f this is z x S for any set of phones.
-        divisor = self._mechanism.divisor(self._weight / WEIGHT_STEPS)
+        divisor = self._mechanism.divisor(self.weight / WEIGHT_STEPS)
         std = dict.fromkeys(self.base.specs, self._mechanism.noise_std * divisor * STEPS_PER_UNIT)
-        steps = add_noise(self._fold.deltas(1 / STEPS_PER_UNIT), self.base, self._noise, std, integer=True)
+        steps = add_noise(self.fold.deltas(1 / STEPS_PER_UNIT), self.base, self._noise, std, integer=True)
         return (tile / (divisor * STEPS_PER_UNIT) for tile in steps)
 
     def metadata(self) -> dict[str, str]:
@@ -83,5 +57,5 @@ class PrivateMean(Aggregation):
         if self._clip is None:
             return {}
         normal = NoiseStream(self.context.noise_key, self.context.number, "clip").normals("count", 0, 1)[0]
-        bound = self._clip.next_bound(self.settings.clip_norm, self._phones, self._unclipped, float(normal))
+        bound = self._clip.next_bound(self.settings.clip_norm, self.phones, self.unclipped, float(normal))
         return {BOUND: repr(bound)}

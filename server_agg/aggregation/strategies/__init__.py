@@ -3,8 +3,16 @@
 from collections.abc import Mapping
 
 from phonograd.server_agg.aggregation.model_writer import write_model
+from phonograd.server_agg.aggregation.privacy.ftrl.strategy import CorrelatedMean
 from phonograd.server_agg.aggregation.privacy.strategy import PrivateMean
-from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, STRATEGIES, WEIGHTINGS, StrategySettings
+from phonograd.server_agg.aggregation.settings import (
+    FTRL,
+    PRIVATE_STRATEGIES,
+    SAMPLED_STRATEGIES,
+    STRATEGIES,
+    WEIGHTINGS,
+    StrategySettings,
+)
 from phonograd.server_agg.aggregation.strategies.attention import Attention
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging, BoundedAveraging
 from phonograd.server_agg.aggregation.strategies.robust import Median, MultiKrum, TrimmedMean
@@ -26,11 +34,14 @@ _AGGREGATIONS: Mapping[str, type[Aggregation]] = {
     "norm-bound": BoundedAveraging,
     "dp-fedavg": PrivateMean,
     "dp-fedsgd": PrivateMean,
+    "dp-ftrl": CorrelatedMean,
     "transfer": Aggregation,
 }
 
 __all__ = [
+    "FTRL",
     "PRIVATE_STRATEGIES",
+    "SAMPLED_STRATEGIES",
     "STRATEGIES",
     "WEIGHTINGS",
     "Aggregation",

@@ -1,0 +1,150 @@
+"""Simulations of dp-ftrl: who may take part, what it costs, and that a kill changes nothing."""
+
+import dataclasses
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import phonograd
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
+from phonograd.server_agg.aggregation.privacy.ftrl.errors import running_sum_errors
+from phonograd.server_agg.aggregation.privacy.ftrl.run import begun
+from phonograd.simulation.schedule import schedule
+from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, USERS, comparable, models, run
+from tests.support.command_line import Run
+
+STRATEGY = phonograd.StrategySettings(
+    strategy="dp-ftrl",
+    planned_rounds=5,
+    min_separation=2,
+    max_participations=2,
+    noise_buffers=3,
+    clip_norm=0.1,
+    delta=1e-3,
+)
+FTRL = dataclasses.replace(SETTINGS, clients_per_round=2, strategy=STRATEGY)
+
+
+def test_a_run_costs_the_same_from_its_first_round_on(tmp_path: Path) -> None:
+    record = run(tmp_path / "run", FTRL)
+    assert {ended.epsilon for ended in record.rounds} == {privacy_spent([PrivateRounds(1.0, 1.0)], 1e-3).epsilon}
+    assert [ended.phones for ended in record.rounds] == [2, 2, 2]
+    silent = dataclasses.replace(STRATEGY, noise_multiplier=0.0)
+    record = run(tmp_path / "silent", dataclasses.replace(FTRL, rounds=1, strategy=silent))
+    assert record.rounds[0].epsilon is None
+
+
+def test_an_interrupted_run_goes_on_with_the_same_noise(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", FTRL)
+    asked: list[int] = []
+
+    def stop() -> int:
+        asked.append(1)
+        return signal.SIGTERM if len(asked) == 4 else 0  # in the second round
+
+    with pytest.raises(phonograd.StoppedError, match="in round 2"):
+        phonograd.simulate(
+            ARTIFACTS, USERS, tmp_path / "cut", FTRL, rehearsal=GENERAL, general_test=GENERAL[:50], stop=stop
+        )
+    # As after a kill between the files of round 2 and its record, of other bytes than it will write.
+    for name in ("2.safetensors", "2.buffers.safetensors"):
+        (tmp_path / "cut/models" / name).write_bytes((tmp_path / "whole/models" / name).read_bytes()[:-1] + b"?")
+    assert comparable(run(tmp_path / "cut", FTRL)) == comparable(whole)
+    for name in ("2.buffers.safetensors", "3.buffers.safetensors"):
+        assert (tmp_path / "cut/models" / name).read_bytes() == (tmp_path / "whole/models" / name).read_bytes()
+    assert not (tmp_path / "cut/models/1.buffers.safetensors").exists()
+
+
+def test_more_rounds_go_on_with_the_noise_but_not_without_it(tmp_path: Path) -> None:
+    run(tmp_path / "a", dataclasses.replace(FTRL, rounds=2))
+    assert models(run(tmp_path / "a", FTRL)) == models(run(tmp_path / "b", FTRL))
+    (tmp_path / "a/models/3.buffers.safetensors").unlink()
+    with pytest.raises(phonograd.TrainingError, match=r"3\.safetensors: the noise buffers of its round expected"):
+        run(tmp_path / "a", dataclasses.replace(FTRL, rounds=4))
+    with pytest.raises(phonograd.StateError, match=r"strategy\.min_separation 2, found 1"):
+        other = dataclasses.replace(STRATEGY, min_separation=1)
+        run(tmp_path / "b", dataclasses.replace(FTRL, strategy=other))
+
+
+def test_a_round_without_phones_publishes_noise_too(tmp_path: Path) -> None:
+    record = run(tmp_path / "run", dataclasses.replace(FTRL, rounds=2, drop_outs=1.0))
+    assert [(ended.outcome, ended.accepted) for ended in record.rounds] == [("closed", 0), ("closed", 0)]
+    first, second = (load_tensors(tmp_path / f"run/models/{number}.safetensors") for number in (1, 2))
+    assert all((first[name] != second[name]).mean() > 0.9 for name in first)
+
+
+def test_links_in_few_bits_keep_the_terms_of_the_run(tmp_path: Path) -> None:
+    record = run(tmp_path / "run", dataclasses.replace(FTRL, publish="top-rows"))
+    assert [ended.outcome for ended in record.rounds] == ["closed"] * 3
+    with TensorFile(tmp_path / "run/models/3.safetensors") as file:
+        assert "dp_ftrl" in file.metadata
+
+
+@pytest.mark.parametrize(("separation", "most"), [(1, 3), (3, 2), (5, 9)])
+def test_a_phone_rests_and_is_not_asked_too_often(separation: int, most: int) -> None:
+    strategy = dataclasses.replace(STRATEGY, planned_rounds=40, min_separation=separation, max_participations=most)
+    settings = dataclasses.replace(FTRL, rounds=40, clients_per_round=3, strategy=strategy)
+    users = [f"user-{number}" for number in range(20)]
+    taken: dict[str, list[int]] = {user: [] for user in users}
+    for number, parts in zip(range(1, 41), schedule(settings, users), strict=False):
+        for part in parts:
+            taken[part.user].append(number)
+    for rounds in taken.values():
+        assert len(rounds) <= most
+        assert all(np.diff(rounds) >= separation)
+    assert min(gap for rounds in taken.values() for gap in np.diff(rounds)) == separation
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_separation": 5, "max_participations": 5}, "only 1 of 7 users may take part in round 4"),
+        ({"min_separation": 1, "max_participations": 1}, "only 1 of 7 users may take part in round 4"),
+    ],
+)
+def test_too_few_users_are_refused_before_a_round(tmp_path: Path, changes: dict[str, int], message: str) -> None:
+    strategy = dataclasses.replace(STRATEGY, **changes)
+    with pytest.raises(phonograd.UsageError, match=message):
+        run(tmp_path / "run", dataclasses.replace(FTRL, rounds=5, strategy=strategy))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--strategy dp-ftrl --planned-rounds 5", "--rounds is 10, expected at most --planned-rounds (5)"),
+        ("--strategy dp-ftrl --sampling 0.5", "--sampling: expected with --strategy dp-fedavg or dp-fedsgd"),
+        ("--strategy dp-ftrl --adaptive-clip 0.5", "--adaptive-clip: expected with --strategy dp-fedavg or dp-fedsgd"),
+        ("--strategy dp-fedavg --min-separation 5", "--min-separation: expected with --strategy dp-ftrl"),
+        ("--strategy dp-ftrl --noise-buffers 9", "--noise-buffers is 9, expected at least 1, at most 6"),
+        ("--noise-multiplier 5", "--noise-multiplier: expected with --strategy dp-fedavg or dp-fedsgd or dp-ftrl"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, message: str) -> None:
+    found = phono("simulate", "art", "--users", "users", "--out", tmp_path, *options.split())
+    assert (found.code, message in found.err) == (2, True), found.err
+
+
+def test_a_server_refuses_it(tmp_path: Path, phono: Run) -> None:
+    found = phono("serve", "--artifacts", "art", "--state", tmp_path / "new", "--strategy", "dp-ftrl")
+    assert (found.code, "--strategy is 'dp-ftrl', expected another one: not on a server yet" in found.err) == (2, True)
+
+
+def test_the_command_says_what_a_run_costs(phono: Run) -> None:
+    options = (
+        "--planned-rounds 20 --min-separation 5 --max-participations 2 --noise-multiplier 2 --dp-delta 1e-6 --json"
+    )
+    found = phono("privacy", "ftrl", *options.split()).document
+    settings = dataclasses.replace(STRATEGY, planned_rounds=20, min_separation=5, noise_buffers=4)
+    assert found["epsilon"] == privacy_spent([PrivateRounds(1.0, 2.0)], 1e-6).epsilon
+    assert found["zcdp"] == 0.125
+    assert found["sensitivity"] == begun(settings).sensitivity
+    noise = found["noise_of_running_sum"]
+    errors = running_sum_errors(begun(settings).blt, 20, 5, 2)
+    assert noise == {name: 2 * error for name, error in dataclasses.asdict(errors).items()}
+    assert noise["blt"] < min(noise["independent"], noise["tree"], noise["refined_tree"])
+    silent = phono("privacy", "ftrl", *options.replace("multiplier 2", "multiplier 0").split()).document
+    assert (silent["epsilon"], silent["zcdp"]) == (None, None)
