@@ -16,6 +16,7 @@ from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.simulation.attacks.audit import coins_of, messages_of, repeated, right_guesses
 from phonograd.simulation.attacks.bound import chance_of_right, epsilon_at_least
 from phonograd.simulation.folder import read_record
+from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.workers import Workers
 from tests.support.artifacts import exported, words
 from tests.support.command_line import Run
@@ -152,22 +153,24 @@ def test_settings_out_of_range(setting: dict[str, float], message: str) -> None:
 def test_a_training_without_noise_is_found_out(
     tmp_path: Path, margin: Margin, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulation = dataclasses.replace(SIMULATION, seed=seed)
-    found = phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, CANARIES, workers=1)
+    simulation = dataclasses.replace(SIMULATION, rounds=3, seed=seed)
+    settings = dataclasses.replace(CANARIES, at_delta=1e-4, confidence=0.9)
+    found = phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, settings, workers=1)
     margin("epsilon at least", found.epsilon_at_least, low=0.3)
     assert (found.canaries, found.guesses, found.epsilon) == (40, 24, None)
+    assert found.epsilon_at_least == epsilon_at_least(40, 24, found.right, 1e-4, 0.9)
     assert found.took_part == sum(coins_of(40, seed))
     record = read_record(tmp_path / "run")
     assert record.users.training == 44  # all are enrolled
-    assert [ended.phones for ended in record.rounds] == [4 + found.took_part] * 2
+    assert [ended.phones for ended in record.rounds] == [4 + found.took_part] * 3
 
     def train(*_: object) -> None:
         raise AssertionError("rounds that are on record are not simulated again")
 
     monkeypatch.setattr(Workers, "train", train)
-    assert phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, CANARIES, workers=2) == found
+    assert phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, settings, workers=2) == found
+    fewer = dataclasses.replace(settings, canaries=39)
     with pytest.raises(StateError, match="holds a simulation with"):
-        fewer = dataclasses.replace(CANARIES, canaries=39)
         phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, fewer, workers=1)
 
 
@@ -176,8 +179,19 @@ def test_much_noise_keeps_the_bound_below_what_is_accounted(tmp_path: Path) -> N
     found = phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, CANARIES, workers=1)
     assert found.delta == 1e-5
     assert found.epsilon is not None
+    assert found.epsilon_at_least == epsilon_at_least(40, 24, found.right, 1e-5, 0.95)
     assert found.epsilon_at_least < found.epsilon - 1
     assert 2 < found.epsilon < 4
+
+
+def test_who_is_left_out_is_enrolled_and_cannot_change(tmp_path: Path) -> None:
+    texts = Texts({user: [message.encode() for message in told] for user, told in USERS.items()}, [], [])
+    short = dataclasses.replace(SIMULATION, rounds=1, epochs=1)
+    with Simulation(ARTIFACTS, texts, short, tmp_path / "run", 1, absent=frozenset(["user-1"])) as rounds:
+        record = rounds.run()
+    assert (record.users.training, record.rounds[0].phones) == (4, 3)
+    with pytest.raises(StateError, match="holds a simulation with absent"):
+        Simulation(ARTIFACTS, texts, short, tmp_path / "run", 1)
 
 
 def test_who_would_spoil_the_bound_is_refused(tmp_path: Path) -> None:
