@@ -26,6 +26,7 @@ from phonograd.api.serving import start_server as start_server
 from phonograd.api.simulating import empirical_privacy as empirical_privacy
 from phonograd.api.simulating import simulate as simulate
 from phonograd.api.simulating import simulate_attacks as simulate_attacks
+from phonograd.api.simulating import simulate_audit as simulate_audit
 from phonograd.api.training import ResumableState as ResumableState
 from phonograd.api.training import Trained as Trained
 from phonograd.api.training import train as train
@@ -82,10 +83,12 @@ from phonograd.server_agg.settings.security import SecuritySettings as SecurityS
 from phonograd.server_agg.settings.server import ServerSettings as ServerSettings
 from phonograd.server_agg.settings.storage import ServerStorage as ServerStorage
 from phonograd.server_agg.transfer.settings import TransferSettings as TransferSettings
+from phonograd.simulation.attacks.audit import AuditSettings as AuditSettings
 from phonograd.simulation.attacks.canaries import CanarySettings as CanarySettings
 from phonograd.simulation.attacks.run import AttackSettings as AttackSettings
 from phonograd.simulation.empirical.pairs import PrivacySettings as PrivacySettings
 from phonograd.simulation.records import AttackRecord as AttackRecord
+from phonograd.simulation.records import AuditRecord as AuditRecord
 from phonograd.simulation.records import SimulationRecord as SimulationRecord
 from phonograd.simulation.settings import SimulationSettings as SimulationSettings
 

@@ -15,9 +15,10 @@ from phonograd.api.inputs import (
 )
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.simulation.attacks.audit import AuditSettings, audit
 from phonograd.simulation.attacks.run import AttackSettings, attack
 from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs
-from phonograd.simulation.records import AttackRecord, SimulationRecord
+from phonograd.simulation.records import AttackRecord, AuditRecord, SimulationRecord
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.simulator import Progress, Simulation, Texts, population_of
 from phonograd.simulation.users import read_users
@@ -125,6 +126,37 @@ def simulate_attacks(
         texts_of(users, rehearsal),
         simulation or SimulationSettings(),
         settings or AttackSettings(),
+        Path(out),
+        workers_of(workers),
+        progress,
+        stop,
+    )
+
+
+def simulate_audit(
+    artifacts: Artifacts | StrPath,
+    users: StrPath | Mapping[str, Text],
+    out: StrPath,
+    simulation: SimulationSettings | None = None,
+    settings: AuditSettings | None = None,
+    *,
+    rehearsal: Text | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], int] | None = None,
+) -> AuditRecord:
+    """Simulate rounds with canary users, guess who of them took part, and bound epsilon from below (Steinke et al.
+    2023). It holds for one run: the best of several seeds or settings is no bound.
+
+    `simulate` documents users, out, rehearsal, workers, progress and stop. Raises UsageError for masked rounds and for
+    another delta than a private strategy's, and what `simulate` raises.
+    """
+    require_output(out, artifacts, users, rehearsal, folder=True)
+    return audit(
+        artifacts_of(artifacts),
+        texts_of(users, rehearsal),
+        simulation or SimulationSettings(),
+        settings or AuditSettings(),
         Path(out),
         workers_of(workers),
         progress,

@@ -9,7 +9,7 @@ import click
 from phonograd.api.simulating import empirical_privacy
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, FiniteRange, Options, arg, opt, own_options
-from phonograd.commands.privacy_attacks import canaries, membership
+from phonograd.commands.privacy_attacks import audit, canaries, membership
 from phonograd.commands.shared_options import PAGE, REHEARSAL, USERS, WORKERS, refuse_share_alone
 from phonograd.console import Console, figures, output_options
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
@@ -66,6 +66,7 @@ def privacy(
     console.result({"epsilon": epsilons}, ("Paper P, Table 8", rows))
 
 
+privacy.add_command(audit)
 privacy.add_command(canaries)
 privacy.add_command(membership)
 

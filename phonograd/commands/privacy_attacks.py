@@ -1,22 +1,26 @@
-"""`phonograd privacy canaries` and `membership`: what someone who reads the models learns about users."""
+"""`phonograd privacy canaries`, `membership` and `audit`: what someone who reads the models learns about users."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-from phonograd.api.simulating import simulate_attacks
+from phonograd.api.simulating import simulate_attacks, simulate_audit
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, Command, Grouped, Options, decorated, opt
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import strategy_from, strategy_options, warn_of_norms
 from phonograd.commands.shared_options import CODEC, REHEARSAL, USERS, WORKERS, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
-from phonograd.console import Console, output_options
-from phonograd.device_runtime.base.documents import written
+from phonograd.console import Console, figures, output_options
+from phonograd.device_runtime.base.documents import Record, written
+from phonograd.simulation.attacks.audit import AuditSettings
 from phonograd.simulation.attacks.canaries import CanarySettings
 from phonograd.simulation.attacks.run import AttackSettings
-from phonograd.simulation.records import AttackRecord, ExposureChange
+from phonograd.simulation.records import ExposureChange
 from phonograd.simulation.settings import SimulationSettings
+
+Found = TypeVar("Found", bound=Record)
 
 # Those of phonograd simulate, but for how the model is evaluated and how phones fail.
 SIMULATION = Options(
@@ -60,6 +64,15 @@ SECRETS = Options(
 MEMBERS = Options(
     AttackSettings, membership_users=opt("The most users to test on each side.", COUNT, name="--test-members")
 )
+COINS = Options(
+    AuditSettings,
+    canaries="Users to enrol, each of whom may take part with chance 1/2.",
+    guess_in="Canaries with the highest scores, guessed to have taken part.",
+    guess_out="Canaries with the lowest scores, guessed not to have taken part.",
+    words="Words of a canary's message, drawn from the vocabulary.",
+    at_delta="Delta of the bound.  [default: --dp-delta]",
+    confidence="Of the bound.",
+)
 TEXTS = Options(
     simulate_attacks,
     users=USERS,
@@ -70,7 +83,7 @@ TEXTS = Options(
 
 
 def simulation_options(command: Command) -> Command:
-    """What both attacks need to simulate rounds."""
+    """What all attacks need to simulate rounds."""
     return decorated(
         command, click.argument("artifacts", type=INPUT), TEXTS, SIMULATION, strategy_options, output_options
     )
@@ -88,7 +101,7 @@ def canaries(console: Console, **options: Any) -> None:
     bootstrap over secrets.
     """
     settings = AttackSettings(SECRETS.take(options), membership_users=0)
-    record, document = _attacked(console, settings, options)
+    record, document = _attacked(console, simulate_attacks, settings, options)
     assert record.canaries is not None
     changes = [_change_row(kind) for kind in record.canaries.changes]
     rows = [
@@ -131,7 +144,7 @@ def membership(console: Console, **options: Any) -> None:
     A user's score is how much likelier the last model makes its text than the first model. AUC is the chance that it is
     higher for one who took part than for one who did not; 0.5 is guessing. Intervals are 95 %, by bootstrap over users.
     """
-    record, document = _attacked(console, MEMBERS.take(options, canaries=None), options)
+    record, document = _attacked(console, simulate_attacks, MEMBERS.take(options, canaries=None), options)
     result = record.membership
     assert result is not None
     rows = [
@@ -141,12 +154,39 @@ def membership(console: Console, **options: Any) -> None:
     console.result(document, (f"Membership, {result.members} who took part against {result.others} others", rows))
 
 
-def _attacked(console: Console, settings: AttackSettings, options: dict[str, Any]) -> tuple[AttackRecord, Any]:
+@click.command(cls=Grouped)
+@simulation_options
+@COINS
+def audit(console: Console, **options: Any) -> None:
+    """Bound epsilon from below by one simulated training (Steinke et al. 2023).
+
+    Canaries are users with a message of random words that they repeat; a coin says who of them may take part. Those
+    whose message the last model makes much likelier than the first one are guessed to have, the least likely not to. So
+    many right guesses refute every smaller epsilon, with the confidence. The numbers of guesses are fixed before; the
+    best of several seeds or settings is no bound.
+    """
+    record, document = _attacked(console, simulate_audit, COINS.take(options), options)
+    rows = {
+        "canaries": record.canaries,
+        "took part": record.took_part,
+        "guesses": record.guesses,
+        "right": record.right,
+        "delta": f"{record.delta:g}",
+        "confidence": record.confidence,
+        "epsilon, at least": record.epsilon_at_least,
+        "epsilon, accounted": "none: no noise" if record.epsilon is None else record.epsilon,
+    }
+    console.result(document, (f"Audit of {record.rounds} rounds", figures(rows)))
+
+
+def _attacked(
+    console: Console, simulated: Callable[..., Found], settings: object, options: dict[str, Any]
+) -> tuple[Found, Any]:
     refuse_share_alone(options)
     strategy, rounds = strategy_from(options), options["rounds"]
     simulation = SIMULATION.take(options, strategy=strategy, test_users=0, evaluate_every=rounds)
     warn_of_norms(console, strategy, [simulation.codec])
     build_on_first_use(console)
     with console.progress("rounds") as show, stop_signals() as stop:
-        record = simulate_attacks(simulation=simulation, settings=settings, progress=show, stop=stop, **options)
+        record = simulated(simulation=simulation, settings=settings, progress=show, stop=stop, **options)
     return record, written(record)

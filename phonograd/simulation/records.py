@@ -151,6 +151,21 @@ class Membership(Record, frozen=True):
     other_score: Number
 
 
+class AuditRecord(Record, frozen=True):
+    """What an audit in one run found (Steinke et al. 2023)."""
+
+    rounds: Positive
+    canaries: Annotated[Positive, about("users, each of whom might take part with chance 1/2")]
+    took_part: Annotated[Count, about("canaries that might take part")]
+    guesses: Annotated[Positive, about("canaries that were guessed to have taken part or not, fixed before")]
+    right: Annotated[Count, about("guesses that are right")]
+    delta: Annotated[float, about("of both epsilons")]
+    confidence: Annotated[float, about("of the lower bound")]
+    epsilon_at_least: Annotated[Amount, about("the lower bound of epsilon; 0 if there is none")]
+    epsilon: Annotated[float | None, about("accounted for; null if the strategy is not private, or without noise")]
+    schema_version: Literal[1] = 1
+
+
 class AttackRecord(Record, frozen=True):
     """Attacks on the last model of a simulation; null for one that was not asked for."""
 

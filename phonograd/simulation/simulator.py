@@ -52,8 +52,8 @@ class Simulation:
     """A simulation in its folder, new or resumed. Use it as a context.
 
     workers: how many phones train at a time, each in a process with one thread; the result does not depend on their
-    number. start: starts them. Raises TextError if nobody can train, UsageError if too few may, StateError for a folder
-    of another simulation, StorageError.
+    number. start: starts them. absent: users who are enrolled and never take part. Raises TextError if nobody can
+    train, UsageError if too few may, StateError for a folder of another simulation, StorageError.
     """
 
     def __init__(
@@ -64,12 +64,14 @@ class Simulation:
         folder: Path,
         workers: int,
         start: StartWorkers = start_workers,
+        absent: frozenset[str] = frozenset(),
     ):
         self._artifacts = artifacts
         self._settings = settings
         self._texts = texts
         self._count = workers
         self._start = start
+        self._absent = absent
         self._general = general_text_of(artifacts, settings)
         self.population = population_of(artifacts, texts, settings, settings.test_users)
         require_rested(settings, sorted(self.population.training))
@@ -77,7 +79,7 @@ class Simulation:
             self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
             resources.callback(self._folder.close)
             self._record = self._folder.load()
-            self._job = _job(artifacts, texts, settings, self._general)
+            self._job = _job(artifacts, texts, settings, self._general, absent)
             if self._record is not None:
                 require_same_job(self._record, self._job, folder)
                 if (held := len(self._record.rounds)) > settings.rounds:
@@ -108,7 +110,7 @@ class Simulation:
             before: Sequence[Participation] = ()
             held: dict[str, int] = {}  # by user, the round whose model the phone has
             for number in range(1, self._settings.rounds + 1):
-                taking_part = next(parts)
+                taking_part = [part for part in next(parts) if part.user not in self._absent]
                 if number > len(record.rounds):
                     down = bytes_down(taking_part, held, record.rounds, self.model(number - 1).stat().st_size)
                     shas = self._sha256(number - 1), self._sha256(max(0, number - 2))
@@ -242,7 +244,11 @@ def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettin
 
 
 def _job(
-    artifacts: Artifacts, texts: Texts, settings: SimulationSettings, general: Messages | None
+    artifacts: Artifacts,
+    texts: Texts,
+    settings: SimulationSettings,
+    general: Messages | None,
+    absent: frozenset[str],
 ) -> dict[str, object]:
     users = (part for user in sorted(texts.users) for part in (user.encode(), *texts.users[user], b""))
     return job_of(
@@ -253,6 +259,7 @@ def _job(
         rehearsal=_hash(texts.rehearsal),
         general_test=_hash(texts.general_test),
         **({} if general is None else {"general": _hash(general)}),
+        **({"absent": _hash(sorted(user.encode() for user in absent))} if absent else {}),
     )
 
 

@@ -13,6 +13,7 @@ from tests.support.command_line import Run
 RUNS = (
     "phonograd.commands.simulate.run_simulation",
     "phonograd.commands.privacy_attacks.simulate_attacks",
+    "phonograd.commands.privacy_attacks.simulate_audit",
     "phonograd.api.serving.serve",
 )
 
@@ -29,7 +30,9 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(name, stop)
 
 
-@pytest.mark.parametrize("command", [("simulate",), ("privacy", "canaries"), ("privacy", "membership")])
+@pytest.mark.parametrize(
+    "command", [("simulate",), ("privacy", "canaries"), ("privacy", "membership"), ("privacy", "audit")]
+)
 @pytest.mark.parametrize(
     ("strategy", "codec", "warning"),
     [

@@ -25,6 +25,7 @@ from tests.support.command_line import Run, Workplace
         ("privacy empirical {art} --users {user} --user-share 0.5", "--user-share"),
         ("privacy canaries {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
         ("privacy canaries {art} --users {user} --out {new} --noise-multiplier 2", "--noise-multiplier"),
+        ("privacy audit {art} --users {user} --out {new} --dp-delta 1e-5", "--dp-delta"),
         ("simulate {art} --users {user} --out {new} --publish-bits 2", "--publish-bits"),
         ("simulate {art} --users {user} --out {new} --late next", "--late"),
         ("simulate {art} --users {user} --out {new} --phones-per-batch 2", "--phones-per-batch"),

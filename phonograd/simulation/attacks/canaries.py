@@ -129,6 +129,15 @@ class CanarySettings:
         return written + [0] * (self.controls if 0 in self.insertions else 0)
 
 
+def spoken_words(vocabulary: Vocabulary) -> list[int]:
+    """The ids of words that a message can have."""
+    return [
+        word
+        for word, spelling in enumerate(vocabulary.words)
+        if word not in (UNK, EOS) and tokenize(spelling) == [spelling]
+    ]
+
+
 @dataclass(frozen=True)
 class Secrets:
     """All secrets of a form: the ids of what comes before, [P], and of the list of words, [W]; there are W^3."""
@@ -140,11 +149,7 @@ class Secrets:
     def of(cls, settings: CanarySettings, vocabulary: Vocabulary, seed: int) -> "Secrets":
         """The list is drawn from the vocabulary's words that a message can have. Raises UsageError for too few."""
         *before, _ = vocabulary.encode([settings.form.encode()])
-        usable = [
-            word
-            for word, spelling in enumerate(vocabulary.words)
-            if word not in (UNK, EOS) and tokenize(spelling) == [spelling]
-        ]
+        usable = spoken_words(vocabulary)
         if len(usable) < settings.words:
             raise UsageError(f"words: {settings.words} expected in the vocabulary, found {len(usable)}")
         SplitMix64(stream_of(seed, "words of secrets")).shuffle(usable)

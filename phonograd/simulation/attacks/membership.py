@@ -50,10 +50,8 @@ def measure(
     workers: Workers, members: Sequence[Messages], others: Sequence[Messages], first: Path, last: Path, seed: int
 ) -> Membership:
     """Test the texts of users who took part, and of others. Raises TrainingError if a model's scores are not finite."""
-    texts = [*members, *others]
-    before, after = (_losses(workers, weights, texts) for weights in (first, last))
-    scores = before - after
-    took_part, did_not = scores[: len(members)], scores[len(members) :]
+    of_texts = scores(workers, [*members, *others], first, last)
+    took_part, did_not = of_texts[: len(members)], of_texts[len(members) :]
     return Membership(
         len(members),
         len(others),
@@ -62,6 +60,12 @@ def measure(
         float(took_part.mean()),
         float(did_not.mean()),
     )
+
+
+def scores(workers: Workers, texts: Sequence[Messages], first: Path, last: Path) -> Doubles:
+    """How many nats a token likelier the last model makes each text than the first."""
+    before, after = (_losses(workers, weights, texts) for weights in (first, last))
+    return before - after
 
 
 def _losses(workers: Workers, weights: Path, texts: Sequence[Messages]) -> Doubles:
