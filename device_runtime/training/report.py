@@ -75,5 +75,5 @@ def require_converging(loss: float, step: int, layer: OutputLayer, rate: float) 
     if not loss <= most:  # NaN too
         raise TrainingError(
             f"step {step}: loss is {loss:.6g} nats a token, expected {most:.6g} at most (ten times a uniform guess); "
-            f"training diverged: lower the learning rate ({rate}) or export with a smaller `clip_norm`"
+            f"training diverged: lower the learning rate ({rate}) or export with stronger clipping"
         )

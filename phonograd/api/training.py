@@ -168,7 +168,7 @@ def _train_elsewhere(
         for name, values in weights.items():
             check_finite("trained weights", name, values)
     except WeightsError as error:
-        raise TrainingError(f"{error}; lower the learning rate or export with a smaller `clip_norm`") from error
+        raise TrainingError(f"{error}; lower the learning rate or export with stronger clipping") from error
     base.require_unchanged()
     info = UpdateInfo(base.sha256(), settings.round, report.tokens, settings.codec or DEFAULT_CODEC, seed)
     return Trained(

@@ -52,6 +52,10 @@ SMALLER = (
     (r"--hidden 300", "--hidden 8"),
     (r"--max-steps 20", "--max-steps 2 --minibatch 2 --bptt 5"),
     (r"--rounds (50|3)\b", "--rounds 2 --text-bytes 1000"),
+    (
+        r"(dp-ftrl .*)--min-separation 10\b",
+        r"\1--min-separation 2 --rounds 2 --clients-per-round 2 --text-bytes 1000 --noise-multiplier 0",
+    ),
     (r"bench epoch", "bench epoch --artifacts artifacts --backends native,ort --steps 1 --threads 1"),
     (r"privacy empirical", "privacy empirical --pairs 2 --texts 300 --text-bytes 1000"),
     (r"(report .*--round|rollback) 3", r"\1 0"),
