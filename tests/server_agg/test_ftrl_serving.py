@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError, Res
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds import closing, offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.state_folder import StateFolder
@@ -52,7 +54,8 @@ def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Keys(noise_keys.NoiseKeys):
         def get_or_create(self, number: int) -> bytes:
-            monkeypatch.setattr(noise_keys.secrets, "token_bytes", lambda count: bytes([number]) * count)
+            source = SimpleNamespace(token_bytes=lambda count: bytes([number]) * count)
+            monkeypatch.setattr(noise_keys, "secrets", source)
             return super().get_or_create(number)
 
     monkeypatch.setattr("phonograd.server_agg.storage.state_folder.NoiseKeys", Keys)
@@ -107,7 +110,9 @@ def test_a_phone_rests_between_its_rounds_and_takes_part_so_often(workshop: Work
         end_round(coordinator, clock)
         give(workshop, coordinator, "phone2")
         end_round(coordinator, clock)
-        assert "took part 2 times, as often as it may (`max_participations`)" in str(coordinator.participation("phone1"))
+        assert "took part 2 times, as often as it may (`max_participations`)" in str(
+            coordinator.participation("phone1")
+        )
         assert refused(workshop, coordinator, "phone1").retry_seconds == pytest.approx(100, abs=2)  # it is the last one
 
 
@@ -188,8 +193,6 @@ def test_rounds_of_other_private_strategies_add_to_it(workshop: Workshop, state:
     clock = Clock()
     sampled = {"strategy": "dp-fedavg", "sampling": 0.5}
     with serving(workshop, state, clock, **sampled) as coordinator:
-        from phonograd.server_agg.security.registry import PhoneRegistry
-
         PhoneRegistry(coordinator.ledger).add("phone1", "phone", "90d", "test")
         coordinator.tick()
         end_round(coordinator, clock)
@@ -218,8 +221,9 @@ def test_the_settings_of_a_run_are_fixed_from_its_first_round(
     clock = Clock()
     with serving(workshop, state, clock):
         pass
-    with pytest.raises(UsageError, match=rf"`{field}` is {value!r}, expected"), serving(
-        workshop, state, clock, **{field: value}
+    with (
+        pytest.raises(UsageError, match=rf"`{field}` is {value!r}, expected"),
+        serving(workshop, state, clock, **{field: value}),
     ):
         pass
     with serving(workshop, state, clock, delta=1e-6, clients_per_round=3) as coordinator:  # nothing was lost
@@ -354,15 +358,12 @@ def test_a_kill_while_a_round_is_published_changes_no_bit(
 
 
 def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
-    with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e-3}) as server:
-        coordinator = server.coordinator
-        while coordinator.current.round < 3:
-            coordinator.tick()
-        coordinator._round.settings  # noqa: B018
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
     (path,) = (state / "buffers").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
-    with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e9}) as server, client_of(server.admin_url) as owner:
-        owner.headers["Authorization"] = f"Bearer {server.owner.token}"
+    with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e9}) as server, client_of(server.url) as owner:
         assert owner.get(f"/v1/models/{server.coordinator.current.base_sha256}").status_code == 200
         for route in ("models", "links", "buffers"):
             for name in (path.stem, path.name, f"../buffers/{path.name}", f"%2e%2e/buffers/{path.name}"):
@@ -457,7 +458,10 @@ def test_the_noise_of_a_server_cancels_and_is_of_the_stated_size(workshop: Works
     [
         ({"ledger": "postgresql://host/db", "store": "s3://bucket"}, "`ledger` is set|`store` is set"),
         ({"store": "s3://bucket"}, "`store` is set, expected none for dp-ftrl"),
-        ({"masked": MaskedSettings(), "clients_per_round": MaskedSettings().cohort}, "expected one of .* with `masked`"),
+        (
+            {"masked": MaskedSettings(), "clients_per_round": MaskedSettings().cohort},
+            "expected one of .* with `masked`",
+        ),
         ({"deadline_seconds": None}, "`deadline_seconds` is None, expected a deadline for dp-ftrl"),
         ({"max_clients": 5}, "`max_clients` is 5, expected none for dp-ftrl"),
     ],
@@ -472,11 +476,8 @@ def test_a_phone_over_http_is_told_to_rest_before_it_trains(workshop: Workshop, 
     with serving(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
-    with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e6}) as server, client_of(server.url) as phone:
-        token = server.coordinator
-        from phonograd.server_agg.security.registry import PhoneRegistry
-
-        secret = PhoneRegistry(token.ledger).add("phone1", "phone", "90d", "test").token
+    with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e6}) as server, client_of(server.url, {}) as phone:
+        secret = PhoneRegistry(server.coordinator.ledger).add("phone1", "phone", "90d", "test").token
         answer = phone.get("/v1/round", headers={"Authorization": f"Bearer {secret}", "Phonograd-Phone": "phone1"})
         told = answer.json()
         assert (told["participate"], told["accepted"]) == (False, None)

@@ -46,8 +46,8 @@ def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> st
     if settings.strategy == FTRL:
         return (
             f"{FTRL}: every {deadline_seconds:g} s a round publishes a noisy model and uses up one of the "
-            f"{settings.planned_rounds} planned ones, even if no phone took part: a day without phones costs {rounds} "
-            "of them; raise `deadline_seconds` to use up fewer"
+            f"{settings.planned_rounds} planned ones, even if no phone took part: a day without phones costs "
+            f"{min(rounds, settings.planned_rounds)} of them; raise `deadline_seconds` to use up fewer"
         )
     each = replace(_cost(settings), count=rounds)
     epsilon = epsilon_upper_bound([each], settings.delta)
