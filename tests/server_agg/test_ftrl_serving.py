@@ -1,8 +1,11 @@
 """A server's run of dp-ftrl: how long phones rest, what survives a kill, and what nobody can undo or read."""
 
 import contextlib
+import itertools
 import json
+import math
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +15,16 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.base.errors import StorageError, UsageError
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.aggregation.privacy.ftrl import optimise
+from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN, run_in
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError, RestingPhoneError, RewoundNoiseError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds import closing, offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage import noise_keys
@@ -50,12 +56,16 @@ def serving(workshop: Workshop, state: Path, clock: Clock, **changes: object) ->
 
 @pytest.fixture(autouse=True)
 def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same key for each round of every server, by its number."""
+    """The same key for a round of every server, by its number; another one if a server makes it twice."""
+    made: Counter[tuple[Path, int]] = Counter()
 
     class Keys(noise_keys.NoiseKeys):
         def get_or_create(self, number: int) -> bytes:
-            source = SimpleNamespace(token_bytes=lambda count: bytes([number]) * count)
-            monkeypatch.setattr(noise_keys, "secrets", source)
+            def key(count: int) -> bytes:
+                made[self._folder, number] += 1
+                return bytes([number, made[self._folder, number]]) * (count // 2)
+
+            monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=key))
             return super().get_or_create(number)
 
     monkeypatch.setattr("phonograd.server_agg.storage.state_folder.NoiseKeys", Keys)
@@ -114,6 +124,21 @@ def test_a_phone_rests_between_its_rounds_and_takes_part_so_often(workshop: Work
             coordinator.participation("phone1")
         )
         assert refused(workshop, coordinator, "phone1").retry_seconds == pytest.approx(100, abs=2)  # it is the last one
+
+
+def test_an_upload_that_is_there_already_is_held_to_it_too(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        update = update_of(workshop, coordinator, 1)
+        sha256, nbytes = sha256_of_file(update), update.stat().st_size
+        with coordinator.ledger.writing() as session:
+            row = coordinator.uploads.add(session, UploadMetadata("phone1", nbytes), 2)
+        shutil.copy(update, coordinator.folder.upload(row.id))
+        with pytest.raises(RestingPhoneError):
+            coordinator.ingest(row.id, sha256, nbytes)
+        assert coordinator.current.accepted == 0
 
 
 def test_the_count_holds_without_separation(workshop: Workshop, state: Path) -> None:
@@ -253,9 +278,9 @@ def test_a_run_does_not_begin_amid_updates_of_another_strategy(workshop: Worksho
     clock = Clock()
     with opened(workshop, state, settings_with(clients_per_round=2), clock) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
-    with pytest.raises(UsageError, match="`strategy` is 'dp-ftrl', but round 1 has updates of another strategy"):
-        with serving(workshop, state, clock):
-            pass
+    amid = "`strategy` is 'dp-ftrl', but round 1 has updates of another strategy"
+    with pytest.raises(UsageError, match=amid), serving(workshop, state, clock):
+        pass
 
 
 def test_a_second_run_does_not_begin_with_the_model_of_a_first(workshop: Workshop, state: Path, tmp_path: Path) -> None:
@@ -440,15 +465,18 @@ def test_released_noise_can_not_be_undone(workshop: Workshop, state: Path) -> No
 def test_the_noise_of_a_server_cancels_and_is_of_the_stated_size(workshop: Workshop, state: Path) -> None:
     clock = Clock()
     with serving(workshop, state, clock, max_participations=1, noise_multiplier=4.0) as coordinator:
-        models = [load_tensors(workshop.base_path)]
+        models, text = [load_tensors(workshop.base_path)], run_of(coordinator)
         for _ in range(6):
             end_round(coordinator, clock)
             models.append(load_tensors(coordinator.folder.model(coordinator.current.base_sha256)))
     moved = [
         np.concatenate([(now[name] - before[name]).ravel() for name in now])
-        for before, now in zip(models, models[1:], strict=False)
+        for before, now in itertools.pairwise(models)
     ]
-    assert moved[0].std() > 4.0 * 0.1 / 2  # z S s / K, and s is above 1
+    run = run_in({RUN: text}, "test")
+    assert run is not None
+    expected = 4.0 * 0.1 * run.sensitivity / 2  # z S s / K
+    assert moved[0].std() == pytest.approx(expected, rel=4 / math.sqrt(2 * len(moved[0])))  # 4 standard errors
     independent = np.sqrt(sum(np.square(row.std()) for row in moved))
     assert np.sum(moved, axis=0).std() < 0.8 * independent
 
