@@ -104,12 +104,13 @@ def goes_on(round_: Round) -> bool:
 def refuse_rewind(session: Session, open_: Round, sha256: str) -> None:
     """Raise RewoundNoiseError for a rollback to another model than the open round's, once the run released one.
 
-    Later noise takes back what the buffers remember, and the phones of the undone rounds may come again only as the
-    run allows: noise of two branches would not be that of the one mechanism whose epsilon is stated.
+    With the older model's buffers, rows of noise would be used for a second release, which the run's epsilon does not
+    count. With the newest ones, noise would be taken back that the older model does not have, and so be added.
     """
     if open_.run is None or not (steps := queries.steps_released(session)) or sha256 == open_.base_sha256:
         return
     raise RewoundNoiseError(
         f"round {open_.number}: {steps} rounds of its run of {FTRL} have released noise, which later noise takes back; "
-        "a rollback would begin another release, that epsilon does not count: go on, or start another `state` folder"
+        "from an earlier model it would be another release, that epsilon does not count; go on, or start anew in "
+        "another `state` folder, whose epsilon adds to this one's"
     )
