@@ -20,6 +20,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensor
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.aggregation.privacy.ftrl import optimise
 from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN, run_in
+from phonograd.server_agg.dashboard import formats
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError, RestingPhoneError, RewoundNoiseError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds import closing, offline
@@ -212,6 +213,32 @@ def test_a_run_ends_and_its_epsilon_is_that_of_one_gaussian(workshop: Workshop, 
     assert [entry["epsilon_rdp"] for entry in rounds[:6]] == pytest.approx([once.epsilon_rdp] * 6)
     assert (shown, rounds[5]["epsilon_infinite_phones"]) == (rounds[5]["epsilon"], 0)
     assert len({entry["model_sha256"] for entry in rounds[:6]}) == 6  # empty rounds publish noise too
+
+
+def test_without_noise_epsilon_is_infinite(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock, noise_multiplier=0.0) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        with coordinator.ledger.reading() as session:
+            assert epsilon_spent(session) == math.inf
+    entry = read_report(state)["rounds"][0]
+    assert (entry["epsilon"], entry["epsilon_infinite_phones"]) == (None, 1)
+
+
+def test_what_a_run_costs_is_shown(workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+        end_round(coordinator, clock)
+    epsilon = privacy_spent([PrivateRounds(1.0, 1.0)], 1e-5).epsilon
+    changes = FTRL | {"deadline_seconds": 28_800.0}
+    with run_server(workshop, state, **changes) as server, client_of(server.url) as owner:
+        metrics, overview, shown = (owner.get(path).text for path in ("/metrics", "/", "/dashboard/rounds/2"))
+    assert f"phonograd_epsilon {epsilon}" in metrics
+    assert f"ε {formats.number(epsilon)}" in overview
+    assert f"ε {formats.number(epsilon)}" in shown
+    assert "uses up one of the 6 planned ones, even if no phone took part: a day without phones costs 3" in caplog.text
 
 
 def test_rounds_of_other_private_strategies_add_to_it(workshop: Workshop, state: Path) -> None:
