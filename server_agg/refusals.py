@@ -39,6 +39,12 @@ class UnknownRoundError(RefusalError):
     status, title = 404, "No such round"
 
 
+class RewoundNoiseError(UnknownRoundError):
+    """A rollback would undo noise that a run of dp-ftrl has released."""
+
+    status, title = 409, "Released noise can't be undone"
+
+
 class RetryLaterError(RefusalError):
     """The phone cannot take part now, but may try again after `retry_seconds`."""
 
@@ -63,6 +69,12 @@ class NotSelectedError(RetryLaterError):
     """The server did not sample this phone for the round, or no phone can take part in it."""
 
     status, title = 409, "Not selected for this round"
+
+
+class RestingPhoneError(RetryLaterError):
+    """The phone took part in a run of dp-ftrl too recently, or as often as the run allows."""
+
+    status, title = 409, "The phone rests"
 
 
 class DuplicatePhoneError(RefusalError):

@@ -126,6 +126,11 @@ class StrategySettings:
         return self.strategy in PRIVATE_STRATEGIES
 
     @property
+    def sampled(self) -> bool:
+        """Whether it is private by a secret sample of phones."""
+        return self.strategy in SAMPLED_STRATEGIES
+
+    @property
     def one_step(self) -> bool:
         """Whether the strategy takes only updates of a single step."""
         return self.strategy in ONE_STEP_STRATEGIES

@@ -13,6 +13,7 @@ from pathlib import Path
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.norms import Norm, max_abs_delta, norms_of
+from phonograd.server_agg.aggregation.privacy.ftrl.run import Run
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.tile_source import TileSource, check_float32
 from phonograd.server_agg.refusals import InvalidUpdateError
@@ -37,7 +38,8 @@ class RoundContext:
     is closed: a round that is closed again after a crash gets the same noise, and later nobody can subtract it.
     population: enrolled phones, N; for private strategies that sample.
     phones: that a round expects, a public number; buffers: the noise's memory of the last round, which must stay open
-    while it is used, None before the first one; for dp-ftrl.
+    while it is used, None before the first one; run: as the server keeps it, None to begin one with the
+    first round; for dp-ftrl.
     """
 
     number: int
@@ -45,6 +47,7 @@ class RoundContext:
     population: int = 0
     phones: int = 0
     buffers: TensorFile | None = None
+    run: Run | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from phonograd.device_runtime.client.protocol import PHONE_HEADER
 from phonograd.server_agg.http.operations import RETRY_AFTER, Answer, Parameter, operation
 from phonograd.server_agg.http.requests import RecordResponse, in_query, note_phone, whole_number
 from phonograd.server_agg.http.thread_pools import ThreadPools
+from phonograd.server_agg.refusals import RestingPhoneError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.storage.audit import AuditLog
@@ -65,19 +66,21 @@ class RoundRoutes:
         told: dict[str, Any] = {"model_url": f"/v1/models/{current.base_sha256}"}
         if current.private and (principal is None or principal.role != "admin"):
             told["accepted"] = None
-        waits = current.closing is not None
+        waits, seconds = current.closing is not None, self._coordinator.retry_seconds
         if phone:
             refused = self._coordinator.participation(phone)
-            told |= {"participate": refused is None, "reason": refused}
+            told |= {"participate": refused is None, "reason": None if refused is None else str(refused)}
             waits = waits or refused is not None
-        wait = {"Retry-After": str(math.ceil(self._coordinator.retry_seconds))} if waits else {}
+            if isinstance(refused, RestingPhoneError):
+                seconds = refused.retry_seconds
+        wait = {"Retry-After": str(math.ceil(seconds))} if waits else {}
         return RecordResponse(RoundForPhone(**{**structs.asdict(current), **told}), headers=wait)
 
     @operation(
         "POST /v1/rollback",
         "admin",
         {200: Answer("The round that is open now.", OpenRound)},
-        refuses=(400, 404, 503),
+        refuses=(400, 404, 409, 503),
         takes=(ROUND,),
     )
     async def rollback(self, request: Request) -> Response:

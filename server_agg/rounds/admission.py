@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from phonograd.server_agg.aggregation.privacy.ftrl.run import Run
 from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
     LateUpdateError,
     NotSelectedError,
+    RestingPhoneError,
     RoundClosingError,
     RoundFullError,
     StaleUpdateError,
@@ -22,7 +24,8 @@ TAKING_PART: tuple[UpdateState, ...] = ("accepted", "receiving")  # of a round's
 @dataclass(frozen=True)
 class AdmissionState:
     """What admission needs of the open round. sampled: only selected phones may take part; halted: why no phone may;
-    closing: whether the round takes no more updates.
+    closing: whether the round takes no more updates; run, step: of dp-ftrl, and which of the run's rounds it is;
+    seconds_left: until the deadline.
     """
 
     number: int
@@ -32,10 +35,15 @@ class AdmissionState:
     halted: str | None
     closing: bool
     retry_seconds: float
+    run: Run | None = None
+    step: int = 0
+    seconds_left: float = 0.0
 
 
 def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
-    """Raise RoundClosingError, NotSelectedError or RoundFullError if `phone` can't take part in the open round."""
+    """Raise RoundClosingError, NotSelectedError, RestingPhoneError or RoundFullError if `phone` can't take part in the
+    open round.
+    """
     number = state.number
     if state.closing and not queries.has_update(session, number, phone, "accepted"):  # else it sends its update again
         raise RoundClosingError(
@@ -50,6 +58,9 @@ def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
                 f"phone {phone}: not selected for round {number}; ask again in the next round", state.retry_seconds
             )
         return  # every sampled phone may take part
+    if state.run is not None:
+        check_rest(session, state, state.run, phone)
+        return  # so may every phone that has rested, whoever else does
     most = state.rules.max_clients
     if most is None or queries.has_update(session, number, phone, *TAKING_PART):
         return
@@ -57,6 +68,27 @@ def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
         raise RoundFullError(
             f"round {number}: full, {most} phones take part; ask again in the next round", state.retry_seconds
         )
+
+
+def check_rest(session: Session, state: AdmissionState, run: Run, phone: str) -> None:
+    """Raise RestingPhoneError unless the run of dp-ftrl lets `phone` take part in the open round.
+
+    Only rounds that published a model count, of phones and in between: others released nothing.
+    """
+    steps = queries.steps_of_phone(session, phone)
+    if not steps:
+        return
+    used_up, since = len(steps) >= run.max_participations, state.step - steps[-1]
+    wait = run.planned_rounds - state.step + 1 if used_up else run.min_separation - since
+    if wait < 1:
+        return
+    seconds = state.seconds_left + (wait - 1) * (state.rules.deadline_seconds or 0.0)
+    why = f"phone {phone} took part {len(steps)} times, as often as it may (`max_participations`); ask when it is over"
+    if not used_up:
+        why = f"phone {phone} took part {since} rounds ago, and rests for {wait} more (`min_separation`); come again"
+    raise RestingPhoneError(
+        f"round {state.number} of a run of dp-ftrl: {why}, in {seconds:.0f} s", max(seconds, state.retry_seconds)
+    )
 
 
 def check_duplicate(session: Session, state: AdmissionState, phone: str) -> None:
@@ -86,7 +118,7 @@ def check_base(session: Session, state: AdmissionState, base_sha256: str, number
     if base_sha256 == state.base_sha256:
         return None
     rolled_back = its_rounds[-1].rolled_back_at is not None  # then updates of its model are unwanted too
-    if state.rules.late == "drop" or state.sampled or rolled_back:
+    if state.rules.late == "drop" or state.sampled or state.run is not None or rolled_back:
         raise LateUpdateError(
             f"the update is of round {its_rounds[-1].number}, which is closed; round {state.number} is open: "
             "fetch its model and train again",

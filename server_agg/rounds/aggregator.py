@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -22,11 +23,12 @@ from phonograd.server_agg.aggregation.strategies import (
 )
 from phonograd.server_agg.aggregation.tile_source import CachedTiles, TileSource, rebased
 from phonograd.server_agg.masked.round import MaskedRound
+from phonograd.server_agg.rounds import noise_runs
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Round, Update
+from phonograd.server_agg.storage.tables import Model, Round, Update
 
 
 class OpenedUpdate(Protocol):
@@ -50,6 +52,7 @@ class RoundAggregator:
         self.settings = StrategySettings.from_json(row.strategy)
         self.strategy: Strategy = strategy_of(self.settings)
         self.base = TensorFile(folder.fetched(folder.model(row.base_sha256)))
+        self._buffers: TensorFile | None = None
         self._folder = folder
         self._ledger = ledger
         self._aggregation: Aggregation | None = None
@@ -57,8 +60,10 @@ class RoundAggregator:
         self._measuring: Aggregation | None = None  # without updates, if other servers have some
 
     def close(self) -> None:
-        """Close the base model."""
+        """Close the base model, and the noise buffers."""
         self.base.close()
+        if self._buffers is not None:
+            self._buffers.close()
 
     @property
     def closes_at(self) -> float | None:
@@ -128,7 +133,21 @@ class RoundAggregator:
 
     def _begun(self) -> Aggregation:
         row, key = self.row, self._folder.noise_keys.get_or_create(self.row.number)
-        return self._begin(RoundContext(row.number, key, row.population))
+        context = RoundContext(row.number, key, row.population)
+        if (run := noise_runs.run_of(row)) is None:
+            return self._begin(context)
+        if self._buffers is None:
+            self._buffers = self._opened_buffers()
+        phones = self.rules.clients_per_round
+        try:
+            return self._begin(replace(context, phones=phones, buffers=self._buffers, run=run))
+        except WeightsError as error:  # it is no update's fault, nor would another round begin
+            raise StorageError(str(error)) from error
+
+    def _opened_buffers(self) -> TensorFile | None:
+        with self._ledger.reading() as session:
+            sha256 = session.get_one(Model, self.row.base_sha256).buffers_sha256
+        return None if sha256 is None else TensorFile(self._folder.checked(self._folder.noise_buffers(sha256)))
 
     def _begin(self, context: RoundContext) -> Aggregation:
         return self.strategy.begin(self.base, self.row.base_sha256, context)

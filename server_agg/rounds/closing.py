@@ -20,7 +20,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StoppedError, S
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.strategies import ClientUpdate
 from phonograd.server_agg.refusals import UnknownRoundError, one_line
-from phonograd.server_agg.rounds import opening, privacy, sweeping
+from phonograd.server_agg.rounds import noise_runs, opening, privacy, sweeping
 from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.publication import PublishedDraft, published
@@ -163,7 +163,8 @@ def _finite(epsilon: float) -> float | None:
 
 def _new_model(current: LiveRound, updates: Sequence[ClientUpdate]) -> Model:
     aggregator, folder, ledger = current.aggregator, current.folder, current.ledger
-    row, draft, state_draft = aggregator.row, folder.new_draft(), folder.new_draft()
+    row, draft, state_draft, buffers_draft = aggregator.row, folder.new_draft(), folder.new_draft(), folder.new_draft()
+    metadata = model_metadata(row.number, row.base_sha256)
     with ledger.reading() as session:
         optimizer = session.get_one(Model, row.base_sha256).optimizer_sha256
     try:
@@ -175,15 +176,20 @@ def _new_model(current: LiveRound, updates: Sequence[ClientUpdate]) -> Model:
             None if optimizer is None else folder.checked(folder.optimizer(optimizer)),
             draft,
             state_draft,
-            model_metadata(row.number, row.base_sha256),
+            metadata,
         )
+        buffers = aggregator.aggregation.write_buffers(buffers_draft, metadata) if noise_runs.goes_on(row) else None
         with published(row, aggregator.base.path, draft, written, folder, ledger) as made:
             if state is not None:
                 folder.move_into_place(state_draft, folder.optimizer(state.sha256))
-            return made.move_into_place(folder, ledger.clock(), None if state is None else state.sha256)
+            if buffers is not None:
+                folder.move_secret_into_place(buffers_draft, folder.noise_buffers(buffers.sha256))
+            hashes = (None if written_too is None else written_too.sha256 for written_too in (state, buffers))
+            return made.move_into_place(folder, ledger.clock(), *hashes)
     finally:
         draft.unlink(missing_ok=True)
         state_draft.unlink(missing_ok=True)
+        buffers_draft.unlink(missing_ok=True)
 
 
 def _fail_or_retry(current: LiveRound, error: Exception) -> None:
@@ -237,7 +243,8 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
     """End the open round without a result and open the next one on the model of round `number`.
 
     settings: of the next round; None: those of the round that was open.
-    Raises UnknownRoundError for a round that does not exist or whose model file was deleted.
+    Raises UnknownRoundError for a round that does not exist or whose model file was deleted, RewoundNoiseError if that
+    would undo noise of dp-ftrl.
     """
     with ledger.writing() as session:
         now, rounds = ledger.clock(), queries.all_rounds(session)
@@ -247,9 +254,10 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
             raise UnknownRoundError(
                 f"round {number}: expected a closed round with a model, or 0 for the exported model; see the report"
             )
+        open_ = opening.expect_open_round(ledger, session)
+        noise_runs.refuse_rewind(session, open_, sha256)
         if not folder.has(folder.model(sha256)):
             raise UnknownRoundError(f"round {number}: its model file {sha256[:12]}… was deleted; see `models_kept`")
-        open_ = opening.expect_open_round(ledger, session)
         discarded = queries.accepted_updates(session, open_.number)
         for update in discarded:
             update.state, update.reason = "discarded", f"rolled back to round {number}"

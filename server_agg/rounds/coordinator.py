@@ -111,7 +111,7 @@ class Coordinator:
 
     @property
     def security(self) -> SecuritySettings:
-        """The security settings. If phones are sampled, all need tokens, or anyone could pose as a sampled phone.
+        """The security settings. If noise is added, all need tokens, or anyone could pose as another phone.
 
         This holds for a private strategy, and for a private round that was opened under earlier settings.
         """
@@ -138,7 +138,7 @@ class Coordinator:
         """The links that lead from one model to another, the oldest first; none if some are not kept."""
         return links_between(self._round.links, from_sha256, to_sha256)
 
-    def participation(self, phone: str) -> str | None:
+    def participation(self, phone: str) -> UpdateError | RoundClosingError | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
         try:
             with self.ledger.reading() as session:
@@ -148,16 +148,16 @@ class Coordinator:
             if (masked := self._round.masked) is not None:
                 masked.check_entry(phone)
         except (UpdateError, RoundClosingError) as error:
-            return str(error)
+            return error
         return None
 
     def create_upload(self, metadata: UploadMetadata) -> UploadRecord:
         """Start the upload of an update that `metadata.phone` is about to send.
 
         The phone's earlier upload of the same bytes is returned instead, finished or not; one of other bytes
-        is ended. Raises the errors of `ingest` that the metadata already shows (NotSelectedError, RoundFullError,
-        DuplicatePhoneError, LateUpdateError, StaleUpdateError), which are recorded, RoundClosingError and
-        StorageError.
+        is ended. Raises the errors of `ingest` that the metadata already shows (NotSelectedError, RestingPhoneError,
+        RoundFullError, DuplicatePhoneError, LateUpdateError, StaleUpdateError), which are recorded, RoundClosingError
+        and StorageError.
         """
         try:
             return ingestion.upload_for(self._round, self.uploads, metadata)
@@ -232,7 +232,8 @@ class Coordinator:
 
         The open round's updates are discarded, and the work on a closing one is stopped; later rounds stay in the
         ledger, marked as rolled back. Raises UnknownRoundError for a round that does not exist or whose model file was
-        deleted, RoundClosingError while another server closes the round.
+        deleted, RewoundNoiseError after noise of dp-ftrl was released, RoundClosingError while another server
+        closes the round.
         """
         with self._lock, self.ledger.closing_lock() as mine:
             self._round.check_running()

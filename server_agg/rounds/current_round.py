@@ -9,7 +9,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.masked.round import MaskedRound
-from phonograd.server_agg.rounds import opening, privacy, sweeping
+from phonograd.server_agg.rounds import noise_runs, opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import AdmissionState
 from phonograd.server_agg.rounds.aggregator import RoundAggregator, closes_at
 from phonograd.server_agg.rounds.masked_aggregator import MaskedAggregator
@@ -74,6 +74,9 @@ class LiveRound:
         state = self._snapshot.admission
         if self.ledger.shared:  # another server may have opened a round since
             return self._admission_of(opening.expect_open_round(self.ledger, session), None)
+        if state.run is not None:
+            left = (self._snapshot.open_round.closes_at or 0.0) - self.ledger.clock()
+            state = replace(state, seconds_left=max(left, 0.0))
         return replace(state, retry_seconds=self.retry_seconds) if state.closing else state
 
     @property
@@ -186,16 +189,18 @@ class LiveRound:
             number=row.number,
             base_sha256=row.base_sha256,
             rules=RoundRules.from_json(row.rules),
-            sampled=StrategySettings.from_json(row.strategy).private,
+            sampled=StrategySettings.from_json(row.strategy).sampled,
             halted=halted,
             closing=row.closing_at is not None,
             retry_seconds=SHARED_CLOSING_SECONDS if soon else self.settings.retry_seconds,
+            run=noise_runs.run_of(row),
+            step=row.run_step or 0,
         )
 
     def sample_if_waiting(self) -> None:
-        """Sample the phones of a private round that opened when too few were enrolled."""
+        """Sample the phones of a round that opened when too few were enrolled."""
         row, strategy = self.aggregator.row, self.aggregator.settings
-        if not strategy.private or row.population:
+        if not strategy.sampled or row.population:
             return
         with self.ledger.reading() as session:
             if len(privacy.enrolled(session)) < strategy.population:

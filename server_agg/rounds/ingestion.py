@@ -52,8 +52,9 @@ def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadat
         for row in replaced:
             uploads.end(row, "terminated", "the phone started another upload", 410)
         # Space for the uploads in progress, this one, and what the round writes: its model, and at most as much again
-        # of a lossless link, or a draft and a residual.
+        # of a lossless link, or a draft and a residual; and dp-ftrl's buffers, in float64.
         files = 2 if state.rules.publish == "rows-f32" else 3
+        files += 0 if state.run is None else 2 * len(state.run.decays)
         space = queries.pending_bytes(session) + metadata.length + files * current.open_round.model_bytes
         current.folder.check_space(space)
         record = uploads.record(session, uploads.add(session, metadata, state.number))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.rounds import privacy
+from phonograd.server_agg.rounds import noise_runs, privacy
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.ledger import Ledger
@@ -24,10 +24,21 @@ def expect_open_round(ledger: Ledger, session: Session) -> Round:
     return round_
 
 
-def add_round(session: Session, now: float, number: int, base_sha256: str, settings: ServerSettings | Round) -> Round:
-    """Open round `number` with these settings, or those of an earlier round, within the caller's transaction."""
+def add_round(
+    session: Session,
+    now: float,
+    number: int,
+    base_sha256: str,
+    settings: ServerSettings | Round,
+    run: str | None = None,
+) -> Round:
+    """Open round `number` with these settings, or those of an earlier round, within the caller's transaction.
+
+    run: of dp-ftrl, if it begins with this round.
+    """
     round_ = Round(number=number, base_sha256=base_sha256, opened_at=now, population=0)
     apply_settings(round_, settings)
+    noise_runs.set_step(session, round_, run)
     queries.delete_refused_unsent(session, number - REFUSALS_KEPT)
     cohorts.delete_messages(session)
     session.add(round_)

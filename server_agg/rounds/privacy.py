@@ -10,6 +10,7 @@ from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent, PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.privacy.mechanism import poisson_sample
 from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.rounds import noise_runs
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.tables import PUBLISHED, Phone, Round, Selected
@@ -18,11 +19,11 @@ from phonograd.server_agg.storage.tables import PUBLISHED, Phone, Round, Selecte
 def sample_phones(session: Session, round_: Round, now: float) -> bool:
     """Sample the phones of a private round from all enrolled ones, within the caller's transaction.
 
-    The round's deadline counts from now. Returns False if the round is not private, was sampled already, or has too few
+    The round's deadline counts from now. Returns False if the round has no sample, was sampled already, or has too few
     enrolled phones.
     """
     settings = StrategySettings.from_json(round_.strategy)
-    if not settings.private or round_.population:
+    if not settings.sampled or round_.population:
         return False
     phones = enrolled(session)
     if len(phones) < settings.population:
@@ -58,12 +59,12 @@ def halt_reason(session: Session, round_: Round) -> str | None:
             f"round {round_.number}: it would exceed the privacy budget, epsilon {settings.epsilon_budget:g} "
             f"at delta {settings.delta:g}; the model is final"
         )
-    if not round_.population:
+    if settings.sampled and not round_.population:
         return (
             f"round {round_.number}: no phone is sampled before {settings.population} are enrolled (`population`); "
             "enrol phones with: phonograd tokens add"
         )
-    return None
+    return noise_runs.over(round_)
 
 
 def privacy_spent_including(session: Session, round_: Round) -> PrivacySpent | None:

@@ -25,7 +25,9 @@ class PublishedDraft:
     publication: Publication
     files: PublishedFiles
 
-    def move_into_place(self, folder: StateFolder, now: float, optimizer_sha256: str | None = None) -> Model:
+    def move_into_place(
+        self, folder: StateFolder, now: float, optimizer_sha256: str | None = None, buffers_sha256: str | None = None
+    ) -> Model:
         """Move the files into place, durably. Returns the model's row for the ledger. Raises StorageError."""
         made = self.publication
         for written, draft, path_of in (
@@ -40,6 +42,7 @@ class PublishedDraft:
             round=self.round.number,
             parent_sha256=self.round.base_sha256,
             optimizer_sha256=optimizer_sha256,
+            buffers_sha256=buffers_sha256,
             bytes=made.model.nbytes,
             created_at=now,
             link_sha256=None if made.link is None else made.link.sha256,

@@ -40,7 +40,7 @@ class OpenRound(Record, frozen=True, kw_only=True):
 
     @property
     def private(self) -> bool:
-        """Whether its phones are sampled. Only the operator may then see how many took part."""
+        """Whether it is differentially private. Only the operator may then see how many took part."""
         return self.strategy in PRIVATE_STRATEGIES
 
 

@@ -7,7 +7,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.rounds import opening, privacy, publication
+from phonograd.server_agg.rounds import noise_runs, opening, privacy, publication
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
 from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.settings.rules import RoundRules
@@ -26,8 +26,9 @@ def open_state(
     """Prepare folder and ledger so that a round is open, with these settings if it has no updates yet.
 
     Raises ArtifactsError if the state was started with other artifacts, WeightsError for a damaged model, StorageError,
-    MissingExtraError for a private strategy without dp-accounting, UsageError for masked settings that do not suit
-    the model, and what `slow_models` requires of a slow strategy.
+    MissingExtraError for a private strategy without dp-accounting or SciPy, UsageError for masked settings that do not
+    suit the model and for a run of dp-ftrl that is not the ledger's, and what `slow_models` requires of a slow
+    strategy.
     """
     if settings.masked is not None:
         with TensorFile(artifacts.path(WEIGHTS)) as model:
@@ -37,19 +38,26 @@ def open_state(
     if settings.strategy.slow:
         slow_models.require(settings.transfer)
     with ledger.reading() as session:
-        new = queries.open_round(session) is None
-    if new:
-        _begin(folder, ledger, artifacts, settings)
+        open_ = queries.open_round(session)
+    base = artifacts.path(WEIGHTS) if open_ is None else folder.fetched(folder.model(open_.base_sha256))
+    run = noise_runs.required_run(ledger, settings.strategy, base)
+    if open_ is None:
+        _begin(folder, ledger, artifacts, settings, run)
     _check_artifacts(folder, ledger, artifacts)
-    _apply_settings(ledger, settings)
+    _apply_settings(ledger, settings, run)
     with ledger.reading() as session:
         round_ = expect_open_round(ledger, session)
+        buffers = session.get_one(Model, round_.base_sha256).buffers_sha256
     publication.residual_path(round_.base_sha256, folder, ledger)
+    if buffers is not None:
+        folder.checked(folder.noise_buffers(buffers))
     if StrategySettings.from_json(round_.strategy).slow:  # of earlier settings, if it has updates
         slow_models.require(opening.transfer_settings_of(round_))
 
 
-def _begin(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
+def _begin(
+    folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, run: str | None
+) -> None:
     sha256 = artifacts.weights_sha256
     with TensorFile(artifacts.path(WEIGHTS)) as model:
         for name, spec in model.specs.items():
@@ -62,7 +70,7 @@ def _begin(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: 
             return  # another server was first
         session.add(Model(sha256=sha256, round=0, bytes=nbytes, created_at=now))
         session.flush()  # the round refers to it
-        add_round(session, now, 1, sha256, settings)
+        add_round(session, now, 1, sha256, settings, run)
 
 
 def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) -> None:
@@ -83,7 +91,7 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
         )
 
 
-def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
+def _apply_settings(ledger: Ledger, settings: ServerSettings, run: str | None) -> None:
     """Give the open round these settings, unless it already has accepted updates."""
     with ledger.writing() as session:
         round_ = expect_open_round(ledger, session)
@@ -97,6 +105,9 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
         )
         if not begun:
             opening.apply_settings(round_, settings)
+            if round_.run is None and run is not None:  # its deadline counts from now
+                round_.opened_at = ledger.clock()
+            noise_runs.set_step(session, round_, run)
             if not same:  # its phones were sampled with other settings
                 privacy.resample_phones(session, round_, ledger.clock())
             return

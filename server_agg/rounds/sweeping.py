@@ -84,5 +84,6 @@ def _kept(session: Session, ledger: Ledger, settings: ServerSettings) -> Mapping
         "models": {model.sha256 for model in kept},
         "optimizers": {str(model.optimizer_sha256) for model in kept},
         "residuals": {str(model.residual_sha256) for model in kept},
+        "buffers": {str(model.buffers_sha256) for model in kept if model.sha256 == current.base_sha256},
         "links": {link.sha256 for link in links},
     }

@@ -75,9 +75,8 @@ class ServerSettings:
         alone = self.strategy.private or self.strategy.slow
         return (
             (
-                name != FTRL,
-                f"`strategy` is {FTRL!r}, expected another one: not on a server yet, whose ledger must hold phones to "
-                "`min_separation`; try it with phonograd simulate",
+                self.store is None or name != FTRL,
+                f"`store` is set, expected none for {FTRL}: its noise buffers are secret, on one machine alone",
             ),
             (
                 self.ledger is None or self.store is not None,
@@ -98,17 +97,17 @@ class ServerSettings:
             ),
             (
                 not self.strategy.private or self.rules.deadline_seconds is not None,
-                f"`deadline_seconds` is None, expected a deadline for {name}: it samples phones, "
-                "and some of them will not take part",
+                f"`deadline_seconds` is None, expected a deadline for {name}: phones drop out, "
+                "and when a model appears must not tell who came",
             ),
             (
                 not self.strategy.private or self.rules.max_clients is None,
                 f"`max_clients` is {self.rules.max_clients}, expected none for {name}: its epsilon holds "
-                "only if every sampled phone may take part",
+                "only if no phone takes the place of another",
             ),
             (
                 not self.strategy.private or self.security.auth != "none",
-                f"`auth` is 'none', expected tokens for {name}: anyone could pose as a sampled phone",
+                f"`auth` is 'none', expected tokens for {name}: anyone could pose as another phone",
             ),
         )
 

@@ -13,7 +13,18 @@ LEDGER = "ledger.sqlite"
 MARKER = "phonograd-state"
 MARKER_TEXT = "phonograd serve keeps its state in this folder and deletes files in it. Keep nothing else here.\n"
 LOCK = "lock"
-SUBFOLDERS = ("models", "links", "residuals", "optimizers", "updates", "incoming", "noise", "closing", "drafts")
+SUBFOLDERS = (
+    "models",
+    "links",
+    "residuals",
+    "optimizers",
+    "buffers",
+    "updates",
+    "incoming",
+    "noise",
+    "closing",
+    "drafts",
+)
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,28 @@ def is_selected(session: Session, number: int, phone: str) -> bool:
     return session.get(Selected, (number, phone)) is not None
 
 
+def last_run(session: Session) -> str | None:
+    """The run of dp-ftrl; None if there is none."""
+    wanted = select(Round.run).where(Round.run.is_not(None)).order_by(Round.number.desc())
+    return session.scalar(wanted.limit(1))
+
+
+def steps_released(session: Session) -> int:
+    """How many rounds of the run have published a model."""
+    return session.scalar(select(func.max(Round.run_step)).where(Round.ending.in_(PUBLISHED))) or 0
+
+
+def steps_of_phone(session: Session, phone: str) -> list[int]:
+    """The steps of the run whose published models have an update of a phone, in order."""
+    wanted = (
+        select(Round.run_step)
+        .join(Update, Update.round == Round.number)
+        .where(Update.phone == phone, Update.state == "accepted", Round.ending.in_(PUBLISHED))
+        .where(Round.run_step.is_not(None))
+    )
+    return sorted(int(step) for step in session.scalars(wanted) if step is not None)
+
+
 def phones_with_infinite_epsilon(session: Session) -> dict[int, int]:
     """For each round, how many phones' epsilon became infinite in it: their updates were published without noise."""
     first = (

@@ -6,6 +6,7 @@ models/<sha256>.safetensors       models that phones can download
 links/<sha256>.safetensors        links between the newest models
 residuals/<sha256>.safetensors    what links up to the newest models left out
 optimizers/<sha256>.safetensors   server optimizer states of the newest models
+buffers/<sha256>.safetensors      the noise's memory of the current model, of dp-ftrl: secret, mode 600
 updates/<sha256>.safetensors      accepted updates of the open round
 incoming/<id>                     uploads in progress
 noise/<round>                     the noise key of the open round
@@ -43,7 +44,7 @@ from phonograd.server_agg.storage.stores import Store
 COPY_CHUNK_BYTES = 1 << 20
 MODELS, UPDATES = "models", "updates"
 # Their files' names are hashes; kept with the models that they belong to.
-BY_HASH_FOLDERS = (MODELS, "links", "residuals", "optimizers")
+BY_HASH_FOLDERS = (MODELS, "links", "residuals", "optimizers", "buffers")
 # The server's own file names; only these are deleted.
 BY_HASH = re.compile(r"[0-9a-f]{64}\.safetensors\Z")
 BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.[0-9a-f]{8}\.partial)?\Z")
@@ -66,6 +67,7 @@ class StateFolder:
         self.links = root / "links"
         self.residuals = root / "residuals"
         self.optimizers = root / "optimizers"
+        self.buffers = root / "buffers"
         self.updates = root / UPDATES
         self.uploads = root / "incoming"
         self._closing = root / "closing"
@@ -103,6 +105,10 @@ class StateFolder:
     def optimizer(self, sha256: str) -> Path:
         """The path of a server optimizer's state."""
         return self.optimizers / f"{sha256}.safetensors"
+
+    def noise_buffers(self, sha256: str) -> Path:
+        """The path of the noise buffers of a model."""
+        return self.buffers / f"{sha256}.safetensors"
 
     def update(self, sha256: str) -> Path:
         """The path of an accepted update."""
@@ -184,6 +190,13 @@ class StateFolder:
         """Store a draft, and rename it to `target`, durably; its bytes must be synced."""
         self.store.put(source, self._name(target))
         with storage_errors(target):
+            source.replace(target)
+            sync_folder(target.parent)
+
+    def move_secret_into_place(self, source: Path, target: Path) -> None:
+        """Like `move_into_place`, for this user alone, and in no store."""
+        with storage_errors(target):
+            source.chmod(0o600)
             source.replace(target)
             sync_folder(target.parent)
 

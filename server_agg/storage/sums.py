@@ -106,7 +106,7 @@ def rounds_by_ending(session: Session) -> dict[str, int]:
 
 def epsilon_spent(session: Session) -> float | None:
     """Epsilon up to the newest private round that has one, infinite if none has; None without a private round."""
-    published = (Round.population > 0) & Round.ending.in_(PUBLISHED)
+    published = ((Round.population > 0) | Round.run.is_not(None)) & Round.ending.in_(PUBLISHED)
     private = select(Round.epsilon).where(or_(Round.epsilon.is_not(None), published))
     newest = session.execute(private.order_by(Round.epsilon.is_(None), Round.number.desc()).limit(1)).one_or_none()
     if newest is None:

@@ -62,6 +62,7 @@ class Model(Base):
     link_sha256: Mapped[str | None] = mapped_column(String(64))  # the link from the parent; None: not smaller
     link_bytes: Mapped[int | None]
     residual_sha256: Mapped[str | None] = mapped_column(String(64))  # what the links up to this model left out
+    buffers_sha256: Mapped[str | None] = mapped_column(String(64))  # the noise's memory after it, of dp-ftrl; secret
     distance: Mapped[float | None]  # L2 norm of the residual, relative to the round's delta
 
 
@@ -79,6 +80,8 @@ class Round(Base):
     strategy: Mapped[str]  # StrategySettings as JSON
     transfer: Mapped[str | None]  # TransferSettings as JSON; for strategy transfer
     masked: Mapped[str | None]  # MaskedSettings as JSON; of a masked round
+    run: Mapped[str | None]  # Run as JSON; of dp-ftrl
+    run_step: Mapped[int | None]  # which of the run's rounds, from 1; again if it releases nothing
     population: Mapped[int] = mapped_column(default=0)  # enrolled phones when it was sampled; 0: not sampled
     opened_at: Mapped[float]
     closing_at: Mapped[float | None]

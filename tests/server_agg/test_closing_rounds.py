@@ -98,7 +98,7 @@ def test_a_closing_round_takes_no_more_updates_and_the_phone_comes_again(worksho
         late = coordinator.create_upload(UploadMetadata("c", workshop.update(3).stat().st_size))
         shutil.copy(workshop.update(3), coordinator.folder.upload(late.id))
         send_two(workshop, coordinator)
-        assert coordinator.participation("c") == "round 1: closing, the server trains its model; come again in 7 s"
+        assert str(coordinator.participation("c")) == "round 1: closing, the server trains its model; come again in 7 s"
         with pytest.raises(RoundClosingError) as caught:
             coordinator.create_upload(UploadMetadata("d", 100))
         assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "7"})

@@ -51,6 +51,7 @@ ROUNDS, PHONES = 3, 3
 STRATEGIES: tuple[dict[str, object], ...] = (
     {"strategy": "fedavg", "publish": "top-rows", "publish_bits": 1},
     {"strategy": "dp-fedavg", "sampling": 1.0, "population": PHONES, "deadline_seconds": 1e6, "noise_multiplier": 8.0},
+    {"strategy": "dp-ftrl", "min_separation": 1, "deadline_seconds": 1e6, "noise_multiplier": 8.0, "sampling": 1.0},
     {"strategy": "fedatt", "server_optimizer": "momentum"},
     {"strategy": "median"},
     {"strategy": "fedavg"},
@@ -305,6 +306,7 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             for folder in ("incoming", "updates", "closing", "drafts"):
                 assert list((state / folder).iterdir()) == []
             assert [path.name for path in (state / "noise").iterdir()] == [str(ROUNDS + 1)]
+            assert len(list((state / "buffers").iterdir())) == (changes["strategy"] == "dp-ftrl")
             check_bytes(coordinator, updates, wire)
             kept = {path.name: sha256_of_file(path) for path in coordinator.folder.models.iterdir()}
             assert kept == {f"{sha256}.safetensors": sha256 for sha256 in (workshop.base_sha256, *models)}

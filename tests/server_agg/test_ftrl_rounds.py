@@ -19,7 +19,6 @@ from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN, begun
 from phonograd.server_agg.aggregation.privacy.ftrl.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
-from phonograd.server_agg.settings.server import ServerSettings
 from tests.server_agg.rounds_of_updates import SHA, Round, deltas_of, length, model, random_weights, trained
 from tests.server_agg.test_privacy_ftrl import matrix
 from tests.server_agg.trained_weights import TrainedWeights
@@ -219,11 +218,6 @@ def test_frozen_tensors_get_no_noise_and_no_buffers(tmp_path: Path) -> None:
 def test_it_wants_the_phones_that_a_round_expects() -> None:
     with model() as base, pytest.raises(ValueError, match="phones is 0, expected at least 1 in a round"):
         strategy_of(SETTINGS).begin(base, SHA, RoundContext(1, key(1)))
-
-
-def test_a_server_does_not_offer_it_yet() -> None:
-    with pytest.raises(ValueError, match="`strategy` is 'dp-ftrl', expected another one: not on a server yet"):
-        ServerSettings(strategy=SETTINGS)
 
 
 def test_a_bound_that_moves_is_refused() -> None:

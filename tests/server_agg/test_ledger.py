@@ -262,8 +262,15 @@ def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
 def test_a_ledger_of_the_first_version_gets_todays_columns(todays: Path) -> None:
     expected = columns(todays)
     with contextlib.closing(sqlite3.connect(todays)) as first:
-        for change in ("DROP TABLE messages", "DROP TABLE cohorts", "ALTER TABLE rounds DROP COLUMN masked"):
-            first.execute(change)
+        for table in ("messages", "cohorts"):
+            first.execute(f"DROP TABLE {table}")
+        for table, column in (
+            ("rounds", "masked"),
+            ("rounds", "run"),
+            ("rounds", "run_step"),
+            ("models", "buffers_sha256"),
+        ):
+            first.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         first.execute(f"UPDATE {VERSION_TABLE} SET version_num = '1'")
         first.commit()
     Ledger(todays).close()

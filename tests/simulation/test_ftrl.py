@@ -128,9 +128,22 @@ def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, messa
     assert (found.code, message in found.err) == (2, True), found.err
 
 
-def test_a_server_refuses_it(tmp_path: Path, phono: Run) -> None:
-    found = phono("serve", "--artifacts", "art", "--state", tmp_path / "new", "--strategy", "dp-ftrl")
-    assert (found.code, "--strategy is 'dp-ftrl', expected another one: not on a server yet" in found.err) == (2, True)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "--deadline-seconds is None, expected a deadline for dp-ftrl"),
+        (
+            "--deadline-seconds 60 --store s3://b",
+            "--store is set, expected none for dp-ftrl: its noise buffers are secret",
+        ),
+        ("--deadline-seconds 60 --store s3://b --ledger postgresql://h/d", "is set, expected none for dp-ftrl"),
+        ("--deadline-seconds 60 --masked", "--strategy is 'dp-ftrl', expected one of fedavg, fedsgd, "),
+    ],
+)
+def test_a_server_wants_a_deadline_and_nothing_shared(tmp_path: Path, phono: Run, options: str, message: str) -> None:
+    state = tmp_path / "new"
+    found = phono("serve", "--artifacts", "art", "--state", state, "--strategy", "dp-ftrl", *options.split())
+    assert (found.code, message in found.err, state.exists()) == (2, True, False), found.err
 
 
 def test_the_command_says_what_a_run_costs(phono: Run) -> None:

@@ -9,7 +9,7 @@ from phonograd.server_agg.aggregation.privacy.accountant import (
     epsilon_upper_bound,
     privacy_spent,
 )
-from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 
 DAY_SECONDS = 86400.0
 
@@ -24,8 +24,15 @@ def over_budget(published: Iterable[StrategySettings], settings: StrategySetting
 
 
 def privacy_spent_including(published: Iterable[StrategySettings], settings: StrategySettings) -> PrivacySpent:
-    """The epsilon of a round with `settings` after rounds with the settings `published`."""
-    return privacy_spent([*_costs(published), _cost(settings)], settings.delta)
+    """The epsilon of a round with `settings` after rounds with the settings `published`.
+
+    Skips rounds without noise: epsilon is infinite for the phones in them, and unchanged for all others. A run of
+    dp-ftrl is spent with its first round.
+    """
+    rounds = [*(one for one in published if one.private and one.noise_multiplier > 0), settings]
+    runs = {one.noise_multiplier for one in rounds if one.strategy == FTRL}  # one, however many of its rounds there are
+    costs = [_cost(one) for one in rounds if one.sampled]
+    return privacy_spent([*costs, *(PrivateRounds(1.0, noise) for noise in runs)], settings.delta)
 
 
 def spent_by_a_run(settings: StrategySettings) -> PrivacySpent:
@@ -34,8 +41,14 @@ def spent_by_a_run(settings: StrategySettings) -> PrivacySpent:
 
 
 def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> str:
-    """A warning about the epsilon that a private strategy spends in a day without phones."""
+    """A warning about the epsilon, or the rounds, that a private strategy spends in a day without phones."""
     rounds = max(1, round(DAY_SECONDS / deadline_seconds))
+    if settings.strategy == FTRL:
+        return (
+            f"{FTRL}: every {deadline_seconds:g} s a round publishes a noisy model and uses up one of the "
+            f"{settings.planned_rounds} planned ones, even if no phone took part: a day without phones costs "
+            f"{min(rounds, settings.planned_rounds)} of them; raise `deadline_seconds` to use up fewer"
+        )
     each = replace(_cost(settings), count=rounds)
     epsilon = epsilon_upper_bound([each], settings.delta)
     return (
@@ -43,11 +56,6 @@ def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> st
         f"if no phone took part: a day without phones costs epsilon {epsilon:.3g} at most (delta {settings.delta:g}); "
         "raise `deadline_seconds` to spend less, or set a limit with `epsilon_budget`"
     )
-
-
-def _costs(published: Iterable[StrategySettings]) -> list[PrivateRounds]:
-    """Skips rounds without noise: epsilon is infinite for the phones in them, and unchanged for all others."""
-    return [_cost(settings) for settings in published if settings.private and settings.noise_multiplier > 0]
 
 
 def _cost(settings: StrategySettings) -> PrivateRounds:

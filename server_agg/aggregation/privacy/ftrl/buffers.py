@@ -34,14 +34,23 @@ class CorrelatedNoise:
     """Rows of C^-1 Z for every position of every tensor, in one round.
 
     stream: row t of Z. buffers: after the round before; None: this is the run's first. Goes on with the run of the base
-    model, or begins one. Raises WeightsError for buffers that are missing or of another model, settings that are not
-    the run's, and a run that is over; MissingExtraError.
+    model, or begins one; with `kept`, the ledger's, nothing else. Raises WeightsError for buffers that are missing or
+    of another model, settings that are not the run's, another run, and one that is over; MissingExtraError.
     """
 
-    def __init__(self, settings: StrategySettings, base: TensorFile, stream: NoiseStream, buffers: TensorFile | None):
+    def __init__(
+        self,
+        settings: StrategySettings,
+        base: TensorFile,
+        stream: NoiseStream,
+        buffers: TensorFile | None,
+        kept: Run | None = None,
+    ):
         self._base, self._stream, self._before = base, stream, buffers
         run = run_in(base.metadata, str(base.path))
-        self.run: Run = begun(settings) if run is None else run
+        self.run: Run = run or kept or begun(settings)
+        if kept is not None and kept != self.run:
+            raise WeightsError(f"{base.path}: it is of another run of dp-ftrl than the ledger's; restore the model")
         self.run.require(settings)
         self._blt = self.run.blt
         self.steps = 1 + self._steps_before(run)

@@ -1,0 +1,552 @@
+"""A server's run of dp-ftrl: how long phones rest, what survives a kill, and what nobody can undo or read."""
+
+import contextlib
+import itertools
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phonograd.device_runtime.base.errors import StorageError, UsageError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
+from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
+from phonograd.server_agg.aggregation.privacy.ftrl import optimise
+from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN, run_in
+from phonograd.server_agg.dashboard import formats
+from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError, RestingPhoneError, RewoundNoiseError
+from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.rounds import closing, offline
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.storage import noise_keys
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.sums import epsilon_spent
+from phonograd.server_agg.storage.tables import Model, Round
+from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.workshop import Clock, Workshop, client_of, run_server, settings_with, write_artifacts
+
+FTRL: dict[str, Any] = {
+    "strategy": "dp-ftrl",
+    "planned_rounds": 6,
+    "min_separation": 3,
+    "max_participations": 2,
+    "noise_buffers": 2,
+    "noise_multiplier": 1.0,
+    "clip_norm": 0.1,
+    "delta": 1e-5,
+    "deadline_seconds": 100.0,
+    "clients_per_round": 2,
+}
+
+
+@contextlib.contextmanager
+def serving(workshop: Workshop, state: Path, clock: Clock, **changes: object) -> Iterator[Coordinator]:
+    with opened(workshop, state, settings_with(**FTRL | changes), clock) as coordinator:
+        yield coordinator
+
+
+@pytest.fixture(autouse=True)
+def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same key for a round of every server, by its number; another one if a server makes it twice."""
+    made: Counter[tuple[Path, int]] = Counter()
+
+    class Keys(noise_keys.NoiseKeys):
+        def get_or_create(self, number: int) -> bytes:
+            def key(count: int) -> bytes:
+                made[self._folder, number] += 1
+                return bytes([number, made[self._folder, number]]) * (count // 2)
+
+            monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=key))
+            return super().get_or_create(number)
+
+    monkeypatch.setattr("phonograd.server_agg.storage.state_folder.NoiseKeys", Keys)
+
+
+def end_round(coordinator: Coordinator, clock: Clock) -> None:
+    """Let the deadline pass."""
+    number = coordinator.current.round
+    clock.now += 101
+    coordinator.tick()
+    assert coordinator.current.round == number + 1
+
+
+def update_of(workshop: Workshop, coordinator: Coordinator, seed: int) -> Path:
+    base = coordinator.folder.model(coordinator.current.base_sha256)
+    return workshop.update(seed, round=coordinator.current.round, base=base)
+
+
+def give(workshop: Workshop, coordinator: Coordinator, phone: str) -> None:
+    receipt = send(coordinator, update_of(workshop, coordinator, int(phone[-1])), phone)
+    assert (receipt.accepted, receipt.round_closed) == (None, False)
+
+
+def refused(workshop: Workshop, coordinator: Coordinator, phone: str) -> RestingPhoneError:
+    """Before it trains, and when it sends all the same."""
+    told = coordinator.participation(phone)
+    with pytest.raises(RestingPhoneError) as found:
+        give(workshop, coordinator, phone)
+    assert str(told) == str(found.value)
+    return found.value
+
+
+def test_a_phone_rests_between_its_rounds_and_takes_part_so_often(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        clock.now += 40
+        error = refused(workshop, coordinator, "phone1")
+        assert (error.status, error.title) == (409, "The phone rests")
+        assert "round 2 of a run of dp-ftrl: phone phone1 took part 1 rounds ago, and rests for 2 more" in str(error)
+        assert error.retry_seconds == pytest.approx(160)  # the rest of this round, and the next one
+        give(workshop, coordinator, "phone2")
+        end_round(coordinator, clock)
+        refused(workshop, coordinator, "phone1")
+    with serving(workshop, state, clock) as coordinator:  # a restart does not forget
+        refused(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        assert coordinator.participation("phone1") is None
+        give(workshop, coordinator, "phone1")
+        refused(workshop, coordinator, "phone2")
+        end_round(coordinator, clock)
+        give(workshop, coordinator, "phone2")
+        end_round(coordinator, clock)
+        assert "took part 2 times, as often as it may (`max_participations`)" in str(
+            coordinator.participation("phone1")
+        )
+        assert refused(workshop, coordinator, "phone1").retry_seconds == pytest.approx(100, abs=2)  # it is the last one
+
+
+def test_an_upload_that_is_there_already_is_held_to_it_too(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        update = update_of(workshop, coordinator, 1)
+        sha256, nbytes = sha256_of_file(update), update.stat().st_size
+        with coordinator.ledger.writing() as session:
+            row = coordinator.uploads.add(session, UploadMetadata("phone1", nbytes), 2)
+        shutil.copy(update, coordinator.folder.upload(row.id))
+        with pytest.raises(RestingPhoneError):
+            coordinator.ingest(row.id, sha256, nbytes)
+        assert coordinator.current.accepted == 0
+
+
+def test_a_round_needs_space_for_its_buffers(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = Clock(), list[int]()
+    with serving(workshop, state, clock) as coordinator:
+        monkeypatch.setattr(coordinator.folder, "check_space", asked.append)
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        (buffers,) = coordinator.folder.buffers.iterdir()
+        model = coordinator.folder.model(coordinator.current.base_sha256)
+        assert asked[0] > buffers.stat().st_size + model.stat().st_size
+    assert buffers.stat().st_size > 3 * model.stat().st_size
+
+
+def test_the_count_holds_without_separation(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock, min_separation=1) as coordinator:
+        for _ in range(2):
+            give(workshop, coordinator, "phone1")
+            end_round(coordinator, clock)
+        assert "took part 2 times" in str(refused(workshop, coordinator, "phone1"))
+
+
+def test_a_failed_round_releases_nothing_and_counts_for_nobody(
+    workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        with monkeypatch.context() as patch:
+            patch.setattr(closing, "write_model", lambda *_: 1 / 0)
+            end_round(coordinator, clock)
+        assert coordinator.current.base_sha256 == workshop.base_sha256
+        assert step_of(coordinator) == 1
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        with monkeypatch.context() as patch:
+            patch.setattr(closing, "write_model", lambda *_: 1 / 0)
+            end_round(coordinator, clock)
+        assert "rests for 2 more" in str(refused(workshop, coordinator, "phone1"))  # as before that round
+        assert step_of(coordinator) == 2
+        end_round(coordinator, clock)  # with the buffers of two rounds ago
+        assert step_of(coordinator) == 3
+    assert [entry["ending"] for entry in read_report(state)["rounds"]] == [
+        "failed", "deadline", "failed", "deadline", None
+    ]  # fmt: skip
+
+
+def step_of(coordinator: Coordinator) -> int | None:
+    with coordinator.ledger.reading() as session:
+        return session.get_one(Round, coordinator.current.round).run_step
+
+
+def test_a_late_update_has_no_place(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock, late="next") as coordinator:
+        late = update_of(workshop, coordinator, 1)
+        end_round(coordinator, clock)
+        with pytest.raises(LateUpdateError):
+            send(coordinator, late, "phone1")
+
+
+def test_a_run_ends_and_its_epsilon_is_that_of_one_gaussian(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        for _ in range(6):
+            end_round(coordinator, clock)
+        assert "all 6 rounds of the run of dp-ftrl are over (`planned_rounds`)" in str(coordinator.current.halted)
+        clock.now += 1000
+        coordinator.tick()
+        assert coordinator.current.round == 7
+        with pytest.raises(NotSelectedError, match="the model is final"):
+            give(workshop, coordinator, "phone2")
+        assert not files(coordinator.folder.buffers)  # nothing needs them
+        with coordinator.ledger.reading() as session:
+            shown = epsilon_spent(session)
+    with serving(workshop, state, clock) as coordinator:
+        assert coordinator.current.halted is not None
+    once = privacy_spent([PrivateRounds(1.0, 1.0)], 1e-5)
+    rounds = read_report(state)["rounds"]
+    assert [entry["epsilon"] for entry in rounds[:6]] == pytest.approx([once.epsilon] * 6)
+    assert [entry["epsilon_rdp"] for entry in rounds[:6]] == pytest.approx([once.epsilon_rdp] * 6)
+    assert (shown, rounds[5]["epsilon_infinite_phones"]) == (rounds[5]["epsilon"], 0)
+    assert len({entry["model_sha256"] for entry in rounds[:6]}) == 6  # empty rounds publish noise too
+
+
+def test_without_noise_epsilon_is_infinite(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock, noise_multiplier=0.0) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        with coordinator.ledger.reading() as session:
+            assert epsilon_spent(session) == math.inf
+    entry = read_report(state)["rounds"][0]
+    assert (entry["epsilon"], entry["epsilon_infinite_phones"]) == (None, 1)
+
+
+def test_what_a_run_costs_is_shown(workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+        end_round(coordinator, clock)
+    epsilon = privacy_spent([PrivateRounds(1.0, 1.0)], 1e-5).epsilon
+    changes = FTRL | {"deadline_seconds": 28_800.0}
+    with run_server(workshop, state, **changes) as server, client_of(server.url) as owner:
+        metrics, overview, shown = (owner.get(path).text for path in ("/metrics", "/", "/dashboard/rounds/2"))
+    assert f"phonograd_epsilon {epsilon}" in metrics
+    assert f"ε {formats.number(epsilon)}" in overview
+    assert f"ε {formats.number(epsilon)}" in shown
+    assert "uses up one of the 6 planned ones, even if no phone took part: a day without phones costs 3" in caplog.text
+
+
+def test_rounds_of_other_private_strategies_add_to_it(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    sampled = {"strategy": "dp-fedavg", "sampling": 0.5}
+    with serving(workshop, state, clock, **sampled) as coordinator:
+        PhoneRegistry(coordinator.ledger).add("phone1", "phone", "90d", "test")
+        coordinator.tick()
+        end_round(coordinator, clock)
+    with serving(workshop, state, clock) as coordinator:
+        for _ in range(2):
+            end_round(coordinator, clock)
+    both = privacy_spent([PrivateRounds(0.5, 1.0), PrivateRounds(1.0, 1.0)], 1e-5).epsilon
+    assert [entry["epsilon"] for entry in read_report(state)["rounds"][1:3]] == pytest.approx([both, both])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("planned_rounds", 7),
+        ("min_separation", 2),
+        ("max_participations", 3),
+        ("noise_buffers", 3),
+        ("noise_multiplier", 0.5),
+        ("clip_norm", 0.2),
+        ("strategy", "fedavg"),
+    ],
+)
+def test_the_settings_of_a_run_are_fixed_from_its_first_round(
+    workshop: Workshop, state: Path, field: str, value: object
+) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock):
+        pass
+    with (
+        pytest.raises(UsageError, match=rf"`{field}` is {value!r}, expected"),
+        serving(workshop, state, clock, **{field: value}),
+    ):
+        pass
+    with serving(workshop, state, clock, delta=1e-6, clients_per_round=3) as coordinator:  # nothing was lost
+        end_round(coordinator, clock)
+
+
+def test_a_run_is_made_once(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        before = run_of(coordinator)
+    monkeypatch.setattr(optimise, "minimize", None, raising=False)
+    monkeypatch.setattr("phonograd.server_agg.aggregation.privacy.ftrl.run.optimised", lambda *_: 1 / 0)
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        assert run_of(coordinator) == before
+        with TensorFile(coordinator.folder.model(coordinator.current.base_sha256)) as model:
+            assert json.loads(model.metadata["dp_ftrl"]) == json.loads(before)
+
+
+def run_of(coordinator: Coordinator) -> str:
+    with coordinator.ledger.reading() as session:
+        return str(session.get_one(Round, coordinator.current.round).run)
+
+
+def test_a_run_does_not_begin_amid_updates_of_another_strategy(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with opened(workshop, state, settings_with(clients_per_round=2), clock) as coordinator:
+        send(coordinator, workshop.update(1), "phone1")
+    amid = "`strategy` is 'dp-ftrl', but round 1 has updates of another strategy"
+    with pytest.raises(UsageError, match=amid), serving(workshop, state, clock):
+        pass
+
+
+def test_a_second_run_does_not_begin_with_the_model_of_a_first(workshop: Workshop, state: Path, tmp_path: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+        made = coordinator.folder.model(coordinator.current.base_sha256)
+        weights = load_tensors(made)
+        with TensorFile(made) as file:
+            metadata = dict(file.metadata)
+    artifacts = write_artifacts(tmp_path / "second", workshop.config, weights)
+    path = artifacts.folder / "weights.safetensors"
+    other = Workshop(tmp_path, workshop.config, artifacts)
+    assert path == other.base_path
+    save_tensors(path, weights, metadata)
+    with pytest.raises(UsageError, match="it is a model of a run of dp-ftrl"), serving(other, tmp_path / "new", clock):
+        pass
+    assert not (tmp_path / "new").exists()
+
+
+class Killed(BaseException):
+    """The server dies here."""
+
+
+def kill_at(patch: pytest.MonkeyPatch, moment: str) -> None:
+    """Die at a moment of the next publication, with nothing done after it."""
+    move, secret = StateFolder.move_into_place, StateFolder.move_secret_into_place
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    def move_and_die(folder: StateFolder, source: Path, target: Path) -> None:
+        move(folder, source, target)
+        if target.parent == folder.models:
+            raise Killed
+
+    def secret_and_die(folder: StateFolder, source: Path, target: Path) -> None:
+        secret(folder, source, target)
+        raise Killed
+
+    places: dict[str, tuple[object, str, object]] = {
+        "model written": (closing, "published", die),
+        "buffers written": (StateFolder, "move_secret_into_place", die),
+        "buffers in place": (StateFolder, "move_secret_into_place", secret_and_die),
+        "model in place": (StateFolder, "move_into_place", move_and_die),
+        "ledger not committed": (closing.opening, "add_round", die),
+        "ledger committed": (closing.LiveRound, "load_after_end", die),
+        "old key gone": (closing.sweeping, "sweep_folder", die),
+    }
+    target, name, replacement = places[moment]
+    patch.setattr(target, name, replacement)
+
+
+def whole_run(workshop: Workshop, state: Path, moment: str | None, patch: pytest.MonkeyPatch) -> list[Any]:
+    """The models and buffers of three rounds, whose second one is closed amid a kill."""
+    clock, made = Clock(1e9), []
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        old = files(coordinator.folder.buffers)
+        give(workshop, coordinator, "phone2")
+        if moment is not None:
+            with patch.context() as context:
+                kill_at(context, moment)
+                clock.now += 101
+                with pytest.raises(Killed):
+                    coordinator.tick()
+    with serving(workshop, state, clock) as coordinator:
+        if moment is None:
+            end_round(coordinator, clock)
+        assert coordinator.current.round == 3
+        assert old.isdisjoint(files(coordinator.folder.buffers))
+        assert files(coordinator.folder.noise_keys._folder) == {"3"}
+        end_round(coordinator, clock)
+        with coordinator.ledger.reading() as session:
+            made = [(one.sha256, one.buffers_sha256) for one in session.query(Model).order_by(Model.round)]
+        assert files(coordinator.folder.buffers) == {f"{made[-1][1]}.safetensors"}
+        assert files(coordinator.folder.models) == {f"{model}.safetensors" for model, _ in made}
+    return made
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "model written",
+        "buffers written",
+        "buffers in place",
+        "model in place",
+        "ledger not committed",
+        "ledger committed",
+        "old key gone",
+    ],
+)
+def test_a_kill_while_a_round_is_published_changes_no_bit(
+    workshop: Workshop, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = whole_run(workshop, tmp_path / "undisturbed", None, monkeypatch)
+    assert len(expected) == 4
+    assert whole_run(workshop, tmp_path / "killed", moment, monkeypatch) == expected
+
+
+def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+    (path,) = (state / "buffers").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e9}) as server, client_of(server.url) as owner:
+        assert owner.get(f"/v1/models/{server.coordinator.current.base_sha256}").status_code == 200
+        for route in ("models", "links", "buffers"):
+            for name in (path.stem, path.name, f"../buffers/{path.name}", f"%2e%2e/buffers/{path.name}"):
+                answer = owner.get(f"/v1/{route}/{name}")
+                assert answer.status_code in (400, 404)
+                assert path.read_bytes()[:64] not in answer.content
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged", "foreign"])
+@pytest.mark.parametrize("running", [True, False])
+def test_harmed_buffers_are_refused_and_fail_no_round(
+    workshop: Workshop, state: Path, tmp_path: Path, harm: str, running: bool
+) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+        (path,) = coordinator.folder.buffers.iterdir()
+        sound = path.read_bytes()
+        if running:
+            _harm(path, harm, workshop, tmp_path)
+            clock.now += 101
+            coordinator.tick()
+            assert (coordinator.overdue, coordinator.current.round) == (True, 2)  # it tries again
+            path.write_bytes(sound)
+            coordinator.tick()
+            assert coordinator.current.round == 3
+            return
+    _harm(path, harm, workshop, tmp_path)
+    with pytest.raises(StorageError, match="restore the state folder"), serving(workshop, state, clock):
+        pass
+    path.write_bytes(sound)
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+
+
+def _harm(path: Path, harm: str, workshop: Workshop, tmp_path: Path) -> None:
+    if harm == "missing":
+        path.unlink()
+    elif harm == "damaged":
+        path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    else:
+        clock = Clock()
+        with serving(workshop, tmp_path / "foreign", clock, clip_norm=0.3) as other:
+            end_round(other, clock)
+            (found,) = other.folder.buffers.iterdir()
+            shutil.copy(found, path)
+
+
+def test_released_noise_can_not_be_undone(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        assert coordinator.rollback(0).round == 2  # nothing was released yet
+        assert step_of(coordinator) == 1
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        end_round(coordinator, clock)
+        for number in (0, 2):
+            with pytest.raises(RewoundNoiseError, match="2 rounds of its run of dp-ftrl have released noise"):
+                coordinator.rollback(number)
+        current = coordinator.current.base_sha256
+        give(workshop, coordinator, "phone2")
+        assert coordinator.rollback(3).base_sha256 == current  # the open round's updates alone
+        assert step_of(coordinator) == 3
+        give(workshop, coordinator, "phone2")
+        end_round(coordinator, clock)
+    with pytest.raises(RewoundNoiseError):
+        offline.roll_back(state, 2, "test")
+    with serving(workshop, state, clock) as coordinator:
+        assert coordinator.current.round == 6
+        end_round(coordinator, clock)
+
+
+def test_the_noise_of_a_server_cancels_and_is_of_the_stated_size(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock, max_participations=1, noise_multiplier=4.0) as coordinator:
+        models, text = [load_tensors(workshop.base_path)], run_of(coordinator)
+        for _ in range(6):
+            end_round(coordinator, clock)
+            models.append(load_tensors(coordinator.folder.model(coordinator.current.base_sha256)))
+    moved = [
+        np.concatenate([(now[name] - before[name]).ravel() for name in now])
+        for before, now in itertools.pairwise(models)
+    ]
+    run = run_in({RUN: text}, "test")
+    assert run is not None
+    expected = 4.0 * 0.1 * run.sensitivity / 2  # z S s / K
+    assert moved[0].std() == pytest.approx(expected, rel=4 / math.sqrt(2 * len(moved[0])))  # 4 standard errors
+    independent = np.sqrt(sum(np.square(row.std()) for row in moved))
+    assert np.sum(moved, axis=0).std() < 0.8 * independent
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ledger": "postgresql://host/db", "store": "s3://bucket"}, "`ledger` is set|`store` is set"),
+        ({"store": "s3://bucket"}, "`store` is set, expected none for dp-ftrl"),
+        (
+            {"masked": MaskedSettings(), "clients_per_round": MaskedSettings().cohort},
+            "expected one of .* with `masked`",
+        ),
+        ({"deadline_seconds": None}, "`deadline_seconds` is None, expected a deadline for dp-ftrl"),
+        ({"max_clients": 5}, "`max_clients` is 5, expected none for dp-ftrl"),
+    ],
+)
+def test_what_a_run_can_not_have(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings_with(**FTRL | changes)
+
+
+def test_a_phone_over_http_is_told_to_rest_before_it_trains(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+    with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e6}) as server, client_of(server.url, {}) as phone:
+        secret = PhoneRegistry(server.coordinator.ledger).add("phone1", "phone", "90d", "test").token
+        answer = phone.get("/v1/round", headers={"Authorization": f"Bearer {secret}", "Phonograd-Phone": "phone1"})
+        told = answer.json()
+        assert (told["participate"], told["accepted"]) == (False, None)
+        assert "rests for 2 more" in told["reason"]
+        assert int(answer.headers["Retry-After"]) > 1e6
