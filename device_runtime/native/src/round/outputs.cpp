@@ -21,7 +21,7 @@ void check_finite(const std::vector<TensorOut>& tensors) {
     const size_t at = first_not_finite(static_cast<const float*>(tensor.data), count, tensor.rows, width);
     if (at == count) continue;
     throw Error(Status::training, "trained weights: tensor " + tensor.name + ": element " + std::to_string(at) +
-                                      " is not finite; lower the learning rate or export with a smaller `clip_norm`");
+                                      " is not finite; lower the learning rate or export with stronger clipping");
   }
 }
 

@@ -31,7 +31,7 @@ void require_sound(double loss, int64_t step, int64_t words, double learning_rat
   throw Error(Status::training,
               "step " + std::to_string(step) + ": loss is " + brief(loss) + " nats a token, expected " + brief(most) +
                   " at most (ten times a uniform guess); training diverged: lower the learning rate (" +
-                  json::number(learning_rate) + ") or export with a smaller `clip_norm`");
+                  json::number(learning_rate) + ") or export with stronger clipping");
 }
 
 }  // namespace
