@@ -46,7 +46,9 @@ class PhoneMember:
     def ask(self, grid: str, number: int, answer: str | None = None) -> Request:
         """What to send next in round `number`. grid, answer: files on the phone. Of an upload, the file there."""
         line = ["mask", grid, "--round", str(number), *self._options]
-        return self._last([*line, *([] if answer is None else ["--answer", answer])], Request)
+        if answer is not None:
+            line += ["--answer", answer]
+        return self._last(line, Request)
 
     def _last(self, arguments: Sequence[str], kind: type[Told]) -> Told:
         """What the program's last event says."""

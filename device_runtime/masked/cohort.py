@@ -127,7 +127,7 @@ class MaskedSum(Handle):
         super().__init__(load_library(), "sum", values, width, threads)
 
     def add(self, cohort: MaskedCohort, path: Path) -> None:
-        """Add a masked update that was not added yet. Raises UpdateError, with nothing changed, if it is none."""
+        """Add a masked update that was not added yet. Raises UpdateError, with nothing changed, for a wrong file."""
         self._library.call("pg_sum_add", self.handle, cohort.handle, path)
 
     def add_grid(self, path: Path) -> None:

@@ -105,7 +105,7 @@ def ftrl(console: Console, **options: Any) -> None:
     The noise is the root mean square over the rounds, in units of the clip norm.
     """
     from phonograd.server_agg.aggregation.privacy.accountant import zcdp_of
-    from phonograd.server_agg.aggregation.privacy.budget import spent_by_a_run
+    from phonograd.server_agg.aggregation.privacy.budget import privacy_spent_including
     from phonograd.server_agg.aggregation.privacy.ftrl.errors import running_sum_errors
     from phonograd.server_agg.aggregation.privacy.ftrl.run import begun
 
@@ -113,7 +113,7 @@ def ftrl(console: Console, **options: Any) -> None:
     z, run = settings.noise_multiplier, begun(settings)
     errors = running_sum_errors(run.blt, run.planned_rounds, run.min_separation, run.max_participations)
     noise = {name: z * error for name, error in dataclasses.asdict(errors).items()}
-    cost = {"epsilon": spent_by_a_run(settings).epsilon, "zcdp": zcdp_of(z)}
+    cost = {"epsilon": privacy_spent_including([], settings).epsilon, "zcdp": zcdp_of(z)}
     known = {name: None if value == float("inf") else value for name, value in cost.items()}
     document = {**known, "sensitivity": run.sensitivity, "noise_of_running_sum": noise}
     rows = [{"mechanism": name.replace("_", " "), "noise": error} for name, error in noise.items()]

@@ -18,7 +18,6 @@ from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
-from phonograd.server_agg.aggregation.settings import FTRL
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
@@ -206,10 +205,7 @@ class Simulation:
             return epsilon_upper_bound([rounds], strategy.delta)
         if not strategy.private or strategy.noise_multiplier == 0:
             return None
-        if strategy.strategy == FTRL:
-            spent = budget.spent_by_a_run(strategy)
-        else:
-            spent = budget.privacy_spent_including([strategy] * (number - 1), strategy)
+        spent = budget.privacy_spent_including([strategy] * (number - 1), strategy)
         return spent.epsilon if math.isfinite(spent.epsilon) else None
 
     def _note(self) -> str:

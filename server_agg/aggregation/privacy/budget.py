@@ -27,17 +27,12 @@ def privacy_spent_including(published: Iterable[StrategySettings], settings: Str
     """The epsilon of a round with `settings` after rounds with the settings `published`.
 
     Skips rounds without noise: epsilon is infinite for the phones in them, and unchanged for all others. A run of
-    dp-ftrl is spent with its first round.
+    dp-ftrl is spent with its first round: it is one Gaussian mechanism, not amplified.
     """
     rounds = [*(one for one in published if one.private and one.noise_multiplier > 0), settings]
     runs = {one.noise_multiplier for one in rounds if one.strategy == FTRL}  # one, however many of its rounds there are
     costs = [_cost(one) for one in rounds if one.sampled]
     return privacy_spent([*costs, *(PrivateRounds(1.0, noise) for noise in runs)], settings.delta)
-
-
-def spent_by_a_run(settings: StrategySettings) -> PrivacySpent:
-    """The epsilon of a whole run of dp-ftrl, which its first round spends: one Gaussian mechanism, not amplified."""
-    return privacy_spent([PrivateRounds(1.0, settings.noise_multiplier)], settings.delta)
 
 
 def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> str:

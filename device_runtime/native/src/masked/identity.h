@@ -10,7 +10,7 @@ namespace phonograd {
 // Make a key in a file that must not exist, readable by its owner alone. Throws Error: usage if it exists, storage,
 // unsupported if the system has no random bytes.
 Secret<32> new_identity(const std::string& path);
-// The key in a file. Throws Error(usage) if it is none, or others may read the file.
+// The key in a file. Throws Error(usage) if the file has no key, or others may read it.
 Secret<32> read_identity(const std::string& path);
 // Its public key, in hex.
 std::string public_identity(const Secret<32>& identity);

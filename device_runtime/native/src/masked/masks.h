@@ -14,7 +14,7 @@ namespace phonograd {
 constexpr size_t kMaskTile = size_t{1} << 15;  // values that are masked at once: a whole number of ChaCha20's blocks
 
 // What two phones derive for a purpose: from the secret key of one and the public key, in hex, of the other. Throws
-// Error(update) for a public key that is none.
+// Error(update) for an invalid public key.
 Secret<32> pair_key(const Cohort& cohort, const Secret<32>& secret, const std::string& key, const char* purpose,
                     size_t first, size_t second);
 
@@ -25,7 +25,7 @@ struct Mask {
 };
 
 // The mask between two members, as `phone`, whose masking key is `secret`, adds it. Throws Error(update) if the other's
-// key is none.
+// key is invalid.
 Mask pair_mask(const Cohort& cohort, const Secret<32>& secret, size_t phone, size_t other);
 // The mask of a phone alone.
 Mask self_mask(const Cohort& cohort, const Secret<32>& self);

@@ -14,8 +14,8 @@ namespace phonograd {
 // two different messages for one step, nor two updates under the same masks.
 class MaskedPhone {
  public:
-  // Takes part in the round, or goes on with it. Throws Error: usage for settings, took_part if it did in this
-  // round or a later one, state if the folder is in use or damaged, update for the grid update, storage.
+  // Takes part in the round, or goes on with it. Throws Error: usage for settings, took_part if the phone did so in
+  // this round or a later one before, state if the folder is in use or damaged, update for the grid update, storage.
   explicit MaskedPhone(const MaskedPhoneSettings& settings);
   MaskedPhone(const MaskedPhone&) = delete;
   MaskedPhone& operator=(const MaskedPhone&) = delete;
