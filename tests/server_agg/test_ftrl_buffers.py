@@ -1,0 +1,153 @@
+"""The noise buffers of a server's run of dp-ftrl: what survives a kill, who can read them, and what harm is refused."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.rounds import closing
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Model
+from tests.server_agg.test_ftrl_serving import FTRL, end_round, give, known_noise, serving
+from tests.server_agg.test_rounds import files
+from tests.server_agg.workshop import Clock, Workshop, client_of, run_server
+
+__all__ = ["known_noise"]  # a fixture of all tests here too
+
+
+class Killed(BaseException):
+    """The server dies here."""
+
+
+def kill_at(patch: pytest.MonkeyPatch, moment: str) -> None:
+    """Die at a moment of the next publication, with nothing done after it."""
+    move, secret = StateFolder.move_into_place, StateFolder.move_secret_into_place
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    def move_and_die(folder: StateFolder, source: Path, target: Path) -> None:
+        move(folder, source, target)
+        if target.parent == folder.models:
+            raise Killed
+
+    def secret_and_die(folder: StateFolder, source: Path, target: Path) -> None:
+        secret(folder, source, target)
+        raise Killed
+
+    places: dict[str, tuple[object, str, object]] = {
+        "model written": (closing, "published", die),
+        "buffers written": (StateFolder, "move_secret_into_place", die),
+        "buffers in place": (StateFolder, "move_secret_into_place", secret_and_die),
+        "model in place": (StateFolder, "move_into_place", move_and_die),
+        "ledger not committed": (closing.opening, "add_round", die),
+        "ledger committed": (closing.LiveRound, "load_after_end", die),
+        "old key gone": (closing.sweeping, "sweep_folder", die),
+    }
+    target, name, replacement = places[moment]
+    patch.setattr(target, name, replacement)
+
+
+def whole_run(workshop: Workshop, state: Path, moment: str | None, patch: pytest.MonkeyPatch) -> list[Any]:
+    """The models and buffers of three rounds, whose second one is closed amid a kill."""
+    clock, made = Clock(1e9), []
+    with serving(workshop, state, clock) as coordinator:
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        old = files(coordinator.folder.buffers)
+        give(workshop, coordinator, "phone2")
+        if moment is not None:
+            with patch.context() as context:
+                kill_at(context, moment)
+                clock.now += 101
+                with pytest.raises(Killed):
+                    coordinator.tick()
+    with serving(workshop, state, clock) as coordinator:
+        if moment is None:
+            end_round(coordinator, clock)
+        assert coordinator.current.round == 3
+        assert old.isdisjoint(files(coordinator.folder.buffers))
+        assert files(coordinator.folder.noise_keys._folder) == {"3"}
+        end_round(coordinator, clock)
+        with coordinator.ledger.reading() as session:
+            made = [(one.sha256, one.buffers_sha256) for one in session.query(Model).order_by(Model.round)]
+        assert files(coordinator.folder.buffers) == {f"{made[-1][1]}.safetensors"}
+        assert files(coordinator.folder.models) == {f"{model}.safetensors" for model, _ in made}
+    return made
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "model written",
+        "buffers written",
+        "buffers in place",
+        "model in place",
+        "ledger not committed",
+        "ledger committed",
+        "old key gone",
+    ],
+)
+def test_a_kill_while_a_round_is_published_changes_no_bit(
+    workshop: Workshop, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = whole_run(workshop, tmp_path / "undisturbed", None, monkeypatch)
+    assert len(expected) == 4
+    assert whole_run(workshop, tmp_path / "killed", moment, monkeypatch) == expected
+
+
+def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+    (path,) = (state / "buffers").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e9}) as server, client_of(server.url) as owner:
+        assert owner.get(f"/v1/models/{server.coordinator.current.base_sha256}").status_code == 200
+        for route in ("models", "links", "buffers"):
+            for name in (path.stem, path.name, f"../buffers/{path.name}", f"%2e%2e/buffers/{path.name}"):
+                answer = owner.get(f"/v1/{route}/{name}")
+                assert answer.status_code in (400, 404)
+                assert path.read_bytes()[:64] not in answer.content
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged", "foreign"])
+@pytest.mark.parametrize("running", [True, False])
+def test_harmed_buffers_are_refused_and_fail_no_round(
+    workshop: Workshop, state: Path, tmp_path: Path, harm: str, running: bool
+) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+        (path,) = coordinator.folder.buffers.iterdir()
+        sound = path.read_bytes()
+        if running:
+            _harm(path, harm, workshop, tmp_path)
+            clock.now += 101
+            coordinator.tick()
+            assert (coordinator.overdue, coordinator.current.round) == (True, 2)  # it tries again
+            path.write_bytes(sound)
+            coordinator.tick()
+            assert coordinator.current.round == 3
+            return
+    _harm(path, harm, workshop, tmp_path)
+    with pytest.raises(StorageError, match="restore the state folder"), serving(workshop, state, clock):
+        pass
+    path.write_bytes(sound)
+    with serving(workshop, state, clock) as coordinator:
+        end_round(coordinator, clock)
+
+
+def _harm(path: Path, harm: str, workshop: Workshop, tmp_path: Path) -> None:
+    if harm == "missing":
+        path.unlink()
+    elif harm == "damaged":
+        path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    else:
+        clock = Clock()
+        with serving(workshop, tmp_path / "foreign", clock, clip_norm=0.3) as other:
+            end_round(other, clock)
+            (found,) = other.folder.buffers.iterdir()
+            shutil.copy(found, path)
