@@ -104,10 +104,10 @@ def ftrl(console: Console, **options: Any) -> None:
 
     The noise is the root mean square over the rounds, in units of the clip norm.
     """
+    from phonograd.server_agg.aggregation.correlation.errors import running_sum_errors
+    from phonograd.server_agg.aggregation.correlation.run import begun
     from phonograd.server_agg.aggregation.privacy.accountant import zcdp_of
     from phonograd.server_agg.aggregation.privacy.budget import privacy_spent_including
-    from phonograd.server_agg.aggregation.privacy.ftrl.errors import running_sum_errors
-    from phonograd.server_agg.aggregation.privacy.ftrl.run import begun
 
     settings = RUN.take(options, strategy=FTRL)
     z, run = settings.noise_multiplier, begun(settings)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.correlation.run import Run
 from phonograd.server_agg.aggregation.norms import Norm, max_abs_delta, norms_of
-from phonograd.server_agg.aggregation.privacy.ftrl.run import Run
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.tile_source import TileSource, check_float32
 from phonograd.server_agg.refusals import InvalidUpdateError

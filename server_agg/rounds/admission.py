@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from phonograd.server_agg.aggregation.privacy.ftrl.run import Run
+from phonograd.server_agg.aggregation.correlation.run import Run
 from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
     LateUpdateError,

@@ -1,7 +1,7 @@
 """The run of dp-ftrl in the ledger: what is fixed before its first round, and how long phones rest.
 
 A state folder has one run at most. Each round of it has a step, from 1; one that failed or was rolled back released
-nothing, so the next round has the same step again. The mathematics is in aggregation/privacy/ftrl.
+nothing, so the next round has the same step again. The mathematics is in aggregation/correlation.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError, UsageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN, Run, begun, run_in
+from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begun, run_in
 from phonograd.server_agg.aggregation.strategies import FTRL, StrategySettings
 from phonograd.server_agg.refusals import RewoundNoiseError
 from phonograd.server_agg.storage import cohorts, queries

@@ -13,10 +13,10 @@ import pytest
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
+from phonograd.server_agg.aggregation.correlation.run import RUN, begun
+from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise
-from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN, begun
-from phonograd.server_agg.aggregation.privacy.ftrl.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
 from tests.server_agg.rounds_of_updates import SHA, Round, deltas_of, length, model, random_weights, trained

@@ -17,9 +17,9 @@ import pytest
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
+from phonograd.server_agg.aggregation.correlation import optimise
+from phonograd.server_agg.aggregation.correlation.run import RUN, run_in
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
-from phonograd.server_agg.aggregation.privacy.ftrl import optimise
-from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN, run_in
 from phonograd.server_agg.dashboard import formats
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError, RestingPhoneError, RewoundNoiseError
 from phonograd.server_agg.report.document import read_report
@@ -297,7 +297,7 @@ def test_a_run_is_made_once(workshop: Workshop, state: Path, monkeypatch: pytest
     with serving(workshop, state, clock) as coordinator:
         before = run_of(coordinator)
     monkeypatch.setattr(optimise, "minimize", None, raising=False)
-    monkeypatch.setattr("phonograd.server_agg.aggregation.privacy.ftrl.run.optimised", lambda *_: 1 / 0)
+    monkeypatch.setattr("phonograd.server_agg.aggregation.correlation.run.optimised", lambda *_: 1 / 0)
     with serving(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.server_agg.aggregation.correlation.blt import Blt, from_decays
+from phonograd.server_agg.aggregation.correlation.errors import running_sum_errors
+from phonograd.server_agg.aggregation.correlation.optimise import optimised
+from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent, zcdp_of
-from phonograd.server_agg.aggregation.privacy.ftrl.blt import Blt, from_decays
-from phonograd.server_agg.aggregation.privacy.ftrl.errors import running_sum_errors
-from phonograd.server_agg.aggregation.privacy.ftrl.optimise import optimised
-from phonograd.server_agg.aggregation.privacy.ftrl.sensitivity import sensitivity
 
 JAX_PRIVACY = json.loads((Path(__file__).parents[1] / "golden/dp_ftrl.json").read_text())["rows"]
 BLT = Blt((0.99, 0.7, 0.2), (0.05, 0.2, 0.3))

@@ -9,9 +9,9 @@ import pytest
 
 import phonograd
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+from phonograd.server_agg.aggregation.correlation.errors import running_sum_errors
+from phonograd.server_agg.aggregation.correlation.run import begun
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
-from phonograd.server_agg.aggregation.privacy.ftrl.errors import running_sum_errors
-from phonograd.server_agg.aggregation.privacy.ftrl.run import begun
 from phonograd.simulation.schedule import schedule
 from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, USERS, comparable, models, run
 from tests.support.command_line import Run

@@ -1,6 +1,1 @@
-"""DP-FTRL: noise of later rounds takes back what earlier rounds added, so that the sum of all rounds has little.
-
-blt: the correlation, and its streaming form. sensitivity: how far one phone can move a run. optimise: the correlation
-of least error. errors: of its running sum, beside independent noise and tree aggregation. run: what is fixed before the
-first round. buffers: the state between rounds. strategy: dp-ftrl itself.
-"""
+"""DP-FTRL's rounds. buffers: the noise's state between rounds. strategy: dp-ftrl. Their mathematics: correlation."""

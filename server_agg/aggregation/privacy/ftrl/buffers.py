@@ -22,7 +22,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     tile_ranges,
     write_tensor_file,
 )
-from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN, Run, begun, run_in
+from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begun, run_in
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.settings import StrategySettings
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
+from phonograd.server_agg.aggregation.correlation.run import RUN
 from phonograd.server_agg.aggregation.privacy.clipped_sum import STEPS_PER_UNIT, ClippedSum
 from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise
-from phonograd.server_agg.aggregation.privacy.ftrl.run import RUN
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import ClientUpdate, RoundContext

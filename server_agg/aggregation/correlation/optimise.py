@@ -6,8 +6,8 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.server_agg.aggregation.privacy.ftrl.blt import Blt, from_decays, scales_of
-from phonograd.server_agg.aggregation.privacy.ftrl.sensitivity import sensitivity
+from phonograd.server_agg.aggregation.correlation.blt import Blt, from_decays, scales_of
+from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 
 # Of the logarithms of steps between values of -log(1 - decay): so that no two decays run into each other or into 1.
 _LEAST_STEP = -6.0

@@ -6,9 +6,9 @@ import msgspec
 
 from phonograd.device_runtime.base.documents import Amount, FieldError, Positive, Record, parse, read, written
 from phonograd.device_runtime.base.errors import WeightsError
-from phonograd.server_agg.aggregation.privacy.ftrl.blt import Blt
-from phonograd.server_agg.aggregation.privacy.ftrl.optimise import optimised
-from phonograd.server_agg.aggregation.privacy.ftrl.sensitivity import sensitivity
+from phonograd.server_agg.aggregation.correlation.blt import Blt
+from phonograd.server_agg.aggregation.correlation.optimise import optimised
+from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.settings import StrategySettings
 
 RUN = "dp_ftrl"  # metadata key of its models and buffers

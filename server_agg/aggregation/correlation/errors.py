@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phonograd.server_agg.aggregation.privacy.ftrl.blt import Blt
-from phonograd.server_agg.aggregation.privacy.ftrl.sensitivity import sensitivity
+from phonograd.server_agg.aggregation.correlation.blt import Blt
+from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 
 
 @dataclass(frozen=True)
