@@ -97,23 +97,32 @@ def epsilon(
 
 
 @privacy.command()
+@own_options
 @RUN
 @output_options
-def ftrl(console: Console, **options: Any) -> None:
+def ftrl(
+    console: Console,
+    parameters: Annotated[int, opt("Numbers that phones send, which the noise is added to.", COUNT)] = 45_800_000,
+    **options: Any,
+) -> None:
     """What a run of dp-ftrl costs, and the noise in the sum of its rounds beside other mechanisms of the same epsilon.
 
-    The noise is the root mean square over the rounds, in units of the clip norm.
+    The noise is the root mean square over the rounds, in units of the clip norm. noise_end_delta is what it adds to
+    delta that the noise, as it is computed, has an end.
     """
     from phonograd.server_agg.aggregation.correlation.errors import running_sum_errors
     from phonograd.server_agg.aggregation.correlation.run import begun
     from phonograd.server_agg.aggregation.privacy.accountant import zcdp_of
     from phonograd.server_agg.aggregation.privacy.budget import privacy_spent_including
+    from phonograd.server_agg.aggregation.privacy.noise import delta_of_end
 
     settings = RUN.take(options, strategy=FTRL)
     z, run = settings.noise_multiplier, begun(settings)
     errors = running_sum_errors(run.blt, run.planned_rounds, run.min_separation, run.max_participations)
     noise = {name: z * error for name, error in dataclasses.asdict(errors).items()}
-    cost = {"epsilon": privacy_spent_including([], settings).epsilon, "zcdp": zcdp_of(z)}
+    epsilon = privacy_spent_including([], settings).epsilon
+    end = delta_of_end(parameters, run.planned_rounds, epsilon)
+    cost = {"epsilon": epsilon, "zcdp": zcdp_of(z), "delta": settings.delta, "noise_end_delta": end}
     known = {name: None if value == float("inf") else value for name, value in cost.items()}
     document = {**known, "sensitivity": run.sensitivity, "noise_of_running_sum": noise}
     rows = [{"mechanism": name.replace("_", " "), "noise": error} for name, error in noise.items()]

@@ -1,6 +1,7 @@
 """Noise of the stated variance that no places share; a mean that one phone moves as stated; a bound that follows."""
 
 import dataclasses
+import hashlib
 import itertools
 import math
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from phonograd.server_agg.aggregation.model_writer import write_model
 from phonograd.server_agg.aggregation.norms import norms_of
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors
-from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream
+from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream, delta_of_end
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
 from tests.server_agg.rounds_of_updates import (
     CONTEXT,
@@ -63,6 +64,34 @@ def test_the_stream_is_standard_normal() -> None:
     expected = COUNT * math.erfc(4 / math.sqrt(2))
     assert abs(beyond - expected) < Z * math.sqrt(expected)
     assert np.abs(x).max() < 8.6
+
+
+class AllZero:
+    """A hash whose bits are all 0 but for the last word: what one block in 2**64 has somewhere."""
+
+    def __init__(self, last: int):
+        self.last = last
+
+    def digest(self, length: int) -> bytes:
+        return bytes(length - 8) + self.last.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("last", [0, 12345, 2**64 - 1])
+def test_the_noise_ends_where_its_delta_says(monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+    """128 bits all 0 are the farthest that a pair of numbers gets, and what lies beyond is the delta that is stated."""
+    monkeypatch.setattr(hashlib, "shake_256", lambda data: AllZero(last))
+    x = standard(count=BLOCK)
+    assert x[0] == pytest.approx(math.sqrt(-2 * math.log((last + 1) / 2.0**128)), rel=1e-12)
+    assert np.isfinite(x).all()
+    beyond = math.exp(-(x[0] ** 2) / 2)  # of a pair of Gaussian numbers: Rayleigh's distribution
+    pairs = 100 * 1_000_000 / 2
+    if last == 0:
+        assert delta_of_end(1_000_000, 100, 3.0) == pytest.approx(math.exp(3) * pairs * beyond, rel=1e-9)
+
+
+def test_the_end_of_the_noise_is_far_below_any_delta_in_use() -> None:
+    assert 0 < delta_of_end(10**9, 10**6, 10.0) < 1e-18
+    assert delta_of_end(1, 1, math.inf) == math.inf
 
 
 def test_neighbours_are_independent() -> None:

@@ -20,7 +20,13 @@ KEY_BYTES = 32
 DOMAIN = b"phonograd-noise-v1"
 # Noise is computed in blocks at multiples of this, so that it depends on the position and not on the tiles.
 BLOCK = 1 << 15
-_UNIT = 2.0**-53
+# A pair of numbers beyond the end has this chance, 2**-END_BITS: what a Gaussian has and this noise has not.
+END_BITS = 128
+
+
+def delta_of_end(parameters: int, rounds: int, epsilon: float) -> float:
+    """What it adds to delta that the noise of `rounds` rounds ends, where a Gaussian does not; infinite if epsilon is."""
+    return math.inf if epsilon > 700 else math.exp(epsilon) * rounds * parameters / 2 * 2.0**-END_BITS
 
 
 class Normals(Protocol):
@@ -44,7 +50,7 @@ class NoiseStream:
         self._prefix = b"".join(struct.pack("<I", len(field)) + field for field in fields)
 
     def normals(self, tensor: str, start: int, stop: int) -> Array:
-        """N(0, 1) for elements [start, stop) of a tensor, float64. |x| is at most 8.6 (53-bit uniform numbers)."""
+        """N(0, 1) for elements [start, stop) of a tensor, float64. |x| is at most 13.4, see END_BITS."""
         out = np.empty(stop - start, np.float64)
         for block in range(start // BLOCK, -(-stop // BLOCK)):
             numbers = self._block(tensor, block)
@@ -56,15 +62,15 @@ class NoiseStream:
     def _block(self, tensor: str, block: int) -> Array:
         name = tensor.encode()
         digest = hashlib.shake_256(self._prefix + struct.pack("<I", len(name)) + name + struct.pack("<Q", block))
-        bits = np.frombuffer(digest.digest(8 * BLOCK), "<u8").astype(np.uint64) >> np.uint64(11)
-        uniform = bits.astype(np.float64)
-        radius, angle = uniform[: BLOCK // 2], uniform[BLOCK // 2 :]
-        radius += 1  # (0, 1]: its logarithm is finite
-        radius *= _UNIT
+        words = np.frombuffer(digest.digest(8 * BLOCK + 8), "<u8")
+        radius, angle = words[: BLOCK // 2].astype(np.float64), (words[BLOCK // 2 : BLOCK] >> 11).astype(np.float64)
+        # (0, 1]. Its end is where the noise would be unlike a Gaussian: where 64 bits are all 0, 64 more say how small.
+        radius[radius == 0] = (float(words[BLOCK]) + 1) * 2.0**-64
+        radius *= 2.0**-64
         np.log(radius, out=radius)
         radius *= -2
         np.sqrt(radius, out=radius)
-        angle *= 2 * math.pi * _UNIT
+        angle *= 2 * math.pi * 2.0**-53
         numbers = np.empty(BLOCK, np.float64)
         np.multiply(radius, np.cos(angle), out=numbers[: BLOCK // 2])
         np.multiply(radius, np.sin(angle), out=numbers[BLOCK // 2 :])
