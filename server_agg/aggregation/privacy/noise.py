@@ -25,7 +25,7 @@ END_BITS = 128
 
 
 def delta_of_end(parameters: int, rounds: int, epsilon: float) -> float:
-    """What it adds to delta that the noise of `rounds` rounds ends, where a Gaussian does not; infinite if epsilon is."""
+    """What it adds to delta that noise ends, where a Gaussian does not. Infinite if epsilon is."""
     return math.inf if epsilon > 700 else math.exp(epsilon) * rounds * parameters / 2 * 2.0**-END_BITS
 
 
