@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -142,6 +143,9 @@ class RoundTask:
         line = ["train", ARTIFACTS_FOLDER, "--user", user, "--update", session.transient(UPDATE)]
         line += ["--round", str(self._job.opened.round), "--phone", self.name]
         line += [] if settings.training.rehearsal is None else ["--rehearsal", REHEARSAL]
+        if (run := self._job.opened.run) is not None:
+            folder = f"runs/{quote(str(self._connection), safe='')}"
+            line += ["--run", run, "--run-history", f"{folder}/phone-{self.name}.json"]
 
         def on_event(_at: float, event: dict[str, Any]) -> None:
             if event.get("event") == "step":

@@ -35,8 +35,8 @@ class CurrentRound:
     """The open round: its number, its base model (hex SHA-256, size in bytes), and its updates so far and in total.
 
     accepted: None in a private round, where phones do not learn it. strategy: the server's name of it. masked: the
-    settings of a masked round. closing_seconds: when to ask again if the round is closing: it takes no more updates,
-    and the server trains its model; None while it is open.
+    settings of a masked round. run: what a phone's count of its rounds of dp-ftrl needs. closing_seconds: when to ask
+    again if the round is closing: it takes no more updates, and the server trains its model; None while it is open.
     """
 
     round: int
@@ -47,6 +47,7 @@ class CurrentRound:
     codecs: tuple[str, ...]
     strategy: str = ""
     masked: str | None = None
+    run: str | None = None
     closing_seconds: float | None = None
 
     def require_steps(self, steps: int | None) -> None:

@@ -49,7 +49,8 @@ class RoundSettings:
     rehearsal. stream: ids [N] to train on in place of both. steps: 1 takes a single step, with the gradient of the
     whole text. The seed is `seed`, else follows from model, round and `phone`, else is the state's, else random; that
     of `options` is not used. out, update: files for the trained weights and for the update; with `masked`, the settings
-    of a masked round, for a grid update, which MaskedPhone masks.
+    of a masked round, for a grid update, which MaskedPhone masks. run, run_history: what the server says of its round
+    of dp-ftrl, and the file of those that this phone took part in, which is continued before there is an update.
     """
 
     folder: Path
@@ -72,6 +73,8 @@ class RoundSettings:
     update: Path | None = None
     codec: str | None = None
     masked: str | None = None
+    run: str | None = None
+    run_history: Path | None = None
     max_unknown: float = MAX_UNKNOWN
     state: ResumableState | None = None
     options: BackendOptions = field(default_factory=BackendOptions)
@@ -101,7 +104,7 @@ class Round(Handle):
 
     Not thread-safe. Raises UsageError for settings that are out of range or exclude each other, TextError,
     VocabularyError, ArtifactsError, WeightsError, UpdateError for an unknown codec, StateError if another process has
-    the state's folder, StorageError, UnsupportedError.
+    the state's folder, StorageError, UnsupportedError, TookPartError while the run has the phone rest.
     """
 
     def __init__(self, settings: RoundSettings):

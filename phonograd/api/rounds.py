@@ -102,6 +102,12 @@ class JoinedRound:
                 made.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{self.phone or UNNAMED}.update"
 
+    def run_history_path(self) -> Path | None:
+        """Where this phone keeps which rounds of dp-ftrl it took part in; None in a round of another strategy."""
+        if self.opened.run is None:
+            return None
+        return cache_folder() / "runs" / quote(str(self.server), safe="") / f"phone-{self.phone or UNNAMED}.json"
+
     def send(self, update: StrPath, progress: Callable[[int, int], None] | None = None) -> UploadReceipt:
         """Upload it. Raises what `upload` raises, with the command that sends it later; the update stays."""
         try:

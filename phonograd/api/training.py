@@ -56,6 +56,8 @@ def train(
     update: StrPath | None = None,
     codec: str = DEFAULT_CODEC,
     masked: str | None = None,
+    run: str | None = None,
+    run_history: StrPath | None = None,
     max_unknown: float = MAX_UNKNOWN,
     backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
@@ -80,8 +82,8 @@ def train(
     0 for none.
 
     Raises TextError, ArtifactsError, VocabularyError, WeightsError (the base, or it was changed meanwhile),
-    TrainingError (not finite, diverged), StorageError, StateError, StoppedError, UsageError for arguments that do not
-    go together, and what `load_backend` raises.
+    TrainingError (not finite, diverged), StorageError, StateError, StoppedError, TookPartError, UsageError for
+    arguments that do not go together, and what `load_backend` raises.
     """
     if user_share is not None and rehearsal is None:
         raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
@@ -118,6 +120,8 @@ def train(
             update=path_of(update),
             codec=codec,
             masked=masked,
+            run=run,
+            run_history=path_of(run_history),
             max_unknown=max_unknown,
             state=state,
             options=options or BackendOptions(),
@@ -142,7 +146,7 @@ def _train_elsewhere(
     on_text: Callable[[TextShares], None] | None,
 ) -> Trained:
     """The same in a backend that is not the native engine, as far as that can do it."""
-    for name, default in (("state", None), ("steps", None), ("duty", 1.0)):
+    for name, default in (("state", None), ("steps", None), ("duty", 1.0), ("run", None)):
         if getattr(settings, name) != default:
             raise UsageError(f"backend {backend}: no `{name}` expected; use backend native")
     seed = chosen_seed(settings.seed, settings.phone, base.sha256, settings.round)

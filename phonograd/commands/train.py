@@ -146,7 +146,8 @@ def train(
         named = {name: training[name] for name in ("phone", "codec", "steps")}
         joined = join_round(connection, folder, **named, waiting=closing_notice(console), cache=model_cache)
         training |= {"weights": joined.weights, "update": asked_for or joined.update_path()}
-        training["masked"] = joined.opened.masked
+        training |= {"masked": joined.opened.masked, "run": joined.opened.run}
+        training["run_history"] = joined.run_history_path()
     training["round_number"] = joined.opened.round if joined else training["round_number"] or 1
     if training["backend"] == DEFAULT_BACKEND:
         build_on_first_use(console)

@@ -180,6 +180,7 @@ class LiveRound:
             halted=halted,
             codecs=tuple(CODECS),
             masked=None if row.masked is None else MaskedSettings.from_json(row.masked).text,
+            run=noise_runs.told(row),
         )
         return RoundSnapshot(open_round, state)
 

@@ -4,6 +4,8 @@ A state folder has one run at most. Each round of it has a step, from 1; one tha
 nothing, so the next round has the same step again. The mathematics is in aggregation/correlation.
 """
 
+import hashlib
+import json
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -82,6 +84,16 @@ def set_step(session: Session, round_: Round, run: str | None = None) -> None:
     if round_.run is None:
         raise StorageError(f"round {round_.number}: expected a run of {FTRL} in the ledger, found none; restore it")
     round_.run_step = 1 + queries.steps_released(session)
+
+
+def told(round_: Round) -> str | None:
+    """What a phone's own count of its rounds needs, as JSON that the native library reads; None if it is of no run."""
+    run = run_of(round_)
+    if run is None:
+        return None
+    of_run = hashlib.sha256(run.text.encode()).hexdigest()
+    rests = {"min_separation": run.min_separation, "max_participations": run.max_participations}
+    return json.dumps({"run": of_run, "step": round_.run_step, **rests})
 
 
 def over(round_: Round) -> str | None:

@@ -22,7 +22,8 @@ class ClosingProgress(Record, frozen=True, kw_only=True):
 class OpenRound(Record, frozen=True, kw_only=True):
     """The open round, or the one that is closing. model_bytes: the size of the base model's file; closes_at: the
     deadline in seconds since 1970, or None; closing: None while the round is open; halted: why no phone can take part,
-    or None; masked: the settings' text of a masked round, whose hash phones sign.
+    or None; masked: the settings' text of a masked round, whose hash phones sign; run: of a round of dp-ftrl, what the
+    phone's own count of its rounds needs, else None.
     """
 
     round: Count
@@ -37,6 +38,7 @@ class OpenRound(Record, frozen=True, kw_only=True):
     halted: str | None
     codecs: tuple[str, ...]
     masked: str | None
+    run: str | None
 
     @property
     def private(self) -> bool:

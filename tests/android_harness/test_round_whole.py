@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -367,6 +368,30 @@ def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
         report = bench.run(names={"p2": "p3"})  # p1 has had its turn
         assert [phone.name for phone in report.uploaded] == ["p3"]
         assert (report.closed, report.ledger.round["accepted"]) == (True, 3)
+
+
+def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(place: Place, tmp_path: Path) -> None:
+    state, texts = tmp_path / "state", tmp_path / "texts"
+    texts.mkdir()
+    (texts / "p1.txt").write_bytes(text_of(3, 200))
+    options = ("--strategy", "dp-ftrl", "--min-separation", 3, "--deadline-seconds", 1e6, "--clients-per-round", 2)
+    tokens = {"p1": enrol(state, "p1", "phone")}
+    with serving(place, state, *options) as server:
+        bench = Bench(place, tmp_path, desk(tmp_path, "p1"), server, tokens=tokens)
+        assert len(bench.run().uploaded) == 1
+        (kept,) = (bench.phones["p1"].folder / "runs").rglob("phone-p1.json")
+        ((run, steps),) = json.loads(kept.read_text()).items()
+        assert steps == [1]
+    with serving(place, tmp_path / "lost" / "state", *options) as server:  # the same run, without its ledger
+        bench = Bench(
+            place, tmp_path, bench.phones, server, tokens={"p1": enrol(tmp_path / "lost" / "state", "p1", "phone")}
+        )
+        there = bench.phones["p1"].folder / "runs" / quote(server.url, safe="") / kept.name
+        there.parent.mkdir()
+        there.write_text(json.dumps({run: [2]}))
+        (phone,) = bench.run().phones
+        assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("train", 29)
+        assert "took part in step 2 of the run, and rests until step 5" in phone.drop_out.message
 
 
 def enrol(state: Path, name: str, role: str) -> str:

@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
+import httpx
 import numpy as np
 import pytest
 
@@ -57,6 +59,38 @@ def test_train_fetches_trains_and_uploads(phono: Run, workplace: Workplace, desk
         assert found == {"0": exported, "1": latest} | dict.fromkeys(("2", "latest"), second["receipt"]["model_sha256"])
         none = phono("models", "--server", url, "--fetch", "3", "--out", desk / "3")
         assert (none.code, "--fetch 3: latest, the number of a round that made a model" in none.err) == (2, True)
+
+
+def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phono: Run, workplace: Workplace, desk: Path) -> None:
+    """Whatever the server's ledger says: here it has lost nine rounds."""
+    state, run = desk / "state", ("--strategy", "dp-ftrl", "--min-separation", "5", "--planned-rounds", "20")
+    token = phono("tokens", "add", "p1", "--state", state, "--json").document["token"]
+    options = (*run, "--max-participations", "2", "--deadline-seconds", "1e6", "--clients-per-round", "2")
+    with serving(workplace, state, options=options) as url:
+        line = (
+            "train",
+            workplace.artifacts,
+            "--user",
+            workplace.user,
+            "--server",
+            url,
+            "--phone",
+            "p1",
+            "--token",
+            token,
+        )
+        told = json.loads(
+            httpx.get(f"{url}/v1/round", headers={"Authorization": f"Bearer {token}"}, trust_env=False).json()["run"]
+        )
+        history = desk / "cache" / "runs" / quote(url, safe="") / "phone-p1.json"
+        history.parent.mkdir(parents=True)
+        history.write_text(json.dumps({told["run"]: [9]}))
+        refused = phono(*line)
+        assert refused.code == 29
+        assert "took part in step 9 of the run, and rests until step 14 (`min_separation`), found step 1" in refused.err
+        history.unlink()
+        assert phono(*line).code == 0
+        assert json.loads(history.read_text()) == {told["run"]: [1]}
 
 
 def test_a_place_that_is_taken_costs_no_training(phono: Run, workplace: Workplace, desk: Path) -> None:

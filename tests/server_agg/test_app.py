@@ -79,6 +79,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Cl
         "halted": None,
         "codecs": list(CODECS),
         "masked": None,
+        "run": None,
     }
     model = http.get(first["model_url"])
     assert model.content == workshop.base_path.read_bytes()

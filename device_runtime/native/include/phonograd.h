@@ -267,7 +267,10 @@ typedef struct pg_round_options {
   const char* weights_sha256;     /* of `weights`, if the caller knows it; NULL: it is hashed where it is needed */
   int32_t (*stop)(void* context); /* asked between steps and during rests, on the thread that trains: not 0 cancels */
   void* stop_context;
-  const char* masked; /* settings of a masked round: the update is a grid update, to be masked; NULL: `codec`'s */
+  const char* masked;      /* settings of a masked round: the update is a grid update, to be masked; NULL: `codec`'s */
+  const char* run;         /* `run` of GET /v1/round, where it has one: a round of dp-ftrl, between which phones rest */
+  const char* run_history; /* with it: path of the file of the rounds that this phone took part in, which is made or
+                              continued before an update is. PG_TOOK_PART if the phone must rest: from pg_round_open */
 } pg_round_options;
 
 /* Of one step that was taken. */

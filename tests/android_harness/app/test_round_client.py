@@ -1,8 +1,11 @@
 """RoundClient on a JVM: rounds end to end against a real server, over HTTP and TLS."""
 
+import json
+
 import pytest
 
 from phonograd.device_runtime.client.server_client import report
+from phonograd.server_agg.security.registry import PhoneRegistry
 from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
 
@@ -26,6 +29,25 @@ def test_two_rounds(phones: Phones) -> None:
         assert phones.models() == {server.coordinator.current.base_sha256}
         assert states(server) == [("phone-17", "accepted")] * 2
         assert phones.left() == REMAINS
+
+
+def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phones: Phones) -> None:
+    run = {"strategy": "dp-ftrl", "min_separation": 3, "deadline_seconds": 1e6, "clients_per_round": 2}
+    with phones.serving(**run) as server:
+        phones.token = PhoneRegistry(server.coordinator.ledger).add("phone-17", "phone", "90d", "test").token
+        with phones.app(server.url) as app:
+            assert app.network().action == "TRAIN"
+            assert app.train() == ["trained", "FINISHED", "NETWORK"]
+            kept = phones.workspace() / "runs.json"
+            ((run_sha256, steps),) = json.loads(kept.read_text()).items()
+            assert steps == [1]
+            (phones.workspace() / "update.safetensors").unlink()
+            (phones.workspace() / "round.json").unlink()
+            kept.write_text(json.dumps({run_sha256: [2]}))
+            assert app.network().action == "TRAIN"
+            assert app.train() == ["trained", "FAILED", "NETWORK"]
+            assert phones.left() == REMAINS - {"model.safetensors"} | {"runs.json"}
+            assert app.network().action == "NETWORK"  # it has given the round up
 
 
 def test_a_round_of_single_steps(phones: Phones) -> None:

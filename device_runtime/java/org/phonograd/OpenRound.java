@@ -11,6 +11,7 @@ final class OpenRound {
     final long round, retryAfterSeconds;
     final String base;
     final String masked; // the settings of a masked round; empty: it is not masked
+    final String run; // of a round of dp-ftrl, what the phone's count of its rounds needs; empty: it is of none
     final boolean oneStep, participate;
     final String reason;
     final Set<String> codecs = new HashSet<>();
@@ -21,6 +22,7 @@ final class OpenRound {
         base = json.getString("base_sha256");
         if (round < 1 || !ServerConnection.SHA256.matcher(base).matches()) throw new JSONException("round, base_sha256");
         masked = json.isNull("masked") ? "" : json.getString("masked");
+        run = json.isNull("run") ? "" : json.getString("run");
         String strategy = json.getString("strategy");
         oneStep = strategy.equals("fedsgd") || strategy.equals("dp-fedsgd"); // as device_runtime/client/protocol.py
         participate = json.getBoolean("participate");

@@ -146,6 +146,9 @@ public class RoundClient {
         }
         TrainingCommand command = workspace.commandFor(made()).inRound(state.round, server.phone);
         command = state.masked.isEmpty() ? command.with("--codec", codec) : command.with("--masked", state.masked);
+        if (!state.run.isEmpty()) {
+            command = command.with("--run", state.run).with("--run-history", workspace.runHistory.getPath());
+        }
         if (!state.exported) command = command.with("--weights", workspace.model.getPath());
         return state.oneStep ? command.with("--steps", "1") : command;
     }

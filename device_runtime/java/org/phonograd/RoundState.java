@@ -29,6 +29,8 @@ final class RoundState {
     String base = "";
     /** The settings of a masked round, as the server says them; empty: the round is not masked. */
     String masked = "";
+    /** What the server says of a round of dp-ftrl; empty: it is of none. */
+    String run = "";
     /** Whether the round averages single steps. */
     boolean oneStep;
     /** Whether its model is the one in the artifacts folder, not {@link Workspace#model}. */
@@ -51,6 +53,7 @@ final class RoundState {
             state.round = json.getLong("round");
             state.base = json.getString("base");
             state.masked = json.getString("masked");
+            state.run = json.getString("run");
             state.oneStep = json.getBoolean("one_step");
             state.exported = json.getBoolean("exported");
             state.whole = json.getBoolean("whole");
@@ -67,8 +70,8 @@ final class RoundState {
     void write(File file) throws IOException {
         JSONObject json = new JSONObject();
         try {
-            json.put("stage", stage.name()).put("round", round).put("base", base).put("masked", masked).put("one_step", oneStep);
-            json.put("exported", exported).put("whole", whole).put("etag", etag);
+            json.put("stage", stage.name()).put("round", round).put("base", base).put("one_step", oneStep);
+            json.put("masked", masked).put("run", run).put("exported", exported).put("whole", whole).put("etag", etag);
             json.put("done_round", doneRound).put("done_base", doneBase);
         } catch (JSONException error) {
             throw new IllegalStateException(error); // it refuses NaN alone
@@ -81,6 +84,7 @@ final class RoundState {
         round = open.round;
         base = open.base;
         masked = open.masked;
+        run = open.run;
         oneStep = open.oneStep;
         whole = false;
         etag = "";

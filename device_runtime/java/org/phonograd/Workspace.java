@@ -31,6 +31,8 @@ public final class Workspace {
 
     /** RoundClient's own: how far it is, who is at it, and what has come of a model. */
     final File round, lock, fetched;
+    /** Which rounds of dp-ftrl this phone took part in, as the program keeps it. */
+    final File runHistory;
     /** In masked rounds: what training wrote, which stays on the phone; the phone's key; the program's folder. */
     final File grid, identity, masking;
     /** In that folder: the server's last answer, and what the program remembers of rounds. */
@@ -52,6 +54,7 @@ public final class Workspace {
         round = new File(folder, "round.json");
         lock = new File(folder, "round.lock");
         fetched = new File(folder, "model.fetched");
+        runHistory = new File(folder, "runs.json");
         grid = new File(folder, "grid.safetensors");
         identity = new File(folder, "identity.key");
         masking = new File(folder, "masking");

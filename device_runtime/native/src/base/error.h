@@ -21,7 +21,7 @@ enum class Status : int {
   training = 12,  // a loss or weight is NaN or infinite, or training diverged
   state = 17,     // a training state is damaged, in use, or belongs to another job
   out_of_memory = 26,
-  took_part = 29,  // a phone has had its part in this masked round or a later one
+  took_part = 29,  // a phone has had its part: in this masked round or a later one, or in a run, and must rest
 };
 
 // `what()` is one line that names the thing, what was expected, what was found, and the next step.

@@ -90,6 +90,8 @@ RoundSettings settings_of(const pg_round_options& options, const OpenFolder& fol
   set(options.update_descriptor, settings.update_descriptor);
   if (options.codec != nullptr) settings.codec = options.codec;
   settings.masked = text_or_none(options.masked);
+  settings.run = text_or_none(options.run);
+  settings.run_history = text_or_none(options.run_history);
   settings.state = text_or_none(options.state);
   set(options.save_every, settings.save_every);
   settings.restart = options.restart != 0;

@@ -3,39 +3,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/random_bytes.h"
+#include "formats/json_file.h"
 
 namespace phonograd {
-namespace {
-
-constexpr size_t kMostBytes = size_t{64} << 20;  // of a file that is read whole
-
-bool exists(const std::string& path) {
-  return access(path.c_str(), F_OK) == 0;
-}
-
-// Readable by its owner alone.
-void write_secret(const std::string& path, const JsonLine& line) {
-  std::string text = line.str() + "\n";
-  AtomicFile file(path, 0600);
-  file.write(text.data(), text.size());
-  file.commit();
-  wipe(text.data(), text.size());
-}
-
-json::Value read_json(const std::string& path) {
-  std::string text = read_file(path, kMostBytes, Status::state);
-  json::Value value = json::parse(text, Status::state, path);
-  wipe(text.data(), text.size());
-  return value;
-}
-
-}  // namespace
 
 MaskedPhone::MaskedPhone(const MaskedPhoneSettings& settings) : lock_(settings.folder), part_(settings) {
-  if (exists(history_file())) {
-    const json::Value history = read_json(history_file());
+  if (json::is_there(history_file())) {
+    const json::Value history = json::read_own(history_file());
     const json::Value* round = history.find("last_round");
     if (round == nullptr || round->as<int64_t>() == nullptr) {
       throw Error(Status::state, history_file() + ": `last_round`, a whole number, expected; remove the folder");
@@ -48,8 +23,8 @@ MaskedPhone::MaskedPhone(const MaskedPhoneSettings& settings) : lock_(settings.f
 
 // Goes on with the round whose secrets are in the folder; those of another one are removed.
 bool MaskedPhone::resume() {
-  if (!exists(round_file())) return false;
-  const json::Value kept = read_json(round_file());
+  if (!json::is_there(round_file())) return false;
+  const json::Value kept = json::read_own(round_file());
   if (text_in(kept, "context") != part_.cohort.context()) {
     leave();
     return false;
@@ -110,13 +85,13 @@ void MaskedPhone::save() const {
   line.text("sealing", to_hex(part_.sealing)).text("masking", to_hex(part_.masking));
   line.text("self", to_hex(part_.self)).text("draw", to_hex(part_.draw));
   request_.add_to(line);
-  write_secret(round_file(), line.raw("answers", "[" + answers + "]"));
+  json::write_own(round_file(), line.raw("answers", "[" + answers + "]"));
 }
 
 // Which rounds it took part in, and whom it knows.
 void MaskedPhone::remember() const {
   JsonLine line;
-  write_secret(history_file(), line.integer("last_round", last_round_).raw("known", object_of(part_.known)));
+  json::write_own(history_file(), line.integer("last_round", last_round_).raw("known", object_of(part_.known)));
 }
 
 void MaskedPhone::leave() {

@@ -39,6 +39,8 @@ Syntax syntax() {
       {"--update", "FILE", "Write the update for the server here."},
       {"--codec", "NAME", "Codec of --update: " + comma_separated(codec_names()) + ". [default: rows-f32]"},
       {"--masked", "JSON", "Settings of a masked round: --update is a grid update, for `phonograd-phone mask`."},
+      {"--run", "JSON", "`run` of the server's round of dp-ftrl: refused while this phone must rest."},
+      {"--run-history", "FILE", "With it: the rounds that this phone took part in."},
       {"--codec-costs", "", "Report the size of the update with each codec, and the seconds to encode it."},
       {"--round", "N", "The server's round. [default: 1]"},
       {"--state", "DIR", "Folder to save resumable state in, and to resume from."},
@@ -63,6 +65,9 @@ void check_combination(const Arguments& arguments) {
   arguments.exclude("--steps", "--epochs");
   arguments.exclude("--masked", "--codec");
   arguments.needs("--masked", "--update");
+  arguments.needs("--run", "--run-history");
+  arguments.needs("--run-history", "--run");
+  arguments.needs("--run", "--update");
   if (arguments.has("--phone")) check_phone_name(arguments.text("--phone"));
 }
 
@@ -91,6 +96,8 @@ RoundSettings settings_of(const Arguments& arguments) {
   settings.update = arguments.text("--update");
   settings.codec = arguments.choice("--codec", settings.codec, codec_names());
   settings.masked = arguments.text("--masked");
+  settings.run = arguments.text("--run");
+  settings.run_history = arguments.text("--run-history");
   settings.codec_costs = arguments.has("--codec-costs");
   settings.state = arguments.text("--state");
   settings.save_every = arguments.integer("--save-every", settings.save_every, 1, INT64_MAX);

@@ -57,7 +57,7 @@ void require_outputs(const RoundSettings& settings, const Manifest& manifest) {
                                      settings.state};
   if (!settings.state.empty()) inputs.push_back(StateFolder::file_in(settings.state));
   inputs.insert(inputs.end(), manifest.files.begin(), manifest.files.end());
-  require_outputs({settings.out, settings.update}, inputs, settings.update_descriptor);
+  require_outputs({settings.out, settings.update, settings.run_history}, inputs, settings.update_descriptor);
 }
 
 bool needs_identity(const RoundSettings& settings) {

@@ -23,6 +23,11 @@ Manifest manifest_of(const RoundSettings& settings) {
   return manifest;
 }
 
+std::optional<RunHistory> history_of(const RoundSettings& settings) {
+  if (settings.run.empty()) return std::nullopt;
+  return RunHistory(settings.run, settings.run_history);
+}
+
 RunningEngine started(const RoundSettings& settings, uint64_t seed, const OutputSample& sample) {
   EngineOptions options = settings.engine;
   options.seed = seed;
@@ -36,6 +41,7 @@ RunningEngine started(const RoundSettings& settings, uint64_t seed, const Output
 Round::Round(const RoundSettings& settings)
     : settings_(checked(settings)),
       manifest_(manifest_of(settings)),
+      history_(history_of(settings)),
       folder_(settings.state.empty() ? nullptr : std::make_unique<StateFolder>(settings.state)),
       seed_(training_seed(settings, manifest_, folder_.get())),
       draw_(sample_draw(settings, folder_.get())),
@@ -109,6 +115,7 @@ void Round::write() {
   report_.number("seconds_per_step_median", median(progress.step_seconds));
   report_.number("loss_first", progress.losses.front()).number("loss_last", progress.losses.back());
   const auto tokens = static_cast<int64_t>(text_.stream.size());
+  if (history_) history_->note();
   write_outputs(settings_, engine(), identity_, tokens, seed_, report_);
   report_.integer("peak_rss_bytes", peak_rss_bytes());
   // After the peak was read: a round does not encode with every codec.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "formats/json_line.h"
+#include "round/run_history.h"
 #include "round/settings.h"
 #include "text/rehearsal.h"
 #include "training/state.h"
@@ -20,7 +21,7 @@ class Round {
  public:
   // Checks everything, reads and mixes the texts, and loads the model; locks the folder of states until this is
   // destroyed. Throws Error: what check_settings throws; text, vocabulary, artifacts, weights, unsupported, storage;
-  // state if another process is training with that folder.
+  // state if another process is training with that folder; what RunHistory throws.
   explicit Round(const RoundSettings& settings);
   Round(const Round&) = delete;
   Round& operator=(const Round&) = delete;
@@ -49,6 +50,7 @@ class Round {
 
   const RoundSettings settings_;
   const Manifest manifest_;
+  std::optional<RunHistory> history_;          // absent: the round is of no run
   const std::unique_ptr<StateFolder> folder_;  // nullptr: nothing is saved
   const uint64_t seed_;
   const SampleDraw draw_;

@@ -46,6 +46,8 @@ void check_input(const RoundSettings& settings) {
 void check_outputs(const RoundSettings& settings) {
   codec_named(settings.codec);
   if (!settings.masked.empty()) masked_settings(settings.masked);
+  require(settings.run.empty() == settings.run_history.empty(), "`run` and `run_history` go together");
+  require(settings.run.empty() || writes_update(settings), "`run` needs an update");
   require(settings.update.empty() || settings.update_descriptor < 0,
           "`update` and `update_descriptor` exclude each other");
   if (settings.update_descriptor >= 0) DescriptorFile::require_writable(settings.update_descriptor);

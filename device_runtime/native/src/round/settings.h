@@ -57,6 +57,8 @@ struct RoundSettings {
   int update_descriptor = -1;  // in place of a path: open for writing
   std::string codec = kRowsF32.name;
   std::string masked;        // the settings of a masked round: the update is a grid update, to be masked
+  std::string run;           // what the server says of its round of dp-ftrl: see RunHistory; "": it is of none
+  std::string run_history;   // with it: the file of the rounds that this phone took part in
   bool codec_costs = false;  // report the size of the update with each codec
 
   // Resuming.
