@@ -14,8 +14,8 @@ closing/<round>/                  work files of the round that is closing
 drafts/                           temporary files; emptied at start
 lock                              locked by the server that uses the folder
 
-With an object store (`stores`), models, what belongs to them, and updates are copies of its objects, and only complete uploads are
-in incoming/.
+With an object store (`stores`), models, what belongs to them, and updates are copies of its objects, and only complete
+uploads are in incoming/.
 """
 
 import contextlib

@@ -118,9 +118,7 @@ def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
 
 
 @pytest.mark.parametrize("store", [None, "memory://sealed"])
-def test_the_files_of_buffers_are_useless_once_they_were_used(
-    workshop: Workshop, state: Path, store: str | None
-) -> None:
+def test_files_of_buffers_are_useless_once_they_were_used(workshop: Workshop, state: Path, store: str | None) -> None:
     """They are sealed; the ledger has the current ones' seal alone, which no file beside it has."""
     clock, closed = Clock(), {}
     with serving(workshop, state, clock, store=store) as coordinator:
