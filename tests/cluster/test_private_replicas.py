@@ -515,7 +515,9 @@ def test_a_backup_of_one_without_the_other_is_seen_and_no_noise_is_used_again(
         end_round(server)
     mixed = place | {old: backup[old]}
     for _ in range(2):  # nothing is made anew; and the server's own folder still has all models
-        refused = pytest.raises(StorageError, match=r"half of the noise key of round \d: the ledger|restore the state fol")
+        refused = pytest.raises(
+            StorageError, match=r"half of the noise key of round \d: the ledger|restore the state fol"
+        )
         with refused, opened(workshop, tmp_path / "one", settings(mixed)):
             pass
     if changes is SAMPLED:  # whose key can be given up: the next round has another
