@@ -79,6 +79,8 @@ def _end_shared(current: LiveRound) -> None:
                     return  # rolled back, or a server that started gave it other settings
                 row.closing_at = row.closing_at or current.ledger.clock()
             current.follow()
+            if current.open_round.closing is None:
+                return  # this server lost the lock, and another one ended the round
         current.aggregator.invalidate()
         close_round(current)
 

@@ -88,7 +88,8 @@ class StateFolder:
 
     def share_noise_keys(self, ledger: Ledger) -> None:
         """From here on, if other servers may use the ledger, have the noise keys that all of them have."""
-        if ledger.shared and isinstance(self.store, ObjectStore):
+        if ledger.shared:
+            assert isinstance(self.store, ObjectStore)  # the settings ask for one
             self.noise_keys = SharedNoiseKeys(ledger, self.store)
 
     def close(self, keep: bool = True) -> None:

@@ -273,6 +273,25 @@ def test_a_server_that_dies_while_it_closes_a_round_leaves_its_noise_to_the_next
     follow([first], 3)
 
 
+def test_a_server_that_lost_the_lock_leaves_the_next_round_alone(
+    database: str, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2, **FTRL)
+    deadline(first, second)
+    follow_, calls = first._round.follow, itertools.count(1)
+
+    def slowly() -> None:
+        if next(calls) == 3:  # it has marked the round as closing
+            break_the_lock(database)
+            follow([second], 2)
+        follow_()
+
+    monkeypatch.setattr(first._round, "follow", slowly)
+    closing.end_if_complete(first._round, first._slow)
+    assert next(calls) == 4
+    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
+
+
 def test_a_private_round_neither_ends_nor_refuses_anybody_when_as_many_came_as_were_expected(
     workshop: Workshop, replicas: Open
 ) -> None:
@@ -523,6 +542,7 @@ def test_a_backup_of_one_without_the_other_is_seen_and_no_noise_is_used_again(
     if changes is SAMPLED:  # whose key can be given up: the next round has another
         published = ObjectStore(str(place["store"])).names("models")
         phonograd.rollback(ServerStorage(str(mixed["ledger"]), str(mixed["store"])), 1)
+        assert [name for name in ObjectStore(str(mixed["store"])).names("noise") if name < "3-"] == []
         with opened(workshop, tmp_path / "one", settings(mixed)) as server:
             end_round(server)
             assert f"{server.current.base_sha256}.safetensors" not in published

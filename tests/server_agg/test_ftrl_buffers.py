@@ -120,12 +120,16 @@ def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
 @pytest.mark.parametrize("store", [None, "memory://sealed"])
 def test_files_of_buffers_are_useless_once_they_were_used(workshop: Workshop, state: Path, store: str | None) -> None:
     """They are sealed; the ledger has the current ones' seal alone, which no file beside it has."""
-    clock, closed = Clock(), {}
+    clock, closed, seals = Clock(), {}, list[bytes]()
     with serving(workshop, state, clock, store=store) as coordinator:
         for number in (1, 2):
             end_round(coordinator, clock)
             (path,) = coordinator.folder.buffers.iterdir()
             closed[number] = load_tensors(path)
+            with coordinator.ledger.reading() as session:
+                seals.append(str(session.get_one(Model, coordinator.current.base_sha256).buffers_seal).encode())
+        kept = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
+        assert [seal in kept for seal in seals] == [False, True]  # SQLite keeps nothing of the first one
         with coordinator.ledger.reading() as session:
             exported, first, second = session.query(Model).order_by(Model.round)
     assert [one.buffers_seal for one in (exported, first)] == [None, None]
