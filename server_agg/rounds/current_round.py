@@ -227,6 +227,5 @@ class LiveRound:
             if len(privacy.enrolled(session)) < strategy.population:
                 return
         with self.ledger.writing() as session:
-            if (same := self.row_if_same(session)) is not None:  # no other server sampled them
-                privacy.sample_phones(session, same, self.ledger.clock())
+            privacy.sample_phones(session, session.get_one(Round, row.number), self.ledger.clock())
         self.load()
