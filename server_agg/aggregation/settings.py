@@ -126,6 +126,11 @@ class StrategySettings:
         return self.strategy in PRIVATE_STRATEGIES
 
     @property
+    def noisy(self) -> bool:
+        """Whether it adds noise, from a key of the round's."""
+        return self.private or (self.strategy == "fedatt" and self.attention_noise > 0)
+
+    @property
     def sampled(self) -> bool:
         """Whether it is private by a secret sample of phones."""
         return self.strategy in SAMPLED_STRATEGIES

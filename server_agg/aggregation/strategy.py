@@ -38,8 +38,8 @@ class RoundContext:
     is closed: a round that is closed again after a crash gets the same noise, and later nobody can subtract it.
     population: enrolled phones, N; for private strategies that sample.
     phones: that a round expects, a public number; buffers: the noise's memory of the last round, which must stay open
-    while it is used, None before the first one; run: as the server keeps it, None to begin one with the
-    first round; for dp-ftrl.
+    while it is used, None before the first one; seal: that they are sealed with, if they are; next_seal: to seal those
+    of this round with; run: as the server keeps it, None to begin one with the first round; for dp-ftrl.
     """
 
     number: int
@@ -47,6 +47,8 @@ class RoundContext:
     population: int = 0
     phones: int = 0
     buffers: TensorFile | None = None
+    seal: bytes | None = None
+    next_seal: bytes | None = None
     run: Run | None = None
 
 

@@ -12,6 +12,7 @@ from phonograd.device_runtime.base.errors import StorageError, UpdateError, Weig
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
+from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
     ClientUpdate,
@@ -132,22 +133,21 @@ class RoundAggregator:
         self._aggregation, self._taken = self._taken, None
 
     def _begun(self) -> Aggregation:
-        row, key = self.row, self._folder.noise_keys.get_or_create(self.row.number)
+        row = self.row
+        key = self._folder.noise_keys.get_or_create(row.number) if self.settings.noisy else b""
         context = RoundContext(row.number, key, row.population)
         if (run := noise_runs.run_of(row)) is None:
             return self._begin(context)
-        if self._buffers is None:
-            self._buffers = self._opened_buffers()
-        phones = self.rules.clients_per_round
+        with self._ledger.reading() as session:
+            base = session.get_one(Model, row.base_sha256)
+        if base.buffers_sha256 is not None and self._buffers is None:
+            self._buffers = TensorFile(self._folder.checked(self._folder.noise_buffers(base.buffers_sha256)))
+        seal = None if base.buffers_seal is None else bytes.fromhex(base.buffers_seal)
+        context = replace(context, phones=self.rules.clients_per_round, run=run)
         try:
-            return self._begin(replace(context, phones=phones, buffers=self._buffers, run=run))
+            return self._begin(replace(context, buffers=self._buffers, seal=seal, next_seal=seal_of(key)))
         except WeightsError as error:  # it is no update's fault, nor would another round begin
             raise StorageError(str(error)) from error
-
-    def _opened_buffers(self) -> TensorFile | None:
-        with self._ledger.reading() as session:
-            sha256 = session.get_one(Model, self.row.base_sha256).buffers_sha256
-        return None if sha256 is None else TensorFile(self._folder.checked(self._folder.noise_buffers(sha256)))
 
     def _begin(self, context: RoundContext) -> Aggregation:
         return self.strategy.begin(self.base, self.row.base_sha256, context)

@@ -74,11 +74,13 @@ def _end_shared(current: LiveRound) -> None:
             if ending_of(current) is None:
                 return
             with current.ledger.writing() as session:
-                row = opening.expect_open_round(current.ledger, session)
-                if row.number != current.aggregator.row.number:
-                    return  # rolled back
+                row = current.row_if_same(session)
+                if row is None:
+                    return  # rolled back, or a server that started gave it other settings
                 row.closing_at = row.closing_at or current.ledger.clock()
             current.follow()
+            if current.open_round.closing is None:
+                return  # this server lost the lock, and another one ended the round
         current.aggregator.invalidate()
         close_round(current)
 
@@ -136,6 +138,7 @@ def record_model(current: LiveRound, ending: Ending, model: Model | None) -> Non
         if model is not None and session.get(Model, model.sha256) is None:
             session.add(model)
             session.flush()  # the rounds refer to it
+            session.get_one(Model, row.base_sha256).buffers_seal = None  # no round begins with them again
         row.result_sha256 = row.base_sha256 if model is None else model.sha256
         session.flush()
         opening.add_round(session, current.ledger.clock(), row.number + 1, row.result_sha256, current.settings)
@@ -151,7 +154,7 @@ def _ended_round(current: LiveRound, ending: Ending) -> Iterator[tuple[Session, 
         row = session.get_one(Round, number)
         if row.closed_at is not None:  # by a server that took over when this one lost its connection
             raise StorageError(f"round {number}: another server ended it")
-        row.closed_at, row.ending = ledger.clock(), ending
+        row.closed_at, row.ending, row.noise_half = ledger.clock(), ending, None
         if spent is not None:
             row.epsilon, row.epsilon_rdp = _finite(spent.epsilon), _finite(spent.epsilon_rdp)
         yield session, row
@@ -184,8 +187,10 @@ def _new_model(current: LiveRound, updates: Sequence[ClientUpdate]) -> Model:
                 folder.move_into_place(state_draft, folder.optimizer(state.sha256))
             if buffers is not None:
                 folder.move_secret_into_place(buffers_draft, folder.noise_buffers(buffers.sha256))
-            hashes = (None if written_too is None else written_too.sha256 for written_too in (state, buffers))
-            return made.move_into_place(folder, ledger.clock(), *hashes)
+            beside = {"optimizer_sha256": None if state is None else state.sha256}
+            if buffers is not None and (seal := aggregator.aggregation.context.next_seal) is not None:
+                beside |= {"buffers_sha256": buffers.sha256, "buffers_seal": seal.hex()}
+            return made.move_into_place(folder, ledger.clock(), **beside)
     finally:
         draft.unlink(missing_ok=True)
         state_draft.unlink(missing_ok=True)
@@ -264,7 +269,7 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
         for round_ in rounds:
             if round_.number > number and round_.rolled_back_at is None:
                 round_.rolled_back_at = now
-        open_.closed_at, open_.ending = now, "rollback"
+        open_.closed_at, open_.ending, open_.noise_half = now, "rollback", None
         session.flush()
         opening.add_round(session, now, open_.number + 1, sha256, settings or open_)
     sweeping.delete_updates(folder, discarded)

@@ -51,6 +51,7 @@ class Coordinator:
         self.folder = StateFolder(state, store_at(settings.store))
         try:
             self.ledger = Ledger(settings.ledger or self.folder.ledger, clock=clock)
+            self.folder.share_noise_keys(self.ledger)
         except BaseException:
             self.folder.close(keep=False)
             raise

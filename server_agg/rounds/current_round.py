@@ -34,6 +34,17 @@ class RoundSnapshot:
 
     open_round: OpenRound
     admission: AdmissionState
+    row: Round
+
+
+# Of a round's row, what changes while it goes on as it is.
+CHANGES = ("closing_at", "noise_half")
+
+
+def same_round(one: Round, other: Round) -> bool:
+    """Whether two rows are of one round with the same settings, opened at the same time."""
+    names = (column.name for column in Round.__table__.columns if column.name not in CHANGES)
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 class LiveRound:
@@ -71,13 +82,22 @@ class LiveRound:
 
     def admission_state(self, session: Session) -> AdmissionState:
         """The open round as admission sees it, within a transaction."""
-        state = self._snapshot.admission
+        row, state = self._snapshot.row, self._snapshot.admission
         if self.ledger.shared:  # another server may have opened a round since
-            return self._admission_of(opening.expect_open_round(self.ledger, session), None)
+            row = opening.expect_open_round(self.ledger, session)
+            state = self._admission_of(row, privacy.halt_reason(session, row))
         if state.run is not None:
-            left = (self._snapshot.open_round.closes_at or 0.0) - self.ledger.clock()
+            left = (closes_at(row, state.rules) or 0.0) - self.ledger.clock()
             state = replace(state, seconds_left=max(left, 0.0))
-        return replace(state, retry_seconds=self.retry_seconds) if state.closing else state
+        return replace(state, retry_seconds=self.retry_seconds) if state.closing and not self.ledger.shared else state
+
+    def row_if_same(self, session: Session) -> Round | None:
+        """The open round's row, within a transaction; None if it is no longer the one that was loaded.
+
+        Other servers end rounds, sample their phones, and start with other settings.
+        """
+        row = opening.expect_open_round(self.ledger, session)
+        return row if same_round(row, self.aggregator.row) else None
 
     @property
     def retry_seconds(self) -> float:
@@ -120,7 +140,8 @@ class LiveRound:
         if ended is not None:
             ended.close()
         self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
-        self.folder.noise_keys.get_or_create(round_.number)  # on disk from the start, and so in any copy of the folder
+        if self.aggregator.settings.noisy:  # stored from the start, and so in any copy of the folder
+            self.folder.noise_keys.get_or_create(round_.number)
         sweeping.sweep_folder(self.folder, self.ledger, self.settings)
         self.ledger.empty_log()  # of an ended masked round's messages
         self._loaded = True
@@ -144,10 +165,10 @@ class LiveRound:
             self.load()
 
     def follow(self) -> None:
-        """Load the round that another server opened, if one did."""
+        """Load the round that another server opened or changed, if one did."""
         if self.ledger.shared:
             self.publish()
-            if self._snapshot.open_round.round != self.aggregator.row.number:
+            if not same_round(self._snapshot.row, self.aggregator.row):
                 self.load()
 
     def publish(self) -> None:
@@ -182,7 +203,7 @@ class LiveRound:
             masked=None if row.masked is None else MaskedSettings.from_json(row.masked).text,
             run=noise_runs.told(row),
         )
-        return RoundSnapshot(open_round, state)
+        return RoundSnapshot(open_round, state, row)
 
     def _admission_of(self, row: Round, halted: str | None) -> AdmissionState:
         soon = self.ledger.shared and row.closing_at is not None

@@ -149,7 +149,7 @@ def _accept(
     with ledger.writing() as session:
         accepted, number = expect_receiving(session, row.id), aggregator.row.number
         state = current.admission_state(session)  # another server may have done something since `_admitted`
-        if state.closing or state.number != number:
+        if state.closing or current.row_if_same(session) is None:
             raise RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
         admission.check_duplicate(session, state, row.phone)
         if nbytes:  # otherwise all bytes came before a restart and were counted
@@ -160,7 +160,8 @@ def _accept(
         accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
         accepted.weight, accepted.measures, accepted.base_sha256 = weight, json.dumps(measures), origin
         uploads.end(accepted, "accepted", "", 201)
-        if ledger.shared and queries.count_updates(session, number, "accepted") >= aggregator.rules.clients_per_round:
+        full = queries.count_updates(session, number, "accepted") >= aggregator.rules.clients_per_round
+        if ledger.shared and full and not aggregator.settings.private:
             # The round takes no more updates; whichever server comes first makes its model.
             session.get_one(Round, number).closing_at = ledger.clock()
         seen = current.seen(session)

@@ -76,11 +76,20 @@ def _require(text: str, settings: StrategySettings) -> None:
 
 
 def set_step(session: Session, round_: Round, run: str | None = None) -> None:
-    """Give a new round its run and step, within the caller's transaction. run: a new one; None: the ledger's."""
-    if StrategySettings.from_json(round_.strategy).strategy != FTRL:
+    """Give a new round its run and step, within the caller's transaction. run: a new one; None: the ledger's.
+
+    Raises StorageError for a round with other settings than the ledger's run, which another server may have begun.
+    """
+    settings, known = StrategySettings.from_json(round_.strategy), queries.last_run(session)
+    if known is not None:
+        try:
+            _require(known, settings)
+        except UsageError as error:
+            raise StorageError(f"round {round_.number}: {error}") from error
+    if settings.strategy != FTRL:
         round_.run = round_.run_step = None
         return
-    round_.run = run or queries.last_run(session)
+    round_.run = known or run
     if round_.run is None:
         raise StorageError(f"round {round_.number}: expected a run of {FTRL} in the ledger, found none; restore it")
     round_.run_step = 1 + queries.steps_released(session)

@@ -52,6 +52,7 @@ def _held(place: Path | ServerStorage) -> Iterator[tuple[StateFolder, Ledger]]:
         folder = StateFolder(_root(storage, stack), store_of(storage))
         stack.callback(folder.close)
         ledger = stack.enter_context(ledger_of(storage))
+        folder.share_noise_keys(ledger)
         if not stack.enter_context(ledger.closing_lock()):
             raise StorageError(f"{ledger.name}: a server is closing a round; wait until it is closed, and try again")
         if folder.store.elsewhere:

@@ -54,7 +54,7 @@ def halt_reason(session: Session, round_: Round) -> str | None:
     settings = StrategySettings.from_json(round_.strategy)
     if not settings.private:
         return None
-    if budget.over_budget(_published(session), settings):
+    if settings.epsilon_budget is not None and budget.over_budget(_published(session), settings):
         return (
             f"round {round_.number}: it would exceed the privacy budget, epsilon {settings.epsilon_budget:g} "
             f"at delta {settings.delta:g}; the model is final"

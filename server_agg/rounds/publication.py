@@ -25,10 +25,11 @@ class PublishedDraft:
     publication: Publication
     files: PublishedFiles
 
-    def move_into_place(
-        self, folder: StateFolder, now: float, optimizer_sha256: str | None = None, buffers_sha256: str | None = None
-    ) -> Model:
-        """Move the files into place, durably. Returns the model's row for the ledger. Raises StorageError."""
+    def move_into_place(self, folder: StateFolder, now: float, **beside: str | None) -> Model:
+        """Move the files into place, durably. Returns the model's row for the ledger. Raises StorageError.
+
+        beside: columns of the row, about other files that belong to the model.
+        """
         made = self.publication
         for written, draft, path_of in (
             (made.link, self.files.link, folder.link),
@@ -41,8 +42,7 @@ class PublishedDraft:
             sha256=made.model.sha256,
             round=self.round.number,
             parent_sha256=self.round.base_sha256,
-            optimizer_sha256=optimizer_sha256,
-            buffers_sha256=buffers_sha256,
+            **beside,
             bytes=made.model.nbytes,
             created_at=now,
             link_sha256=None if made.link is None else made.link.sha256,

@@ -103,7 +103,7 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings, run: str | None) -
         begun = cohorts.has_messages(session, round_.number) or queries.count_updates(
             session, round_.number, "accepted"
         )
-        if not begun:
+        if not begun and round_.closing_at is None:
             opening.apply_settings(round_, settings)
             if round_.run is None and run is not None:  # its deadline counts from now
                 round_.opened_at = ledger.clock()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
-from phonograd.server_agg.aggregation.strategies import FTRL, SAMPLED_STRATEGIES, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.strategies import SAMPLED_STRATEGIES, StrategySettings, strategy_of
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
@@ -72,19 +72,14 @@ class ServerSettings:
         """Conditions on rules, strategy and security together."""
         strategy, phones, name = strategy_of(self.strategy), self.rules.clients_per_round, self.strategy.strategy
         low, high = strategy.min_updates, strategy.max_updates
-        alone = self.strategy.private or self.strategy.slow
         return (
-            (
-                self.store is None or name != FTRL,
-                f"`store` is set, expected none for {FTRL}: its noise buffers are secret, on one machine alone",
-            ),
             (
                 self.ledger is None or self.store is not None,
                 "`store` is None, expected one for a ledger in PostgreSQL: its servers share their models and updates",
             ),
             (
-                self.ledger is None or not alone,
-                f"`ledger` is set, expected none for {name}: its noise key or its work files are on one machine",
+                self.ledger is None or not self.strategy.slow,
+                f"`ledger` is set, expected none for {name}: its work files are on one machine",
             ),
             (
                 low <= phones <= high,

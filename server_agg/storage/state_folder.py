@@ -6,16 +6,16 @@ models/<sha256>.safetensors       models that phones can download
 links/<sha256>.safetensors        links between the newest models
 residuals/<sha256>.safetensors    what links up to the newest models left out
 optimizers/<sha256>.safetensors   server optimizer states of the newest models
-buffers/<sha256>.safetensors      the noise's memory of the current model, of dp-ftrl: secret, mode 600
+buffers/<sha256>.safetensors      the noise's memory of the current model, of dp-ftrl: secret, sealed, mode 600
 updates/<sha256>.safetensors      accepted updates of the open round
 incoming/<id>                     uploads in progress
-noise/<round>                     the noise key of the open round
+noise/<round>                     the noise key of the open round, of one server (for several: shared_noise.py)
 closing/<round>/                  work files of the round that is closing
 drafts/                           temporary files; emptied at start
 lock                              locked by the server that uses the folder
 
-With an object store (`stores`), models, optimizers and updates are copies of its objects, and only complete uploads are
-in incoming/.
+With an object store (`stores`), models, what belongs to them, and updates are copies of its objects, and only complete
+uploads are in incoming/.
 """
 
 import contextlib
@@ -38,8 +38,10 @@ from phonograd.device_runtime.base.files import (
     sync_folder,
 )
 from phonograd.server_agg.storage.folder_claim import LEDGER, LOCK, SUBFOLDERS, claim
+from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.noise_keys import NoiseKeys
-from phonograd.server_agg.storage.stores import Store
+from phonograd.server_agg.storage.shared_noise import SharedNoiseKeys
+from phonograd.server_agg.storage.stores import ObjectStore, Store
 
 COPY_CHUNK_BYTES = 1 << 20
 MODELS, UPDATES = "models", "updates"
@@ -72,7 +74,7 @@ class StateFolder:
         self.uploads = root / "incoming"
         self._closing = root / "closing"
         self._drafts = root / "drafts"
-        self.noise_keys = NoiseKeys(root / "noise")
+        self.noise_keys: NoiseKeys | SharedNoiseKeys = NoiseKeys(root / "noise")
         with storage_errors(root):
             for name in SUBFOLDERS:
                 (root / name).mkdir(exist_ok=True)
@@ -83,6 +85,12 @@ class StateFolder:
             os.close(self._lock)
             raise StorageError(f"{root}: another server uses this state folder; stop it or choose another") from error
         _remove_all_but(self._drafts, (), BY_ID)
+
+    def share_noise_keys(self, ledger: Ledger) -> None:
+        """From here on, if other servers may use the ledger, have the noise keys that all of them have."""
+        if ledger.shared:
+            assert isinstance(self.store, ObjectStore)  # the settings ask for one
+            self.noise_keys = SharedNoiseKeys(ledger, self.store)
 
     def close(self, keep: bool = True) -> None:
         """Unlock the folder. `keep` false: remove a new one, because the start that created it failed."""
@@ -159,6 +167,8 @@ class StateFolder:
                     if (found := sha256_of_file(draft)) != path.stem:
                         raise StorageError(f"{name or self._name(path)}: damaged in the store, its SHA-256 is {found}")
                     with storage_errors(path):
+                        if path.parent == self.buffers:
+                            draft.chmod(0o600)
                         draft.replace(path)
             finally:
                 draft.unlink(missing_ok=True)
@@ -194,11 +204,10 @@ class StateFolder:
             sync_folder(target.parent)
 
     def move_secret_into_place(self, source: Path, target: Path) -> None:
-        """Like `move_into_place`, for this user alone, and in no store."""
+        """Like `move_into_place`, for this user alone."""
         with storage_errors(target):
             source.chmod(0o600)
-            source.replace(target)
-            sync_folder(target.parent)
+        self.move_into_place(source, target)
 
     @contextlib.contextmanager
     def syncing(self, path: Path) -> Iterator[None]:

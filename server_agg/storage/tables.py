@@ -63,6 +63,7 @@ class Model(Base):
     link_bytes: Mapped[int | None]
     residual_sha256: Mapped[str | None] = mapped_column(String(64))  # what the links up to this model left out
     buffers_sha256: Mapped[str | None] = mapped_column(String(64))  # the noise's memory after it, of dp-ftrl; secret
+    buffers_seal: Mapped[str | None] = mapped_column(String(64))  # opens them, hex; None once they were used; secret
     distance: Mapped[float | None]  # L2 norm of the residual, relative to the round's delta
 
 
@@ -80,6 +81,7 @@ class Round(Base):
     strategy: Mapped[str]  # StrategySettings as JSON
     transfer: Mapped[str | None]  # TransferSettings as JSON; for strategy transfer
     masked: Mapped[str | None]  # MaskedSettings as JSON; of a masked round
+    noise_half: Mapped[str | None] = mapped_column(String(64))  # of its key, while it is open: shared_noise.py; secret
     run: Mapped[str | None]  # Run as JSON; of dp-ftrl
     run_step: Mapped[int | None]  # which of the run's rounds, from 1; again if it releases nothing
     population: Mapped[int] = mapped_column(default=0)  # enrolled phones when it was sampled; 0: not sampled

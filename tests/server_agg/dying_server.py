@@ -7,8 +7,8 @@ SIGKILL; 0: it lives until somebody else does. On stdout come the life's process
 stdin ends, the life ends. Lives are forks of this process, which has imported all that a server needs, so that a
 hundred of them take seconds.
 
-A step lies before and after everything that changes the disk: synced, linked, renamed, deleted, cut, committed, and in
-the middle of what is written of an upload; and around each part of a slow strategy's work.
+A step lies before and after everything that changes the disk, or a store: synced, linked, renamed, deleted, cut,
+committed, and in the middle of what is written of an upload; and around each part of a slow strategy's work.
 """
 
 import contextlib
@@ -34,6 +34,7 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.storage import noise_keys
+from phonograd.server_agg.storage.stores import ObjectStore
 from phonograd.server_agg.storage.tables import Ending
 from tests.server_agg.slow_models import Work, unhindered
 from tests.server_agg.workshop import settings_with
@@ -46,6 +47,7 @@ STEPS = (
     (os, "ftruncate"),
     (DefaultDialect, "do_commit"),
     (closing, "write_model"),
+    (ObjectStore, "_do"),
     (Work, "part"),
 )
 

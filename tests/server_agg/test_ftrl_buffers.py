@@ -4,11 +4,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
 from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.stores import store_at
 from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.test_ftrl_serving import FTRL, end_round, give, known_noise, serving
 from tests.server_agg.test_rounds import files
@@ -111,6 +115,32 @@ def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
                 answer = owner.get(f"/v1/{route}/{name}")
                 assert answer.status_code in (400, 404)
                 assert path.read_bytes()[:64] not in answer.content
+
+
+@pytest.mark.parametrize("store", [None, "memory://sealed"])
+def test_files_of_buffers_are_useless_once_they_were_used(workshop: Workshop, state: Path, store: str | None) -> None:
+    """They are sealed; the ledger has the current ones' seal alone, which no file beside it has."""
+    clock, closed, seals = Clock(), {}, list[bytes]()
+    with serving(workshop, state, clock, store=store) as coordinator:
+        for number in (1, 2):
+            end_round(coordinator, clock)
+            (path,) = coordinator.folder.buffers.iterdir()
+            closed[number] = load_tensors(path)
+            with coordinator.ledger.reading() as session:
+                seals.append(str(session.get_one(Model, coordinator.current.base_sha256).buffers_seal).encode())
+        kept = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
+        assert [seal in kept for seal in seals] == [False, True]  # SQLite keeps nothing of the first one
+        with coordinator.ledger.reading() as session:
+            exported, first, second = session.query(Model).order_by(Model.round)
+    assert [one.buffers_seal for one in (exported, first)] == [None, None]
+    assert second.buffers_seal is not None
+    for name, found in closed[2].items():
+        opened = sealed(found.copy(), bytes.fromhex(second.buffers_seal), name.removesuffix(".buffers"), 0)
+        assert np.abs(opened).max() < 100
+        with np.errstate(all="ignore"):
+            assert not np.abs(found).max() < 1e9  # as bits at random are
+    names = [] if store is None else store_at(store).names("buffers")
+    assert names == ([] if store is None else [f"{second.buffers_sha256}.safetensors"])
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged", "foreign"])

@@ -17,6 +17,7 @@ from phonograd.server_agg.aggregation.correlation.run import RUN, begun
 from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise
+from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of, sealed
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
 from tests.server_agg.rounds_of_updates import SHA, Round, deltas_of, length, model, random_weights, trained
@@ -43,6 +44,8 @@ def key(number: int) -> bytes:
 class Rounds:
     """A run of rounds without updates, whose models and buffers are files."""
 
+    sealed = False
+
     def __init__(self, folder: Path, settings: StrategySettings = SETTINGS, metadata: dict[str, str] | None = None):
         self.folder = folder
         self.settings = settings
@@ -61,7 +64,8 @@ class Rounds:
         with contextlib.ExitStack() as resources:
             weights = resources.enter_context(TensorFile(self.model(base)))
             old = resources.enter_context(TensorFile(kept)) if kept.exists() else None
-            context = RoundContext(number, key(number), phones=PHONES, buffers=old)
+            seals = (seal_of(key(base)), seal_of(key(number))) if self.sealed else (None, None)
+            context = RoundContext(number, key(number), 0, PHONES, old, *seals)
             sha256 = sha256_of_file(self.model(base))
             aggregation = strategy_of(self.settings).begin(weights, sha256, context)
             metadata = model_metadata(number, sha256)
@@ -168,10 +172,35 @@ def test_a_damaged_run_is_refused(tmp_path: Path) -> None:
 @contextlib.contextmanager
 def noise_of(rounds: Rounds, number: int) -> Iterator[CorrelatedNoise]:
     with TensorFile(rounds.model(number)) as base, TensorFile(rounds.buffers(number)) as buffers:
-        yield CorrelatedNoise(SETTINGS, base, NoiseStream(key(number + 1), number + 1, "ftrl"), buffers)
+        stream, seal = NoiseStream(key(number + 1), number + 1, "ftrl"), seal_of(key(number)) if rounds.sealed else None
+        yield CorrelatedNoise(SETTINGS, base, stream, RoundContext(number + 1, buffers=buffers, seal=seal))
 
 
-def test_noise_depends_on_the_position_and_not_on_how_it_is_cut(whole: Rounds) -> None:
+def sealed_run(folder: Path) -> Rounds:
+    rounds = Rounds(folder)
+    rounds.sealed = True
+    for number in (1, 2):
+        rounds.close(number)
+    return rounds
+
+
+def test_sealed_buffers_make_the_same_models_and_tell_nothing_without_the_seal(whole: Rounds, tmp_path: Path) -> None:
+    rounds = sealed_run(tmp_path)
+    for number in (1, 2):
+        assert rounds.model(number).read_bytes() == whole.model(number).read_bytes()
+        for name, open_ in load_tensors(whole.buffers(number)).items():
+            closed = load_tensors(rounds.buffers(number))[name]
+            ones = np.unpackbits((closed.view(np.uint64) ^ open_.view(np.uint64)).view(np.uint8)).mean()
+            assert ones == pytest.approx(0.5, abs=5 / math.sqrt(64 * closed.size) / 2)  # 5 standard errors
+            for seal, same in ((seal_of(key(number)), True), (seal_of(key(3 - number)), False)):
+                tensor = name.removesuffix(".buffers")
+                assert (sealed(closed.copy(), seal, tensor, 0).tobytes() == open_.tobytes()) == same
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_noise_depends_on_the_position_and_not_on_how_it_is_cut(whole: Rounds, seal: bool, tmp_path: Path) -> None:
+    if seal:
+        whole = sealed_run(tmp_path)
     with noise_of(whole, 2) as noise:
         row = noise.normals("matrix", 0, 75_000)
         for start, stop in ((0, 1), (32_767, 32_769), (7, 75_000)):

@@ -385,8 +385,7 @@ def test_the_noise_of_a_server_cancels_and_is_of_the_stated_size(workshop: Works
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ledger": "postgresql://host/db", "store": "s3://bucket"}, "`ledger` is set|`store` is set"),
-        ({"store": "s3://bucket"}, "`store` is set, expected none for dp-ftrl"),
+        ({"ledger": "postgresql://host/db"}, "`store` is None, expected one for a ledger in PostgreSQL"),
         (
             {"masked": MaskedSettings(), "clients_per_round": MaskedSettings().cohort},
             "expected one of .* with `masked`",

@@ -269,6 +269,8 @@ def test_a_ledger_of_the_first_version_gets_todays_columns(todays: Path) -> None
             ("rounds", "run"),
             ("rounds", "run_step"),
             ("models", "buffers_sha256"),
+            ("models", "buffers_seal"),
+            ("rounds", "noise_half"),
         ):
             first.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         first.execute(f"UPDATE {VERSION_TABLE} SET version_num = '1'")

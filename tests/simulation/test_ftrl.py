@@ -132,15 +132,11 @@ def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, messa
     ("options", "message"),
     [
         ("", "--deadline-seconds is None, expected a deadline for dp-ftrl"),
-        (
-            "--deadline-seconds 60 --store s3://b",
-            "--store is set, expected none for dp-ftrl: its noise buffers are secret",
-        ),
-        ("--deadline-seconds 60 --store s3://b --ledger postgresql://h/d", "is set, expected none for dp-ftrl"),
+        ("--deadline-seconds 60 --ledger postgresql://h/d", "--store is None, expected one for a ledger in PostgreSQL"),
         ("--deadline-seconds 60 --masked", "--strategy is 'dp-ftrl', expected one of fedavg, fedsgd, "),
     ],
 )
-def test_a_server_wants_a_deadline_and_nothing_shared(tmp_path: Path, phono: Run, options: str, message: str) -> None:
+def test_a_server_wants_a_deadline_and_sees_updates(tmp_path: Path, phono: Run, options: str, message: str) -> None:
     state = tmp_path / "new"
     found = phono("serve", "--artifacts", "art", "--state", state, "--strategy", "dp-ftrl", *options.split())
     assert (found.code, message in found.err, state.exists()) == (2, True, False), found.err

@@ -1,9 +1,9 @@
 """The memory of correlated noise: a few numbers for each parameter, which the next round's noise begins with.
 
-A file for each round, beside its model: `NAME.buffers` F64 [*shape, buffers]. Whoever has it can take noise off the
-next model, so it stays on the server. It is float64 since the noise is as private as stated only if it is linear in its
-normal numbers: each rounding of a buffer moves the next round's mean, in float32 by up to a hundredth of a
-phone's reach with 10^7 parameters, in float64 by less than a billionth.
+A file for each round, beside its model: `NAME.buffers` F64 [*shape, buffers]. Whoever reads it can take noise off the
+models around it, so it stays with the servers, sealed (`sealing`). It is float64 since the noise is as private as
+stated only if it is linear in its normal numbers: each rounding of a buffer moves the next round's mean, in float32 by
+up to a hundredth of a phone's reach with 10^7 parameters, in float64 by less than a billionth.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,8 +23,10 @@ from phonograd.device_runtime.formats.tensor_file import (
     write_tensor_file,
 )
 from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begun, run_in
+from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import RoundContext
 
 FORMAT, VERSION = "phonograd-noise-buffers", "1"
 STEPS = "steps"  # metadata key: rounds of the run so far
@@ -33,20 +35,15 @@ STEPS = "steps"  # metadata key: rounds of the run so far
 class CorrelatedNoise:
     """Rows of C^-1 Z for every position of every tensor, in one round.
 
-    stream: row t of Z. buffers: after the round before; None: this is the run's first. Goes on with the run of the base
-    model, or begins one; with `kept`, the ledger's, nothing else. Raises WeightsError for buffers that are missing or
-    of another model, settings that are not the run's, another run, and one that is over; MissingExtraError.
+    stream: row t of Z. context: buffers after the round before, None if this is the run's first; seals. Goes on with
+    the run of the base model, or begins one; with the context's, the ledger's, nothing else. Raises WeightsError for
+    buffers that are missing or of another model, settings that are not the run's, another run, and one that is over;
+    MissingExtraError.
     """
 
-    def __init__(
-        self,
-        settings: StrategySettings,
-        base: TensorFile,
-        stream: NoiseStream,
-        buffers: TensorFile | None,
-        kept: Run | None = None,
-    ):
-        self._base, self._stream, self._before = base, stream, buffers
+    def __init__(self, settings: StrategySettings, base: TensorFile, stream: NoiseStream, context: RoundContext):
+        self._base, self._stream, self._before, kept = base, stream, context.buffers, context.run
+        self._seal, self._next_seal = context.seal, context.next_seal
         run = run_in(base.metadata, str(base.path))
         self.run: Run = run or kept or begun(settings)
         if kept is not None and kept != self.run:
@@ -92,7 +89,8 @@ class CorrelatedNoise:
     def _after(self) -> Iterator[Array]:
         for spec in trained_specs(self._base):
             for start, stop in tile_ranges(spec.elements):
-                yield self._advanced(spec.name, start, stop)[1]
+                after = self._advanced(spec.name, start, stop)[1]
+                yield sealed(after, self._next_seal, spec.name, start * after.shape[1])
 
     def _advanced(self, tensor: str, start: int, stop: int) -> tuple[Array, Array]:
         count = len(self.run.decays)
@@ -100,7 +98,8 @@ class CorrelatedNoise:
             buffers = np.zeros((stop - start, count))
         else:
             flat = self._before.read_range(f"{tensor}.buffers", start * count, stop * count)
-            buffers = flat.astype(np.float64).reshape(-1, count)
+            opened = sealed(flat.astype(np.float64), self._seal, tensor, start * count)
+            buffers = opened.reshape(-1, count)
         return self._blt.row(self._stream.normals(tensor, start, stop), buffers), buffers
 
     def _specs(self) -> list[TensorSpec]:

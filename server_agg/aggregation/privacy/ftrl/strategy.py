@@ -23,7 +23,7 @@ class CorrelatedMean(ClippedSum):
             raise ValueError(f"phones is {context.phones}, expected at least 1 in a round")
         super().__init__(settings, base, base_sha256, context)
         stream = NoiseStream(context.noise_key, context.number, "ftrl")
-        self._noise = CorrelatedNoise(settings, base, stream, context.buffers, context.run)
+        self._noise = CorrelatedNoise(settings, base, stream, context)
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """(sum of w x clipped delta + noise) / weight of the phones that were expected, whoever came.

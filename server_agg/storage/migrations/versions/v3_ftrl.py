@@ -1,4 +1,4 @@
-"""Version 3: a run of dp-ftrl, which of its rounds each one is, and the models' noise buffers."""
+"""Version 3: a run of dp-ftrl, which of its rounds each one is, the models' noise buffers; several servers' noise."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,3 +13,5 @@ def upgrade() -> None:
     op.add_column("rounds", sa.Column("run", sa.String))
     op.add_column("rounds", sa.Column("run_step", whole))
     op.add_column("models", sa.Column("buffers_sha256", sa.String(64)))
+    op.add_column("models", sa.Column("buffers_seal", sa.String(64)))
+    op.add_column("rounds", sa.Column("noise_half", sa.String(64)))

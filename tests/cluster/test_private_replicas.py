@@ -1,0 +1,426 @@
+"""Private strategies on several servers: one noise key, one released noise a round, the same rules everywhere."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import select
+
+from phonograd.device_runtime.base.errors import StorageError, UsageError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.aggregation.correlation.run import begun
+from phonograd.server_agg.refusals import (
+    DuplicatePhoneError,
+    NotSelectedError,
+    RestingPhoneError,
+    RewoundNoiseError,
+    RoundClosingError,
+)
+from phonograd.server_agg.rounds import closing, noise_runs
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.current_round import LiveRound
+from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.storage import noise_keys
+from phonograd.server_agg.storage.tables import Ending, Model, Update
+from tests.cluster.conftest import Open, break_the_lock
+from tests.cluster.test_replicas import follow, rounds
+from tests.server_agg.faults import raising
+from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.workshop import Clock, Workshop, settings_with
+
+pytestmark = pytest.mark.cluster
+
+FTRL: dict[str, object] = {
+    "strategy": "dp-ftrl",
+    "planned_rounds": 6,
+    "min_separation": 2,
+    "max_participations": 2,
+    "noise_buffers": 2,
+    "noise_multiplier": 1.0,
+    "clip_norm": 0.1,
+    "delta": 1e-5,
+    "deadline_seconds": 100.0,
+    "clients_per_round": 2,
+}
+SAMPLED = FTRL | {"strategy": "dp-fedavg", "sampling": 1.0, "population": 2}
+BOTH = pytest.mark.parametrize("changes", [FTRL, SAMPLED], ids=["dp-ftrl", "dp-fedavg"])
+
+
+def enrol(*coordinators: Coordinator, count: int = 3) -> None:
+    for number in range(count):
+        PhoneRegistry(coordinators[0].ledger).add(f"phone{number}", "phone", "90d", "test")
+    for coordinator in coordinators:
+        coordinator.tick()
+
+
+def deadline(*coordinators: Coordinator, seconds: float = 101.0) -> None:
+    """Let time pass, at all servers."""
+
+    def later(clock: Callable[[], float]) -> Callable[[], float]:
+        return lambda: clock() + seconds
+
+    for coordinator in coordinators:
+        coordinator.ledger.clock = later(coordinator.ledger.clock)
+
+
+def end_round(first: Coordinator, *others: Coordinator) -> None:
+    """Let the first one end the round at its deadline."""
+    number = first.current.round
+    deadline(first, *others)
+    follow([first, *others], number + 1)
+
+
+def update_of(workshop: Workshop, coordinator: Coordinator, seed: int) -> Path:
+    coordinator.refresh()
+    base = coordinator.folder.fetched(coordinator.folder.model(coordinator.current.base_sha256))
+    return workshop.update(seed, round=coordinator.current.round, base=base)
+
+
+def models(coordinator: Coordinator) -> list[Model]:
+    with coordinator.ledger.reading() as session:
+        return list(session.scalars(select(Model).order_by(Model.round)))
+
+
+def upload(coordinator: Coordinator, update: Path, phone: str) -> str:
+    """All bytes of an update; it is not ingested yet."""
+    made = coordinator.create_upload(UploadMetadata(phone, update.stat().st_size))
+    coordinator.folder.upload(made.id).write_bytes(update.read_bytes())
+    return made.id
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        FTRL | {"min_separation": 1, "max_participations": 3},
+        SAMPLED,
+        {"strategy": "fedatt", "attention_noise": 0.1, "clients_per_round": 3, "deadline_seconds": 100.0},
+    ],
+    ids=["dp-ftrl", "dp-fedavg", "fedatt"],
+)
+def test_the_same_models_as_one_server_with_the_same_keys(
+    changes: dict[str, object], workshop: Workshop, tmp_path: Path, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three, keys, sent = replicas(3, **changes), [], []
+    enrol(*three)
+    for number in range(1, 4):
+        (key,) = {one.folder.noise_keys.get_or_create(number) for one in three}
+        keys.append(key)
+        sent.append([update_of(workshop, three[0], 10 * number + seed) for seed in range(1 + number % 2)])
+        for seed, update in enumerate(sent[-1]):
+            send(three[seed], update, f"phone{seed}")
+        end_round(*three[number % 3 :], *three[: number % 3])
+    made = [one.sha256 for one in models(three[0])]
+    assert len(set(keys)) == 3
+    left, clock = iter([*keys, bytes(32)]), Clock()
+    monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=lambda _: next(left)))
+    with opened(workshop, tmp_path / "alone", settings_with(**changes), clock) as alone:
+        enrol(alone)
+        for updates in sent:
+            for seed, update in enumerate(updates):
+                send(alone, update, f"phone{seed}")
+            clock.now += 101
+            alone.tick()
+        assert [one.sha256 for one in models(alone)] == made
+    assert len(set(made)) == 4
+
+
+@BOTH
+@pytest.mark.parametrize("moment", ["before it folds", "before it publishes", "before it records"])
+def test_a_server_that_lost_the_lock_makes_the_same_bytes(
+    changes: dict[str, object],
+    moment: str,
+    workshop: Workshop,
+    database: str,
+    replicas: Open,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another one closes the round meanwhile, from beginning to end, and deletes the key."""
+    first, second = replicas(2, **changes)
+    enrol(first, second)
+    end_round(first, second)  # so that there are buffers
+    send(second, update_of(workshop, second, 1), "phone1")
+    name = {"before it folds": "write_model", "before it publishes": "published", "before it records": "record_model"}
+    target = name[moment]
+    original, record_model, made = getattr(closing, target), closing.record_model, []
+
+    def too_late(*arguments: object) -> object:
+        monkeypatch.setattr(closing, target, original)
+        break_the_lock(database)
+        follow([second], 3)
+        assert second.folder.store.names("noise")[0].startswith("3-")
+        return original(*arguments)
+
+    def recorded(current: object, ending: object, model: Model) -> None:
+        if current is first._round:
+            made.append((model.sha256, model.buffers_sha256, model.buffers_seal))
+        record_model(current, ending, model)  # type: ignore[arg-type]
+
+    if target != "record_model":
+        monkeypatch.setattr(closing, "record_model", recorded)
+    else:
+        original = recorded
+    deadline(first, second)
+    monkeypatch.setattr(closing, target, too_late)
+    with pytest.raises(StorageError, match="round 2: another server ended it"):
+        closing.end_if_complete(first._round, first._slow)
+    monkeypatch.setattr(closing, "record_model", record_model)
+    follow([first, second], 3)
+    published = models(first)[-1]
+    assert made == [(published.sha256, published.buffers_sha256, published.buffers_seal)]
+    end_round(first, second)
+    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline"] * 3 + [None]
+    kept = [f"{one.buffers_sha256}.safetensors" for one in models(first)[-1:] if one.buffers_sha256]
+    assert first.folder.store.names("buffers") == kept
+
+
+@BOTH
+@pytest.mark.parametrize("dies", ["write_model", "record_model", "published"])
+def test_a_server_that_dies_while_it_closes_a_round_leaves_its_noise_to_the_next(
+    changes: dict[str, object], dies: str, workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2, **changes)
+    enrol(first, second)
+    end_round(second, first)
+    send(first, update_of(workshop, first, 1), "phone1")
+    deadline(first, second)
+    with monkeypatch.context() as patch:
+        patch.setattr(closing, dies, raising(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            first.tick()
+    left = set(first.folder.store.names("models"))
+    follow([second], 3)
+    published = {f"{one.sha256}.safetensors" for one in models(second)}
+    assert len(left) == (3 if dies == "record_model" else 2)
+    assert left <= published  # no second model of the round with other noise
+    follow([first], 3)
+
+
+def test_a_server_that_lost_the_lock_leaves_the_next_round_alone(
+    database: str, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2, **FTRL)
+    deadline(first, second)
+    follow_, calls = first._round.follow, itertools.count(1)
+
+    def slowly() -> None:
+        if next(calls) == 3:  # it has marked the round as closing
+            break_the_lock(database)
+            follow([second], 2)
+        follow_()
+
+    monkeypatch.setattr(first._round, "follow", slowly)
+    closing.end_if_complete(first._round, first._slow)
+    assert next(calls) == 4
+    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
+
+
+def test_a_private_round_neither_ends_nor_refuses_anybody_when_as_many_came_as_were_expected(
+    workshop: Workshop, replicas: Open
+) -> None:
+    first, second = replicas(2, **FTRL | {"clients_per_round": 1})
+    for server, phone in ((first, 0), (second, 1), (first, 2)):
+        receipt = send(server, update_of(workshop, server, phone), f"phone{phone}")
+        assert (receipt.accepted, receipt.round_closed) == (None, False)
+    follow([first, second], 1)
+    end_round(second, first)
+    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
+
+
+@BOTH
+def test_a_phone_that_is_offered_at_two_servers_at_once_is_taken_once(
+    changes: dict[str, object], workshop: Workshop, replicas: Open
+) -> None:
+    first, second = replicas(2, **changes)
+    enrol(first, second)
+    identifiers = []
+    for server, seed in ((first, 1), (second, 2)):
+        update = update_of(workshop, server, seed)
+        with server.ledger.writing() as session:  # as if neither had seen the other's
+            row = server.uploads.add(session, UploadMetadata("phone1", update.stat().st_size), 1)
+        server.folder.upload(row.id).write_bytes(update.read_bytes())
+        identifiers.append((server, row.id, sha256_of_file(update)))
+    link_into_place = second.folder.link_into_place
+
+    def slowly(source: Path, target: Path, name: str) -> None:
+        link_into_place(source, target, name)
+        server, identifier, sha256 = identifiers[0]
+        server.ingest(identifier, sha256, 0)
+
+    second.folder.link_into_place = slowly  # type: ignore[method-assign]
+    with pytest.raises(DuplicatePhoneError):
+        second.ingest(*identifiers[1][1:], 0)
+    second.folder.link_into_place = link_into_place  # type: ignore[method-assign]
+    with first.ledger.reading() as session:
+        assert list(session.scalars(select(Update.phone).where(Update.state == "accepted"))) == ["phone1"]
+    end_round(first, second)
+
+
+def test_a_phone_rests_at_all_servers(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2, **FTRL, retry_seconds=0.01)
+    send(first, update_of(workshop, first, 1), "phone1")
+    deadline(first, second)
+    follow([first], 2)
+    assert second.current.round == 1  # it has not heard of the next round yet
+    told = second.participation("phone1")
+    assert isinstance(told, RestingPhoneError)
+    assert 0.01 < told.retry_seconds <= 100  # the rest of this round
+    with pytest.raises(RestingPhoneError, match="took part 1 rounds ago, and rests for 1 more"):
+        send(second, update_of(workshop, second, 2), "phone1")
+    end_round(second, first)
+    send(second, update_of(workshop, second, 3), "phone1")
+    end_round(first, second)
+    end_round(first, second)
+    for server in (first, second):
+        with pytest.raises(RestingPhoneError, match="took part 2 times"):
+            send(server, update_of(workshop, server, 4), "phone1")
+
+
+def test_what_halts_a_round_halts_it_at_all_servers(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2, **FTRL | {"planned_rounds": 1, "min_separation": 1, "max_participations": 1})
+    base = update_of(workshop, first, 1)
+    identifier = upload(second, base, "phone1")
+    deadline(first, second)
+    follow([first], 2)
+    assert "all 1 rounds of the run of dp-ftrl are over" in str(second.participation("phone2"))
+    update = update_of(workshop, first, 2)
+    with pytest.raises(NotSelectedError, match="the model is final"):
+        second.create_upload(UploadMetadata("phone2", update.stat().st_size))
+    second.folder.upload(identifier).write_bytes(update.read_bytes())
+    with pytest.raises(NotSelectedError, match="the model is final"):
+        second.ingest(identifier, sha256_of_file(update), 0)
+    assert second.folder.store.names("buffers") == []
+
+
+def test_only_phones_that_were_drawn_take_part_at_any_server(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2, **SAMPLED | {"sampling": 1e-9})
+    enrol(first)
+    assert "not selected for round 1" in str(second.participation("phone1"))
+    with pytest.raises(NotSelectedError, match="not selected for round 1"):
+        upload(second, update_of(workshop, second, 1), "phone1")
+
+
+def test_a_server_follows_a_round_whose_phones_another_one_drew(replicas: Open) -> None:
+    """The deadline counts from the draw, and the noise is of its population."""
+    first, second = replicas(2, **SAMPLED)
+    deadline(first, second, seconds=60.0)
+    enrol(first)
+    deadline(first, second, seconds=60.0)
+    closing.end_if_complete(second._round, second._slow)
+    assert [round_.closed_at for round_ in rounds(first.ledger)] == [None]
+    assert second._round.aggregator.row.population == 3
+    end_round(second, first)
+    assert rounds(first.ledger)[0].ending == "deadline"
+
+
+def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
+    workshop: Workshop, tmp_path: Path, place: dict[str, object], replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a server that started meanwhile; none, once it is closing."""
+    (first,) = replicas(1, **SAMPLED | {"noise_multiplier": 8.0})
+    enrol(first)
+    identifier = upload(first, update_of(workshop, first, 1), "phone1")
+    link_into_place, write_model, used = first.folder.link_into_place, closing.write_model, []
+    others, looks, ending_of = itertools.count(), itertools.count(1), closing.ending_of
+
+    def start(noise: float) -> None:
+        settings = settings_with(**place | SAMPLED | {"noise_multiplier": noise})
+        with opened(workshop, tmp_path / f"other{next(others)}", settings) as other:
+            deadline(other, seconds=first.ledger.clock() - other.ledger.clock())
+
+    def meanwhile(source: Path, target: Path, name: str) -> None:
+        link_into_place(source, target, name)
+        start(4.0)
+
+    first.folder.link_into_place = meanwhile  # type: ignore[method-assign]
+    with pytest.raises(RoundClosingError):  # it was measured with other settings
+        first.ingest(identifier, sha256_of_file(update_of(workshop, first, 1)), 0)
+    first.folder.link_into_place = link_into_place  # type: ignore[method-assign]
+
+    def noted(settings: object, *arguments: object) -> object:
+        used.append(settings.noise_multiplier)  # type: ignore[attr-defined]
+        start(2.0)
+        return write_model(settings, *arguments)  # type: ignore[arg-type]
+
+    def decided(current: LiveRound) -> Ending | None:
+        if next(looks) == 2:  # it has the lock, and is about to mark the round
+            start(3.0)
+        return ending_of(current)
+
+    monkeypatch.setattr(closing, "write_model", noted)
+    monkeypatch.setattr(closing, "ending_of", decided)
+    deadline(first)
+    follow([first], 1)
+    follow([first], 2)
+    ended = rounds(first.ledger)[0]
+    assert (used, '"noise_multiplier": 3.0' in ended.strategy, ended.ending) == ([3.0], True, "deadline")
+
+
+@pytest.mark.parametrize("change", [{"noise_multiplier": 2.0}, {"strategy": "fedavg"}])
+def test_a_server_with_other_settings_than_the_run_opens_no_round_of_it(
+    change: dict[str, object],
+    workshop: Workshop,
+    tmp_path: Path,
+    place: dict[str, object],
+    replicas: Open,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (other,) = replicas(1, strategy="fedavg", deadline_seconds=100.0, clients_per_round=2)
+    (first,) = replicas(1, **FTRL)  # the run begins while the other one runs
+    deadline(other, first)
+    other.tick()
+    assert (other.overdue, len(rounds(first.ledger))) == (True, 1)
+    follow([first], 2)
+    settings = settings_with(**place | FTRL | change)
+    with pytest.raises(UsageError), opened(workshop, tmp_path / "late", settings):
+        pass
+    # As if it had looked before the run began.
+    run = None if "strategy" in change else begun(settings.strategy).text
+    monkeypatch.setattr(noise_runs, "required_run", lambda *_: run)
+    with (
+        pytest.raises(StorageError, match=r"round 2: `\w+` is .*, expected"),
+        opened(workshop, tmp_path / "at once", settings),
+    ):
+        pass
+    end_round(first)
+
+
+def test_the_run_of_the_server_that_was_first_counts(replicas: Open) -> None:
+    three = replicas(3, **FTRL)
+    assert len({str(one._round.aggregator.row.run) for one in three}) == 1
+    end_round(*three)
+    assert len({row.run for row in rounds(three[0].ledger)}) == 1
+
+
+def test_buffers_are_in_the_store_and_a_server_that_lacks_them_fetches_them(
+    workshop: Workshop, tmp_path: Path, place: dict[str, object], replicas: Open
+) -> None:
+    first, second = replicas(2, **FTRL)
+    end_round(first, second)
+    name = f"{models(first)[-1].buffers_sha256}.safetensors"
+    store = first.folder.store
+    assert (store.names("buffers"), files(second.folder.buffers)) == ([name], set())
+    send(second, update_of(workshop, second, 1), "phone1")
+    assert (second.folder.buffers / name).stat().st_mode & 0o777 == 0o600
+    end_round(second, first)
+    assert name not in {*store.names("buffers"), *files(first.folder.buffers), *files(second.folder.buffers)}
+    with pytest.raises(RewoundNoiseError):
+        first.rollback(1)
+    kept = tmp_path / "kept"
+    (current,) = store.names("buffers")
+    assert store.get(f"buffers/{current}", kept)
+    for harm in (
+        lambda: store.delete([f"buffers/{current}"]),
+        lambda: store.put(workshop.base_path, f"buffers/{current}"),
+    ):
+        harm()
+        settings = settings_with(**place | FTRL)
+        with (
+            pytest.raises(StorageError, match="restore the state folder|damaged in the store"),
+            opened(workshop, tmp_path / "third", settings),
+        ):
+            pass
+    store.put(kept, f"buffers/{current}")
+    end_round(first, second)
