@@ -37,3 +37,15 @@ def test_nothing_as_large_as_a_weight_is_stored_but_the_logits(name: str, sample
     sizes = re.findall(r"^ +\d+ (\d+) \d+-\d+ (.+)$", plan, re.MULTILINE)
     logits = ["logits", "teacher's logits"] if "lwf" in name else ["logits"]
     assert sorted(value for size, value in sizes if int(size) >= 4 * words * T * B) == logits
+
+
+@pytest.mark.parametrize(
+    ("train", "backward"), [(("decoder.weight", "decoder.bias"), 0), (("lstm.1.R",), 1), (("lstm.0.B",), 2)]
+)
+def test_nothing_below_the_lowest_trained_tensor_runs_backward(train: tuple[str, ...], backward: int) -> None:
+    backend = NativeBackend(exported(*MODELS["untied"], train=train), None, BackendOptions())
+    plan = backend.plan()
+    backend.close()
+    assert plan.count(": output layer, softmax") == 1
+    assert plan.count("recurrent backward:") == backward
+    assert re.findall(r"^      (\S+) \[", plan, re.MULTILINE) == sorted(train, reverse=True)

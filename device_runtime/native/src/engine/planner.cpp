@@ -153,7 +153,7 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   t.targets = use_if_there(layer.targets);
   t.loss_gradient = use_if_there(layer.loss_gradient);
   t.loss = use_if_there(layer.loss);
-  t.hidden_gradient = use(layer.hidden_gradient);
+  t.hidden_gradient = use_if_there(layer.hidden_gradient);
   t.bias_gradient = use_if_there(layer.bias_gradient);
   t.logits = scratch("logits", V * columns, true);
   t.packed_hidden = scratch("packed hidden", static_cast<int64_t>(compute_.products.packed_size(H, N)), false);

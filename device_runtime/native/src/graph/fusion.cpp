@@ -224,7 +224,7 @@ bool match_gradients(const Graph& graph, const std::vector<MarkedGradient>& grad
     }
     layer.nodes.push_back(user);
   }
-  return layer.hidden_gradient >= 0;
+  return !graph.users(dlogits).empty();
 }
 
 // Sets the nodes that have to wait for the layer; false if the layer would wait for one of them.

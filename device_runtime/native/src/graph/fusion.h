@@ -11,8 +11,8 @@ namespace phonograd {
 // Output layer, softmax, cross-entropy and their gradients:
 //   logits = hidden W^T + bias; loss; dlogits; dhidden = dlogits W; dW = dlogits^T hidden; dbias = column sums of
 //   dlogits
-// where dW and dbias are gradients of parameters, or not there (of frozen ones), and no one else reads logits, log p or
-// dlogits.
+// where dW and dbias are gradients of parameters, or not there (of frozen ones), as dhidden if all below is frozen, and
+// no one else reads logits, log p or dlogits.
 // With distillation (LwF) there are also, of a teacher whose weights have no gradient,
 //   p = softmax of its logits; log_likelihoods = sum over the words of p log q, q = softmax of the logits above;
 // and dlogits has their gradient too. Or p is an input, and there is no cross-entropy.
@@ -32,7 +32,7 @@ struct OutputLayer {
   std::vector<int> later;  // nodes before that one that need its results
   Logits logits;
   int targets = -1, loss_gradient = -1, loss = -1;      // -1: no cross-entropy
-  int hidden_gradient, weight_gradient, bias_gradient;  // -1: of a frozen parameter
+  int hidden_gradient, weight_gradient, bias_gradient;  // -1: of what is frozen
   bool mean = false;                                    // the loss: a mean over the targets, else a sum
   int64_t ignored = -1;                                 // the target that does not count
   std::optional<SoftTargets> soft_targets;

@@ -165,7 +165,7 @@ void OutputLayerOperator::add_block(Run& run, int64_t block, const OutputParts::
   float *dhidden = t_.parts->floats() + piece.part * part_floats(N_, H_), *gram = dhidden + N_ * hidden_row;
   Products::Factor factors[2];
   size_t count = 0;
-  if (piece.first < piece.end) {
+  if (t_.hidden_gradient != nullptr && piece.first < piece.end) {
     const Matrix weight = row_major(t_.weight->floats() + v * H_ + piece.first, H_);
     factors[count++] = {piece.end - piece.first, weight, dhidden + piece.first, hidden_row, Products::kNone};
   }
@@ -176,14 +176,14 @@ void OutputLayerOperator::add_block(Run& run, int64_t block, const OutputParts::
 void OutputLayerOperator::add_parts(Run& run) {
   run.pool.for_each(N_, [&](int64_t n, int) {
     const int64_t hidden_row = columns(H_);
-    float* dhidden = t_.hidden_gradient->floats() + n * H_;
+    float* dhidden = t_.hidden_gradient == nullptr ? nullptr : t_.hidden_gradient->floats() + n * H_;
     float* gram = t_.gram == nullptr ? nullptr : t_.gram->floats() + n * N_;
-    std::fill_n(dhidden, H_, 0.0f);
+    if (dhidden != nullptr) std::fill_n(dhidden, H_, 0.0f);
     if (gram != nullptr) std::fill_n(gram + n, N_ - n, 0.0f);
     for (int64_t part = 0; part < kParts; ++part) {
       if (blocks_ * part / kParts == blocks_ * (part + 1) / kParts) continue;  // it has no block
       const float* of_part = t_.parts->floats() + part * part_floats(N_, H_);
-      run.kernels.add_scaled(static_cast<size_t>(H_), 1, of_part + n * hidden_row, dhidden);
+      if (dhidden != nullptr) run.kernels.add_scaled(static_cast<size_t>(H_), 1, of_part + n * hidden_row, dhidden);
       if (gram == nullptr) continue;
       run.kernels.add_scaled(static_cast<size_t>(N_ - n), 1, of_part + N_ * hidden_row + n * columns_ + n, gram + n);
     }

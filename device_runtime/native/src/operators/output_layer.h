@@ -17,7 +17,7 @@ struct OutputLayerTensors {
   Tensor* hidden;                           // [N, H]
   Tensor *weight, *bias;                    // [V, H], [V] or nullptr
   Tensor *targets, *loss_gradient, *loss;   // [N], two single numbers; nullptr for soft targets alone
-  Tensor *hidden_gradient, *bias_gradient;  // [N, H], [V] or nullptr
+  Tensor *hidden_gradient, *bias_gradient;  // [N, H], [V]; nullptr where not wanted
   Tensor* logits;                           // [V, columns()]: kept until the update
   Tensor* gram;                             // [N, N], above the diagonal, kept; nullptr if not needed
   Tensor* packed_hidden;                    // packed_size(H, columns)
