@@ -24,8 +24,10 @@ class Gemm : public Operator {
     Matrix B = row_major(b_->floats(), settings_.b_transposed ? K : N);
     if (settings_.a_transposed) A = transposed(A);
     if (settings_.b_transposed) B = transposed(B);
-    if (c_ != nullptr) fill(run, M, N);
-    run.products.gemm(M, N, K, A, B, y_->floats(), N, settings_.alpha, c_ != nullptr ? 1.0f : 0.0f);
+    const bool whole = c_ != nullptr && c_->elements() == M * N && settings_.beta == 1;
+    if (c_ != nullptr && !whole) fill(run, M, N);
+    run.products.gemm(M, N, K, A, B, y_->floats(), N, settings_.alpha, c_ != nullptr ? 1.0f : 0.0f, false,
+                      whole ? c_->floats() : nullptr);
   }
   const char* phase() const override { return "products"; }
   std::string description() const override {
