@@ -66,11 +66,12 @@ def export_artifacts(
     ours; `renames` has others, OLD to NEW, for a tensor or all below it. Its shape follows from its tensors; `shape`, a
     LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
     `<eos>` first; its counts are read from beside the file, else follow Zipf's law. trained_with: the vocabulary's file
-    that the model was trained with, if that is another: rows follow their words. training: what the
-    training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. train: the
-    only ones that they train. adapters: the rank of low-rank adapters, which train in place of every matrix, beside the
-    biases; adapters_seed: of their fixed part. predict: "int8" also writes prediction weights, for `open_predictor`. distill: also write the graph that a server's transfer
-    learning needs. overwrite: replace an artifacts folder, if it holds nothing else and none of the files given here.
+    that the model was trained with, if that is another: rows follow their words. training: what the training graph
+    computes. freeze: names of tensors, or what names begin with, that phones leave as they are. train: the only ones
+    that they train. adapters: the rank of low-rank adapters, which train in place of every matrix, beside the biases;
+    adapters_seed: of their fixed part. predict: "int8" also writes prediction weights, for `open_predictor`. distill:
+    also write the graph that a server's transfer learning needs. overwrite: replace an artifacts folder, if it holds
+    nothing else and none of the files given here.
     progress hears each stage, and what was noticed.
 
     A module's forward and the written graph are run on random tokens, and must agree. forward: runs in its place: a

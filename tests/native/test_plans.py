@@ -21,6 +21,8 @@ MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
     "tied": (LanguageModelConfig("lstm", V, H, H, 2, tied=True), TRAINING),
     "lwf": (LanguageModelConfig("lstm", V, E, H, 1), LWF),
     "tied lwf": (LanguageModelConfig("gru", V, E, H, 1, tied=True), LWF_MEAN),
+    "adapters": (LanguageModelConfig("lstm", V, E, H, 2, adapters=4), TRAINING),
+    "tied, adapters, lwf": (LanguageModelConfig("gru", V, E, H, 1, tied=True, adapters=4), LWF),
     "tied, projected": (LanguageModelConfig("gru", V, E, H, 1, tied=True, output_bias=False), TRAINING),
 }
 
@@ -37,6 +39,16 @@ def test_nothing_as_large_as_a_weight_is_stored_but_the_logits(name: str, sample
     sizes = re.findall(r"^ +\d+ (\d+) \d+-\d+ (.+)$", plan, re.MULTILINE)
     logits = ["logits", "teacher's logits"] if "lwf" in name else ["logits"]
     assert sorted(value for size, value in sizes if int(size) >= 4 * words * T * B) == logits
+
+
+@pytest.mark.parametrize(("name", "layers"), [("adapters", 2), ("tied, adapters, lwf", 1)])
+def test_no_gradient_of_a_matrix_with_an_adapter_is_made(name: str, layers: int) -> None:
+    backend = NativeBackend(exported(*MODELS[name]), None, BackendOptions())
+    plan = backend.plan()
+    backend.close()
+    assert plan.count("weights' gradients factored") == layers
+    assert plan.count("gradient of an adapter") == 2 * layers
+    assert len(re.findall(r"output layer, softmax.*adapter R=4", plan)) == 1
 
 
 @pytest.mark.parametrize(

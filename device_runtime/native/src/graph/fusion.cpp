@@ -410,8 +410,7 @@ std::vector<AdapterGradient> find_adapter_gradients(const Graph& graph) {
   std::vector<AdapterGradient> found;
   for (int number = 0; number < static_cast<int>(graph.nodes().size()); ++number) {
     if (!plain_gemm(graph, number, 0, 1) || input(graph, number, 2) >= 0) continue;
-    const int A = root_of_input(graph, number, 1), whole = root_of_input(graph, number, 0);
-    if (!graph.value(A).is_input || updated.count(A) != 0 || only_user(graph, whole) != number) continue;
+    const int whole = root_of_input(graph, number, 0);
     const Shape& shape = graph.value(whole).shape;  // [1, rows, columns], a matrix as it is
     if (shape.size() != 3 || graph.value(input(graph, number, 0)).shape != Shape{shape[1], shape[2]}) continue;
     const auto term = term_of(graph, updated, whole);
