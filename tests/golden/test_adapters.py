@@ -1,5 +1,6 @@
 """Low-rank adapters: every backend is held to PyTorch's gradients of the whole matrices, dB = dW A^T."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,11 @@ from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B
-from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
+from phonograd.device_runtime.text.counts import zipf_counts
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
+from phonograd.device_runtime.training.report import training_windows
+from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export.adapters import with_adapters
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights, to_canonical
@@ -101,6 +106,23 @@ def test_steps_agree_with_torch(name: str, engine: str, sampled: bool) -> None:
         expected = reference.tensors[tensor]
         assert np.linalg.norm(trained[tensor] - expected) <= TOLERANCE * np.linalg.norm(expected), tensor
         assert np.linalg.norm(expected - before) > 100 * TOLERANCE * np.linalg.norm(expected), tensor
+
+
+@pytest.mark.parametrize("name", ["lstm-clipped", "gru-tied-lwf"])
+def test_one_step_with_the_gradient_of_a_whole_text(tmp_path: Path, name: str, sampled: bool) -> None:
+    case = adapted(name)
+    artifacts, first = artifacts_of(case), model_weights(case.model, spread=6.0)
+    stream = np.random.default_rng(0).integers(0, 20, 5 * 15 + 7) * 2
+    sample = draw_output_sample(stream, zipf_counts(40), SampleDraw(4, 1)) if sampled else None
+    reference = AdaptedTrainer(case, first, sample)
+    reference.full_batch(training_windows(stream, case.training), RATE)
+    draw = {"output_sample": 4, "sample_seed": 1} if sampled else {}
+    settings = RoundSettings(artifacts.folder, stream=stream, steps=1, seed=0, learning_rate=RATE, **draw)
+    with Round(dataclasses.replace(settings, out=tmp_path / "out")) as round_:
+        round_.train()
+    for tensor, after in load_tensors(tmp_path / "out").items():
+        moved = reference.tensors[tensor] - first[tensor]
+        assert np.abs(after - first[tensor] - moved).max() <= 1e-3 * np.abs(moved).max() + 1e-7, tensor
 
 
 def trained_by(case: Case, options: BackendOptions, steps: int = STEPS, fuse: bool = True) -> dict[str, Array]:
