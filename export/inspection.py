@@ -49,7 +49,7 @@ def describe(artifacts: Artifacts) -> dict[str, Any]:
         graphs = None
     return {
         "folder": str(artifacts.folder),
-        "preset": preset_of(manifest.model),
+        "preset": preset_of(manifest.model.plain),
         "parameters": manifest.model.parameters,
         "weights_bytes": 4 * manifest.model.parameters,
         "folder_bytes": sum(entry.bytes for entry in manifest.files.values()),

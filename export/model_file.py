@@ -64,7 +64,7 @@ class Spelling:
 
     def specs(self, config: LanguageModelConfig) -> dict[str, TensorSpec]:
         """The tensors of `config`, by our names of them, as this spelling has them."""
-        ours = config.tensor_specs() if self.canonical else torch_specs(config)
+        ours = config.plain.tensor_specs() if self.canonical else torch_specs(config)
         return {spec.name: replace(spec, name=self.spelt(spec.name, config.cell)) for spec in ours}
 
     def spelt(self, name: str, cell: Cell) -> str:
@@ -221,7 +221,7 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
         raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
     tensors = {ours: state.read(spec.name) for ours, spec in specs.items()}
     if spelling.canonical:
-        return {spec.name: tensors[spec.name] for spec in config.tensor_specs()}
+        return {spec.name: tensors[spec.name] for spec in config.plain.tensor_specs()}
     return to_canonical(tensors, config, state.source)
 
 

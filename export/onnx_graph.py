@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.manifest import TEACHER_PREFIX, TEACHER_PROBS, StateTensor, TrainingConfig
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B, LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 
 # Opset 15 with IR version 8 is what onnxruntime-training 1.19.2 differentiates without conversion.
@@ -103,21 +103,61 @@ def add_language_model(
 
     `frozen` names tensors that get no gradient, `prefix` a second copy, all of it frozen. Dropout stands where Zaremba
     puts it: on the embedding, between layers, and before the output layer, never on the recurrent connections.
+    With adapters, no matrix W + B A is made but the recurrent ones, which their operators take whole.
     """
     for name, value in weights.items():
         parameters = graph.frozen if prefix or name in frozen else graph.trainable
         parameters.append(graph.constant(prefix + name, value))
-    embedding = f"{prefix}embedding.weight"
+    table = _Matrix.of(f"{prefix}embedding.weight", config)
     if sampled and config.tied:
-        embedding = _of_candidates(graph, embedding)  # the tokens are places among the candidates too
-    x = graph.node("Gather", [embedding, "tokens"], f"{prefix}embedded")
+        table = table.of_candidates(graph)  # the tokens are places among the candidates too
+    x = table.rows(graph, "tokens", f"{prefix}embedded")
     for layer in range(config.layers):
         x = graph.dropout(x, dropout)
         x = _recurrent_layer(graph, config, x, layer, shape, prefix)
     x = graph.dropout(x, dropout)
     flat = graph.constant(f"{prefix}flat_hidden", np.array([-1, config.hidden], np.int64))
     x = graph.node("Reshape", [x, flat], f"{prefix}hidden")
-    return _output_layer(graph, config, x, embedding, prefix, sampled)
+    return _output_layer(graph, config, x, table, prefix, sampled)
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A matrix W, or W + B A with an adapter: the names of their values."""
+
+    weight: str
+    A: str | None = None
+    B: str | None = None
+
+    @classmethod
+    def of(cls, name: str, config: LanguageModelConfig) -> "_Matrix":
+        return cls(name, name + ADAPTER_A, name + ADAPTER_B) if config.adapters else cls(name)
+
+    def of_candidates(self, graph: Graph) -> "_Matrix":
+        return _Matrix(_of_candidates(graph, self.weight), self.A, self.B and _of_candidates(graph, self.B))
+
+    def rows(self, graph: Graph, ids: str, output: str) -> str:
+        if self.A is None or self.B is None:
+            return graph.node("Gather", [self.weight, ids], output)
+        rows = graph.node("Gather", [self.weight, ids], f"{output}.frozen")
+        low = graph.node("Gather", [self.B, ids], f"{output}.low")
+        return graph.node("Add", [rows, graph.node("MatMul", [low, self.A], f"{output}.adapter")], output)
+
+    def product(self, graph: Graph, x: str, bias: list[str], output: str) -> str:
+        """x W^T + (x A^T) B^T + bias."""
+        if self.A is not None and self.B is not None:
+            low = graph.node("Gemm", [x, self.A], f"{output}.low", transB=1)
+            bias = [graph.node("Gemm", [low, self.B, *bias], f"{output}.adapter", transB=1)]
+        return graph.node("Gemm", [x, self.weight, *bias], output, transB=1)
+
+    def whole(self, graph: Graph) -> str:
+        """A recurrent layer's [1, G·H, I]."""
+        if self.A is None or self.B is None:
+            return self.weight
+        axis = graph.constant(f"{self.weight}.axis", np.array([0], np.int64))
+        matrix = graph.node("Squeeze", [self.weight, axis], f"{self.weight}.matrix")
+        matrix = graph.node("Gemm", [self.B, self.A, matrix], f"{self.weight}.adapted")
+        return graph.node("Unsqueeze", [matrix, axis], f"{self.weight}.whole")
 
 
 def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: int, shape: Shape, prefix: str) -> str:
@@ -129,7 +169,8 @@ def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: i
         state_outputs.append(f"{name}.next")
         columns = shape.columns if isinstance(shape.columns, int) else 0
         graph.states.append(StateTensor(name, f"{name}.next", (1, columns, config.hidden)))
-    weights = [f"{prefix}{config.cell}.{layer}.{part}" for part in "WRB"]
+    weights = [_Matrix.of(f"{prefix}{config.cell}.{layer}.{part}", config).whole(graph) for part in "WR"]
+    weights.append(f"{prefix}{config.cell}.{layer}.B")
     # linear_before_reset is torch's GRU: the reset gate multiplies R·h + b, not h.
     attributes = {"linear_before_reset": 1} if config.cell == "gru" else {}
     all_steps = graph.node(
@@ -149,25 +190,24 @@ def _of_candidates(graph: Graph, parameter: str) -> str:
 
 
 def _output_layer(
-    graph: Graph, config: LanguageModelConfig, hidden: str, embedding: str, prefix: str, sampled: bool
+    graph: Graph, config: LanguageModelConfig, hidden: str, table: _Matrix, prefix: str, sampled: bool
 ) -> str:
     """The logits; `sampled`: of the candidates alone, raised by their shifts.
 
-    A tied model's matrix is `embedding`, which has the candidates' rows already if sampled.
+    A tied model's matrix is `table`, which has the candidates' rows already if sampled.
     """
-    matrix, bias = f"{prefix}decoder.weight", [f"{prefix}decoder.bias"] if config.output_bias else []
+    bias = [f"{prefix}decoder.bias"] if config.output_bias else []
     if config.projected:
-        hidden = graph.node("Gemm", [hidden, f"{prefix}projection.weight"], f"{prefix}projected", transB=1)
+        hidden = _Matrix.of(f"{prefix}projection.weight", config).product(graph, hidden, [], f"{prefix}projected")
     if sampled and bias:
         rows = _of_candidates(graph, bias[0])
         bias = [graph.node("Add", [rows, SHIFTS], f"{prefix}decoder.shifted_bias")]
     elif sampled:
         bias = [SHIFTS]
-    if config.tied:
-        matrix = embedding
-    elif sampled:
-        matrix = _of_candidates(graph, matrix)
-    return graph.node("Gemm", [hidden, matrix, *bias], prefix + LOGITS, transB=1)
+    matrix = table if config.tied else _Matrix.of(f"{prefix}decoder.weight", config)
+    if sampled and not config.tied:
+        matrix = matrix.of_candidates(graph)
+    return matrix.product(graph, hidden, bias, prefix + LOGITS)
 
 
 def training_graph(

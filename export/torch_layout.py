@@ -30,9 +30,9 @@ def vocabulary_sha256(vocabulary: Vocabulary) -> str:
 
 
 def torch_specs(config: LanguageModelConfig) -> list[TensorSpec]:
-    """The same tensors as `config.tensor_specs()` in PyTorch's layout and names, float32."""
+    """The same tensors as `config.plain.tensor_specs()` in PyTorch's layout and names, float32."""
     specs = []
-    for spec in config.tensor_specs():
+    for spec in config.plain.tensor_specs():
         if not spec.name.startswith(f"{config.cell}."):
             specs.append(spec)
             continue
@@ -47,7 +47,7 @@ def torch_specs(config: LanguageModelConfig) -> list[TensorSpec]:
 
 
 def to_canonical(state: Mapping[str, Array], config: LanguageModelConfig, source: str = "weights") -> dict[str, Array]:
-    """Canonical tensors, float32 and contiguous, in `tensor_specs()` order, from a PyTorch state dict of arrays.
+    """Canonical tensors, float32 and contiguous, in `plain.tensor_specs()` order, from a PyTorch state dict of arrays.
 
     Of a tied model the dict may repeat the embedding as `decoder.weight`. `source` names it in errors. Raises
     WeightsError for a missing, unexpected or misshapen tensor, one not float32, or a repeat that differs.
@@ -56,7 +56,7 @@ def to_canonical(state: Mapping[str, Array], config: LanguageModelConfig, source
     if config.tied and "decoder.weight" in state:
         _check_repeat(state, source)
     order = ONNX_GATES[config.cell]
-    return {spec.name: _canonical(spec.name, state, order) for spec in config.tensor_specs()}
+    return {spec.name: _canonical(spec.name, state, order) for spec in config.plain.tensor_specs()}
 
 
 def to_torch(tensors: Mapping[str, Array], config: LanguageModelConfig, source: str = "weights") -> dict[str, Array]:
@@ -87,7 +87,7 @@ def seeded_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
         raise WeightsError(f"initial weights: seed is {seed}, expected 0 or more")
     generator = np.random.Generator(np.random.PCG64(seed))
     tensors: dict[str, Array] = {}
-    for spec in config.tensor_specs():
+    for spec in config.plain.tensor_specs():
         if spec.name.endswith((".B", ".bias")):
             tensors[spec.name] = np.zeros(spec.shape, np.float32)
         else:

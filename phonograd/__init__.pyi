@@ -10,6 +10,7 @@ from phonograd.api.exporting import inspect as inspect
 from phonograd.api.model import Model as Model
 from phonograd.api.model import evaluate as evaluate
 from phonograd.api.model import keystrokes_saved as keystrokes_saved
+from phonograd.api.model import merge as merge
 from phonograd.api.model import open_model as open_model
 from phonograd.api.model import open_predictor as open_predictor
 from phonograd.api.model import predict as predict

@@ -96,6 +96,15 @@ def write_prediction_weights(weights: Path, out: Path) -> WrittenFile:
     return WrittenFile(out.stat().st_size, sha256_of_file(out))
 
 
+def write_merged_weights(weights: Path, out: Path) -> WrittenFile:
+    """Write a plain model of a tensor file with adapters, atomically. FORMAT.md, "Adapters".
+
+    Raises WeightsError for a model without adapters, UsageError for an output that is the input, StorageError.
+    """
+    load_library().call("pg_merge", weights, out)
+    return WrittenFile(out.stat().st_size, sha256_of_file(out))
+
+
 def is_prediction_file(path: Path) -> bool:
     """Whether a tensor file says that it holds prediction weights. Raises WeightsError if it is no tensor file."""
     with TensorFile(path) as file:

@@ -2,11 +2,15 @@
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from phonograd.device_runtime.base.documents import FieldError, Positive, Record, check
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.formats.tensor_file import TensorSpec
+
+# What an adapter's two tensors are called, behind the name of its matrix.
+ADAPTER_A, ADAPTER_B = ".adapter.A", ".adapter.B"
 
 Cell = Literal["lstm", "gru"]
 GATES: dict[Cell, int] = {"lstm": 4, "gru": 3}
@@ -16,8 +20,8 @@ class LanguageModelConfig(Record, frozen=True):
     """A recurrent word model: embedding, `layers` recurrent layers, output layer over the vocabulary.
 
     With `tied`, the output layer's weights are the embedding; where the hidden size differs from the embedding size,
-    a linear projection [E, H] without bias stands between them. Raises ArtifactsError for sizes below 1 and more
-    than 64 layers.
+    a linear projection [E, H] without bias stands between them. With `adapters`, their rank, each matrix W acts as
+    W + B A. Raises ArtifactsError for sizes below 1, more than 64 layers, and adapters as wide as the narrowest matrix.
     """
 
     cell: Cell
@@ -27,12 +31,18 @@ class LanguageModelConfig(Record, frozen=True):
     layers: Annotated[int, Meta(ge=1, le=64)]  # more would take minutes to find out that no phone has the memory
     tied: bool = False
     output_bias: bool = True
+    adapters: Annotated[int, Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
         try:
             check(self)
         except FieldError as error:
             raise ArtifactsError(f"model: {error}") from error
+        if self.adapters >= (narrowest := min(self.embedding, self.hidden)):
+            raise ArtifactsError(
+                f"model: adapters of rank {self.adapters}: a rank below {narrowest} expected, the columns of its "
+                "narrowest matrix; choose a smaller one"
+            )
 
     @property
     def projected(self) -> bool:
@@ -51,7 +61,8 @@ class LanguageModelConfig(Record, frozen=True):
     def tensor_specs(self) -> list[TensorSpec]:
         """Trainable tensors in file order, float32. Recurrent ones in ONNX layout: gates i,o,f,c (LSTM) or z,r,h (GRU).
 
-        W [1, G·H, I], R [1, G·H, H], B [1, 2·G·H] = input bias then recurrent bias, G = 4 or 3 gates.
+        W [1, G·H, I], R [1, G·H, H], B [1, 2·G·H] = input bias then recurrent bias, G = 4 or 3 gates. Behind all of
+        these, of each matrix its adapter's A [R, columns] and B [rows, R], R the rank.
         """
         V, E, H = self.vocabulary, self.embedding, self.hidden
         gates = GATES[self.cell] * H
@@ -66,9 +77,26 @@ class LanguageModelConfig(Record, frozen=True):
             shapes["decoder.weight"] = (V, H)
         if self.output_bias:
             shapes["decoder.bias"] = (V,)
+        matrices = [(name, shape[-2:]) for name, shape in shapes.items() if _is_matrix(name)]
+        for name, (rows, columns) in matrices if self.adapters else ():
+            shapes |= {name + ADAPTER_A: (self.adapters, columns), name + ADAPTER_B: (rows, self.adapters)}
         return [TensorSpec(name, "F32", shape) for name, shape in shapes.items()]
+
+    def frozen_by_adapters(self) -> list[str]:
+        """Of a model with adapters, the tensors that they stand in for when it trains, and their A; else none."""
+        names = [spec.name for spec in self.tensor_specs()]
+        return [name for name in names if name.endswith(ADAPTER_A) or name + ADAPTER_A in names]
+
+    @property
+    def plain(self) -> "LanguageModelConfig":
+        """The same model without adapters."""
+        return msgspec.structs.replace(self, adapters=0)
 
     @property
     def parameters(self) -> int:
         """Number of trainable parameters."""
         return sum(spec.elements for spec in self.tensor_specs())
+
+
+def _is_matrix(name: str) -> bool:
+    return not name.endswith((".B", ".bias"))

@@ -18,6 +18,7 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.adapters import with_adapters
 from phonograd.export.inspection import describe
 from phonograd.export.model_file import ModelOfStateDict, load_model, own_model, tensors_named
 from phonograd.export.presets import preset_named
@@ -48,6 +49,9 @@ def export_artifacts(
     renames: Mapping[str, str] | None = None,
     trained_with: StrPath | None = None,
     freeze: Sequence[str] = (),
+    train: Sequence[str] = (),
+    adapters: int | None = None,
+    adapters_seed: int = 0,
     predict: Literal["int8"] | None = None,
     distill: bool = False,
     overwrite: bool = False,
@@ -62,10 +66,12 @@ def export_artifacts(
     ours; `renames` has others, OLD to NEW, for a tensor or all below it. Its shape follows from its tensors; `shape`, a
     LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
     `<eos>` first; its counts are read from beside the file, else follow Zipf's law. trained_with: the vocabulary's file
-    that the model was trained with, if that is another: rows follow their words. training: what the
-    training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. predict:
-    "int8" also writes prediction weights, for `open_predictor`. distill: also write the graph that a server's transfer
-    learning needs. overwrite: replace an artifacts folder, if it holds nothing else and none of the files given here.
+    that the model was trained with, if that is another: rows follow their words. training: what the training graph
+    computes. freeze: names of tensors, or what names begin with, that phones leave as they are. train: the only ones
+    that they train. adapters: the rank of low-rank adapters, which train in place of every matrix, beside the biases;
+    adapters_seed: of their fixed part. predict: "int8" also writes prediction weights, for `open_predictor`. distill:
+    also write the graph that a server's transfer learning needs. overwrite: replace an artifacts folder, if it holds
+    nothing else and none of the files given here.
     progress hears each stage, and what was noticed.
 
     A module's forward and the written graph are run on random tokens, and must agree. forward: runs in its place: a
@@ -83,18 +89,24 @@ def export_artifacts(
     words = words_of(vocabulary)
     counts = counts_beside(Path(vocabulary), words) if isinstance(vocabulary, str | os.PathLike) else None
     loaded = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
+    config, weights = loaded.config, loaded.weights
+    if adapters is not None:
+        config, weights = with_adapters(config, weights, adapters, adapters_seed)
+    frozen = {*config.frozen_by_adapters(), *tensors_named(config, freeze)}
+    if train:
+        frozen |= {spec.name for spec in config.tensor_specs()} - set(tensors_named(config, train))
     for remark in (*loaded.remarks, *(f"warning: {odd}" for odd in misfit(words))):
         heard(remark)
     compare = _comparison(model, loaded, forward, check, on_check)
     return artifacts.export_artifacts(
         Path(out),
-        loaded.config,
+        config,
         training or TrainingConfig(),
-        loaded.weights,
+        weights,
         words,
         progress,
         overwrite,
-        tensors_named(loaded.config, freeze),
+        frozen,
         counts,
         predict,
         distill,

@@ -13,6 +13,7 @@ from phonograd.device_runtime.engine.predictor import (
     Predictor,
     Suggestion,
     is_prediction_file,
+    write_merged_weights,
     write_prediction_weights,
 )
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
@@ -210,6 +211,18 @@ def quantize(artifacts: Artifacts | StrPath, out: StrPath, *, weights: StrPath |
     """
     with base_weights(artifacts_of(artifacts), path_of(weights)) as file:
         return write_prediction_weights(file.path, Path(out))
+
+
+def merge(model: Artifacts | StrPath, out: StrPath) -> WrittenFile:
+    """Write a model with adapters as a plain one: W + B A in place of each matrix W, and no adapters.
+
+    model: an artifacts folder or a tensor file. The result fits the artifacts that an export without `adapters` writes.
+    Raises WeightsError for a model without adapters, ArtifactsError, UsageError for an output that is the input,
+    StorageError.
+    """
+    folder = isinstance(model, Artifacts) or Path(model).is_dir()
+    weights = artifacts_of(model).path(WEIGHTS) if folder else Path(model)  # type: ignore[arg-type]
+    return write_merged_weights(weights, Path(out))
 
 
 def _is_prediction_file(path: Path) -> bool:

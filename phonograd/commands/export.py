@@ -93,6 +93,19 @@ EXPORT = Options(
         metavar="NAME",
         multiple=True,
     ),
+    train=opt(
+        "Freeze all tensors but this one, or those below a name such as decoder. May be repeated.",
+        str,
+        metavar="NAME",
+        multiple=True,
+    ),
+    adapters=opt(
+        "Train low-rank adapters of this rank in place of every matrix, beside the biases: few numbers, so that a "
+        "private round adds less noise.",
+        COUNT,
+        metavar="RANK",
+    ),
+    adapters_seed=opt("Of the adapters' fixed random part.", FROM_0),
     predict="Also write prediction weights: a quarter of the size, for a keyboard's suggestions.",
     distill="Also write the distillation graph, for servers: phonograd serve --strategy transfer.",
     check=opt(

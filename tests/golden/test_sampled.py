@@ -33,6 +33,7 @@ FROZEN = (
     FIRST_LAYER,
     ("embedding.weight", *FIRST_LAYER),
     ("embedding.weight", *FIRST_LAYER, "lstm.1.R"),
+    ("embedding.weight", *FIRST_LAYER, "lstm.1.W", "lstm.1.R", "lstm.1.B"),
     ("gru.1.R", "gru.0.B", "decoder.bias"),
     ("projection.weight", "lstm.0.R"),
 )

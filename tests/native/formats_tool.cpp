@@ -94,7 +94,8 @@ std::string manifest(const std::string& folder) {
   const std::string model = "{\"cell\": " + quote(m.cell) + ", \"vocabulary\": " + std::to_string(m.vocabulary) +
                             ", \"embedding\": " + std::to_string(m.embedding) +
                             ", \"hidden\": " + std::to_string(m.hidden) + ", \"layers\": " + std::to_string(m.layers) +
-                            ", \"tied\": " + boolean(m.tied) + ", \"output_bias\": " + boolean(m.output_bias) + "}";
+                            ", \"tied\": " + boolean(m.tied) + ", \"output_bias\": " + boolean(m.output_bias) +
+                            ", \"adapters\": " + std::to_string(m.adapters) + "}";
   const std::string training =
       "{\"minibatch\": " + std::to_string(m.minibatch) + ", \"bptt\": " + std::to_string(m.bptt) +
       ", \"learning_rate\": " + json::number(m.learning_rate) +

@@ -38,6 +38,12 @@ OF_HIDDEN = node("Gemm", "d w", "dx")
 OF_WEIGHT = node("Gemm", "d x", "dw", transA=1)
 OF_BIAS = node("ReduceSum", "d rows", "db", keepdims=0)
 MARKS = (mark("w", "dw"), mark("b", "db"))
+OF_LOW = node("Gemm", "d B", "dlow")
+OF_ADAPTER = node("Gemm", "d low", "dB", transA=1)
+ADAPTED = (node("Gemm", "low B b", "added", transB=1), node("Gemm", "x w added", "logits", transB=1))
+ADAPTED_BACKWARD = (OF_HIDDEN, OF_LOW, OF_ADAPTER, OF_BIAS, mark("B", "dB"), mark("b", "db"))
+LOW: tuple[list[str], Mapping[str, Array], Mapping[str, Array]]
+LOW = ["loss", "dx", "dlow"], {"low": normal(N, E)}, {"B": normal(V, E)}
 BACKWARD = (OF_HIDDEN, OF_WEIGHT, OF_BIAS, *MARKS)
 INPUTS = {"x": normal(N, H), "t": ints(1, 5, 0, 1)}
 PARAMETERS = {"w": normal(V, H), "b": normal(V)}
@@ -50,6 +56,8 @@ CONSTANTS = {
     "wide": ints(V, N),
     "across": ints(V, N * H // V),
     "shape": ints(V, E),
+    "first": ints(0),
+    "halves": ints(2 * H, 2 * E),
 }
 
 
@@ -176,6 +184,33 @@ GRAPHS: dict[str, tuple[Sequence[Any], Sequence[str], Mapping[str, Array], Mappi
         {"dy": normal(3, E), "ids": ints(1, 1, 1)},
         {"e": normal(V, E)},
     ),
+    "an adapter": ((*ADAPTED, LOSS, LOSS_GRADIENT, *ADAPTED_BACKWARD), *LOW),
+    "an adapter beside a weight that is trained": (
+        (*ADAPTED, LOSS, LOSS_GRADIENT, *ADAPTED_BACKWARD, OF_WEIGHT, MARKS[0]),
+        *LOW,
+    ),
+    "an adapter whose low values need no gradient": (
+        (*ADAPTED, LOSS, LOSS_GRADIENT, OF_ADAPTER, mark("B", "dB")),
+        ["loss"],
+        *LOW[1:],
+    ),
+    "an adapter's product that another node reads": (
+        (*ADAPTED, LOSS, LOSS_GRADIENT, *ADAPTED_BACKWARD, node("Neg", "added", "seen")),
+        ["loss", "dx", "dlow", "seen"],
+        *LOW[1:],
+    ),
+    "an adapter's gradient that counts twice": (
+        (*ADAPTED, LOSS, LOSS_GRADIENT, *ADAPTED_BACKWARD[:-2], node("Sum", "dB dB", "twice"), mark("B", "twice")),
+        *LOW,
+    ),
+    "an adapter whose bias counts half": (
+        (node("Gemm", "low B b", "added", transB=1, beta=0.5), ADAPTED[1], LOSS, LOSS_GRADIENT, *ADAPTED_BACKWARD),
+        *LOW,
+    ),
+    "an adapter that counts half": (
+        (ADAPTED[0], node("Gemm", "x w added", "logits", transB=1, beta=0.5), LOSS, LOSS_GRADIENT, *ADAPTED_BACKWARD),
+        *LOW,
+    ),
     "a loss of which only the probabilities are read": (
         (FORWARD, LOSS, node("Neg", "log_p", "seen"), mark("b", "b")),
         ["seen"],
@@ -211,6 +246,30 @@ CELL = {"v": normal(T, B, E), "W": normal(1, 4 * H, E), "R": normal(1, 4 * H, H)
 CELL |= {"c": normal(1, B, H), "dy": normal(T, 1, B, H)}
 SWEEP = node("LSTMTraining", "v W R - - h c", "y hn cn cells gates", hidden_size=H)
 BACK = node("LSTMGrad", "v W R - h c y cells gates dy", "dv dW dR", hidden_size=H)
+AS_MATRIX = node("Squeeze", "dW first", "dW2")
+OF_B = node("Gemm", "dW2 A", "dB", transB=1)
+RECURRENT: dict[str, tuple[Any, ...]] = {
+    "an adapter of recurrent weights": (AS_MATRIX, OF_B),
+    "whose matrix's gradient another node reads": (AS_MATRIX, OF_B, node("Neg", "dW", "seen")),
+    "whose gradient is half": (AS_MATRIX, node("Gemm", "dW2 A", "dB", transB=1, alpha=0.5)),
+    "whose gradient has an addend": (AS_MATRIX, node("Gemm", "dW2 A more", "dB", transB=1)),
+    "of a gradient in another shape": (node("Reshape", "dW halves", "dW2"), OF_B),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_an_adapter_of_recurrent_weights_trains_as_it_does_node_by_node(tmp_path: Path, name: str) -> None:
+    nodes = (SWEEP, BACK, *RECURRENT[name], mark("B", "dB"))
+    rows = 2 * H if "shape" in name else 4 * H
+    parameters = {"B": normal(rows, 2)}
+    inputs = {**CELL, "A": normal(2, 4 * H * E // rows), **({"more": normal(rows, 2)} if "addend" in name else {})}
+    outputs = ["dv", *(["seen"] if "reads" in name else [])]
+    fused, single = (trained(tmp_path, nodes, outputs, inputs, parameters, fuse) for fuse in (True, False))
+    assert np.abs(single["B"] - parameters["B"]).max() > 1e-3
+    for value, expected in single.items():
+        np.testing.assert_allclose(fused[value], expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=value)
+
+
 REFUSED: dict[str, tuple[SmallGraph, str]] = {
     "gates that another node reads": (
         SmallGraph([SWEEP, node("Neg", "gates", "seen"), BACK], CELL, ["seen", "dv"]),

@@ -266,6 +266,15 @@ def test_the_bound_is_reached(estimator: str, base: TensorFile) -> None:
     assert mechanism.sensitivity == pytest.approx(expected if estimator == "fixed" else 2 * expected)
 
 
+def test_frozen_tensors_have_no_share_of_the_bound() -> None:
+    """Of two tensors, one of them frozen, the other gets all of S."""
+    settings = dataclasses.replace(SILENT, per_layer=True)
+    with model(random_weights(0, 1.0, SHAPES), {"frozen": "vector"}) as base:
+        long = trained(base, 1, 100.0) | {"vector": base.read("vector")}
+        expected = settings.clip_norm / (settings.sampling * CONTEXT.population)
+        assert length(averaged(base, settings, [long])) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("per_layer", [False, True])
 def test_clipping_is_the_papers(per_layer: bool, base: TensorFile) -> None:
     update = random_weights(4, 1.0)

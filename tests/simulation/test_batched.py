@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -43,6 +44,9 @@ KINDS = {
     "gru-tied": (TIED, training()),
     "gru-tied-lwf-dropout": (TIED, training(loss="lwf", dropout=0.2)),
     "lstm-tied-projected": (PROJECTED, training()),
+    "lstm-adapters": (msgspec.structs.replace(LSTM, adapters=3), training()),
+    "gru-tied-adapters-lwf": (msgspec.structs.replace(TIED, adapters=3), training(loss="lwf")),
+    "lstm-tied-projected-adapters": (msgspec.structs.replace(PROJECTED, adapters=2), training()),
 }
 GENERAL = [b"w%d w%d w%d w%d" % (n % 37, n % 5, n % 7, n % 3) for n in range(200)]
 # Phones with 2 to 7 windows each, in no order of their lengths.

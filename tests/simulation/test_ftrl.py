@@ -4,16 +4,29 @@ import dataclasses
 import signal
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 import phonograd
+from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.server_agg.aggregation.correlation.errors import running_sum_errors
 from phonograd.server_agg.aggregation.correlation.run import begun
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.simulation.schedule import schedule
-from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, USERS, comparable, models, run
+from tests.simulation.test_simulation import (
+    ARTIFACTS,
+    GENERAL,
+    MODEL,
+    SETTINGS,
+    TRAINING,
+    USERS,
+    comparable,
+    models,
+    run,
+)
+from tests.support.artifacts import exported
 from tests.support.command_line import Run
 
 STRATEGY = phonograd.StrategySettings(
@@ -35,6 +48,20 @@ def test_a_run_costs_the_same_from_its_first_round_on(tmp_path: Path) -> None:
     silent = dataclasses.replace(STRATEGY, noise_multiplier=0.0)
     record = run(tmp_path / "silent", dataclasses.replace(FTRL, rounds=1, strategy=silent))
     assert record.rounds[0].epsilon is None
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_adapters_and_biases_alone_are_trained_and_get_noise(tmp_path: Path, backend: str) -> None:
+    artifacts = exported(msgspec.structs.replace(MODEL, adapters=2), TRAINING)
+    settings = dataclasses.replace(FTRL, rounds=2, backend=backend, output_sample=4)
+    phonograd.simulate(artifacts, USERS, tmp_path / "run", settings, rehearsal=GENERAL, workers=1)
+    before, after = (load_tensors(path) for path in (artifacts.path(WEIGHTS), tmp_path / "run/models/2.safetensors"))
+    frozen = artifacts.manifest.model.frozen_by_adapters()
+    for name, values in before.items():
+        still = values == after[name]
+        assert still.all() if name in frozen else still.mean() < 0.02, name
+    with TensorFile(tmp_path / "run/models/2.buffers.safetensors") as buffers:
+        assert list(buffers.specs) == [f"{name}.buffers" for name in before if name not in frozen]
 
 
 def test_an_interrupted_run_goes_on_with_the_same_noise(tmp_path: Path) -> None:

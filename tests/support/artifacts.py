@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.model_config import ADAPTER_B, LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 
 _FOLDERS: list[Path] = []
@@ -25,17 +26,36 @@ def exported(
     seed: int = 1,
     spread: float = 1.0,
     distill: bool = False,
+    train: tuple[str, ...] = (),
 ) -> Artifacts:
-    """Read-only artifacts with the vocabulary `words` and seeded weights times `spread`. To change them, copy them."""
+    """Read-only artifacts with the vocabulary `words` and seeded weights times `spread`. To change them, copy them.
+
+    train: the tensors that are not frozen; (): those of a new export, of adapters as if they were trained already.
+    """
     from phonograd.export.artifacts import export_artifacts  # imports torch
+
+    weights = model_weights(model, seed, spread)
+    frozen = [name for name in weights if name not in train] if train else model.frozen_by_adapters()
+    folder = Path(_place().name) / str(len(_FOLDERS)) / "artifacts"
+    training = training or TrainingConfig()
+    made = export_artifacts(folder, model, training, weights, words(model.vocabulary), frozen=frozen, distill=distill)
+    _FOLDERS.append(folder)
+    return made
+
+
+def model_weights(model: LanguageModelConfig, seed: int = 1, spread: float = 1.0) -> dict[str, Array]:
+    """Seeded weights times `spread`. An adapter's B is not zero."""
+    from phonograd.export.adapters import with_adapters
     from phonograd.export.torch_layout import seeded_weights
 
     weights = {name: array * np.float32(spread) for name, array in seeded_weights(model, seed).items()}
-    folder = Path(_place().name) / str(len(_FOLDERS)) / "artifacts"
-    training = training or TrainingConfig()
-    made = export_artifacts(folder, model, training, weights, words(model.vocabulary), distill=distill)
-    _FOLDERS.append(folder)
-    return made
+    if model.adapters:
+        _, weights = with_adapters(model.plain, weights, model.adapters, seed)
+    random = np.random.default_rng(seed)
+    for name, array in weights.items():
+        if name.endswith(ADAPTER_B):
+            array[...] = random.uniform(-0.05, 0.05, array.shape)
+    return weights
 
 
 def check_unchanged() -> None:

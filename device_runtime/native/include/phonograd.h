@@ -384,6 +384,9 @@ PG_API pg_status pg_predictor_learn(pg_predictor* predictor, const char* text);
    than half of the time. folder: the artifacts that it must fit, or NULL. weights: NULL for the folder's own, or a
    tensor file such as a new round's model. */
 PG_API pg_status pg_quantize(const char* folder, const char* weights, const char* out);
+/* Write the model of the tensor file `weights` without its adapters, added to its matrices, to the file `out`,
+   atomically. PG_WEIGHTS for a model without adapters. */
+PG_API pg_status pg_merge(const char* weights, const char* out);
 
 /*
  * Updates as files: what a phone sends, and what a server reads. FORMAT.md, "Updates".

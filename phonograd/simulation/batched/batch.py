@@ -12,6 +12,7 @@ from phonograd.device_runtime.base.random_words import SplitMix64, random_words
 from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import Manifest
+from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B
 from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFile
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
 from phonograd.device_runtime.training.report import training_windows
@@ -69,10 +70,15 @@ class Batch:
         samples = [phone.sample for phone in self._phones if phone.sample is not None]
         scored = [sample.candidates for sample in samples]  # none: all words
         read = scored if self._model.tied else [np.unique(np.append(phone.text.stream, EOS)) for phone in self._phones]
-        self._rows = {name: ids for name, ids in ((EMBEDDING, read), (DECODER, scored), (BIAS, scored)) if ids}
+        rows = {EMBEDDING: read, DECODER: scored, BIAS: scored}
+        rows |= {name + ADAPTER_B: ids for name, ids in rows.items()}
+        self._rows = {name: ids for name, ids in rows.items() if ids}
         self._shifts = self._padded([sample.shifts for sample in samples], FILLING_SHIFT) if samples else None
         self._first = {name: self._of_phones(name) for name in base.tensors}
-        self._weights = {name: part.clone(memory_format=torch.contiguous_format) for name, part in self._first.items()}
+        self._weights = {
+            name: part if name in base.frozen else part.clone(memory_format=torch.contiguous_format)
+            for name, part in self._first.items()
+        }
         self._tokens = self._laid_out(EMBEDDING, [[window.tokens for window in windows] for windows in passes])
         self._targets = self._laid_out(DECODER, [[window.targets for window in windows] for windows in passes])
 
@@ -90,7 +96,10 @@ class Batch:
             if self._training.loss == "lwf":
                 scores, teachers = self._logits(self._first, step, teachers)
             with torch.enable_grad():
-                weights = {name: part[:active].detach().requires_grad_() for name, part in self._weights.items()}
+                weights = {
+                    name: part[:active].detach().requires_grad_(name not in self._base.frozen)
+                    for name, part in self._weights.items()
+                }
                 logits, states = self._logits(weights, step, states, self._masks(step, active))
                 summed = losses_of(logits, self._targets[step, :active], self._training, scores)
             losses.append(self._update(step, weights, summed))
@@ -102,6 +111,9 @@ class Batch:
         """The canonical weights of a phone, by its place in the order given."""
         at, weights = self._order.index(place), {}
         for name, array in self._base.arrays.items():
+            if name in self._base.frozen:
+                weights[name] = array
+                continue
             values = self._weights[name][at].cpu().numpy()
             if name in self._rows:
                 ids = self._rows[name][at]
@@ -116,7 +128,8 @@ class Batch:
         tensor = self._base.tensors[name]
         if name in self._rows:
             return tensor[self._padded(self._rows[name], FILLING_WORD)]
-        whole = tensor if name.startswith(f"{self._model.cell}.") else tensor[None]  # ONNX's axis of directions, 1
+        recurrent = name.startswith(f"{self._model.cell}.") and not name.endswith((ADAPTER_A, ADAPTER_B))
+        whole = tensor if recurrent else tensor[None]  # ONNX's axis of directions, 1
         return whole.expand(len(self._phones), *whole.shape[1:])
 
     def _padded(self, rows: Sequence[Array], fill: float) -> Tensor:

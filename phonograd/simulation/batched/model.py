@@ -5,6 +5,7 @@ or z,r,h. A window's tokens are N = T·B rows, time step by time step.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,13 +13,43 @@ from torch.nn.functional import embedding
 
 from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B, LanguageModelConfig
 
 EMBEDDING, DECODER, BIAS, PROJECTION = "embedding.weight", "decoder.weight", "decoder.bias", "projection.weight"
 
 Weights = Mapping[str, Tensor]
 # (h, c) of an LSTM or (h,) of a GRU, each [P, B, H].
 State = tuple[Tensor, ...]
+
+
+class Matrix(NamedTuple):
+    """W [P, rows, columns], or W + B A with an adapter, of which no product is made."""
+
+    W: Tensor
+    A: Tensor | None
+    B: Tensor | None
+
+    @classmethod
+    def of(cls, weights: Weights, name: str) -> "Matrix":
+        """That of this name."""
+        return cls(weights[name], weights.get(name + ADAPTER_A), weights.get(name + ADAPTER_B))
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Those of ids [P, N]: [P, N, columns]."""
+        rows = _rows(self.W, ids)
+        return rows if self.A is None or self.B is None else rows.baddbmm(_rows(self.B, ids), self.A)
+
+    def product(self, x: Tensor, added: Tensor) -> Tensor:
+        """`added` + x W^T, of x [P, N, columns]."""
+        y = torch.baddbmm(added, x, self.W.mT)
+        return y if self.A is None or self.B is None else y.baddbmm(x.bmm(self.A.mT), self.B.mT)
+
+
+def _rows(table: Tensor, ids: Tensor) -> Tensor:
+    if table.stride(0) == 0:  # that of all phones
+        return embedding(ids, table[0])
+    first_rows = table.shape[1] * torch.arange(len(ids), device=ids.device)[:, None]
+    return embedding(ids + first_rows, table.flatten(0, 1))
 
 
 def logits_of(
@@ -38,31 +69,30 @@ def logits_of(
     def masked(x: Tensor, place: int) -> Tensor:
         return x * masks[place] if masks else x
 
-    table = weights[EMBEDDING]
-    first_rows = table.shape[1] * torch.arange(len(tokens), device=tokens.device)[:, None]
-    x = masked(embedding(tokens + first_rows, table.flatten(0, 1)), 0)
+    table = Matrix.of(weights, EMBEDDING)
+    x = masked(table.rows(tokens), 0)
     cell = _lstm if config.cell == "lstm" else _gru
     after: list[State] = []
     for layer, state in enumerate(states):
-        W, R, B = (weights[f"{config.cell}.{layer}.{part}"] for part in "WRB")
-        x, state_after = cell(W, R, B, x, state)
+        W, R = (Matrix.of(weights, f"{config.cell}.{layer}.{part}") for part in "WR")
+        x, state_after = cell(W, R, weights[f"{config.cell}.{layer}.B"], x, state)
         x = masked(x, layer + 1)
         after.append(state_after)
     if config.projected:
-        x = x.bmm(weights[PROJECTION].mT)
-    bias = torch.zeros_like(table[:, 0, :1]) if shifts is None else shifts
+        x = Matrix.of(weights, PROJECTION).product(x, x.new_zeros(1, 1, 1))
+    bias = torch.zeros_like(table.W[:, 0, :1]) if shifts is None else shifts
     if config.output_bias:
         bias = bias + weights[BIAS]
-    return torch.baddbmm(bias[:, None], x, weights[EMBEDDING if config.tied else DECODER].mT), after
+    return (table if config.tied else Matrix.of(weights, DECODER)).product(x, bias[:, None]), after
 
 
-def _lstm(W: Tensor, R: Tensor, B: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
+def _lstm(W: Matrix, R: Matrix, B: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
     h, c = state
     H = h.shape[2]
     first, second = B[:, None].chunk(2, 2)
     outputs = []
-    for gates in _by_time(torch.baddbmm(first + second, x, W.mT), h):
-        bounded, candidate = torch.split(torch.baddbmm(gates, h, R.mT), [3 * H, H], 2)
+    for gates in _by_time(W.product(x, first + second), h):
+        bounded, candidate = torch.split(R.product(h, gates), [3 * H, H], 2)
         i, o, f = bounded.sigmoid().chunk(3, 2)
         c = f * c + i * candidate.tanh()
         h = o * c.tanh()
@@ -70,15 +100,15 @@ def _lstm(W: Tensor, R: Tensor, B: Tensor, x: Tensor, state: State) -> tuple[Ten
     return torch.cat(outputs, 1), (h, c)
 
 
-def _gru(W: Tensor, R: Tensor, B: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
+def _gru(W: Matrix, R: Matrix, B: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
     """linear_before_reset = 1, so the reset gate multiplies R·h + b."""
     (h,) = state
     H = h.shape[2]
     first, second = B[:, None].chunk(2, 2)
     outputs = []
-    for inputs in _by_time(torch.baddbmm(first, x, W.mT), h):
+    for inputs in _by_time(W.product(x, first), h):
         bounded, candidate = torch.split(inputs, [2 * H, H], 2)
-        recurrent, reset = torch.split(torch.baddbmm(second, h, R.mT), [2 * H, H], 2)
+        recurrent, reset = torch.split(R.product(h, second), [2 * H, H], 2)
         z, r = (bounded + recurrent).sigmoid().chunk(2, 2)
         h = torch.lerp((candidate + r * reset).tanh(), h, z)
         outputs.append(h)

@@ -1,5 +1,6 @@
 """The sum of clipped deltas, which private strategies add noise to."""
 
+from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, Fold
 from phonograd.server_agg.aggregation.privacy.mechanism import clip_factors, scaled_max_abs
@@ -36,10 +37,11 @@ class ClippedSum(Aggregation):
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Clip, weight and fold, with steps rounded towards zero, so that no norm grows."""
-        norms = norms_in(measures)
+        measured = norms_in(measures)
+        norms = {spec.name: measured[spec.name] for spec in trained_specs(self.base)}  # frozen ones share no bound
         share = weight / WEIGHT_STEPS
         clips = clip_factors(norms, self.settings.clip_norm, self.settings.per_layer)
-        scales = {name: clip * share for name, clip in clips.items()}
+        scales = {name: clips.get(name, 0.0) * share for name in measured}
         self.fold.accumulate(update, 1, scaled_max_abs(norms, scales), scales)
         self.weight += weight
         self.phones += 1

@@ -7,6 +7,7 @@
 #include "capi/border.h"
 #include "capi/handles.h"
 #include "phonograd.h"
+#include "predict/merge.h"
 #include "predict/predictor.h"
 #include "predict/quantize.h"
 
@@ -189,6 +190,13 @@ pg_status pg_quantize(const char* folder, const char* weights, const char* out) 
     border::require((folder != nullptr || weights != nullptr) && out != nullptr, "folder and weights, or out: NULL");
     const Manifest manifest = folder == nullptr ? manifest_of(TensorFile(weights)) : read_manifest(folder);
     quantize(manifest, weights == nullptr ? "" : weights, out);
+  });
+}
+
+pg_status pg_merge(const char* weights, const char* out) {
+  return border::guarded([&] {
+    border::require(weights != nullptr && out != nullptr, "weights or out: NULL");
+    merge(weights, out);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "operators/adapter_gradient.h"
 #include "operators/output_layer.h"
 
 namespace phonograd {
@@ -42,22 +43,16 @@ void Planner::plan() {
   for (const Value& value : graph_.values()) {
     program_.tensors_.push_back(std::make_unique<Tensor>(Tensor{value.name, value.type, value.shape, nullptr}));
   }
-  std::map<int, OutputLayer> layers;
   std::vector<MarkedGradient> gradients;
   if (options_.updates) gradients = find_gradients(graph_);
-  if (options_.fuse && options_.updates) {
-    for (const OutputLayer& layer : find_output_layers(graph_)) {
-      layers[layer.at] = layer;
-      fused_nodes_.insert(layer.nodes.begin(), layer.nodes.end());
-      fused_nodes_.insert(layer.later.begin(), layer.later.end());
-      if (layer.weight_gradient >= 0) factored_.insert(layer.weight_gradient);
-    }
-    for (const MarkedGradient& gradient : gradients) leave_factored(gradient);
-  }
+  if (options_.fuse && options_.updates) fuse(gradients);
   for (int node = 0; node < static_cast<int>(graph_.nodes().size()); ++node) {
-    const auto layer = layers.find(node);
-    if (layer != layers.end()) {
+    const auto layer = layers_.find(node);
+    const auto of_adapter = of_adapters_.find(node);
+    if (layer != layers_.end()) {
       add_output_layer(layer->second);
+    } else if (of_adapter != of_adapters_.end()) {
+      add_adapter_gradient(of_adapter->second);
     } else if (fused_nodes_.count(node) == 0) {
       add_node(node);
     }
@@ -66,6 +61,26 @@ void Planner::plan() {
   lay_out_arena();
   place_inputs();
   resolve_views();
+}
+
+void Planner::fuse(std::vector<MarkedGradient>& gradients) {
+  std::set<int> stored;  // gradients that an output layer stores, as they are small
+  for (const OutputLayer& layer : find_output_layers(graph_)) {
+    layers_[layer.at] = layer;
+    fused_nodes_.insert(layer.nodes.begin(), layer.nodes.end());
+    fused_nodes_.insert(layer.later.begin(), layer.later.end());
+    if (layer.weight_gradient >= 0) factored_.insert(layer.weight_gradient);
+    if (layer.adapter_gradient >= 0) stored.insert(layer.adapter_gradient);
+  }
+  for (const AdapterGradient& gradient : find_adapter_gradients(graph_)) {
+    of_adapters_[gradient.node] = gradient;
+    factored_.insert(gradient.whole.value);
+  }
+  for (MarkedGradient& gradient : gradients) {
+    const auto is_stored = [&](const GradientTerm& term) { return stored.count(term.value) != 0; };
+    if (std::any_of(gradient.terms.begin(), gradient.terms.end(), is_stored)) gradient.terms.clear();
+    leave_factored(gradient);
+  }
 }
 
 void Planner::leave_factored(const MarkedGradient& gradient) {
@@ -146,21 +161,30 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   const Shape& weight = graph_.value(layer.logits.weight).shape;
   const int64_t V = weight[0], H = weight[1], N = graph_.value(layer.logits.hidden).shape[0];
   const int64_t columns = OutputLayerOperator::columns(N);
-  OutputLayerTensors t;
+  OutputLayerTensors t{};
   t.hidden = use(layer.logits.hidden);
   t.weight = use(layer.logits.weight);
   t.bias = use_if_there(layer.logits.bias);
   t.targets = use_if_there(layer.targets);
   t.loss_gradient = use_if_there(layer.loss_gradient);
   t.loss = use_if_there(layer.loss);
-  t.hidden_gradient = use(layer.hidden_gradient);
+  t.low = use_if_there(layer.logits.low);
+  t.adapter = use_if_there(layer.logits.adapter);
+  t.hidden_gradient = use_if_there(layer.hidden_gradient);
+  t.low_gradient = use_if_there(layer.low_gradient);
+  t.adapter_gradient = use_if_there(layer.adapter_gradient);
   t.bias_gradient = use_if_there(layer.bias_gradient);
   t.logits = scratch("logits", V * columns, true);
   t.packed_hidden = scratch("packed hidden", static_cast<int64_t>(compute_.products.packed_size(H, N)), false);
   t.gram = options_.clip_norm > 0 && layer.weight_gradient >= 0 ? scratch("gram of logits' gradients", N * N, true)
                                                                 : nullptr;
   t.sums = scratch("sums of exponentials", OutputLayerOperator::sums_floats(V, N), false);
-  t.parts = scratch("parts of gradients", OutputLayerOperator::parts_floats(N, H), false);
+  const int64_t R = t.low == nullptr ? 0 : t.low->shape[1];
+  if (R > 0) {
+    t.packed_low = scratch("packed low", static_cast<int64_t>(compute_.products.packed_size(R, N)), false);
+    t.packed_tokens = scratch("packed tokens", static_cast<int64_t>(compute_.products.packed_size(N, R)), false);
+  }
+  t.parts = scratch("parts of gradients", OutputLayerOperator::parts_floats(N, H, R), false);
   t.per_token = scratch("log sums", 3 * columns, false);
   keep(t.hidden);
   if (layer.weight_gradient >= 0) made_by_piece_[layer.weight_gradient] = now_;
@@ -172,6 +196,14 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   for (int node : layer.later) add_node(node);
 }
 
+void Planner::add_adapter_gradient(const AdapterGradient& gradient) {
+  const Node& node = graph_.node(gradient.node);
+  const Factors factors = factors_of(gradient.whole);
+  Tensor* A = use(node.inputs[1]);
+  Tensor* low = scratch("low", factors.N * A->shape[0], false);
+  add_piece(std::make_unique<AdapterGradientOperator>(factors, A, low, use(node.outputs[0])), node.source->name);
+}
+
 DistillationTensors Planner::soft_targets(const OutputLayer::SoftTargets& soft) {
   DistillationTensors t;
   t.given = use_if_there(soft.given);
@@ -179,6 +211,8 @@ DistillationTensors Planner::soft_targets(const OutputLayer::SoftTargets& soft) 
     t.hidden = use(soft.teacher->hidden);
     t.weight = use(soft.teacher->weight);
     t.bias = use_if_there(soft.teacher->bias);
+    t.low = use_if_there(soft.teacher->low);
+    t.adapter = use_if_there(soft.teacher->adapter);
   }
   t.log_likelihoods = use(soft.log_likelihoods);
   t.gradient = use(soft.gradient);
@@ -188,6 +222,8 @@ DistillationTensors Planner::soft_targets(const OutputLayer::SoftTargets& soft) 
   if (soft.teacher) {
     const size_t packed = compute_.products.packed_size(t.weight->shape[1], N);
     t.packed_hidden = scratch("packed teacher's hidden", static_cast<int64_t>(packed), false);
+    const size_t low = t.low == nullptr ? 0 : compute_.products.packed_size(t.low->shape[1], N);
+    if (low > 0) t.packed_low = scratch("packed teacher's low", static_cast<int64_t>(low), false);
   }
   t.sums =
       scratch("sums of teacher's exponentials", OutputLayerOperator::sums_floats(V, N, Distillation::kSums), false);

@@ -22,10 +22,12 @@ class Planner {
   Tensor* scratch(const std::string& name, int64_t floats, bool kept);
   void keep(const Tensor* tensor);  // until the step has ended
   bool has_memory(int value) const;
+  void fuse(std::vector<MarkedGradient>& gradients);
   void leave_factored(const MarkedGradient& gradient);
   void add_piece(std::unique_ptr<Operator> work, const std::string& nodes);
   void add_node(int node);
   void add_output_layer(const OutputLayer& layer);
+  void add_adapter_gradient(const AdapterGradient& gradient);
   DistillationTensors soft_targets(const OutputLayer::SoftTargets& soft);
   void add_update(const std::vector<MarkedGradient>& marked);
   ParameterGradient planned(const MarkedGradient& gradient);
@@ -46,6 +48,8 @@ class Planner {
   std::map<int, int> made_by_piece_;  // factored gradient (value) -> piece that knows its factors
   std::set<int> factored_;            // gradients (values) that are left as factors, or rows, and have no memory
   std::set<int> fused_nodes_;
+  std::map<int, OutputLayer> layers_;           // by the node in whose place they run
+  std::map<int, AdapterGradient> of_adapters_;  // likewise
 };
 
 }  // namespace phonograd

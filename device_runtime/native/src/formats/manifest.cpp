@@ -50,9 +50,11 @@ class Section {
 
   const json::Value& at(const char* field) const { return *value_.find(field); }
 
-  int64_t size(const char* field) const {
+  int64_t size(const char* field, int64_t least = 1) const {
     const auto* size = at(field).as<int64_t>();
-    if (size == nullptr || *size < 1 || *size > kMaxSize) wrong(field, "a whole number from 1 to 2^28");
+    if (size == nullptr || *size < least || *size > kMaxSize) {
+      wrong(field, "a whole number from " + std::to_string(least) + " to 2^28");
+    }
     return *size;
   }
 
@@ -129,7 +131,7 @@ class Section {
 
 void read_model(const std::string& path, const json::Value& value, Manifest* manifest) {
   const Section model(path, "model", value,
-                      {"cell", "vocabulary", "embedding", "hidden", "layers", "tied", "output_bias"});
+                      {"cell", "vocabulary", "embedding", "hidden", "layers", "tied", "output_bias", "adapters"});
   manifest->cell = model.one_of("cell", {"lstm", "gru"});
   manifest->vocabulary = model.size("vocabulary");
   manifest->embedding = model.size("embedding");
@@ -137,6 +139,7 @@ void read_model(const std::string& path, const json::Value& value, Manifest* man
   manifest->layers = model.size("layers");
   manifest->tied = model.boolean("tied");
   manifest->output_bias = model.boolean("output_bias");
+  manifest->adapters = model.size("adapters", 0);
 }
 
 void read_training(const std::string& path, const json::Value& value, Manifest* manifest) {

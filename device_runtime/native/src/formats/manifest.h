@@ -26,6 +26,7 @@ struct Manifest {
   std::string cell;  // "lstm" or "gru"
   int64_t vocabulary = 0, embedding = 0, hidden = 0, layers = 0;
   bool tied = false, output_bias = true;
+  int64_t adapters = 0;  // their rank
   // training
   int64_t minibatch = 0, bptt = 0;
   double learning_rate = 0;

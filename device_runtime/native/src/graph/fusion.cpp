@@ -122,16 +122,31 @@ int other_input(const Graph& graph, int node, int value) {
   return same(graph, input(graph, node, 1), value) ? input(graph, node, 0) : -1;
 }
 
+// Whether what is added to a product is low B^T + bias: then that is what `made` has.
+bool match_adapter(const Graph& graph, OutputLayer::Logits& made) {
+  const int added = made.bias, product = graph.value(added).producer;
+  if (product < 0 || !plain_gemm(graph, product, 0, 1) || only_user(graph, added) != made.node) return false;
+  made.of_adapter = product;
+  made.low = input(graph, product, 0);
+  made.adapter = root_of_input(graph, product, 1);
+  made.bias = input(graph, product, 2);
+  const int64_t V = graph.value(made.weight).shape[0];
+  if (graph.value(added).shape != Shape{graph.value(made.hidden).shape[0], V}) return false;
+  if (!graph.value(made.adapter).is_input || !same(graph, made.adapter, input(graph, product, 1))) return false;
+  return made.bias < 0 || (graph.value(made.bias).shape == Shape{V} && source(graph, product).real("beta", 1) == 1);
+}
+
 std::optional<OutputLayer::Logits> logits_of(const Graph& graph, int value) {
   const int product = graph.value(value).producer;
   if (product < 0 || !plain_gemm(graph, product, 0, 1) || graph.value(value).is_output) return {};
-  const OutputLayer::Logits made{product, input(graph, product, 0), root_of_input(graph, product, 1),
-                                 input(graph, product, 2)};
+  OutputLayer::Logits made{product, input(graph, product, 0), root_of_input(graph, product, 1),
+                           input(graph, product, 2)};
   if (!graph.value(made.weight).is_input || !same(graph, made.weight, input(graph, product, 1))) return {};
   if (made.bias < 0) return made;
+  if (source(graph, product).real("beta", 1) != 1) return {};
   const Shape of_bias = {graph.value(made.weight).shape[0]};
-  if (graph.value(made.bias).shape != of_bias || source(graph, product).real("beta", 1) != 1) return {};
-  return made;
+  if (graph.value(made.bias).shape == of_bias) return made;
+  return match_adapter(graph, made) ? std::optional(made) : std::nullopt;
 }
 
 // The sum over the words of a value [N, V], or -1.
@@ -154,6 +169,7 @@ std::optional<OutputLayer::Logits> match_teacher(const Graph& graph, int p, int 
   if (!two_users(graph, p, "Mul", "Mul", first, second)) return {};
   if (std::minmax(first, second) != std::minmax(product, by_gradient)) return {};
   layer.nodes.insert(layer.nodes.end(), {teacher->node, softmax});
+  if (teacher->of_adapter >= 0) layer.nodes.push_back(teacher->of_adapter);
   return teacher;
 }
 
@@ -213,6 +229,12 @@ bool match_gradients(const Graph& graph, const std::vector<MarkedGradient>& grad
     if (layer.weight_gradient < 0 && is_outer_product(graph, user) && same(graph, second, layer.logits.hidden) &&
         is_left_to_the_update(gradients, result)) {
       layer.weight_gradient = result;
+    } else if (layer.adapter_gradient < 0 && layer.logits.adapter >= 0 && is_outer_product(graph, user) &&
+               same(graph, second, layer.logits.low)) {
+      layer.adapter_gradient = result;
+    } else if (layer.low_gradient < 0 && layer.logits.adapter >= 0 && plain_gemm(graph, user, 0, 0) &&
+               input(graph, user, 2) < 0 && same(graph, second, layer.logits.adapter)) {
+      layer.low_gradient = result;
     } else if (layer.hidden_gradient < 0 && plain_gemm(graph, user, 0, 0) && input(graph, user, 2) < 0 &&
                same(graph, second, layer.logits.weight)) {
       layer.hidden_gradient = result;
@@ -224,19 +246,20 @@ bool match_gradients(const Graph& graph, const std::vector<MarkedGradient>& grad
     }
     layer.nodes.push_back(user);
   }
-  return layer.hidden_gradient >= 0;
+  return !graph.users(dlogits).empty();
 }
 
 // Sets the nodes that have to wait for the layer; false if the layer would wait for one of them.
 bool match_order(const Graph& graph, OutputLayer& layer) {
   std::set<int> late;
   if (layer.loss >= 0) late.insert(graph.root(layer.loss));
-  std::vector<int> needed = {layer.logits.hidden, layer.logits.bias, layer.targets, layer.loss_gradient};
+  std::vector<int> needed = {layer.logits.hidden, layer.logits.low, layer.logits.bias, layer.targets,
+                             layer.loss_gradient};
   if (layer.soft_targets) {
     const OutputLayer::SoftTargets& soft = *layer.soft_targets;
     late.insert(graph.root(soft.log_likelihoods));
     needed.push_back(soft.gradient);
-    if (soft.teacher) needed.insert(needed.end(), {soft.teacher->hidden, soft.teacher->bias});
+    if (soft.teacher) needed.insert(needed.end(), {soft.teacher->hidden, soft.teacher->low, soft.teacher->bias});
   }
   const auto is_late = [&](int value) { return value >= 0 && late.count(graph.root(value)) != 0; };
   for (int number = 0; number < layer.at; ++number) {
@@ -258,6 +281,7 @@ bool match_logits(const Graph& graph, const std::set<int>& updated, int node, Ou
   if (!made || !same(graph, logits, input(graph, node, 0)) || !is_factor(graph, updated, made->hidden)) return false;
   layer.logits = *made;
   layer.nodes = {made->node, node};
+  if (made->of_adapter >= 0) layer.nodes.push_back(made->of_adapter);
   return true;
 }
 
@@ -379,6 +403,20 @@ std::vector<MarkedGradient> find_gradients(const Graph& graph) {
     gradients.push_back({number, parameter_of(graph, mark), value, terms_of(graph, updated, value)});
   }
   return gradients;
+}
+
+std::vector<AdapterGradient> find_adapter_gradients(const Graph& graph) {
+  const std::set<int> updated = updated_parameters(graph);
+  std::vector<AdapterGradient> found;
+  for (int number = 0; number < static_cast<int>(graph.nodes().size()); ++number) {
+    if (!plain_gemm(graph, number, 0, 1) || input(graph, number, 2) >= 0) continue;
+    const int whole = root_of_input(graph, number, 0);
+    const Shape& shape = graph.value(whole).shape;  // [1, rows, columns], a matrix as it is
+    if (shape.size() != 3 || graph.value(input(graph, number, 0)).shape != Shape{shape[1], shape[2]}) continue;
+    const auto term = term_of(graph, updated, whole);
+    if (term && term->form == GradientTerm::Form::factors) found.push_back({number, *term});
+  }
+  return found;
 }
 
 bool is_read(const Graph& graph, int input) {

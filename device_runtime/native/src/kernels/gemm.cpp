@@ -24,6 +24,10 @@ int64_t block_depth(int64_t K, int64_t at_most) {
   return K == 0 ? 1 : divided_up(K, divided_up(K, at_most));
 }
 
+void copy_rows(int64_t rows, int64_t columns, const float* from, float* to, ptrdiff_t stride) {
+  for (int64_t m = 0; m < rows; ++m) std::copy_n(from + m * stride, columns, to + m * stride);
+}
+
 }  // namespace
 
 Products::Products(ThreadPool& pool, const KernelSet& kernels, const Bf16Kernels* bf16)
@@ -97,28 +101,30 @@ void Products::multiply_and_fetch(int64_t M, int64_t N, int64_t K, const Operand
 }
 
 void Products::gemm(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                    float beta, bool above) {
+                    float beta, bool above, const float* added) {
+  if (added != nullptr) beta = 1;
   if (!above && packed_size(K, N) <= shared_.size() && M >= N / 4) {
-    gemm_shared_b(M, N, K, A, B, C, ldc, alpha, beta);
+    gemm_shared_b(M, N, K, A, B, C, ldc, alpha, beta, added);
   } else {
-    gemm_by_columns(M, N, K, A, B, C, ldc, alpha, beta, above);
+    gemm_by_columns(M, N, K, A, B, C, ldc, alpha, beta, above, added);
   }
 }
 
 void Products::gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                             float beta) {
+                             float beta, const float* added) {
   pack(K, N, B, shared_.data());
   const int64_t share = divided_up(divided_up(M, pool_.threads()), kernels_.rows) * kernels_.rows;
   const int64_t block = std::min(kRowBlock, share);
   pool_.for_each(divided_up(M, block), [&](int64_t item, int thread) {
-    const int64_t m = item * block;
-    multiply_packed(std::min(block, M - m), N, K, {A.data + m * A.row, A.row, A.column}, shared_.data(), C + m * ldc,
-                    ldc, alpha, beta, thread);
+    const int64_t m = item * block, rows = std::min(block, M - m);
+    if (added != nullptr) copy_rows(rows, N, added + m * ldc, C + m * ldc, ldc);
+    multiply_packed(rows, N, K, {A.data + m * A.row, A.row, A.column}, shared_.data(), C + m * ldc, ldc, alpha, beta,
+                    thread);
   });
 }
 
 void Products::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
-                               float alpha, float beta, bool above) {
+                               float alpha, float beta, bool above, const float* added) {
   // As many groups of columns as share evenly among the threads.
   const int64_t at_most = above ? kColumnsAbove : kColumns;
   const int64_t groups = divided_up(divided_up(N, at_most), pool_.threads()) * pool_.threads();
@@ -126,6 +132,7 @@ void Products::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix
   const int64_t depth = block_depth(K, kMostDepth);
   pool_.for_each(divided_up(N, columns), [&](int64_t item, int thread) {
     const int64_t n = item * columns, width = std::min(columns, N - n);
+    if (added != nullptr) copy_rows(M, width, added + n, C + n, ldc);
     for (int64_t k = 0; k < K; k += depth) {
       const Factor block{width, {B.data + k * B.row + n * B.column, B.row, B.column}, C + n, ldc, above ? n : kNone};
       multiply_unpacked(M, std::min(depth, K - k), {A.data + k * A.column, A.row, A.column}, &block, 1, alpha,

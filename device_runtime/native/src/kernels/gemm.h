@@ -42,9 +42,10 @@ class Products {
   const Bf16Kernels* bf16() const { return bf16_; }
 
   // C[M, N] = alpha A[M, K] B[K, N] + beta C, C row-major with rows ldc apart; beta is 0 or 1. Above: only elements
-  // with column >= row are sure to be computed (a symmetric result).
+  // with column >= row are sure to be computed (a symmetric result). Added [M, N], laid out as C: what is added to the
+  // product in place of C.
   void gemm(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha = 1,
-            float beta = 0, bool above = false);
+            float beta = 0, bool above = false, const float* added = nullptr);
 
   // B [K, N] packed for `multiply_packed`: call with all threads idle. Floats needed: packed_size(K, N).
   size_t packed_size(int64_t K, int64_t N) const;
@@ -69,9 +70,9 @@ class Products {
 
  private:
   void gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                     float beta);
+                     float beta, const float* added);
   void gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                       float beta, bool above);
+                       float beta, bool above, const float* added);
   // Rows of A as the kernels take them, floats or pairs of bf16; and packed columns of B.
   struct Operands {
     const float* a;

@@ -16,6 +16,9 @@ Distillation::Distillation(const DistillationTensors& tensors, int64_t rows, int
 void Distillation::pack(Run& run) {
   if (t_.given != nullptr) return;
   run.products.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
+  if (t_.low == nullptr) return;
+  const int64_t R = t_.low->shape[1];
+  run.products.pack(R, N_, transposed(row_major(t_.low->floats(), R)), t_.packed_low->floats());
 }
 
 void Distillation::add_block(Run& run, int64_t block, const float* student, const float* student_bias, int thread) {
@@ -34,6 +37,11 @@ void Distillation::add_teacher(Run& run, int64_t block, int thread) {
   for (int64_t r = 0; r < rows; ++r) std::fill_n(logits + r * columns_ + N_, columns_ - N_, 0.0f);
   run.products.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
                                logits, columns_, 1, 0, thread);
+  if (t_.low != nullptr) {
+    const int64_t R = t_.low->shape[1];
+    run.products.multiply_packed(rows, N_, R, row_major(t_.adapter->floats() + v * R, R), t_.packed_low->floats(),
+                                 logits, columns_, 1, 1, thread);
+  }
   float* highest = sums_of(block);
   run.kernels.column_exponentials(static_cast<int>(rows), static_cast<int>(columns_),
                                   t_.bias == nullptr ? nullptr : t_.bias->floats() + v, logits, columns_, highest,

@@ -11,10 +11,12 @@ struct DistillationTensors {
   Tensor* given = nullptr;                    // p [N, V] of any sums, in place of a teacher; nullptr with one
   Tensor* hidden = nullptr;                   // [N, H], the teacher's, as the next two
   Tensor *weight = nullptr, *bias = nullptr;  // [V, H], [V] or nullptr
+  Tensor *low = nullptr, *adapter = nullptr;  // [N, R], [V, R] or nullptr
   Tensor* log_likelihoods = nullptr;          // [N]: sum over the words of p log q, q the student's; the result
   Tensor* gradient = nullptr;                 // [N]: of these
   Tensor* logits = nullptr;                   // [V, columns]: logits, then their exponentials; or p
   Tensor* packed_hidden = nullptr;            // packed_size(H, columns), of the teacher
+  Tensor* packed_low = nullptr;               // packed_size(R, columns)
   Tensor* sums = nullptr;  // [blocks + 1, 3, columns]: highest logit, sum of exponentials, these times student's logits
 };
 

@@ -29,6 +29,7 @@ OutputLayerOperator::OutputLayerOperator(const OutputLayerTensors& tensors, Loss
       N_(tensors.hidden->shape[0]),
       V_(tensors.weight->shape[0]),
       H_(tensors.weight->shape[1]),
+      R_(tensors.low == nullptr ? 0 : tensors.low->shape[1]),
       columns_(columns(N_)),
       rows_(block_rows(V_)),
       blocks_(divided_up(V_, rows_)) {
@@ -38,7 +39,8 @@ OutputLayerOperator::OutputLayerOperator(const OutputLayerTensors& tensors, Loss
 std::string OutputLayerOperator::description() const {
   return std::string("output layer, softmax") + (t_.targets == nullptr ? "" : ", cross-entropy") +
          (distillation_ ? ", distillation" : "") + " and gradients V=" + std::to_string(V_) +
-         " H=" + std::to_string(H_) + " N=" + std::to_string(N_) + ", weight's gradient factored";
+         " H=" + std::to_string(H_) + " N=" + std::to_string(N_) +
+         (R_ > 0 ? ", adapter R=" + std::to_string(R_) : std::string(", weight's gradient factored"));
 }
 
 Factors OutputLayerOperator::factors(size_t) const {
@@ -66,6 +68,11 @@ void OutputLayerOperator::check_targets() const {
 void OutputLayerOperator::exponentials(Run& run) {
   // The tokens of a padded column are those of no token; pack() fills them with zeros.
   run.products.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
+  if (R_ > 0) {
+    const Matrix low = row_major(t_.low->floats(), R_);
+    run.products.pack(R_, N_, transposed(low), t_.packed_low->floats());
+    run.products.pack(N_, R_, low, t_.packed_tokens->floats());
+  }
   if (distillation_) distillation_->pack(run);
   run.pool.for_each(blocks_, [&](int64_t block, int thread) { exponentials_of_block(run, block, thread); });
 }
@@ -79,6 +86,10 @@ void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block, int thr
   }
   run.products.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
                                logits, columns_, 1, 0, thread);
+  if (R_ > 0) {
+    run.products.multiply_packed(rows, N_, R_, row_major(t_.adapter->floats() + v * R_, R_), t_.packed_low->floats(),
+                                 logits, columns_, 1, 1, thread);
+  }
   for (int64_t n = 0; n < N_; ++n) {
     const int64_t r = target(n) - v;
     if (r < 0 || r >= rows) continue;
@@ -122,20 +133,20 @@ void OutputLayerOperator::gradients(Run& run) {
   const OutputParts parts(blocks_, H_, run.kernels.panel, run.pool.threads());
   const int64_t cut = parts.first_cut_block();
   if (cut < blocks_) {
-    run.pool.for_each(blocks_ - cut, [&](int64_t block, int) { gradient_of_block(run, cut + block); });
+    run.pool.for_each(blocks_ - cut, [&](int64_t block, int thread) { gradient_of_block(run, cut + block, thread); });
   }
   run.pool.for_each(parts.pieces(), [&](int64_t number, int thread) {
     const OutputParts::Piece piece = parts.piece(number);
     const int64_t first = parts.first_block(piece.part), end = parts.end_block(piece.part);
     for (int64_t block = first; block < end; ++block) {
-      if (parts.is_whole(piece.part)) gradient_of_block(run, block);
+      if (parts.is_whole(piece.part)) gradient_of_block(run, block, thread);
       add_block(run, block, piece, block == first, thread);
     }
   });
 }
 
-// D = dlogits [rows, N], in place.
-void OutputLayerOperator::gradient_of_block(Run& run, int64_t block) {
+// D = dlogits [rows, N], in place, and what bias and adapter get of it.
+void OutputLayerOperator::gradient_of_block(Run& run, int64_t block, int thread) {
   const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
   float* D = t_.logits->floats() + v * columns_;
   const float *log_sum = t_.per_token->floats() + columns_, *scale = log_sum + columns_;
@@ -155,37 +166,51 @@ void OutputLayerOperator::gradient_of_block(Run& run, int64_t block) {
   }
   if (distillation_) distillation_->add_gradient(run, block, D, sums);
   if (t_.bias_gradient != nullptr) std::copy_n(sums, rows, t_.bias_gradient->floats() + v);
+  if (t_.adapter_gradient == nullptr) return;
+  run.products.multiply_packed(rows, R_, N_, row_major(D, columns_), t_.packed_tokens->floats(),
+                               t_.adapter_gradient->floats() + v * R_, R_, 1, 0, thread);
 }
 
-// While the block of D is in the cache: dhidden [N, H] += D^T W, gram [N, N] += D^T D, in the sums of the part.
+// While the block of D is in the cache: dhidden [N, H] += D^T W, gram [N, N] += D^T D, dlow [N, R] += D^T B, in the
+// sums of the part.
 void OutputLayerOperator::add_block(Run& run, int64_t block, const OutputParts::Piece& piece, bool first, int thread) {
   const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
   const float* D = t_.logits->floats() + v * columns_;
   const int64_t hidden_row = columns(H_);
-  float *dhidden = t_.parts->floats() + piece.part * part_floats(N_, H_), *gram = dhidden + N_ * hidden_row;
-  Products::Factor factors[2];
+  float *dhidden = t_.parts->floats() + piece.part * part_floats(N_, H_, R_), *gram = dhidden + N_ * hidden_row;
+  Products::Factor factors[3];
   size_t count = 0;
-  if (piece.first < piece.end) {
+  if (t_.hidden_gradient != nullptr && piece.first < piece.end) {
     const Matrix weight = row_major(t_.weight->floats() + v * H_ + piece.first, H_);
     factors[count++] = {piece.end - piece.first, weight, dhidden + piece.first, hidden_row, Products::kNone};
   }
   if (t_.gram != nullptr && piece.gram) factors[count++] = {N_, row_major(D, columns_), gram, columns_, 0};
+  if (t_.low_gradient != nullptr && piece.gram) {
+    const Matrix adapter = row_major(t_.adapter->floats() + v * R_, R_);
+    factors[count++] = {R_, adapter, gram + N_ * columns_, columns(R_), Products::kNone};
+  }
+  if (count == 0) return;
   run.products.multiply_unpacked(N_, rows, {D, 1, columns_}, factors, count, 1, first ? 0 : 1, thread);
 }
 
 void OutputLayerOperator::add_parts(Run& run) {
   run.pool.for_each(N_, [&](int64_t n, int) {
     const int64_t hidden_row = columns(H_);
-    float* dhidden = t_.hidden_gradient->floats() + n * H_;
+    float* dhidden = t_.hidden_gradient == nullptr ? nullptr : t_.hidden_gradient->floats() + n * H_;
     float* gram = t_.gram == nullptr ? nullptr : t_.gram->floats() + n * N_;
-    std::fill_n(dhidden, H_, 0.0f);
+    float* dlow = t_.low_gradient == nullptr ? nullptr : t_.low_gradient->floats() + n * R_;
+    if (dhidden != nullptr) std::fill_n(dhidden, H_, 0.0f);
+    if (dlow != nullptr) std::fill_n(dlow, R_, 0.0f);
     if (gram != nullptr) std::fill_n(gram + n, N_ - n, 0.0f);
     for (int64_t part = 0; part < kParts; ++part) {
       if (blocks_ * part / kParts == blocks_ * (part + 1) / kParts) continue;  // it has no block
-      const float* of_part = t_.parts->floats() + part * part_floats(N_, H_);
-      run.kernels.add_scaled(static_cast<size_t>(H_), 1, of_part + n * hidden_row, dhidden);
-      if (gram == nullptr) continue;
-      run.kernels.add_scaled(static_cast<size_t>(N_ - n), 1, of_part + N_ * hidden_row + n * columns_ + n, gram + n);
+      const float* of_part = t_.parts->floats() + part * part_floats(N_, H_, R_);
+      const float* of_gram = of_part + N_ * hidden_row;
+      if (dhidden != nullptr) run.kernels.add_scaled(static_cast<size_t>(H_), 1, of_part + n * hidden_row, dhidden);
+      if (dlow != nullptr) {
+        run.kernels.add_scaled(static_cast<size_t>(R_), 1, of_gram + N_ * columns_ + n * columns(R_), dlow);
+      }
+      if (gram != nullptr) run.kernels.add_scaled(static_cast<size_t>(N_ - n), 1, of_gram + n * columns_ + n, gram + n);
     }
   });
 }

@@ -1,4 +1,4 @@
-// Gemm, MatMul and Transpose of matrices.
+// Gemm and Transpose of matrices, MatMul and FusedMatMul of rows and a matrix.
 #include <algorithm>
 
 #include "operators/operator.h"
@@ -19,13 +19,15 @@ class Gemm : public Operator {
       : a_(a), b_(b), c_(c), y_(y), settings_(settings) {}
 
   void run(Run& run) override {
-    const int64_t N = y_->shape.back(), M = y_->elements() / N, K = a_->elements() / M;
+    const int64_t N = y_->shape.back(), M = y_->elements() / N, K = a_->elements() / M;  // Y [..., N] is M rows
     Matrix A = row_major(a_->floats(), settings_.a_transposed ? M : K);
     Matrix B = row_major(b_->floats(), settings_.b_transposed ? K : N);
     if (settings_.a_transposed) A = transposed(A);
     if (settings_.b_transposed) B = transposed(B);
-    if (c_ != nullptr) fill(run, M, N);
-    run.products.gemm(M, N, K, A, B, y_->floats(), N, settings_.alpha, c_ != nullptr ? 1.0f : 0.0f);
+    const bool whole = c_ != nullptr && c_->elements() == M * N && settings_.beta == 1;
+    if (c_ != nullptr && !whole) fill(run, M, N);
+    run.products.gemm(M, N, K, A, B, y_->floats(), N, settings_.alpha, c_ != nullptr ? 1.0f : 0.0f, false,
+                      whole ? c_->floats() : nullptr);
   }
   const char* phase() const override { return "products"; }
   std::string description() const override {
@@ -73,16 +75,25 @@ std::unique_ptr<Operator> make_gemm(NodeBuilder& node) {
                                 settings);
 }
 
+// A [..., K] is seen as rows of K; only FusedMatMul may have B transposed.
 void check_matmul(NodeChecker& node) {
-  const Shape& a = node.float_input(0, 2).shape;
+  Shape y = node.typed_input(0, DataType::float32).shape;
   const Shape& b = node.float_input(1, 2).shape;
-  node.require(a[1] == b[0], "factors " + to_text(a) + " and " + to_text(b) + " do not fit");
-  node.output(0, DataType::float32, {a[0], b[1]});
+  const bool b_transposed = node.attribute("transB", 0) != 0;
+  for (const char* other : {"transA", "transBatchA", "transBatchB"}) {
+    node.require(node.attribute(other, 0) == 0, std::string(other) + " is not known");
+  }
+  node.attribute_real("alpha", 1);
+  node.require(y.size() >= 2 && y.back() == b[b_transposed],
+               "factors " + to_text(y) + " and " + to_text(b) + " do not fit");
+  y.back() = b[!b_transposed];
+  node.output(0, DataType::float32, y);
 }
 
 std::unique_ptr<Operator> make_matmul(NodeBuilder& node) {
-  return std::make_unique<Gemm>(node.input(0), node.input(1), nullptr, node.output(0),
-                                Gemm::Settings{false, false, 1, 0});
+  const onnx::Node& source = node.source();
+  const Gemm::Settings settings{false, source.integer("transB", 0) != 0, source.real("alpha", 1), 0};
+  return std::make_unique<Gemm>(node.input(0), node.input(1), nullptr, node.output(0), settings);
 }
 
 class Transpose : public Operator {
@@ -117,6 +128,14 @@ const OperatorTable& product_operators() {
   static const OperatorTable table = {
       {"Gemm", "", 2, 3, 1, {"alpha", "beta", "transA", "transB"}, check_gemm, make_gemm},
       {"MatMul", "", 2, 2, 1, {}, check_matmul, make_matmul},
+      {"FusedMatMul",
+       "com.microsoft",
+       2,
+       2,
+       1,
+       {"alpha", "transA", "transB", "transBatchA", "transBatchB"},
+       check_matmul,
+       make_matmul},
       {"Transpose", "", 1, 1, 1, {"perm"}, check_transpose, make_operator<Transpose>},
   };
   return table;

@@ -43,16 +43,17 @@ Network::Network(const Manifest& manifest, PredictionWeights& weights, ThreadPoo
       states_(lstm_ ? 2 : 1),
       gates_(lstm_ ? 4 : 3) {
   const int64_t V = manifest.vocabulary, E = manifest.embedding;
-  embedding_ = weights.matrix("embedding.weight", {V, E});
+  embedding_ = weights.matrix("embedding.weight", {V, E}, manifest.adapters);
   read_layers(manifest, weights);
-  if (manifest.tied && E != H_) projection_ = weights.matrix("projection.weight", {E, H_});
-  decoder_ = manifest.tied ? embedding_ : weights.matrix("decoder.weight", {V, H_});
+  if (manifest.tied && E != H_) projection_ = weights.matrix("projection.weight", {E, H_}, manifest.adapters);
+  decoder_ = manifest.tied ? embedding_ : weights.matrix("decoder.weight", {V, H_}, manifest.adapters);
   if (manifest.output_bias) output_bias_ = weights.vector("decoder.bias", {V});
   weights.require_no_more();
   x_.resize(static_cast<size_t>(std::max(E, H_)));
   g_.resize(static_cast<size_t>(gates_ * H_));
   q_.resize(static_cast<size_t>(H_));
   rounded_.resize(x_.size());
+  low_.resize(static_cast<size_t>(manifest.adapters));
 }
 
 void Network::read_layers(const Manifest& manifest, PredictionWeights& weights) {
@@ -60,8 +61,8 @@ void Network::read_layers(const Manifest& manifest, PredictionWeights& weights) 
   for (int64_t number = 0; number < manifest.layers; ++number) {
     const std::string name = manifest.cell + "." + std::to_string(number) + ".";
     Layer layer;
-    layer.W = weights.matrix(name + "W", {1, rows, number == 0 ? manifest.embedding : H_});
-    layer.R = weights.matrix(name + "R", {1, rows, H_});
+    layer.W = weights.matrix(name + "W", {1, rows, number == 0 ? manifest.embedding : H_}, manifest.adapters);
+    layer.R = weights.matrix(name + "R", {1, rows, H_}, manifest.adapters);
     const float* biases = weights.vector(name + "B", {1, 2 * rows});
     const int64_t added = lstm_ ? rows : 2 * H_;
     for (int64_t m = 0; m < rows; ++m) layer.biases.push_back(m < added ? biases[m] + biases[rows + m] : biases[m]);
@@ -126,6 +127,9 @@ void Network::embed(int64_t word, float* x) const {
   for (int64_t i = 0; i < row.columns; ++i) {
     x[i] = row.integers == nullptr ? row.floats[i] : static_cast<float>(row.integers[i]) * row.scales[0];
   }
+  for (int64_t r = 0; r < row.rank; ++r) {
+    for (int64_t i = 0; i < row.columns; ++i) x[i] += row.b[r] * row.a[r * row.columns + i];
+  }
 }
 
 void Network::add_product(const WeightMatrix& matrix, const float* x, float* y) {
@@ -136,6 +140,10 @@ void Network::add_product(const WeightMatrix& matrix, const float* x, float* y) 
     const auto rows = static_cast<int>(std::min(kRows, matrix.rows - first));
     kernels_.multiply_rows(rows, 1, columns, matrix.floats + first * columns, columns, x, columns, y + first, 1, 1);
   });
+  if (matrix.rank == 0) return;
+  const auto rank = static_cast<int>(matrix.rank), rows = static_cast<int>(matrix.rows);
+  kernels_.multiply_rows(rank, 1, columns, matrix.a, columns, x, columns, low_.data(), 1, 0);
+  kernels_.multiply_rows(rows, 1, rank, matrix.b, rank, low_.data(), rank, y, 1, 1);
 }
 
 void Network::add_integer_product(const WeightMatrix& matrix, const float* x, float* y) {

@@ -49,6 +49,7 @@ class Network {
   const float* output_bias_ = nullptr;
   std::vector<Layer> layers_;
   std::vector<float> x_, g_, q_;  // an input; gates; GRU: R_h h
+  std::vector<float> low_;        // A x of an adapter
   std::vector<int16_t> rounded_;  // an input of an int8 product
 };
 

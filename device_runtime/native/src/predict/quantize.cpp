@@ -7,27 +7,19 @@
 #include "base/files.h"
 #include "base/finite.h"
 #include "base/places.h"
-#include "formats/tensor_file.h"
+#include "formats/adapters.h"
 #include "predict/weights.h"
 
 namespace phonograd {
 namespace {
 
-// A tensor of the model as rows of its last dimension.
-struct Rows {
-  const float* values;
-  size_t count, width;
-
-  const float* row(size_t number) const { return values + number * width; }
-};
-
 // Largest magnitude / 127. Throws Error(weights) for a value that is not finite.
-float scale_of(const std::string& where, const Rows& rows, size_t number) {
+float scale_of(const std::string& where, AdaptedRows& rows, size_t number) {
   const float* row = rows.row(number);
-  const size_t bad = first_not_finite(row, rows.width);
-  if (bad < rows.width) throw Error(Status::weights, where + not_finite(rows.values, number * rows.width + bad));
+  const size_t bad = first_not_finite(row, rows.width());
+  if (bad < rows.width()) throw Error(Status::weights, where + not_finite(row[bad], number * rows.width() + bad));
   float largest = 0;
-  for (size_t i = 0; i < rows.width; ++i) largest = std::max(largest, std::fabs(row[i]));
+  for (size_t i = 0; i < rows.width(); ++i) largest = std::max(largest, std::fabs(row[i]));
   return largest / 127;
 }
 
@@ -51,9 +43,13 @@ const TensorSpec& fitting(const TensorFile& file, const ManifestTensor& tensor) 
 
 // The file's tensors: floats, which must be aligned, before integers.
 struct Plan {
+  struct Floats {
+    const float* values;
+    size_t count;
+  };
   std::vector<TensorSpec> specs;
-  std::vector<Rows> floats;                // whole tensors of one row, and scales
-  std::vector<Rows> matrices;              // to be rounded
+  std::vector<Floats> floats;              // whole tensors of one row, and scales
+  std::vector<AdaptedRows> matrices;       // to be rounded
   std::vector<std::vector<float>> scales;  // of each matrix
 };
 
@@ -62,21 +58,21 @@ Plan planned(const Manifest& manifest, const TensorFile& file) {
   std::vector<TensorSpec> integers;
   for (const ManifestTensor& tensor : manifest.tensors) {
     const TensorSpec& found = fitting(file, tensor);
-    const auto width = static_cast<size_t>(tensor.shape.back());
-    const Rows rows{reinterpret_cast<const float*>(file.data(found)), found.elements() / width, width};
+    if (is_adapter(tensor.name)) continue;
+    AdaptedRows rows(file, found);
     const std::string where = file.path() + ": tensor " + tensor.name + ": ";
     std::vector<float> scales;
-    for (size_t row = 0; row < rows.count; ++row) scales.push_back(scale_of(where, rows, row));
+    for (size_t row = 0; row < rows.count(); ++row) scales.push_back(scale_of(where, rows, row));
     file.release_pages();
-    if (rows.count == 1) {
+    if (rows.count() == 1) {
       plan.specs.push_back({tensor.name, "F32", tensor.shape});
-      plan.floats.push_back(rows);
+      plan.floats.push_back({rows.row(0), rows.width()});
       continue;
     }
     plan.scales.push_back(std::move(scales));  // which leaves its floats where they are
-    plan.specs.push_back({tensor.name + kScales, "F32", {static_cast<int64_t>(rows.count)}});
-    plan.floats.push_back({plan.scales.back().data(), 1, rows.count});
-    plan.matrices.push_back(rows);
+    plan.specs.push_back({tensor.name + kScales, "F32", {static_cast<int64_t>(rows.count())}});
+    plan.floats.push_back({plan.scales.back().data(), rows.count()});
+    plan.matrices.push_back(std::move(rows));
     integers.push_back({tensor.name, "I8", tensor.shape});
   }
   plan.specs.insert(plan.specs.end(), integers.begin(), integers.end());
@@ -101,13 +97,13 @@ size_t quantize(const Manifest& manifest, const std::string& weights, const std:
       plan.specs, {{"base_sha256", file.sha256()}, {"format", kPredictionFormat}, {"version", kPredictionVersion}});
   AtomicFile written(out);
   written.write(header.data(), header.size());
-  for (const Rows& rows : plan.floats) written.write(rows.values, rows.width * sizeof(float));
+  for (const Plan::Floats& floats : plan.floats) written.write(floats.values, floats.count * sizeof(float));
   std::vector<int8_t> levels;
   for (size_t i = 0; i < plan.matrices.size(); ++i) {
-    const Rows& rows = plan.matrices[i];
-    levels.resize(rows.count * rows.width);
-    for (size_t row = 0; row < rows.count; ++row)
-      quantize_row(rows.row(row), rows.width, plan.scales[i][row], levels.data() + row * rows.width);
+    AdaptedRows& rows = plan.matrices[i];
+    levels.resize(rows.count() * rows.width());
+    for (size_t row = 0; row < rows.count(); ++row)
+      quantize_row(rows.row(row), rows.width(), plan.scales[i][row], levels.data() + row * rows.width());
     written.write(levels.data(), levels.size());
     file.release_pages();
   }

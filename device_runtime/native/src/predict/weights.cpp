@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/adapters.h"
 #include "formats/sha256.h"
 
 namespace phonograd {
@@ -17,8 +18,10 @@ int64_t product(const std::vector<int64_t>& shape, size_t dimensions) {
 }  // namespace
 
 WeightMatrix WeightMatrix::part(int64_t first, int64_t count) const {
-  WeightMatrix rows_of{count, columns, nullptr, nullptr, nullptr};
+  WeightMatrix rows_of = *this;
+  rows_of.rows = count;
   if (floats != nullptr) rows_of.floats = floats + first * columns;
+  if (b != nullptr) rows_of.b = b + first * rank;
   if (integers != nullptr) {
     rows_of.integers = integers + first * columns;
     rows_of.scales = scales + first;
@@ -67,11 +70,16 @@ const unsigned char* PredictionWeights::tensor(const std::string& name, const ch
   return file_.data(found);
 }
 
-WeightMatrix PredictionWeights::matrix(const std::string& name, const std::vector<int64_t>& shape) {
+WeightMatrix PredictionWeights::matrix(const std::string& name, const std::vector<int64_t>& shape, int64_t rank) {
   const int64_t rows = product(shape, shape.size() - 1);
-  WeightMatrix found{rows, shape.back(), nullptr, nullptr, nullptr};
+  WeightMatrix found;
+  found.rows = rows, found.columns = shape.back();
   if (!int8_ || rows == 1) {
-    found.floats = reinterpret_cast<const float*>(tensor(name, "F32", shape));
+    found.floats = vector(name, shape);
+    if (rank == 0 || int8_) return found;
+    found.rank = rank;
+    found.a = vector(name + kAdapterA, {rank, shape.back()});
+    found.b = vector(name + kAdapterB, {rows, rank});
     return found;
   }
   found.integers = reinterpret_cast<const int8_t*>(tensor(name, "I8", shape));

@@ -15,12 +15,15 @@ constexpr const char* kPredictionFormat = "phonograd-prediction";
 constexpr const char* kPredictionVersion = "1";
 constexpr const char* kScales = ".scales";
 
-// A matrix [rows, columns], its rows dense: `floats`; or `integers`, each row times its scale.
+// A matrix [rows, columns], its rows dense: `floats`, plus b a if there is an adapter; or `integers`, each row times
+// its scale.
 struct WeightMatrix {
   int64_t rows = 0, columns = 0;
   const float* floats = nullptr;
   const int8_t* integers = nullptr;
   const float* scales = nullptr;
+  int64_t rank = 0;                        // 0: no adapter
+  const float *a = nullptr, *b = nullptr;  // [rank, columns], [rows, rank]
 
   WeightMatrix part(int64_t first, int64_t count) const;  // `count` rows
 };
@@ -36,9 +39,10 @@ class PredictionWeights {
   // Of prediction weights: the identity of the model that they were computed from.
   const std::string& base_sha256() const { return base_sha256_; }
 
-  // A tensor of the model as rows of its last dimension, or one without rows. Throws Error(weights) naming a tensor
+  // A tensor of the model as rows of its last dimension, with an adapter of this rank where that is not 0 and the
+  // weights are float32; or one without rows. Throws Error(weights) naming a tensor
   // that is missing, has another shape or dtype, or scales that are not finite or below 0.
-  WeightMatrix matrix(const std::string& name, const std::vector<int64_t>& shape);
+  WeightMatrix matrix(const std::string& name, const std::vector<int64_t>& shape, int64_t rank);
   const float* vector(const std::string& name, const std::vector<int64_t>& shape);
   // Throws Error(weights) if the file has tensors that were not asked for: it is another model's.
   void require_no_more() const;
