@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 import phonograd
 
@@ -54,6 +56,8 @@ class SmallInputs:
         self._folder = folder
         self._makers: Mapping[str, Callable[[], Path]] = {
             "artifacts": lambda: self._artifacts.folder,
+            "artifacts-part": lambda: self._trains("part", train=["decoder"]),
+            "artifacts-adapters": lambda: self._trains("adapters", adapters=4),
             "users": lambda: self._users,
             "rehearsal": lambda: self._text("rehearsal.txt", general_text(1, 1500)),
             "general-test": lambda: self._text("general-test.txt", general_text(2, 60)),
@@ -79,6 +83,14 @@ class SmallInputs:
             phonograd.train(first, general_text(3, 1500), epochs=3, seed=1, out=trained, options=one_thread)
             phonograd.export_artifacts(trained, vocabulary, self._folder / "artifacts", training=TRAINING, distill=True)
         return phonograd.open_artifacts(self._folder / "artifacts")
+
+    def _trains(self, name: str, **what: Any) -> Path:
+        """The same model, of which phones train less."""
+        out, first = self._folder / name, self._artifacts
+        rate = replace(TRAINING, learning_rate=2 * TRAINING.learning_rate)
+        vocabulary, weights = first.path("vocab.txt"), first.path("weights.safetensors")
+        phonograd.export_artifacts(weights, vocabulary, out, training=rate, overwrite=True, **what)
+        return out
 
     @cached_property
     def _users(self) -> Path:

@@ -31,14 +31,15 @@ _NO_TEXT = sha256().hexdigest()  # as a simulation names rehearsal text that it 
 
 class Run(Record, frozen=True):
     """One simulation. simulation, strategy: its settings that differ from the others'; transfer: TransferSettings by
-    name, where `general` names an input; rehearsal: whether phones mix in general text; folder: the input that may give
-    a finished simulation's folder instead.
+    name, where `general` names an input; rehearsal: whether phones mix in general text; artifacts: the input that gives
+    them; folder: the input that may give a finished simulation's folder instead.
     """
 
     simulation: dict[str, Any] = field(default_factory=dict)
     strategy: dict[str, Any] = field(default_factory=dict)
     transfer: dict[str, Any] = field(default_factory=dict)
     rehearsal: bool = True
+    artifacts: str = "artifacts"
     folder: str = ""
 
 
@@ -127,7 +128,7 @@ def simulated(
     if given is not None:
         return _given(given, settings, one.rehearsal)
     return phonograd.simulate(
-        context.input("artifacts"),
+        context.input(one.artifacts),
         context.input("users"),
         context.folder(row),
         settings,
