@@ -11,7 +11,8 @@ from typing import Protocol
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo
+from phonograd.server_agg.aggregation.late import decoded_on
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
     ClientUpdate,
@@ -21,7 +22,6 @@ from phonograd.server_agg.aggregation.strategies import (
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.aggregation.tile_source import CachedTiles, TileSource, rebased
 from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.rounds import noise_runs
 from phonograd.server_agg.settings.rules import RoundRules
@@ -113,13 +113,11 @@ class RoundAggregator:
         WeightsError or UpdateError for an update that does not fit, with nothing changed.
         """
         assert isinstance(update, UpdateFile)
-        update.check_parts(self.base)
         self._taken, shared = None, self._ledger.shared
         if shared and self._measuring is None:
             self._measuring = self._begun()
         aggregation = self._measuring or self.aggregation
-        with rebased(update, self._late_base(origin)) as tiles:
-            source = CachedTiles(tiles)
+        with decoded_on(self.base, update, self._late_base(origin)) as source:
             measures = aggregation.measure(source)
             if not shared:
                 self._aggregation = None
@@ -169,9 +167,9 @@ class RoundAggregator:
         return ClientUpdate(str(row.sha256), row.weight or 1, measures, lambda: self._opened(row))
 
     @contextlib.contextmanager
-    def _opened(self, row: Update) -> Iterator[TileSource]:
+    def _opened(self, row: Update) -> Iterator[DecodedUpdate]:
         its_base = self._late_base(row.base_sha256)
-        with UpdateFile(self._fetched(row)) as update, rebased(update, its_base) as source:
+        with UpdateFile(self._fetched(row)) as update, decoded_on(self.base, update, its_base) as source:
             yield source
 
     def _fetched(self, row: Update) -> Path:
