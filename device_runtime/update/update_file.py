@@ -177,15 +177,14 @@ class DecodedUpdate(Handle):
     """
 
     def __init__(self, update: UpdateFile, base: TensorFile, onto: TensorFile | None = None):
-        self._read = update, base, onto  # for as long as it is open
+        self.update, self.base, self._onto = update, base, onto
         self._names = list(base.specs)
         models = native_weights(base), _or_none(onto)
         super().__init__(load_library(), "decoded", update.handle, *models, HELD_ELEMENTS)
 
     def tiles(self, spec: TensorSpec) -> Iterator[Tile]:
         """Those of `UpdateFile.tiles`."""
-        update, base, onto = self._read
-        return update.tiles(spec, base, onto)
+        return self.update.tiles(spec, self.base, self._onto)
 
     def norms(self, norm: Norm = "2") -> dict[str, float]:
         """Each tensor's ||delta||_p, float64, p = 1, 2 or inf: the same bits on every machine.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -79,7 +80,8 @@ void DecodedUpdate::refuse(const Tile& tile, size_t count) const {
                                    ", expected a finite number");
 }
 
-std::vector<DeltaNorms> DecodedUpdate::measure() {
+const std::vector<DeltaNorms>& DecodedUpdate::measure() {
+  if (!norms_.empty()) return norms_;
   std::vector<DeltaNorms> norms(specs_.size());
   for_each_tile([&](const Tile& tile) {
     DeltaNorms& all = norms[tile.tensor];
@@ -87,7 +89,7 @@ std::vector<DeltaNorms> DecodedUpdate::measure() {
     all.sum += tile.norms.sum;
     all.squares += tile.norms.squares;
   });
-  return norms;
+  return norms_ = std::move(norms);
 }
 
 void DecodedUpdate::add(double steps_per_unit, int64_t weight, const double* scales, int64_t* const* sums) {

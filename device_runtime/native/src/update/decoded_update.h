@@ -26,7 +26,7 @@ class DecodedUpdate {
 
   // Each tensor's norms, in the model's order. Throws Error: weights for a delta that is not finite; update for parts
   // that disagree.
-  std::vector<DeltaNorms> measure();
+  const std::vector<DeltaNorms>& measure();
   // sums[tensor][element] += weight * (delta * steps_per_unit * the tensor's scale), rounded to the nearest integer,
   // or, with scales, towards zero, before the weight. scales: one for each tensor; nullptr: none. The sums must have
   // room for it. Throws what measure() does; the sums are of no use then.
@@ -52,6 +52,7 @@ class DecodedUpdate {
   size_t elements_ = 0;                             // that the update has
   bool holds_, held_ = false;                       // whether it is to keep them; whether `tiles_` has all
   std::vector<Tile> tiles_;
+  std::vector<DeltaNorms> norms_;  // once measured
 };
 
 }  // namespace phonograd
