@@ -34,7 +34,7 @@ from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo, write_update
 from phonograd.server_agg.aggregation.fold import Fold
 
 SCHEMA_VERSION = 1
@@ -153,7 +153,8 @@ def _cost(
                 began = time.perf_counter()
                 update.check(base, sha256)
                 decoding.append(time.perf_counter() - began)
-                fold.accumulate(update, 1)
+                with DecodedUpdate(update, base) as decoded:
+                    fold.accumulate(decoded, 1)
         average = write_tensor_file(place / "average", base.specs.values(), fold.finish(), {})
     evaluations = models.evaluations(place / "average", average.sha256)
     perplexities = _without_unknown(evaluations)

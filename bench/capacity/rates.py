@@ -18,7 +18,7 @@ from phonograd.bench.uploads.receivers import Receiver
 from phonograd.bench.uploads.sending import ANSWER_SECONDS, HOST, post_damaged, send_at_once
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
 from phonograd.server_agg.rounds.opening import add_round
 from phonograd.server_agg.settings.server import ServerSettings
@@ -51,10 +51,10 @@ def measure_update(artifacts: Path, update: Path, runs: int) -> tuple[Rate, Rate
         aggregation = strategy.begin(base, one.info.base_sha256, RoundContext(1, bytes(32), 0))
         for _ in range(runs):
             began = time.process_time()
-            one.check_parts(base)
-            measures = aggregation.measure(one)
-            checked = time.process_time()
-            aggregation.add(one, strategy.weight(one.info), measures)
+            with DecodedUpdate(one, base) as decoded:
+                measures = aggregation.measure(decoded)
+                checked = time.process_time()
+                aggregation.add(decoded, strategy.weight(one.info), measures)
             checking.append(checked - began)
             folding.append(time.process_time() - checked)
     return (

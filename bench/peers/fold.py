@@ -6,7 +6,7 @@ from pathlib import Path
 from phonograd.bench.environment import version_of
 from phonograd.bench.worker import AggregationJob
 from phonograd.device_runtime.formats.tensor_file import TensorFile, write_tensor_file
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.fold import Fold
 
 
@@ -23,8 +23,8 @@ class FoldAggregator:
         with UpdateFile(Path(self._job.updates[0][0])) as first:
             fold = Fold(self._base, first.info.base_sha256)
         for path, weight in self._job.updates:
-            with UpdateFile(Path(path)) as update:
-                fold.accumulate(update, weight)
+            with UpdateFile(Path(path)) as update, DecodedUpdate(update, self._base) as decoded:
+                fold.accumulate(decoded, weight)
         for _ in fold.finish():
             pass
         return lambda path: write_tensor_file(path, self._base.specs.values(), fold.finish(), {})

@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from ctypes import POINTER, c_int64, c_void_p, cast
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -26,6 +26,12 @@ from phonograd.device_runtime.formats.tensor_file import (
 
 FORMAT = "phonograd-update"
 MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
+
+# 32 MB: an update by top-rows has 2 million, and decoding it takes longer than what is done with it.
+HELD_ELEMENTS = 1 << 22
+
+Norm = Literal["1", "2", "inf"]
+NORMS: tuple[Norm, ...] = ("inf", "1", "2")  # as pg_decoded_measure has them
 
 # Neighbouring trained weights: index of the first one in the flattened tensor, and the float32 values.
 Tile = tuple[int, Array]
@@ -60,6 +66,10 @@ def native_weights(file: TensorFile) -> c_void_p:
         opened = Handle(load_library(), "weights", file.path, file.descriptor)
         weights = _native_weights.setdefault(file, opened)
     return weights.handle
+
+
+def _or_none(file: TensorFile | None) -> c_void_p | None:
+    return None if file is None else native_weights(file)
 
 
 def write_update(
@@ -120,7 +130,7 @@ class UpdateFile(Handle):
         Raises UpdateError (another base model, parts that disagree, a value that is not finite).
         """
         self.check_base(base_sha256)
-        self._library.call("pg_update_check", self.handle, native_weights(base), 1)
+        self._library.call("pg_update_check", self.handle, native_weights(base))
 
     def check_base(self, base_sha256: str) -> None:
         """Raise UpdateError for an update of another base model."""
@@ -130,19 +140,13 @@ class UpdateFile(Handle):
                 "fetch the current model and train again"
             )
 
-    def check_parts(self, base: TensorFile) -> None:
-        """Hold names, dtypes and shapes of the parts against the model, values unseen.
-
-        Raises UpdateError.
-        """
-        self._library.call("pg_update_check", self.handle, native_weights(base), 0)
-
-    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+    def tiles(self, spec: TensorSpec, base: TensorFile, onto: TensorFile | None = None) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move.
 
-        A tile has at most TILE_ELEMENTS, and stays valid while later ones are read. Raises UpdateError.
+        onto: another model on which they come to stand, onto + (trained - base). A tile has at most TILE_ELEMENTS, and
+        stays valid while later ones are read. Raises UpdateError.
         """
-        with Handle(self._library, "tiles", self.handle, native_weights(base), spec.name) as tiles:
+        with Handle(self._library, "tiles", self.handle, native_weights(base), _or_none(onto), spec.name) as tiles:
             while self.handle:  # until the update is closed
                 values = np.empty(min(TILE_ELEMENTS, spec.elements), np.float32)
                 runs, count = self._library.call("pg_tiles_next", tiles.handle, values, len(values))
@@ -162,3 +166,43 @@ class UpdateFile(Handle):
                 flat[start : start + len(values)] = values
             decoded[name] = flat.reshape(spec.shape)
         return decoded
+
+
+class DecodedUpdate(Handle):
+    """An update as a server takes it, on the model of its round: decoded, measured and added without Python's lock.
+
+    onto: that model, if it is another one than `base`, from which the update was made: then onto + (trained - base)
+    is what was trained. The update stays open meanwhile. One thread at a time. Raises UpdateError for parts that do not
+    fit, WeightsError for a model that does not.
+    """
+
+    def __init__(self, update: UpdateFile, base: TensorFile, onto: TensorFile | None = None):
+        self.update, self.base, self._onto = update, base, onto
+        self._names = list(base.specs)
+        models = native_weights(base), _or_none(onto)
+        super().__init__(load_library(), "decoded", update.handle, *models, HELD_ELEMENTS)
+
+    def tiles(self, spec: TensorSpec) -> Iterator[Tile]:
+        """Those of `UpdateFile.tiles`."""
+        return self.update.tiles(spec, self.base, self._onto)
+
+    def norms(self, norm: Norm = "2") -> dict[str, float]:
+        """Each tensor's ||delta||_p, float64, p = 1, 2 or inf: the same bits on every machine.
+
+        Raises WeightsError for a delta that is not finite, UpdateError.
+        """
+        norms = np.empty((len(self._names), len(NORMS)))
+        self._library.call("pg_decoded_measure", self.handle, norms)
+        return dict(zip(self._names, norms[:, NORMS.index(norm)].tolist(), strict=True))
+
+    def add(
+        self, sums: Mapping[str, Array], steps_per_unit: float, weight: int, scales: Mapping[str, float] | None = None
+    ) -> None:
+        """Add weight x (delta x steps_per_unit, to the nearest integer) to flat int64 arrays, which have room for it.
+
+        scales: a factor for each tensor's delta; steps are then rounded towards zero. Raises what `norms` does; the
+        sums are of no use then.
+        """
+        places = (c_void_p * len(self._names))(*(sums[name].ctypes.data for name in self._names))
+        factors = None if scales is None else np.array([scales[name] for name in self._names])
+        self._library.call("pg_decoded_add", self.handle, steps_per_unit, weight, factors, places)

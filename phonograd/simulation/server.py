@@ -8,7 +8,8 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
+from phonograd.server_agg.aggregation.late import decoded_on
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles
 from phonograd.server_agg.aggregation.publishing import publish as publish_model
@@ -20,7 +21,6 @@ from phonograd.server_agg.aggregation.strategies import (
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.aggregation.tile_source import TileSource, rebased
 from phonograd.server_agg.refusals import InvalidUpdateError
 from phonograd.server_agg.rounds.uploads import redact_path
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -178,19 +178,18 @@ def _added(
 ) -> ClientUpdate:
     if isinstance(aggregation, GridMean):
         aggregation.add_file(arrival.path)
-        return ClientUpdate(arrival.sha256, 1, {}, lambda: _opened(arrival))
+        return ClientUpdate(arrival.sha256, 1, {}, lambda: _opened(arrival, weights))
     with UpdateFile(arrival.path) as update:
         if arrival.late_base is None:
             update.check_base(base_sha256)
-        update.check_parts(weights)
         weight = strategy_of(settings).weight(update.info)
-    with _opened(arrival) as source:
+    with _opened(arrival, weights) as source:
         measures = aggregation.measure(source)
         aggregation.add(source, weight, measures)
-    return ClientUpdate(arrival.sha256, weight, measures, lambda: _opened(arrival))
+    return ClientUpdate(arrival.sha256, weight, measures, lambda: _opened(arrival, weights))
 
 
 @contextlib.contextmanager
-def _opened(arrival: Arrival) -> Iterator[TileSource]:
-    with UpdateFile(arrival.path) as update, rebased(update, arrival.late_base) as source:
+def _opened(arrival: Arrival, weights: TensorFile) -> Iterator[DecodedUpdate]:
+    with UpdateFile(arrival.path) as update, decoded_on(weights, update, arrival.late_base) as source:
         yield source

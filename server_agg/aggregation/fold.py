@@ -14,27 +14,17 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
-from phonograd.server_agg.aggregation.norms import max_abs_delta
-from phonograd.server_agg.aggregation.parallel import prefetch, run_in_threads
-from phonograd.server_agg.aggregation.tile_source import (
-    BLOCK_ELEMENTS,
-    NamedTile,
-    TileSource,
-    check_float32,
-    named_tiles,
-    threads_for,
-)
+from phonograd.device_runtime.update.update_file import DecodedUpdate
+from phonograd.server_agg.aggregation.parallel import prefetch
 
 # One step of the fixed point is 2**-32: an update is off by 1.2e-10 at most, a hundredth of float32's spacing near 0.1.
 FRACTION_BITS = 32
 # Sums stay below 2**62, so that adding one more term cannot overflow int64 before the check.
 SUM_LIMIT = 1 << 62
-# max_abs is computed in float32 and may be rounded down.
+# Bounds are products of norms and scales, which may be rounded down.
 MAX_ABS_MARGIN = 1 + 2.0**-22
-# Products below this are converted to integers by adding SHIFT, see _times.
-SMALL_STEPS = 2.0**50
-SHIFT = 1.5 * 2.0**52
-SHIFT_BITS = int(np.float64(SHIFT).view(np.int64))
+# No trained model is this far from its base, and a fold's accumulators end here too.
+MAX_ABS_LIMIT = 2.0**30
 
 MAGIC = b"PHGFOLD\x00"
 BYTES_VERSION = 1
@@ -64,23 +54,22 @@ class Fold:
 
     def accumulate(
         self,
-        update: TileSource,
+        update: DecodedUpdate,
         weight: int,
         max_abs: float | Mapping[str, float] | None = None,
         scales: Mapping[str, float] | None = None,
     ) -> None:
         """Add weight x (update - base), rounded to steps. `weight` is at least 1 (ValueError otherwise).
 
-        scales: a factor for each tensor's delta; steps are then rounded towards zero, so that no norm grows.
-        max_abs: an upper bound on the scaled |delta|, of all tensors or of each; None: computed by another pass over
-        the update.
+        update: on the fold's base. scales: a factor for each tensor's delta; steps are then rounded towards zero, so
+        that no norm grows. max_abs: an upper bound on the scaled |delta|, of all tensors or of each; None: measured.
         Raises WeightsError, with nothing changed, for values that are not finite and for sums that would overflow. If
         an update cannot be read to its end, the fold is unusable: all later calls raise StorageError.
         """
         if weight < 1:
             raise ValueError(f"weight is {weight}, expected at least 1")
         if max_abs is None:
-            max_abs = max_abs_delta(update, self.base) * max((scales or {}).values(), default=1.0)
+            max_abs = max_abs_delta(update) * max((scales or {}).values(), default=1.0)
         self._check_usable()
         max_abs_by_tensor = max_abs if isinstance(max_abs, Mapping) else dict.fromkeys(self._sums, max_abs)
         bounds = {
@@ -88,13 +77,8 @@ class Fold:
             for name, bound in self._bounds.items()
         }
         _check_room(bounds, self.total_weight + weight)
-        farthest = max(max_abs_by_tensor.values(), default=0.0)
         self._incomplete = True
-        run_in_threads(
-            named_tiles(update, self.base),
-            lambda tiles: self._add(tiles, weight, farthest, scales),
-            threads_for(self.base),
-        )
+        update.add(self._sums, self._steps_per_unit, weight, scales)
         self._incomplete = False
         self._bounds = bounds
         self.total_weight += weight
@@ -192,37 +176,24 @@ class Fold:
             )
         self.updates, self.total_weight, self._bounds = updates, weight, dict.fromkeys(self._bounds, bound)
 
-    def _add(self, tiles: Iterator[NamedTile], weight: int, max_abs: float, scales: Mapping[str, float] | None) -> None:
-        """Add tiles; concurrent threads get different ones."""
-        to_whole = np.rint if scales is None else np.trunc
-        small = max_abs * self._steps_per_unit * weight < SMALL_STEPS
-        scratch = np.empty((3, BLOCK_ELEMENTS), np.float64)
-        for name, first, values in tiles:
-            factor = self._steps_per_unit * (1.0 if scales is None else scales[name])
-            for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
-                delta, old, whole = scratch[:, : stop - start]
-                np.copyto(delta, values[start:stop])  # faster than casting within the subtraction
-                np.copyto(old, self.base.read_range(name, first + start, first + stop))
-                np.subtract(delta, old, out=delta)
-                np.multiply(delta, factor, out=delta)
-                to_whole(delta, out=delta)
-                steps = _times(delta, weight, small, out=whole.view(np.int64))
-                sums = self._sums[name][first + start : first + stop]
-                np.add(sums, steps, out=sums)
-
     def _check_usable(self) -> None:
         if self._incomplete:
             raise StorageError("fold: an update could not be read to its end; fold the round's updates again")
 
 
-def _times(steps: Array, weight: int, small: bool, out: Array) -> Array:
-    """Integral float64 `steps` times weight as int64; exact. Overwrites `steps`."""
-    if small:  # SIMD can add but not convert: 1.5 x 2**52 + n has n in its low bits
-        np.multiply(steps, weight, out=steps)
-        np.add(steps, SHIFT, out=steps)
-        return np.subtract(steps.view(np.int64), SHIFT_BITS, out=out)
-    np.copyto(out, steps, casting="unsafe")
-    return np.multiply(out, weight, out=out)
+def max_abs_delta(update: DecodedUpdate) -> float:
+    """The largest |delta| of an update. Raises WeightsError unless it is finite and below 2**30."""
+    max_abs = max(update.norms("inf").values(), default=0.0)
+    if max_abs >= MAX_ABS_LIMIT:
+        raise WeightsError(f"update: expected differences from the base below 2**30, found {max_abs:.6g}")
+    return max_abs
+
+
+def check_float32(base: TensorFile) -> None:
+    """Raise WeightsError for a model with other tensors than F32."""
+    for spec in base.specs.values():
+        if spec.dtype != "F32":
+            raise WeightsError(f"{base.path}: tensor {spec}: expected F32; export the model again")
 
 
 def apply_delta(base: TensorFile, name: str, start: int, delta: Array) -> Array:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, write_tensor_file
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.fold import Fold
 from phonograd.server_agg.aggregation.model_writer import model_metadata
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -21,7 +21,8 @@ def fold_files(base: TensorFile, base_sha256: str, updates: Iterable[Path], sett
     for path in updates:
         with UpdateFile(path) as update:
             update.check(base, base_sha256)
-            fold.accumulate(update, update_weight(settings, update.info))
+            with DecodedUpdate(update, base) as decoded:
+                fold.accumulate(decoded, update_weight(settings, update.info))
     return fold
 
 

@@ -26,7 +26,7 @@ def stacked_deltas(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterato
     with contextlib.ExitStack() as stack:
         sources = [stack.enter_context(update.open()) for update in sorted_by_hash(updates)]
         for name, spec in base.specs.items():
-            streams = [_Stream(source.tiles(spec, base)) for source in sources]
+            streams = [_Stream(source.tiles(spec)) for source in sources]
             for start, stop in tile_ranges(spec.elements, length):
                 old = base.read_range(name, start, stop)
                 block = np.zeros((len(streams), stop - start), np.float64)

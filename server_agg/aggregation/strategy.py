@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
-from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.device_runtime.update.update_file import DecodedUpdate, Norm, UpdateInfo
 from phonograd.server_agg.aggregation.correlation.run import Run
-from phonograd.server_agg.aggregation.norms import Norm, max_abs_delta, norms_of
+from phonograd.server_agg.aggregation.fold import check_float32, max_abs_delta
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.tile_source import TileSource, check_float32
 from phonograd.server_agg.refusals import InvalidUpdateError
 
 Measures = Mapping[str, float]
@@ -59,7 +58,7 @@ class ClientUpdate:
     sha256: str
     weight: int
     measures: Measures
-    open: Callable[[], AbstractContextManager[TileSource]]
+    open: Callable[[], AbstractContextManager[DecodedUpdate]]
 
 
 class Aggregation:
@@ -85,14 +84,14 @@ class Aggregation:
         self.base_sha256 = base_sha256
         self.context = context
 
-    def measure(self, update: TileSource) -> dict[str, float]:
+    def measure(self, update: DecodedUpdate) -> dict[str, float]:
         """Measure the update in one pass. Returns finite numbers, which the ledger stores as JSON.
 
         Raises WeightsError for values that are not finite or too far from the base.
         """
-        return {REACH: max_abs_delta(update, self.base)}
+        return {REACH: max_abs_delta(update)}
 
-    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+    def add(self, update: DecodedUpdate, weight: int, measures: Measures) -> None:
         """Add an update. Raises WeightsError, with nothing changed, for sums that would overflow.
 
         If reading fails half way (OSError, StorageError), all later calls raise StorageError: begin again and add the
@@ -157,9 +156,9 @@ def sorted_by_hash(updates: Sequence[ClientUpdate]) -> list[ClientUpdate]:
     return sorted(updates, key=lambda update: update.sha256)
 
 
-def measured_norms(update: TileSource, base: TensorFile, norm: Norm = "2") -> dict[str, float]:
+def measured_norms(update: DecodedUpdate, norm: Norm = "2") -> dict[str, float]:
     """The norm of each tensor's delta, as measures named `norm.TENSOR`. Raises WeightsError."""
-    return {NORM + name: value for name, value in norms_of(update, base, norm).items()}
+    return {NORM + name: value for name, value in update.norms(norm).items()}
 
 
 def norms_in(measures: Measures) -> dict[str, float]:

@@ -10,6 +10,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 # More would only take turns: the disk and the interpreter's lock are the same for all.
+SETTLING_THREADS = 2
 STORING_THREADS = 4
 AUTHENTICATING_THREADS = 4
 
@@ -31,12 +32,13 @@ class ThreadPool:
 class ThreadPools:
     """The pools of one application.
 
-    settling: the coordinator, which decides on one update at a time. writing: other transactions of the ledger, which
-    has one writer. storing: bytes to the disk and their hashes. authenticating: tokens, whose use is noted at times.
+    settling: the coordinator, which measures updates side by side and decides on one at a time. writing: other
+    transactions of the ledger, which has one writer. storing: bytes to the disk and their hashes. authenticating:
+    tokens, whose use is noted at times.
     """
 
     def __init__(self) -> None:
-        self.settling = ThreadPool(1)
+        self.settling = ThreadPool(SETTLING_THREADS)
         self.writing = ThreadPool(1)
         self.storing = ThreadPool(STORING_THREADS)
         self.authenticating = ThreadPool(AUTHENTICATING_THREADS)

@@ -3,15 +3,16 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo
+from phonograd.server_agg.aggregation.late import decoded_on
 from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
@@ -22,7 +23,6 @@ from phonograd.server_agg.aggregation.strategies import (
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.aggregation.tile_source import CachedTiles, TileSource, rebased
 from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.rounds import noise_runs
 from phonograd.server_agg.settings.rules import RoundRules
@@ -107,20 +107,43 @@ class RoundAggregator:
         """An update's weight in the ledger."""
         return self.strategy.weight(info)
 
-    def take(self, update: OpenedUpdate, origin: str | None, weight: int) -> Measures:
+    @contextlib.contextmanager
+    def measured_ahead(self, path: Path) -> Iterator[DecodedUpdate | None]:
+        """An update of this round, decoded and measured before its turn; any threads at once.
+
+        None for all else: its turn finds out that it is late or masked, or why it is refused or can't be read.
+        """
+        with contextlib.ExitStack() as opened:
+            yield self._measured(path, opened)
+
+    def _measured(self, path: Path, opened: contextlib.ExitStack) -> DecodedUpdate | None:
+        if self.masked is not None:
+            return None
+        try:
+            update = opened.enter_context(UpdateFile(path))
+            if update.info.base_sha256 != self.row.base_sha256:
+                return None
+            decoded = opened.enter_context(DecodedUpdate(update, self.base))
+            decoded.norms()
+        except (PhonogradError, OSError):
+            return None
+        return decoded
+
+    def take(self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None, weight: int) -> Measures:
         """Measure an update and aggregate it, which counts from `keep` on. origin: the base model of a late update.
+
+        ahead: it, as of `measured_ahead`.
 
         If other servers may close the round, it is only measured: the one that does aggregates what is stored. Raises
         WeightsError or UpdateError for an update that does not fit, with nothing changed.
         """
         assert isinstance(update, UpdateFile)
-        update.check_parts(self.base)
         self._taken, shared = None, self._ledger.shared
         if shared and self._measuring is None:
             self._measuring = self._begun()
         aggregation = self._measuring or self.aggregation
-        with rebased(update, self._late_base(origin)) as tiles:
-            source = CachedTiles(tiles)
+        opened = nullcontext(ahead) if ahead else decoded_on(self.base, update, self._late_base(origin))
+        with opened as source:
             measures = aggregation.measure(source)
             if not shared:
                 self._aggregation = None
@@ -169,9 +192,9 @@ class RoundAggregator:
         return ClientUpdate(str(row.sha256), row.weight or 1, measures, lambda: self._opened(row))
 
     @contextlib.contextmanager
-    def _opened(self, row: Update) -> Iterator[TileSource]:
+    def _opened(self, row: Update) -> Iterator[DecodedUpdate]:
         its_base = self._late_base(row.base_sha256)
-        with UpdateFile(self._fetched(row)) as update, rebased(update, its_base) as source:
+        with UpdateFile(self._fetched(row)) as update, decoded_on(self.base, update, its_base) as source:
             yield source
 
     def _fetched(self, row: Update) -> Path:

@@ -31,7 +31,7 @@ from phonograd.server_agg.storage.stores import store_at
 
 
 class Coordinator:
-    """Runs the rounds of one state folder; thread-safe. Updates are ingested one at a time.
+    """Runs the rounds of one state folder; thread-safe. Updates are measured side by side, and counted one at a time.
 
     The first start copies the model of `artifacts` into the folder and opens round 1; later starts continue from the
     state. A failed start removes a folder that it created. slow_models: makes those of slow strategies; None: the
@@ -175,9 +175,10 @@ class Coordinator:
         and StorageError for a disk error: the update then does not count, and its bytes stay.
         """
         self.uploads.bytes.bring(identifier)
-        with self._lock:
+        path = self.folder.upload(identifier)
+        with self._round.aggregator.measured_ahead(path) as ahead, self._lock:
             end_if_complete(self._round, self._slow)  # a round that is due, whose closing failed, accepts nothing more
-            if ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes):
+            if ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes, ahead):
                 self._end_or_try_again()
             receipt = self.receipt(identifier)
             self.uploads.bytes.delete(identifier)

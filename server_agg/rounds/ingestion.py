@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInfo
 from phonograd.server_agg.refusals import (
     InvalidUpdateError,
     LateUpdateError,
@@ -63,25 +63,38 @@ def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadat
     return record
 
 
-def ingest(current: LiveRound, uploads: UploadStore, identifier: str, sha256: str, nbytes: int) -> bool:
+def ingest(
+    current: LiveRound,
+    uploads: UploadStore,
+    identifier: str,
+    sha256: str,
+    nbytes: int,
+    ahead: DecodedUpdate | None = None,
+) -> bool:
     """Ingest one upload; for one thread at a time. Returns False for an update that was accepted before, in any round.
 
-    A refusal ends the upload. Raises what `Coordinator.ingest` raises.
+    ahead: it, measured before its turn, which is of use if its model is still the round's. A refusal ends the upload.
+    Raises what `Coordinator.ingest` raises.
     """
     origin = None
+    if ahead is not None and ahead.base is not current.aggregator.base:
+        ahead = None  # the round ended meanwhile
     try:
         with contextlib.ExitStack() as resources:
             with current.ledger.reading() as session:
                 row = session.get_one(Update, identifier)
                 if row.state != "receiving":
                     raise upload_ended_error(row)
-                update = resources.enter_context(_opened(current, current.folder.upload(identifier)))
+                if ahead is None:
+                    update = resources.enter_context(_opened(current, current.folder.upload(identifier)))
+                else:
+                    update = ahead.update
                 accepted = queries.updates_of_phone(session, row.phone, "accepted")
                 earlier = next((one for one in accepted if one.sha256 == sha256), None)
                 if earlier is None:
                     origin = _admitted(session, current, row.phone, update.info)
             if earlier is None:
-                _accept(current, uploads, row, update, origin, sha256, nbytes)
+                _accept(current, uploads, row, update, ahead, origin, sha256, nbytes)
             else:
                 _repeat(current, uploads, row, update, earlier, nbytes)
     except RefusalError as error:
@@ -132,6 +145,7 @@ def _accept(
     uploads: UploadStore,
     row: Update,
     update: OpenedUpdate,
+    ahead: DecodedUpdate | None,
     origin: str | None,
     sha256: str,
     nbytes: int,
@@ -141,7 +155,7 @@ def _accept(
     with folder.syncing(update.path):  # the disk syncs while the update is aggregated
         try:
             weight = aggregator.weight(info)
-            measures = aggregator.take(update, origin, weight)
+            measures = aggregator.take(update, ahead, origin, weight)
         except (WeightsError, UpdateError) as error:
             _require_readable(update.path)
             raise InvalidUpdateError(redact_path(error, update.path)) from error

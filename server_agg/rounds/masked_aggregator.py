@@ -6,7 +6,7 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked import FORMAT
-from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInfo
 from phonograd.server_agg.aggregation.strategies import Aggregation, Measures, RoundContext
 from phonograd.server_agg.masked.mean import MaskedMean
 from phonograd.server_agg.masked.round import MaskedRound
@@ -66,9 +66,9 @@ class MaskedAggregator(RoundAggregator):
         del info
         return 1
 
-    def take(self, update: OpenedUpdate, origin: str | None, weight: int) -> Measures:
+    def take(self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None, weight: int) -> Measures:
         """Check and add it."""
-        del origin, weight
+        del ahead, origin, weight
         aggregation = self.aggregation
         assert isinstance(aggregation, MaskedMean)
         aggregation.add_file(update.path)

@@ -78,7 +78,7 @@ def write_teacher(update: ClientUpdate, base_weights: Path, path: Path) -> None:
         for spec in base.specs.values():
             values = base.read(spec.name)
             flat = values.reshape(-1)
-            for start, tile in source.tiles(spec, base):
+            for start, tile in source.tiles(spec):
                 flat[start : start + len(tile)] = tile
             try:
                 check_finite(f"update {update.sha256[:12]}…", spec.name, values)

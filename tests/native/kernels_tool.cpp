@@ -1,7 +1,7 @@
 // Measures the kernels of one set against double: `functions SET [PLANTED]`, `gemm SET THREADS
-// fp32|bf16|bf16-emulated`, `rounding SET bf16|bf16-emulated`, and `integers SET`. One JSON object on stdout. PLANTED:
-// units in the last place by which each function's result at 1 is made wrong. `bits SET` prints a hash of the results
-// of the functions that a prediction takes, to compare CPUs by.
+// fp32|bf16|bf16-emulated`, `rounding SET bf16|bf16-emulated`, and `integers SET`, `rotation SET`, `deltas SET`. One
+// JSON object on stdout. PLANTED: units in the last place by which each function's result at 1 is made wrong. `bits
+// SET` prints a hash of the results of the functions that a prediction takes, to compare CPUs by.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -300,6 +300,57 @@ void rotation(const KernelSet& set) {
   std::printf("{\"blocks\": %ld, \"wrong\": %ld}\n", blocks, wrong);
 }
 
+// An update's deltas, their norms and the integers they become, against plain loops in the promised order: the same
+// bits. Half of all deltas are whole steps and a half, and some integers are above 2^50.
+void deltas(const KernelSet& set) {
+#pragma STDC FP_CONTRACT OFF
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> gaussian;
+  long compared = 0, wrong = 0;
+  for (size_t n = 0; n <= 200; n += 8) {
+    for (int repeat = 0; repeat < 48; ++repeat) {
+      const double scale = std::ldexp(1.0, repeat - 40);
+      std::vector<float> trained(n), base(n);
+      for (size_t i = 0; i < n; ++i) {
+        base[i] = random() % 8 == 0 ? 0 : static_cast<float>(gaussian(random));
+        const double half = std::ldexp(static_cast<double>(random() % 4096) - 2048, -33);
+        trained[i] = static_cast<float>(random() % 2 == 0 ? half : base[i] + scale * gaussian(random));
+        if (random() % 2 == 0) base[i] = 0;
+      }
+      std::vector<double> found(n);
+      const DeltaNorms norms = set.measure_deltas(n, trained.data(), base.data(), found.data());
+      double largest = 0, sums[8] = {}, squares[8] = {}, sum = 0, square = 0;
+      for (size_t i = 0; i < n; ++i) {
+        const double delta = static_cast<double>(trained[i]) - base[i];
+        wrong += found[i] != delta;
+        largest = std::max(largest, std::fabs(delta));
+        sums[i % 8] += std::fabs(delta);
+        const double squared = delta * delta;
+        squares[i % 8] += squared;
+      }
+      for (int lane = 0; lane < 8; ++lane) sum += sums[lane], square += squares[lane];
+      wrong += norms.largest != largest || norms.sum != sum || norms.squares != square;
+      const bool towards_zero = repeat % 2 == 0;
+      const DeltaSteps steps{0x1p32 * (towards_zero ? 0.37 : 1), towards_zero,
+                             1 + static_cast<int64_t>(random() % 9999)};
+      const bool small = largest * steps.factor * static_cast<double>(steps.weight) < 0x1p50;
+      for (size_t count = n; count + 8 > n && count <= n; --count, ++compared) {
+        std::vector<int64_t> added(n + 1, 7);
+        set.add_deltas(count, found.data(), steps, small, added.data());
+        for (size_t i = 0; i <= n; ++i) {
+          int64_t right = 7;
+          if (i < count) {
+            const double exact = found[i] * steps.factor;
+            right += static_cast<int64_t>(towards_zero ? std::trunc(exact) : std::rint(exact)) * steps.weight;
+          }
+          wrong += added[i] != right;
+        }
+      }
+    }
+  }
+  std::printf("{\"deltas\": %ld, \"wrong\": %ld}\n", compared, wrong);
+}
+
 uint64_t hash_of(const std::vector<float>& numbers) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325u;
   for (const float x : numbers) {
@@ -343,6 +394,8 @@ int main(int count, char** arguments) {
     integers(set);
   } else if (what == "rotation") {
     rotation(set);
+  } else if (what == "deltas") {
+    deltas(set);
   } else if (what == "bits") {
     bits(set);
   } else {

@@ -208,6 +208,6 @@ def test_an_update_has_no_part_of_frozen_tensors(tmp_path: Path, codec: str) -> 
     workshop = Workshop(tmp_path, WEIGHTS, {"frozen": "b"})
     said = pytest.raises(UpdateError, match="b.* is not part of the model")
     with UpdateFile(path) as update, TensorFile(workshop.path) as base, said:
-        update.check_parts(base)
+        update.check(base, update.info.base_sha256)
     np.testing.assert_array_equal(workshop.round_trip(moved, codec)["b"], WEIGHTS["b"])
     assert {part.partition(".")[0] for part in codecs.read_parts(path)[0]} == {"a", "c"}

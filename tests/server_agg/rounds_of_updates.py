@@ -4,13 +4,12 @@ import contextlib
 import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, save_tensors, tile_ranges
-from phonograd.device_runtime.update.update_file import Tile, UpdateInfo
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors, tile_ranges
+from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
     ClientUpdate,
@@ -18,7 +17,6 @@ from phonograd.server_agg.aggregation.strategies import (
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.aggregation.tile_source import TileSource
 from tests.server_agg.trained_weights import TrainedWeights
 
 SHA = "ab" * 32
@@ -53,20 +51,6 @@ def deltas_of(base: TensorFile, weights: Weights) -> dict[str, Array]:
     return {name: weights[name].astype(np.float64) - base.read(name).astype(np.float64) for name in base.specs}
 
 
-class Sparse:
-    """An update that leaves out what it did not move, in tiles that begin and end anywhere, like a codec's."""
-
-    def __init__(self, weights: Weights, tile: int = 5):
-        self.weights = weights
-        self.tile = tile
-
-    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        new, old = self.weights[spec.name].reshape(-1), base.read(spec.name).reshape(-1)
-        for start, stop in tile_ranges(spec.elements, self.tile):
-            if (new[start:stop] != old[start:stop]).any():
-                yield start, new[start:stop]
-
-
 class Round:
     """One round: every update measured, added, and kept as a member."""
 
@@ -76,17 +60,15 @@ class Round:
         self.aggregation: Aggregation = self.strategy.begin(base, SHA, context)
         self.updates: list[ClientUpdate] = []
 
-    def take(self, update: TileSource, tokens: int = 100, sha256: str | None = None) -> ClientUpdate:
+    def take(self, update: TrainedWeights, tokens: int = 100, sha256: str | None = None) -> ClientUpdate:
         weight = self.strategy.weight(UpdateInfo(SHA, 3, tokens, "full-f32", 0, steps=1))
-        measures = self.aggregation.measure(update)
-        self.aggregation.add(update, weight, measures)
+        with update.on(self.base) as decoded:
+            measures = self.aggregation.measure(decoded)
+            self.aggregation.add(decoded, weight, measures)
         number = len(self.updates)
         sha256 = sha256 or hashlib.sha256(str(number).encode()).hexdigest()
 
-        def open_it() -> AbstractContextManager[TileSource]:
-            return contextlib.nullcontext(update)
-
-        self.updates.append(ClientUpdate(sha256, weight, measures, open_it))
+        self.updates.append(ClientUpdate(sha256, weight, measures, lambda: update.on(self.base)))
         return self.updates[-1]
 
     def result(self, updates: Sequence[ClientUpdate] | None = None) -> dict[str, Array]:

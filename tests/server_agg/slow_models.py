@@ -1,6 +1,5 @@
 """A slow strategy whose work a test holds in its hand: no engine, no minutes."""
 
-import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.base.errors import StoppedError
-from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
+from phonograd.device_runtime.formats.tensor_file import WrittenFile, load_tensors, save_tensors
 from phonograd.server_agg.rounds.student import SlowJob, Students
 from phonograd.server_agg.transfer import TransferSettings
+from phonograd.server_agg.transfer.teachers import write_teacher
 from tests.support.waiting import PATIENCE_SECONDS
 
 PARTS = 4
@@ -73,11 +73,11 @@ class Work(Students):
 
     @staticmethod
     def _write(job: SlowJob, out: Path) -> WrittenFile:
-        with TensorFile(job.base) as base, contextlib.ExitStack() as stack:
-            trained = [stack.enter_context(update.open()).weights(base) for update in job.updates]
-            mean = {
-                name: np.mean([weights[name] for weights in trained], axis=0, dtype=np.float64) for name in base.specs
-            }
+        trained = []
+        for update in job.updates:
+            write_teacher(update, job.base, out)
+            trained.append(load_tensors(out))
+        mean = {name: np.mean([weights[name] for weights in trained], axis=0, dtype=np.float64) for name in trained[0]}
         return save_tensors(out, {name: values.astype(np.float32) for name, values in mean.items()}, job.metadata)
 
 

@@ -39,7 +39,7 @@ def base() -> Iterator[TensorFile]:
 def fold_of(base: TensorFile, updates: list[tuple[dict[str, Array], int]]) -> Fold:
     fold = Fold(base, SHA)
     for weights, weight in updates:
-        fold.accumulate(TrainedWeights(weights), weight)
+        fold.accumulate(TrainedWeights(weights).on(base), weight)
     return fold
 
 
@@ -99,14 +99,10 @@ def test_an_empty_fold_is_the_base_to_the_bit() -> None:
 
 def test_a_row_longer_than_a_tile_is_folded() -> None:
     with model({"long": np.zeros(600_000, np.float32)}) as base:
-
-        class OneTile:
-            def tiles(self, spec: object, base: object) -> Iterator[tuple[int, Array]]:
-                yield 0, np.arange(600_000, dtype=np.float32) / 1024
-
+        long = np.arange(600_000, dtype=np.float32) / 1024
         fold = Fold(base, SHA)
-        fold.accumulate(OneTile(), 3)
-        assert np.array_equal(average(fold)["long"], np.arange(600_000, dtype=np.float32) / 1024)
+        fold.accumulate(TrainedWeights({"long": long}).on(base), 3)
+        assert np.array_equal(average(fold)["long"], long)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -118,7 +114,7 @@ def test_refuses_values_that_are_not_finite_and_changes_nothing(base: TensorFile
     with pytest.raises(
         WeightsError, match=rf"tensor bias: element 9 differs from the base by {bad}, expected a finite"
     ):
-        fold.accumulate(TrainedWeights(evil), 5)
+        fold.accumulate(TrainedWeights(evil).on(base), 5)
     assert fold.to_bytes() == before
 
 
@@ -127,7 +123,7 @@ def test_refuses_what_would_overflow_and_changes_nothing(base: TensorFile) -> No
     fold = fold_of(base, [(far, 2)])
     before = fold.to_bytes()
     with pytest.raises(WeightsError, match=r"would reach \d+, the limit is 2\*\*62; an update is far from the base"):
-        fold.accumulate(TrainedWeights(far), 2)
+        fold.accumulate(TrainedWeights(far).on(base), 2)
     with pytest.raises(WeightsError, match="would reach"):
         fold.merge(fold_of(base, [(far, 2)]))
     assert fold.to_bytes() == before
@@ -137,13 +133,13 @@ def test_refuses_a_total_weight_beyond_its_counter(base: TensorFile) -> None:
     same = {name: base.read(name) for name in SHAPES}
     fold = fold_of(base, [(same, SUM_LIMIT - 1)])
     with pytest.raises(WeightsError, match="claims too large a weight"):
-        fold.accumulate(TrainedWeights(same), 1)
+        fold.accumulate(TrainedWeights(same).on(base), 1)
     assert (fold.updates, fold.total_weight) == (1, SUM_LIMIT - 1)
 
 
 def test_refuses_weights_below_one(base: TensorFile) -> None:
     with pytest.raises(ValueError, match="weight is 0, expected at least 1"):
-        Fold(base, SHA).accumulate(TrainedWeights(tensors(np.random.default_rng(1))), 0)
+        Fold(base, SHA).accumulate(TrainedWeights(tensors(np.random.default_rng(1))).on(base), 0)
 
 
 def test_merge_refuses_another_base(base: TensorFile) -> None:
@@ -163,7 +159,7 @@ def test_bytes_round_trip(base: TensorFile) -> None:
     first, second = (tensors(np.random.default_rng(n)) for n in (1, 2))
     fold = fold_of(base, [(first, 5)])
     back = Fold.from_bytes(fold.to_bytes(), base, SHA)
-    back.accumulate(TrainedWeights(second), 9)
+    back.accumulate(TrainedWeights(second).on(base), 9)
     assert back.to_bytes() == fold_of(base, [(second, 9), (first, 5)]).to_bytes()
 
 
@@ -208,13 +204,14 @@ import json, sys
 from pathlib import Path
 from phonograd.device_runtime.base.system import memory_bytes
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.fold import Fold
 base, update, sha, resident = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], []
 with TensorFile(base) as file, UpdateFile(update) as source:
     fold = Fold(file, sha)
     for count in range(1, 121):
-        fold.accumulate(source, count)
+        with DecodedUpdate(source, file) as update:
+            fold.accumulate(update, count)
         resident.append(memory_bytes("VmRSS"))
 print(json.dumps(resident))
 """

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.server_agg.aggregation.model_writer import write_model
-from phonograd.server_agg.aggregation.norms import norms_of
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors
 from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream, delta_of_end
@@ -171,7 +170,7 @@ def test_frozen_tensors_get_none(settings: StrategySettings) -> None:
     with model(random_weights(0, 1.0, SHAPES), {"frozen": "vector"}) as base:
         round_ = Round(base, settings)
         for seed in range(2):
-            round_.take(TrainedWeights(trained(base, seed) | {"vector": base.read("vector")}))
+            round_.take(TrainedWeights({"matrix": trained(base, seed)["matrix"]}))
         result = round_.result()
     assert not result["vector"].any()
     assert result["matrix"].all()
@@ -280,7 +279,7 @@ def test_clipping_is_the_papers(per_layer: bool, base: TensorFile) -> None:
     update = random_weights(4, 1.0)
     update["bias"] = base.read("bias") + np.float32(1e-3)  # a short layer, which its own bound leaves alone
     deltas = deltas_of(base, update)
-    scales = clip_factors(norms_of(TrainedWeights(update), base), 1.5, per_layer)
+    scales = clip_factors(TrainedWeights(update).on(base).norms(), 1.5, per_layer)
     for name, delta in deltas.items():
         norm, limit = (np.linalg.norm(delta), 1.5 / np.sqrt(3)) if per_layer else (length(deltas), 1.5)
         assert scales[name] == pytest.approx(min(1.0, limit / norm), rel=1e-8)

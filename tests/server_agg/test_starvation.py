@@ -12,6 +12,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
+from phonograd.server_agg.http.thread_pools import SETTLING_THREADS
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.upload_bytes import FileBytes
 from tests.server_agg.faults import adds_up, answer_on
@@ -59,27 +60,29 @@ def test_settling_holds_up_nobody_else(
     start_server: StartServer, workshop: Workshop, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with start_server(clients_per_round=CROWD) as server, client_of(server.url) as http:
-        ingest, at_once = server.coordinator.ingest, [0, 0]
+        ingest, at_once, lock = server.coordinator.ingest, [0, 0], threading.Lock()
 
         def settle_later(*arguments: Any) -> Any:
-            at_once[0] += 1
-            at_once[1] = max(at_once)
+            with lock:
+                at_once[0] += 1
+                at_once[1] = max(at_once)
             held.wait()
             try:
                 return ingest(*arguments)
             finally:
-                at_once[0] -= 1
+                with lock:
+                    at_once[0] -= 1
 
         monkeypatch.setattr(server.coordinator, "ingest", settle_later)
         with crowd(server, workshop) as phones:
             # All of them were created, received and stored; only ingesting them is left.
             uploads = server.coordinator.uploads
             until(lambda: sum(upload.complete for upload in uploads.unfinished()) == CROWD, "all updates")
-            until(lambda: at_once[0], "the first to be ingested")
+            until(lambda: at_once[0] == SETTLING_THREADS, "the first to be ingested")
             still_answers(http)
             held.set()
             assert {answer_on(phone)[:12] for phone in phones} == {b"HTTP/1.1 201"}
-        assert at_once == [0, 1]
+        assert at_once == [0, SETTLING_THREADS]
         closed = final_report(server)["rounds"][0]
     assert (closed["ending"], closed["accepted"], closed["setups"]) == ("full", CROWD, CROWD)
     assert closed["retried_bytes"] == 0

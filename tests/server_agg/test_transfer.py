@@ -5,7 +5,6 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +29,9 @@ from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFi
 from phonograd.device_runtime.text.sampling import draw_texts
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
 from phonograd.device_runtime.text.windows import windows
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.export.torch_model import LanguageModel
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
-from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.refusals import InvalidUpdateError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.server import ServerSettings
@@ -59,12 +57,14 @@ SETTINGS = TransferSettings("general.txt", transfer_tokens=TOKENS)
 WINDOW_BYTES = 4 * T * B * V
 
 
-def update_of(name: str, weights: Mapping[str, Array]) -> ClientUpdate:
-    @contextlib.contextmanager
-    def opened() -> Iterator[TileSource]:
-        yield TrainedWeights(weights)
+@contextlib.contextmanager
+def decoded(update: UpdateFile) -> Iterator[DecodedUpdate]:
+    with update, TensorFile(BASE) as base, DecodedUpdate(update, base) as on_base:
+        yield on_base
 
-    return ClientUpdate(name * 64, 1, {}, opened)
+
+def update_of(name: str, weights: Mapping[str, Array]) -> ClientUpdate:
+    return ClientUpdate(name * 64, 1, {}, lambda: decoded(TrainedWeights(weights)))
 
 
 def moved(seed: int) -> dict[str, Array]:
@@ -326,7 +326,7 @@ def student_alone(pupils: Workshop, text: Path | None) -> str:
     updates = []
     for seed in (1, 2):
         path = pupils.update(seed)
-        updates.append(ClientUpdate(sha256_of_file(path), 1, {}, partial(UpdateFile, path)))
+        updates.append(ClientUpdate(sha256_of_file(path), 1, {}, lambda path=path: decoded(UpdateFile(path))))
     metadata = {"round": "1", "parent_sha256": pupils.base_sha256}
     settings = TransferSettings("generated" if text is None else str(text), transfer_tokens=80)
     general = None if text is None else GENERAL

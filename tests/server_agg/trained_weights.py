@@ -1,21 +1,38 @@
-"""Trained weights in memory, which aggregation takes as it takes an update's file."""
+"""Updates of weights in memory, whatever these are: no writer of updates has to like them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, tile_ranges
-from phonograd.device_runtime.update.update_file import Tile
+import numpy as np
+
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
+
+METADATA = {"format": "phonograd-update", "version": "3", "base_sha256": "ab" * 32, "round": "1", "tokens": "1"}
 
 
-@dataclass(frozen=True)
-class TrainedWeights:
-    """Tensors by name, float32 in the base's shapes."""
+class TrainedWeights(UpdateFile):
+    """The open file of an update that holds all weights: tensors by name, float32 in the base's shapes."""
 
-    weights: Mapping[str, Array]
+    def __init__(self, weights: Mapping[str, Array], codec: str = "full-f32"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "update"
+            save_tensors(path, weights, METADATA | {"codec": codec, "seed": "0"}, checksum=True)
+            super().__init__(path)
 
-    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        """All elements, a tile at a time."""
-        del base
-        flat = self.weights[spec.name].reshape(-1)
-        for start, stop in tile_ranges(spec.elements):
-            yield start, flat[start:stop]
+    def on(self, base: TensorFile) -> DecodedUpdate:
+        """It, on this model."""
+        return DecodedUpdate(self, base)
+
+
+class MovedRows(TrainedWeights):
+    """One that leaves out the rows that did not move."""
+
+    def __init__(self, weights: Mapping[str, Array], base: TensorFile):
+        parts: dict[str, Array] = {}
+        for name, spec in base.specs.items():
+            new, old = (array.reshape(-1, spec.row) for array in (weights[name], base.read(name)))
+            rows = np.flatnonzero((new != old).any(axis=1)).astype("<u4")
+            parts |= {f"{name}.rows": rows, f"{name}.values": new[rows]}
+        super().__init__(parts, "rows-f32")

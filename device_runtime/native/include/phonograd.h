@@ -426,21 +426,40 @@ typedef struct pg_update_facts {
 PG_API pg_status pg_update_open(const char* path, int64_t start, pg_update** update);
 PG_API void pg_update_close(pg_update* update);
 PG_API pg_status pg_update_about(const pg_update* update, pg_update_facts* facts);
-/* Check the update's parts against the model that it was made from; values: 1 to decode it too and find every weight
-   finite. The caller compares base_sha256. PG_UPDATE if it does not fit. */
-PG_API pg_status pg_update_check(const pg_update* update, const pg_weights* base, int32_t values);
+/* Check the update's parts against the model that it was made from, decode it and find every weight finite. The caller
+   compares base_sha256. PG_UPDATE if it does not fit. */
+PG_API pg_status pg_update_check(const pg_update* update, const pg_weights* base);
 
 /* The trained weights of one tensor, decoded piece by piece. A handle each for several tensors or updates may be used
-   in turn; update and base must stay open. A frozen tensor has none. PG_UPDATE for parts that do not fit. */
+   in turn; update, base and onto must stay open. A frozen tensor has none. onto: NULL, or another model of the same
+   tensors on which the update is to stand: onto + (trained - base), in double, rounded to float. PG_UPDATE for parts
+   that do not fit, PG_WEIGHTS for such a model that does not. */
 typedef struct pg_tiles pg_tiles;
 #define PG_TILE 262144
-PG_API pg_status pg_tiles_open(const pg_update* update, const pg_weights* base, const char* tensor, pg_tiles** tiles);
+PG_API pg_status pg_tiles_open(const pg_update* update, const pg_weights* base, const pg_weights* onto,
+                               const char* tensor, pg_tiles** tiles);
 PG_API void pg_tiles_close(pg_tiles* tiles);
 /* The next weights: *count runs of neighbouring elements, rising, each at most PG_TILE long; runs [count][2] has where
    each begins in the tensor, seen as one dimension, and its length, and is valid until the next call; `values` has the
    weights of all runs, one after the other. capacity: of `values`, at least PG_TILE, or all elements of the tensor.
    *count 0: there are no more. Elements in no run did not move. */
 PG_API pg_status pg_tiles_next(pg_tiles* tiles, float* values, int64_t capacity, const int64_t** runs, int64_t* count);
+
+/* An update as a server takes it: decoded, checked, measured and added to sums. base and onto: as of pg_tiles_open; a
+   delta is the weight less that of the model that the update stands on, in double. held: an update of at most so many
+   weights is decoded once and kept, 8 bytes a weight. One thread at a time; several handles may read one update. */
+typedef struct pg_decoded pg_decoded;
+PG_API pg_status pg_decoded_open(const pg_update* update, const pg_weights* base, const pg_weights* onto, int64_t held,
+                                 pg_decoded** decoded);
+PG_API void pg_decoded_close(pg_decoded* decoded);
+/* norms [tensors][3], in the model's order: the largest |delta|, the sum of all, the root of the sum of their squares.
+   The same bits on every machine. PG_WEIGHTS for a delta that is not finite, PG_UPDATE for parts that disagree. */
+PG_API pg_status pg_decoded_measure(pg_decoded* decoded, double* norms);
+/* sums[tensor][element] += weight * (delta * steps_per_unit * scales[tensor] as an integer: towards zero; or, with
+   scales NULL, delta * steps_per_unit to the nearest, ties to even). The caller keeps every |sum| below 2^62 by the
+   norms. Errors as of measuring; some of it is then added. */
+PG_API pg_status pg_decoded_add(pg_decoded* decoded, double steps_per_unit, int64_t weight, const double* scales,
+                                int64_t* const* sums);
 
 /*
  * Links, which lead phones from one model to the next. FORMAT.md, "Links".

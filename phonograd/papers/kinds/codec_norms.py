@@ -10,10 +10,9 @@ from pathlib import Path
 
 import phonograd
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.papers.kinds.uploads import Settings, texts_of_phones, trained
 from phonograd.papers.run import Context, Outcome
-from phonograd.server_agg.aggregation.norms import norms_of
 
 __all__ = ["Settings", "run"]
 EXACT = "full-f32"
@@ -50,8 +49,12 @@ def _norms(
     norms = {}
     for codec in dict.fromkeys((EXACT, *codecs)):
         phonograd.encode_update(weights, artifacts, path, tokens=tokens, codec=codec, phone=phone)
-        with TensorFile(artifacts.path("weights.safetensors")) as base, UpdateFile(path) as update:
-            norms[codec] = math.hypot(*norms_of(update, base).values())
+        with (
+            TensorFile(artifacts.path("weights.safetensors")) as base,
+            UpdateFile(path) as update,
+            DecodedUpdate(update, base) as decoded,
+        ):
+            norms[codec] = math.hypot(*decoded.norms().values())
     path.unlink()
     return norms
 

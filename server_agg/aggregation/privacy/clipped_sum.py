@@ -2,6 +2,7 @@
 
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, Fold
 from phonograd.server_agg.aggregation.privacy.mechanism import clip_factors, scaled_max_abs
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -13,7 +14,6 @@ from phonograd.server_agg.aggregation.strategy import (
     measured_norms,
     norms_in,
 )
-from phonograd.server_agg.aggregation.tile_source import TileSource
 
 STEPS_PER_UNIT = 2.0**FRACTION_BITS
 
@@ -31,11 +31,11 @@ class ClippedSum(Aggregation):
         self.fold = Fold(base, base_sha256)
         self.weight = self.phones = self.unclipped = 0
 
-    def measure(self, update: TileSource) -> dict[str, float]:
+    def measure(self, update: DecodedUpdate) -> dict[str, float]:
         """Each tensor's L2 norm."""
-        return measured_norms(update, self.base)
+        return measured_norms(update)
 
-    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+    def add(self, update: DecodedUpdate, weight: int, measures: Measures) -> None:
         """Clip, weight and fold, with steps rounded towards zero, so that no norm grows."""
         measured = norms_in(measures)
         norms = {spec.name: measured[spec.name] for spec in trained_specs(self.base)}  # frozen ones share no bound

@@ -6,8 +6,8 @@ from typing import cast
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate, Norm
 from phonograd.server_agg.aggregation.fold import SUM_LIMIT, Fold
-from phonograd.server_agg.aggregation.norms import Norm
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import (
@@ -18,7 +18,6 @@ from phonograd.server_agg.aggregation.strategy import (
     norms_in,
     sorted_by_hash,
 )
-from phonograd.server_agg.aggregation.tile_source import TileSource
 
 # Attention sums to 1, so sums stay as small as one update's delta, and steps can be finer than in other folds.
 FRACTION_BITS = 44
@@ -36,9 +35,9 @@ class Attention(Aggregation):
         noisy = settings.attention_noise > 0
         self._noise = NoiseStream(context.noise_key, context.number, "fedatt") if noisy else None
 
-    def measure(self, update: TileSource) -> dict[str, float]:
+    def measure(self, update: DecodedUpdate) -> dict[str, float]:
         """Each tensor's s = ||w - w^k||_p (eq. 2). Raises WeightsError."""
-        measures = measured_norms(update, self.base, cast(Norm, self.settings.attention_norm))
+        measures = measured_norms(update, cast(Norm, self.settings.attention_norm))
         for name, norm in norms_in(measures).items():
             if norm >= MAX_ABS_LIMIT:  # no element exceeds the norm
                 raise WeightsError(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.fold import Fold
 from phonograd.server_agg.aggregation.privacy.mechanism import clip_factors, scaled_max_abs
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -15,7 +16,6 @@ from phonograd.server_agg.aggregation.strategy import (
     measured_norms,
     norms_in,
 )
-from phonograd.server_agg.aggregation.tile_source import TileSource
 
 
 class Averaging(Aggregation):
@@ -31,7 +31,7 @@ class Averaging(Aggregation):
         super().__init__(settings, base, base_sha256, context)
         self.fold = Fold(base, base_sha256)
 
-    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+    def add(self, update: DecodedUpdate, weight: int, measures: Measures) -> None:
         """Fold it."""
         self.fold.accumulate(update, weight, measures[REACH])
 
@@ -47,11 +47,11 @@ class BoundedAveraging(Averaging):
     A hostile phone can move the mean by at most M times its share of the weight.
     """
 
-    def measure(self, update: TileSource) -> dict[str, float]:
+    def measure(self, update: DecodedUpdate) -> dict[str, float]:
         """Each tensor's L2 norm."""
-        return measured_norms(update, self.base)
+        return measured_norms(update)
 
-    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+    def add(self, update: DecodedUpdate, weight: int, measures: Measures) -> None:
         """Scale and fold it."""
         norms = norms_in(measures)
         scales = clip_factors(norms, self.settings.norm_bound, per_layer=False)

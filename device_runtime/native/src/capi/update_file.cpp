@@ -1,5 +1,6 @@
 // pg_weights, pg_update and pg_tiles: updates read tile by tile.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "capi/border.h"
@@ -13,13 +14,6 @@ using namespace phonograd;
 namespace {
 
 constexpr size_t kFirstFacts = sizeof(pg_update_facts);
-
-// Reads a tensor of the base, which must outlive it.
-ReadBase reader_of(const TensorFile& base, const TensorSpec& tensor) {
-  return [&base, at = tensor.offset](size_t start, size_t count, float* out) {
-    base.read(at + start * sizeof(float), count * sizeof(float), out);
-  };
-}
 
 void check_values(const UpdateReader& update, const pg_weights& base) {
   std::vector<float> values;
@@ -89,15 +83,16 @@ pg_status pg_update_about(const pg_update* update, pg_update_facts* facts) {
   });
 }
 
-pg_status pg_update_check(const pg_update* update, const pg_weights* base, int32_t values) {
+pg_status pg_update_check(const pg_update* update, const pg_weights* base) {
   return border::guarded([&] {
     border::require(update != nullptr && base != nullptr, "update or base: NULL");
     update->reader.check_parts(base->file.specs(), base->frozen);
-    if (values != 0) check_values(update->reader, *base);
+    check_values(update->reader, *base);
   });
 }
 
-pg_status pg_tiles_open(const pg_update* update, const pg_weights* base, const char* tensor, pg_tiles** tiles) {
+pg_status pg_tiles_open(const pg_update* update, const pg_weights* base, const pg_weights* onto, const char* tensor,
+                        pg_tiles** tiles) {
   return border::guarded([&] {
     border::require(update != nullptr && base != nullptr && tensor != nullptr && tiles != nullptr,
                     "update, base, tensor or tiles: NULL");
@@ -106,7 +101,8 @@ pg_status pg_tiles_open(const pg_update* update, const pg_weights* base, const c
     auto opened = std::make_unique<pg_tiles>();
     opened->least = std::min<size_t>(PG_TILE, spec.elements());
     if (base->frozen.count(tensor) == 0) {
-      opened->decoder.emplace(update->reader, spec, reader_of(base->file, spec), PG_TILE);
+      const ReadBase other = onto == nullptr ? ReadBase() : reader_of(onto->file, spec);
+      opened->decoder.emplace(update->reader, spec, reader_of(base->file, spec), PG_TILE, other);
     }
     *tiles = opened.release();
   });
@@ -132,6 +128,42 @@ pg_status pg_tiles_next(pg_tiles* tiles, float* values, int64_t capacity, const 
     }
     *runs = tiles->told.data();
     *count = static_cast<int64_t>(tiles->runs.size());
+  });
+}
+
+pg_status pg_decoded_open(const pg_update* update, const pg_weights* base, const pg_weights* onto, int64_t held,
+                          pg_decoded** decoded) {
+  return border::guarded([&] {
+    border::require(update != nullptr && base != nullptr && decoded != nullptr, "update, base or decoded: NULL");
+    border::require(held >= 0, "held: expected at least 0");
+    *decoded = nullptr;
+    update->reader.check_parts(base->file.specs(), base->frozen);
+    const TensorFile* other = onto == nullptr ? nullptr : &onto->file;
+    *decoded = new pg_decoded{{update->reader, base->file, base->frozen, other, static_cast<size_t>(held)}};
+  });
+}
+
+void pg_decoded_close(pg_decoded* decoded) {
+  delete decoded;
+}
+
+pg_status pg_decoded_measure(pg_decoded* decoded, double* norms) {
+  return border::guarded([&] {
+    border::require(decoded != nullptr && norms != nullptr, "decoded or norms: NULL");
+    for (const DeltaNorms& found : decoded->update.measure()) {
+      *norms++ = found.largest;
+      *norms++ = found.sum;
+      *norms++ = std::sqrt(found.squares);
+    }
+  });
+}
+
+pg_status pg_decoded_add(pg_decoded* decoded, double steps_per_unit, int64_t weight, const double* scales,
+                         int64_t* const* sums) {
+  return border::guarded([&] {
+    border::require(decoded != nullptr && sums != nullptr, "decoded or sums: NULL");
+    border::require(weight >= 1, "weight: " + std::to_string(weight) + "; expected at least 1");
+    decoded->update.add(steps_per_unit, weight, scales, sums);
   });
 }
 

@@ -9,7 +9,7 @@
 #include "formats/hashed_file.h"
 #include "formats/tensor_file.h"
 #include "phonograd.h"
-#include "update/decoder.h"
+#include "update/decoded_update.h"
 
 struct pg_weights {
   // Throws Error(weights) for a file that is no model. `name`: of the file at `path`.
@@ -28,6 +28,10 @@ struct pg_tiles {
   size_t least;                               // capacity
   std::vector<phonograd::TileRun> runs;
   std::vector<int64_t> told;  // the same, as the caller has them
+};
+
+struct pg_decoded {
+  phonograd::DecodedUpdate update;
 };
 
 constexpr size_t kFirstWritten = sizeof(pg_written);

@@ -15,6 +15,18 @@ struct Strides {
   ptrdiff_t row, column;
 };
 
+// Of an update's deltas.
+struct DeltaNorms {
+  double largest = 0, sum = 0, squares = 0;  // of the sizes |delta|, their sum, and that of their squares
+};
+
+// How deltas become integers: delta * factor, to the nearest (ties to even) or towards zero, times `weight`.
+struct DeltaSteps {
+  double factor;
+  bool towards_zero;
+  int64_t weight;
+};
+
 struct KernelSet {
   const char* name;
   int lanes;        // floats in a vector
@@ -83,6 +95,13 @@ struct KernelSet {
   void (*hadamard)(size_t size, float* x);
   // x[i] = -x[i] where bit i mod 64 of words[i / 64] is set; size: a multiple of 64.
   void (*change_signs)(size_t size, const uint64_t* words, float* x);
+
+  // deltas[i] = trained[i] - base[i], in double; n: a multiple of 8. Sums are of eight parts, element i in part i
+  // mod 8. `sum` is finite if all deltas are. All sets give the same bits.
+  DeltaNorms (*measure_deltas)(size_t n, const float* trained, const float* base, double* deltas);
+  // sums[i] += deltas[i] as an integer, which the sums must have room for. small: what is added is below 2^50. All sets
+  // give the same.
+  void (*add_deltas)(size_t n, const double* deltas, const DeltaSteps& steps, bool small, int64_t* sums);
 
   // sums[i] += word i of ChaCha20's keystream (RFC 8439) from block `counter` on, modulo 2^32, or -= it; i < n. Words
   // of 16 bits (32 a block) or 32 (16 a block), little-endian. key: 32 bytes. nonce: its first word; the others are 0.

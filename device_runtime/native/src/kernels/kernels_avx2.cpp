@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 

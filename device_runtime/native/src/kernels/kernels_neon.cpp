@@ -2,6 +2,7 @@
 #if defined(__aarch64__)
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 

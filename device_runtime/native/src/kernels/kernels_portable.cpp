@@ -1,5 +1,6 @@
 // The kernels for whatever CPU the compiler's target is, without its extensions.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 

@@ -152,9 +152,18 @@ class RotatedValues {
     }
     const size_t size = block_size(elements_ - start), bytes = size * bits_ / 8, each = 8 / bits_;
     update_->file().read(levels_at_ + start * bits_ / 8, bytes, packed_);
-    for (size_t i = 0; i < bytes; ++i) std::memcpy(x_ + i * each, &table_[packed_[i] * each], each * sizeof(float));
+    if (each == 8) unpack<8>(bytes);
+    if (each == 4) unpack<4>(bytes);
+    if (each == 2) unpack<2>(bytes);
     rotate_back(x_, size, start, streams_);
     for (size_t i = 0; i < count; ++i) out[i] = x_[i] * scale;
+  }
+
+  template <size_t kEach>  // levels in a byte
+  void unpack(size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) {
+      std::memcpy(x_ + i * kEach, &table_[packed_[i] * kEach], kEach * sizeof(float));
+    }
   }
 
   const UpdateReader* update_;

@@ -1,0 +1,96 @@
+"""Updates are decoded and measured side by side before their turns, and counted one at a time."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from phonograd.device_runtime.base.errors import OutOfMemoryError
+from phonograd.device_runtime.update.update_file import DecodedUpdate, Norm
+from phonograd.server_agg.aggregation.fold import Fold
+from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from tests.server_agg.test_rounds import opened, send, undisturbed
+from tests.server_agg.workshop import Workshop, settings_with
+from tests.support.waiting import PATIENCE_SECONDS
+
+
+def test_several_updates_are_measured_at_once_and_added_one_at_a_time(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits in its measuring for the other two; the model is the one of updates that came one after the other."""
+    expected = undisturbed(workshop, tmp_path / "alone")
+    together, ahead, adding = threading.Barrier(3, timeout=PATIENCE_SECONDS), threading.local(), threading.Lock()
+    norms, accumulate = DecodedUpdate.norms, Fold.accumulate
+
+    def wait_and_measure(update: DecodedUpdate, norm: Norm = "2") -> dict[str, float]:
+        if not getattr(ahead, "measured", False):
+            ahead.measured = True
+            together.wait()
+        return norms(update, norm)
+
+    def alone(*arguments: object) -> None:
+        assert adding.acquire(blocking=False)
+        try:
+            accumulate(*arguments)  # type: ignore[arg-type]
+        finally:
+            adding.release()
+
+    monkeypatch.setattr(DecodedUpdate, "norms", wait_and_measure)
+    monkeypatch.setattr(Fold, "accumulate", alone)
+    with opened(workshop, tmp_path / "state") as coordinator, ThreadPoolExecutor(3) as threads:
+        sent = [
+            threads.submit(send, coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
+            for seed in (3, 1, 2)
+        ]
+        models = {receipt.result().model_sha256 for receipt in sent}
+        assert coordinator.current.base_sha256 == expected
+    assert models == {None, expected}
+
+
+@pytest.mark.parametrize("error", [OSError(5, "gone"), OutOfMemoryError("no room")])
+def test_what_cannot_be_measured_ahead_is_measured_in_its_turn(
+    error: Exception, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = undisturbed(workshop, tmp_path / "alone")
+    norms, failures = DecodedUpdate.norms, [error] * 3
+
+    def fail_first(update: DecodedUpdate, norm: Norm = "2") -> dict[str, float]:
+        if len(failures) > failed:
+            raise failures.pop()
+        return norms(update, norm)
+
+    monkeypatch.setattr(DecodedUpdate, "norms", fail_first)
+    with opened(workshop, tmp_path / "state") as coordinator:
+        for seed in (1, 2, 3):
+            failed = 3 - seed
+            send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
+        assert coordinator.current.base_sha256 == expected
+
+
+def test_a_round_that_ends_meanwhile_makes_it_late(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured on the old model is of no use on the new one."""
+    settings = settings_with(clients_per_round=1, late="next")
+    first, second = workshop.update(1), workshop.update(2)
+    with opened(workshop, tmp_path / "in-turn", settings) as coordinator:
+        send(coordinator, second, "b")
+        send(coordinator, first, "a")
+        expected = coordinator.current
+    measured_ahead = RoundAggregator.measured_ahead
+
+    @contextlib.contextmanager
+    def then_another(aggregator: RoundAggregator, path: Path) -> Iterator[DecodedUpdate | None]:
+        with measured_ahead(aggregator, path) as ahead:
+            assert ahead is not None
+            monkeypatch.undo()
+            send(coordinator, second, "b")
+            yield ahead
+
+    with opened(workshop, tmp_path / "state", settings) as coordinator:
+        monkeypatch.setattr(RoundAggregator, "measured_ahead", then_another)
+        send(coordinator, first, "a")
+        assert (coordinator.current.round, coordinator.current.base_sha256) == (3, expected.base_sha256)
