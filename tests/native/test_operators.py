@@ -137,8 +137,8 @@ def relu() -> Case:
     return Case(SmallGraph(nodes, inputs, ["y", *by]), lambda v: {"y": np.maximum(v["x"], 0)}, by, {"y": "dy"})
 
 
-def gemm(a: bool, b: bool, c: tuple[int, ...] | None, alpha: float, beta: float) -> Case:
-    M, N, K = 7, 18, 13
+def gemm(a: bool, b: bool, c: tuple[int, ...] | None, alpha: float, beta: float, N: int = 18) -> Case:
+    M, K = 7, 13
     A, B = normal(*((K, M) if a else (M, K))), normal(*((N, K) if b else (K, N)))
     inputs = {"a": A, "b": B, **({} if c is None else {"c": normal(*c)})}
 
@@ -214,6 +214,11 @@ def matrix_cases() -> dict[str, Case]:
             for c in (None, (), (1,), (18,), (1, 18), (7, 1), (7, 18)):
                 made[f"Gemm {a} {b} {c}"] = gemm(a, b, c, 1.0, 1.0)
     made["Gemm scaled"] = gemm(True, False, (18,), -0.3, 0.7)
+    made["Gemm of a scaled addend"] = gemm(False, False, (7, 18), -0.3, 0.7)
+    made["Gemm wide"] = gemm(False, True, (7, 400), -0.3, 1.0, N=400)
+    made["MatMul of rows"] = simple("MatMul", {"a": normal(3, 5, 33), "b": normal(33, 20)}, np.matmul)
+    rows = {"a": normal(3, 5, 33), "b": normal(20, 33)}
+    made["FusedMatMul"] = simple("FusedMatMul", rows, lambda a, b: 0.5 * a @ b.T, transB=1, alpha=0.5)
     for shape, axes in (
         ((3, 4), None), ((3, 4), (0,)), ((3, 4), (1,)), ((2, 3, 4), (0, 1)), ((2, 3, 4), (1,)), ((2, 3, 4), (-1, -2)),
         ((40, 3000), (0,)), ((3, 40000), (1,)), ((), None), ((1, 1), (0, 1)),
