@@ -203,10 +203,22 @@ def test_parts_and_models_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UpdateError, match="expected"):
             DecodedUpdate(update, other)
+        with pytest.raises(UpdateError, match="tensor more is not part of the model"):
+            TrainedWeights(weights_of(0) | {"more": np.zeros(1, np.float32)}).on(base)
         with pytest.raises(WeightsError, match=r"tensor table F32\[300, 131\] expected, found table F32\[2, 2\]"):
             DecodedUpdate(update, base, other)
         with DecodedUpdate(update, base) as decoded, pytest.raises(UsageError, match="weight: 0; expected at least 1"):
             decoded.add(no_sums(base), 1.0, 0)
+
+
+@pytest.mark.parametrize("codec", [name for name in CODECS if name.startswith("delta-")])
+def test_a_weight_that_did_not_move_in_a_row_that_did_keeps_its_sign(codec: str, tmp_path: Path) -> None:
+    """-0.0 + 0.0 would be 0.0."""
+    with model({"w": np.array([[-0.0, 1.0]], np.float32)}) as base:
+        trained = {"w": np.array([[-0.0, 2.0]], np.float32)}
+        write_update(tmp_path / "update", base, trained, UpdateInfo(SHA, 1, 1, codec, 0))
+        with UpdateFile(tmp_path / "update") as update:
+            assert np.signbit(update.weights(base)["w"]).tolist() == [[True, False]]
 
 
 def test_frozen_tensors_have_no_deltas(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_several_updates_are_measured_at_once_and_added_one_at_a_time(
 ) -> None:
     """Each waits in its measuring for the other two; the model is the one of updates that came one after the other."""
     expected = undisturbed(workshop, tmp_path / "alone")
-    together, ahead, adding = threading.Barrier(3, timeout=PATIENCE_SECONDS), threading.local(), threading.Lock()
+    together, ahead = threading.Barrier(3, timeout=PATIENCE_SECONDS), threading.local()
     norms, accumulate = DecodedUpdate.norms, Fold.accumulate
 
     def wait_and_measure(update: DecodedUpdate, norm: Norm = "2") -> dict[str, float]:
@@ -31,15 +31,12 @@ def test_several_updates_are_measured_at_once_and_added_one_at_a_time(
             together.wait()
         return norms(update, norm)
 
-    def alone(*arguments: object) -> None:
-        assert adding.acquire(blocking=False)
-        try:
-            accumulate(*arguments)  # type: ignore[arg-type]
-        finally:
-            adding.release()
+    def add(*arguments: object) -> None:
+        assert coordinator._lock.locked()
+        accumulate(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DecodedUpdate, "norms", wait_and_measure)
-    monkeypatch.setattr(Fold, "accumulate", alone)
+    monkeypatch.setattr(Fold, "accumulate", add)
     with opened(workshop, tmp_path / "state") as coordinator, ThreadPoolExecutor(3) as threads:
         sent = [
             threads.submit(send, coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
@@ -74,23 +71,26 @@ def test_a_round_that_ends_meanwhile_makes_it_late(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was measured on the old model is of no use on the new one."""
-    settings = settings_with(clients_per_round=1, late="next")
-    first, second = workshop.update(1), workshop.update(2)
+    settings = settings_with(clients_per_round=2, late="next")
+    late, *others = (workshop.update(seed) for seed in range(4))
     with opened(workshop, tmp_path / "in-turn", settings) as coordinator:
-        send(coordinator, second, "b")
-        send(coordinator, first, "a")
+        for phone, update in zip("bca", (*others[:2], late), strict=True):
+            send(coordinator, update, phone)
+        send(coordinator, others[2], "d")
         expected = coordinator.current
     measured_ahead = RoundAggregator.measured_ahead
 
     @contextlib.contextmanager
-    def then_another(aggregator: RoundAggregator, path: Path) -> Iterator[DecodedUpdate | None]:
+    def then_others(aggregator: RoundAggregator, path: Path) -> Iterator[DecodedUpdate | None]:
         with measured_ahead(aggregator, path) as ahead:
             assert ahead is not None
             monkeypatch.undo()
-            send(coordinator, second, "b")
+            for phone, update in zip("bc", others[:2], strict=True):
+                send(coordinator, update, phone)
             yield ahead
 
     with opened(workshop, tmp_path / "state", settings) as coordinator:
-        monkeypatch.setattr(RoundAggregator, "measured_ahead", then_another)
-        send(coordinator, first, "a")
+        monkeypatch.setattr(RoundAggregator, "measured_ahead", then_others)
+        send(coordinator, late, "a")
+        send(coordinator, others[2], "d")
         assert (coordinator.current.round, coordinator.current.base_sha256) == (3, expected.base_sha256)

@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,6 @@ from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFi
 from phonograd.device_runtime.text.sampling import draw_texts
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
 from phonograd.device_runtime.text.windows import windows
-from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.export.torch_model import LanguageModel
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.refusals import InvalidUpdateError
@@ -40,7 +40,7 @@ from phonograd.server_agg.transfer.text import drawn_text, generated_text
 from tests.server_agg.faults import raising
 from tests.server_agg.test_closing_rounds import closed, send_two
 from tests.server_agg.test_rounds import send
-from tests.server_agg.trained_weights import TrainedWeights
+from tests.server_agg.trained_weights import TrainedWeights, decoded, stored
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.artifacts import exported, words
 from tests.support.margins import Margin
@@ -57,14 +57,8 @@ SETTINGS = TransferSettings("general.txt", transfer_tokens=TOKENS)
 WINDOW_BYTES = 4 * T * B * V
 
 
-@contextlib.contextmanager
-def decoded(update: UpdateFile) -> Iterator[DecodedUpdate]:
-    with update, TensorFile(BASE) as base, DecodedUpdate(update, base) as on_base:
-        yield on_base
-
-
 def update_of(name: str, weights: Mapping[str, Array]) -> ClientUpdate:
-    return ClientUpdate(name * 64, 1, {}, lambda: decoded(TrainedWeights(weights)))
+    return ClientUpdate(name * 64, 1, {}, lambda: decoded(TrainedWeights(weights), BASE))
 
 
 def moved(seed: int) -> dict[str, Array]:
@@ -326,7 +320,7 @@ def student_alone(pupils: Workshop, text: Path | None) -> str:
     updates = []
     for seed in (1, 2):
         path = pupils.update(seed)
-        updates.append(ClientUpdate(sha256_of_file(path), 1, {}, lambda path=path: decoded(UpdateFile(path))))
+        updates.append(ClientUpdate(sha256_of_file(path), 1, {}, partial(stored, path, BASE)))
     metadata = {"round": "1", "parent_sha256": pupils.base_sha256}
     settings = TransferSettings("generated" if text is None else str(text), transfer_tokens=80)
     general = None if text is None else GENERAL

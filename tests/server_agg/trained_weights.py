@@ -1,7 +1,8 @@
 """Updates of weights in memory, whatever these are: no writer of updates has to like them."""
 
+import contextlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -36,3 +37,15 @@ class MovedRows(TrainedWeights):
             rows = np.flatnonzero((new != old).any(axis=1)).astype("<u4")
             parts |= {f"{name}.rows": rows, f"{name}.values": new[rows]}
         super().__init__(parts, "rows-f32")
+
+
+@contextlib.contextmanager
+def decoded(update: UpdateFile, base: Path) -> Iterator[DecodedUpdate]:
+    """An update on the model in the file `base`; closes both."""
+    with update, TensorFile(base) as model, DecodedUpdate(update, model) as on_model:
+        yield on_model
+
+
+def stored(update: Path, base: Path) -> contextlib.AbstractContextManager[DecodedUpdate]:
+    """The same of an update's file."""
+    return decoded(UpdateFile(update), base)

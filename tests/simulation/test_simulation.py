@@ -23,7 +23,6 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.training.round import Round, RoundSettings, Trained
 from phonograd.device_runtime.update.links import LinkCodec
-from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer as train_student
 from phonograd.simulation.folder import read_record
@@ -32,6 +31,7 @@ from phonograd.simulation.records import RoundRecord, rows_of
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.users import text_slice
+from tests.server_agg.trained_weights import stored
 from tests.support.artifacts import exported
 from tests.support.command_line import Run
 
@@ -147,7 +147,9 @@ def test_a_round_of_transfer_learning_makes_the_servers_student(tmp_path: Path, 
         messages, _ = text_slice(population.training[part.user], settings.text_bytes, part.earlier)
         path = tmp_path / part.user
         phonograd.train(DISTILLING, messages, rehearsal=GENERAL, phone=part.user, update=path)
-        updates.append(ClientUpdate(sha256_of_file(path), 1, {}, functools.partial(UpdateFile, path)))
+        updates.append(
+            ClientUpdate(sha256_of_file(path), 1, {}, functools.partial(stored, path, DISTILLING.path(WEIGHTS)))
+        )
     written = train_student(
         DISTILLING,
         DISTILLING.path(WEIGHTS),
