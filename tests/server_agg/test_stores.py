@@ -269,11 +269,9 @@ def test_what_an_extra_is_missing_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_ledger_for_several_servers_needs() -> None:
-    private = {"strategy": "dp-fedavg", "deadline_seconds": 1.0, "population": 2}
     for wrong, message in (
         ({}, "`store` is None, expected one"),
         ({"store": "memory://x", "strategy": "transfer"}, "expected none for transfer"),
-        ({"store": "memory://x", **private}, "expected none for dp-fedavg"),
     ):
         with pytest.raises(ValueError, match=message):
             settings_with(ledger="postgresql://localhost/x", **wrong)
