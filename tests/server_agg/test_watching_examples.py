@@ -1,11 +1,9 @@
 """examples/watching asks for what a server's /metrics has, and starts it by options that it has."""
 
 import itertools
-import json
 import shlex
-import sqlite3
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +12,9 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.server_client import report_quality
 from tests.server_agg.faults import raising
 from tests.server_agg.test_app import StartServer
-from tests.server_agg.test_watching import Samples, scrape, some_work
+from tests.server_agg.test_watching import Samples, scrape, some_work, spend
 from tests.server_agg.workshop import Clock, RunningServer, client_of
+from tests.support.command_line import Run, phono
 from tests.support.waiting import until
 from tests.support.watching_examples import (
     FOLDER,
@@ -27,9 +26,13 @@ from tests.support.watching_examples import (
     selectors_in,
 )
 
+__all__ = ["phono"]
+
 
 def test_the_names_of_an_expression() -> None:
-    expression = 'sum by (a) (rate(x_total{a="b",c=~"d"}[5m])) / on (e) y > 1e9 or absent(up{f!="x{"}) unless z offset 1d'
+    expression = (
+        'sum by (a) (rate(x_total{a="b",c=~"d"}[5m])) / on (e) y > 1e9 or absent(up{f!="x{"}) unless z offset 1d'
+    )
     assert metrics_in(expression) == {"x_total", "y", "up", "z"}
     assert selectors_in(expression) == {("x_total", "a"), ("x_total", "c"), ("up", "f")}
 
@@ -42,13 +45,6 @@ def everything(start_server: StartServer) -> Samples:
         report_quality(server.owner, server.coordinator.current.base_sha256, "perplexity", 109.1)
         spend(server, epsilon=4.6, budget=5.0)
         return scrape(server.url)[0]
-
-
-def spend(server: RunningServer, epsilon: float, budget: float) -> None:
-    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
-        ((text,),) = ledger.execute("SELECT strategy FROM rounds WHERE closed_at IS NULL")
-        strategy = json.dumps(json.loads(text) | {"epsilon_budget": budget})
-        ledger.execute("UPDATE rounds SET epsilon = ?, strategy = ?", (epsilon, strategy))
 
 
 def test_every_metric_and_label_is_one_of_a_servers(everything: Samples) -> None:
@@ -114,4 +110,21 @@ def test_the_unit_starts_a_server_by_options_that_it_has(tmp_path: Path) -> None
     options[options.index("--artifacts") + 1] = str(tmp_path)
     given = serve.make_context("serve", options).params
     assert given["state"] == Path("/var/lib/phonograd/state")  # in StateDirectory
-    assert given["as_json"]  # and so the journal has no dashboard's link
+    assert given["as_json"]
+    assert "StandardOutput=null" in text.splitlines()
+
+
+def test_with_json_the_dashboards_link_is_on_stdout_alone(
+    server: RunningServer, phono: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def started(artifacts: Path, state: Path, settings: Any, ready: Any) -> None:
+        ready(server, server.coordinator.current)
+
+    monkeypatch.setattr("phonograd.api.serving.serve", started)
+    monkeypatch.setattr("phonograd.commands.server.configure", lambda *_: None)
+    options = ("--artifacts", server.workshop.artifacts.folder, "--state", tmp_path / "other")
+    told, kept = phono("serve", *options), phono("serve", *options, "--json")
+    assert server.admin_url in told.err
+    assert kept.document["admin_url"] == server.admin_url
+    assert server.url in kept.err
+    assert server.admin_url not in kept.err
