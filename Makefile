@@ -47,8 +47,8 @@ long-test: $(READY)
 numerics-test: $(READY)
 	$(VENV)/bin/python -m tests.numerics
 
-# Servers over PostgreSQL, S3 (moto's) and nginx, some of them killed. Debian's packages postgresql, pgbouncer and nginx-light are
-# needed.
+# Servers over PostgreSQL, S3 (moto's) and nginx, some of them killed; what watches them. Debian's packages postgresql, pgbouncer,
+# nginx-light, prometheus and systemd are needed.
 cluster-test: $(READY)
 	$(PYTEST) -m cluster tests/cluster
 

@@ -36,7 +36,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     """Run the aggregation server until Ctrl-C or SIGTERM.
 
     With --json, it prints {"url": ..., "admin_url": ...} as the first line on stdout once the server answers.
-    admin_url is the dashboard's link; keep it secret while the server runs. Log lines go to stderr.
+    admin_url is the dashboard's link, which then is not on stderr; keep it secret while the server runs. Log lines go
+    to stderr.
     """
     import json
     import logging
@@ -60,7 +61,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
             sys.stdout.flush()
         model = opened.base_sha256[:12]
         console.say(f"listening on {server.url}: round {opened.round}, model {model}; Ctrl-C stops")
-        console.say(f"dashboard, for you alone: {server.admin_url}")
+        if not console.as_json:
+            console.say(f"dashboard, for you alone: {server.admin_url}")
 
     run_server(artifacts, state, settings, ready)
 

@@ -9,7 +9,7 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -23,6 +23,7 @@ from starlette.types import Scope
 from phonograd import __version__
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.http.operations import Answer, operation
 from phonograd.server_agg.http.problems import ProblemResponse
 from phonograd.server_agg.http.requests import RecordResponse
@@ -33,6 +34,7 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries, sums
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.quality import all_quality
+from phonograd.server_agg.storage.tables import Ending
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +167,8 @@ class _FromLedger(Collector):
         yield _gauge("phonograd_round_accepted", "Updates that the open round has accepted.", current.accepted)
         yield _gauge("phonograd_round_needed", "Accepted updates that close it.", current.clients_per_round)
         closing = current.closing
+        due = self._coordinator.due_seconds
+        yield _gauge("phonograd_round_due_seconds", "Seconds since it should have closed; 0 before.", due)
         yield _gauge("phonograd_round_closing", "1 while the server trains its model, else 0.", closing is not None)
         yield _gauge("phonograd_round_closing_share", "Share of that work done.", closing.share if closing else 0)
         if current.closes_at is not None:
@@ -221,9 +225,14 @@ def _rounds(session: Session) -> Iterator[Metric]:
     closed = CounterMetricFamily(
         "phonograd_rounds_closed", "Closed rounds by the reason they ended.", labels=["ending"]
     )
-    for ending, count in sums.rounds_by_ending(session).items():
+    # All endings from the start: Prometheus sees no increase in a counter that begins with its first event.
+    for ending, count in (dict.fromkeys(get_args(Ending), 0) | sums.rounds_by_ending(session)).items():
         closed.add_metric([ending], count)
     yield closed
+    if (row := queries.open_round(session)) is not None:
+        yield _gauge("phonograd_round_opened_seconds", "When the open round began, since 1970.", row.opened_at)
+        if (budget := StrategySettings.from_json(row.strategy).epsilon_budget) is not None:
+            yield _gauge("phonograd_epsilon_budget", "Limit of phonograd_epsilon, by the round's strategy.", budget)
     epsilon, unbounded = sums.epsilon_spent(session), sum(queries.phones_with_infinite_epsilon(session).values())
     if epsilon is not None and (unbounded or math.isfinite(epsilon)):
         yield _gauge("phonograd_epsilon", "Privacy spent so far by phones in private rounds.", epsilon)

@@ -50,7 +50,10 @@ def end_if_complete(current: LiveRound, slow: "SlowClosing") -> None:
             return
     closing_now, ending = current.open_round.closing is not None, ending_of(current)
     if not closing_now and ending is None:
+        current.due_since = None
         return
+    if current.due_since is None:
+        current.due_since = current.aggregator.row.closing_at or current.ledger.clock()
     if current.ledger.shared:
         _end_shared(current)
     elif closing_now:

@@ -125,6 +125,12 @@ class Coordinator:
         """A snapshot of the open round; does not wait for the update that is being ingested."""
         return self._round.open_round
 
+    @property
+    def due_seconds(self) -> float:
+        """How long the open round's model is being made, or the disk refuses it; 0 before the round is complete."""
+        since = self._round.due_since
+        return 0.0 if since is None else max(0.0, self.ledger.clock() - since)
+
     def refresh(self) -> None:
         """See what other servers did since the last tick. Raises StorageError."""
         if self.ledger.shared:

@@ -53,6 +53,7 @@ class LiveRound:
     open_round, admission_state, links: of a snapshot, which any thread may read. All else is for one thread at a time.
     links: those that lead to the round's base model, the newest first.
     progress: of the work on a closing round's model, which reports it from its own thread.
+    due_since: since when it should be closed, in seconds since 1970; None until then.
     """
 
     _snapshot: RoundSnapshot
@@ -63,6 +64,7 @@ class LiveRound:
         self.settings = settings
         self.progress = Progress(ledger.clock)
         self.links: tuple[KeptLink, ...] = ()
+        self.due_since: float | None = None
         self._aggregator: RoundAggregator | None = None
         self._loaded = False
 

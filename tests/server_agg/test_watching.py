@@ -67,6 +67,13 @@ def traffic_rows(server: RunningServer) -> int:
         return int(ledger.execute("SELECT COUNT(*) FROM traffic WHERE kind = 'upload'").fetchone()[0])
 
 
+def spend(server: RunningServer, epsilon: float, budget: float) -> None:
+    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
+        ((text,),) = ledger.execute("SELECT strategy FROM rounds WHERE closed_at IS NULL")
+        strategy = json.dumps(json.loads(text) | {"epsilon_budget": budget})
+        ledger.execute("UPDATE rounds SET epsilon = ?, strategy = ?", (epsilon, strategy))
+
+
 def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Client) -> None:
     some_work(server, http)
     totals = read_report(server.state)["totals"]
@@ -108,8 +115,7 @@ def test_the_page_lists_every_metric(start_server: StartServer) -> None:
     with start_server(deadline_seconds=1e6) as server, client_of(server.url) as http:
         some_work(server, http)
         report_quality(server.owner, server.coordinator.current.base_sha256, 'perplexity "g\\', 109.1)
-        with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
-            ledger.execute("UPDATE rounds SET epsilon = 4.634")
+        spend(server, epsilon=4.634, budget=5.0)
         samples, kinds = scrape(server.url)
     assert samples["phonograd_epsilon", ()] == 4.634
     assert samples["phonograd_quality", (("metric", 'perplexity "g\\'),)] == 109.1
