@@ -68,7 +68,7 @@ def native_weights(file: TensorFile) -> c_void_p:
     return weights.handle
 
 
-def _or_none(file: TensorFile | None) -> c_void_p | None:
+def _weights_or_null(file: TensorFile | None) -> c_void_p | None:
     return None if file is None else native_weights(file)
 
 
@@ -146,7 +146,9 @@ class UpdateFile(Handle):
         onto: another model on which they come to stand, onto + (trained - base). A tile has at most TILE_ELEMENTS, and
         stays valid while later ones are read. Raises UpdateError.
         """
-        with Handle(self._library, "tiles", self.handle, native_weights(base), _or_none(onto), spec.name) as tiles:
+        with Handle(
+            self._library, "tiles", self.handle, native_weights(base), _weights_or_null(onto), spec.name
+        ) as tiles:
             while self.handle:  # until the update is closed
                 values = np.empty(min(TILE_ELEMENTS, spec.elements), np.float32)
                 runs, count = self._library.call("pg_tiles_next", tiles.handle, values, len(values))
@@ -179,7 +181,7 @@ class DecodedUpdate(Handle):
     def __init__(self, update: UpdateFile, base: TensorFile, onto: TensorFile | None = None):
         self.update, self.base, self._onto = update, base, onto
         self._names = list(base.specs)
-        models = native_weights(base), _or_none(onto)
+        models = native_weights(base), _weights_or_null(onto)
         super().__init__(load_library(), "decoded", update.handle, *models, HELD_ELEMENTS)
 
     def tiles(self, spec: TensorSpec) -> Iterator[Tile]:

@@ -27,24 +27,14 @@ from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.tables import Ending, Model, Update
 from tests.cluster.conftest import Open, break_the_lock
 from tests.cluster.test_replicas import follow, rounds
+from tests.server_agg import test_ftrl_serving as of_one_server
 from tests.server_agg.faults import raising
 from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Clock, Workshop, settings_with
 
 pytestmark = pytest.mark.cluster
 
-FTRL: dict[str, object] = {
-    "strategy": "dp-ftrl",
-    "planned_rounds": 6,
-    "min_separation": 2,
-    "max_participations": 2,
-    "noise_buffers": 2,
-    "noise_multiplier": 1.0,
-    "clip_norm": 0.1,
-    "delta": 1e-5,
-    "deadline_seconds": 100.0,
-    "clients_per_round": 2,
-}
+FTRL = of_one_server.FTRL | {"min_separation": 2}
 SAMPLED = FTRL | {"strategy": "dp-fedavg", "sampling": 1.0, "population": 2}
 BOTH = pytest.mark.parametrize("changes", [FTRL, SAMPLED], ids=["dp-ftrl", "dp-fedavg"])
 

@@ -14,7 +14,7 @@ namespace phonograd {
 // two different messages for one step, nor two updates under the same masks.
 class MaskedPhone {
  public:
-  // Takes part in the round, or goes on with it. Throws Error: usage for settings, took_part if the phone did so in
+  // Takes part in the round, or goes on with it. Throws Error: usage for settings, took_part if the phone took part in
   // this round or a later one before, state if the folder is in use or damaged, update for the grid update, storage.
   explicit MaskedPhone(const MaskedPhoneSettings& settings);
   MaskedPhone(const MaskedPhone&) = delete;
