@@ -130,6 +130,10 @@ class Coordinator:
         if self.ledger.shared:
             self._round.publish()
 
+    def surely_admits(self, phone: str) -> bool:
+        """Whether memory alone tells that `phone` may take part; "": whatever there is to tell of the open round."""
+        return not self.ledger.shared and (not phone or self._round.surely_admits(phone))
+
     @property
     def retry_seconds(self) -> float:
         """When a phone without a place in the round should ask again."""
@@ -141,6 +145,8 @@ class Coordinator:
 
     def participation(self, phone: str) -> UpdateError | RoundClosingError | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
+        if self._round.surely_admits(phone):
+            return None
         try:
             with self.ledger.reading() as session:
                 admission_state = self._round.admission_state(session)
