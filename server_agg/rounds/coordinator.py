@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from phonograd.device_runtime.base.errors import StorageError, UpdateError
+from phonograd.device_runtime.base.errors import StorageError, UpdateError, UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import RefusalError, RoundClosingError
@@ -27,7 +27,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.stores import store_at
+from phonograd.server_agg.storage.stores import Store, store_at
 
 
 class Coordinator:
@@ -48,7 +48,7 @@ class Coordinator:
         slow_models: Students | None = None,
     ):
         self.settings = settings
-        self.folder = StateFolder(state, store_at(settings.store))
+        self.folder = StateFolder(state, _store_of(settings))
         try:
             self.ledger = Ledger(settings.ledger or self.folder.ledger, clock=clock)
             self.folder.share_noise_keys(self.ledger)
@@ -261,3 +261,15 @@ class Coordinator:
         with self._lock:
             self._round.check_running()
             return closing.discard(number, self.folder, self.ledger)
+
+
+def _store_of(settings: ServerSettings) -> Store:
+    store = store_at(settings.store)
+    if settings.downloads == "redirect":
+        try:
+            store.presigned("models")
+        except StorageError as error:
+            raise UsageError(
+                f"`downloads` is 'redirect', expected a store that presigns URLs, as S3: {error}"
+            ) from error
+    return store
