@@ -50,7 +50,7 @@ def create_app(coordinator: Coordinator, settings: ServerSettings, owner: Owner)
     registry, audit, pools, observer = PhoneRegistry(ledger), AuditLog(ledger), ThreadPools(), RequestObserver(metrics)
     apis = (
         RoundRoutes(coordinator, audit, pools),
-        ModelRoutes(coordinator, pools),
+        ModelRoutes(coordinator, settings.downloads, pools),
         UploadRoutes(coordinator, settings, pools),
         MaskedRoutes(coordinator, pools),
         ReportRoutes(coordinator, pools),
@@ -88,5 +88,6 @@ def _count(ledger: Ledger, open_round: int, wire: RequestWire, cost: WireBytes) 
         if wire.round is None:
             wire.round = open_round  # also of the request's bytes that are counted later
         if cost.requests:  # not what came after it
-            cost = dataclasses.replace(cost, up_body=cost.up_body - wire.booked)
+            own, all_down = cost.up_body - wire.booked, cost.down_body + wire.asked
+            cost = dataclasses.replace(cost, up_body=own, down_body=all_down)
         ledger.count(wire.round, wire.phone, kind, cost)

@@ -125,6 +125,21 @@ def _parsed(text: str) -> httpx.URL:
 Server = Connection | str
 
 
+def elsewhere_of(server: Server, url: str) -> Connection:
+    """The host of a URL that `server` told, to be asked without a token; its URL is without what signs the request.
+
+    Raises ServerRefusedError for no URL, and for http where the server has https.
+    """
+    ours = Connection(server) if isinstance(server, str) else server
+    try:
+        there = _parsed(url)
+    except UsageError:
+        there = None
+    if there is None or (there.scheme == "http" and httpx.URL(ours.url).scheme == "https"):
+        raise ServerRefusedError(f"{ours}: the URL of its model, over https like its own, expected, found {url[:80]!r}")
+    return Connection(str(there.copy_with(raw_path=b"/", fragment=None)), ca_cert=ours.ca_cert)
+
+
 @contextlib.contextmanager
 def http_client(server: Server) -> Iterator[httpx.Client]:
     """An HTTP client for `server`. Raises ServerUnreachableError for connection errors."""

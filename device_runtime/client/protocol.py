@@ -22,6 +22,9 @@ ONE_STEP_STRATEGIES = ("fedsgd", "dp-fedsgd")
 # The content type of links from a model that the client has, in place of a whole model.
 LINKS_TYPE = "application/vnd.phonograd.links"
 
+# The URL of an answer's body, in an answer without one: on another host, which must not see the token.
+ELSEWHERE_HEADER = "Phonograd-Elsewhere"
+
 # The tus protocol for resumable uploads: its version, and the content type of its PATCH bodies.
 TUS_VERSION = "1.0.0"
 TUS_BODY_TYPE = "application/offset+octet-stream"

@@ -24,8 +24,8 @@ from phonograd.device_runtime.base.files import (
     storage_errors,
     sync_folder,
 )
-from phonograd.device_runtime.client.connection import Retries, RetryPolicy, Server, http_client, refusal
-from phonograd.device_runtime.client.protocol import PHONE_HEADER
+from phonograd.device_runtime.client.connection import Retries, RetryPolicy, Server, elsewhere_of, http_client, refusal
+from phonograd.device_runtime.client.protocol import ELSEWHERE_HEADER, PHONE_HEADER
 
 ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
 PART = re.compile(r".*\.([0-9a-f]{64})\.part\Z")
@@ -137,12 +137,33 @@ class Download:
                 raise ServerRefusedError(
                     f"{self._server}: a model's hash expected as ETag, found another; is it phonograd serve?"
                 )
-            if response.status_code == 200:
-                offset = 0
-            elif not response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
-                raise ServerRefusedError(f"{self._server}: bytes from {offset} expected, found others")
-            part = self._part(tag[1])
-            return self._save(response, part, offset, tag[1])
+            part, elsewhere = self._part(tag[1]), response.headers.get(ELSEWHERE_HEADER)
+            if elsewhere is None:
+                return self._save(response, part, self._offset(response, offset), tag[1])
+        offset = offset if part == begun else 0
+        return self._fetch_elsewhere(elsewhere, part, offset, tag[1])
+
+    def _fetch_elsewhere(self, url: str, part: Path, offset: int, sha256: str) -> DownloadedModel:
+        """Fetch the body where the server says it is: without our headers, the token above all, and never from a third
+        place. The hash is the server's.
+        """
+        server = elsewhere_of(self._server, url)
+        headers = {"Range": f"bytes={offset}-"} if offset else {}
+        with http_client(server) as client, client.stream("GET", url, headers=headers) as response:
+            if response.status_code not in (200, 206):
+                raise ServerRefusedError(
+                    f"{server}, where {self._server} keeps its models: the model expected, found HTTP status "
+                    f"{response.status_code}; try again, and tell the server's operator if that does not help"
+                )
+            return self._save(response, part, self._offset(response, offset), sha256)
+
+    def _offset(self, response: httpx.Response, offset: int) -> int:
+        """Where the body begins that comes: at `offset`, as was asked, or at 0."""
+        if response.status_code == 200:
+            return 0
+        if not response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
+            raise ServerRefusedError(f"{self._server}: bytes from {offset} expected, found others")
+        return offset
 
     def _part(self, sha256: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{sha256}.part")

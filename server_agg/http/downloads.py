@@ -24,8 +24,9 @@ CHUNK_BYTES = 1 << 18  # with smaller ones a fast network takes twice the time
 class FilesResponse(StreamingResponse):
     """Files that follow each other, as if they were one, whole or the one range that the request asks for.
 
-    etag: what If-Range is compared with. The files are opened in turn: an old link that is deleted on the way breaks
-    the connection, and the phone asks again. Raises RequestError (416) for a range that begins behind the end.
+    etag: what If-Range is compared with; asked: bytes of its body. The files are opened in turn: an old link that is
+    deleted on the way breaks the connection, and the phone asks again. Raises RequestError (416) for a range that
+    begins behind the end.
     """
 
     def __init__(self, request: Request, paths: Sequence[Path], etag: str, media_type: str):
@@ -43,6 +44,7 @@ class FilesResponse(StreamingResponse):
         if match:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{total}"
         sizes = [one.st_size for one in found]
+        self.asked = 0 if request.method == "HEAD" else stop - start
         files = [] if request.method == "HEAD" else list(zip(paths, sizes, strict=True))
         super().__init__(_bytes_of(files, start, stop), 206 if match else 200, headers, media_type)
 

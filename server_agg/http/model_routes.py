@@ -1,5 +1,7 @@
 """Downloads of models, and the quality that evaluators report."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -8,7 +10,7 @@ from starlette.responses import Response
 
 from phonograd.device_runtime.base.documents import Record, Sha256, about
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
-from phonograd.device_runtime.client.protocol import LINKS_TYPE, METRIC
+from phonograd.device_runtime.client.protocol import ELSEWHERE_HEADER, LINKS_TYPE, METRIC
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.http.downloads import FilesResponse, matches, sha256_of_links
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
@@ -16,25 +18,28 @@ from phonograd.server_agg.http.requests import RecordResponse, note_phone, recor
 from phonograd.server_agg.http.round_routes import WHO
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.tus import SHA256
+from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import lineage_of
 from phonograd.server_agg.report.records import ModelEntry
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.settings.server import Downloads
 from phonograd.server_agg.storage.quality import report_quality
-from phonograd.server_agg.storage.tables import LINK_KINDS
+from phonograd.server_agg.storage.tables import ASKED_KINDS, LINK_KINDS
 
 HASH = Parameter("path", "sha256", str, "A model's SHA-256, 64 hex digits.")
 BASE = Parameter(
     "query", "base", str, "SHA-256 of a model that the client has: the answer may be links from it (FORMAT.md)."
 )
 ETAG = Header("ETag", str, "The body's SHA-256, quoted: of a whole model its own.")
+ELSEWHERE = Header(ELSEWHERE_HEADER, str, "Without a body: the URL of the body, to be asked without a token.", False)
 SENT = {
-    200: Answer("The model: a tensor file.", Octets, (OCTETS,), (ETAG,)),
+    200: Answer("The model: a tensor file.", Octets, (OCTETS,), (ETAG, ELSEWHERE)),
     206: Answer("A part of it.", Octets, (OCTETS,), (ETAG, Header("Content-Range"))),
     304: Answer("The client has this model.", headers=(ETAG,)),
 }
 SENT_AS_LINKS = {
-    200: Answer("The model, or links to it.", Octets, (OCTETS, LINKS_TYPE), (ETAG,)),
+    200: Answer("The model, or links to it.", Octets, (OCTETS, LINKS_TYPE), (ETAG, ELSEWHERE)),
     206: Answer("A part of that.", Octets, (OCTETS, LINKS_TYPE), (ETAG, Header("Content-Range"))),
     304: Answer("The client has this model, or these links.", headers=(ETAG,)),
 }
@@ -71,8 +76,9 @@ class RecordedQuality(Record, frozen=True):
 class ModelRoutes:
     """The handlers over an open coordinator."""
 
-    def __init__(self, coordinator: Coordinator, pools: ThreadPools):
+    def __init__(self, coordinator: Coordinator, downloads: Downloads, pools: ThreadPools):
         self._coordinator = coordinator
+        self._downloads = downloads
         self._pools = pools
 
     @operation("GET /v1/model", "phone", SENT, refuses=(416,), takes=ASKED)
@@ -111,7 +117,7 @@ class ModelRoutes:
             known = request.headers.get("If-None-Match")
             if matches(known, f'"{sha256}"') or matches(known, etag):
                 return Response(status_code=304, headers={"ETag": etag})
-            return FilesResponse(request, paths, etag, LINKS_TYPE)
+            return self._body(request, paths, etag, LINKS_TYPE)
         except (FileNotFoundError, StorageError, UpdateError, WeightsError):  # deleted just now, or damaged
             return None
 
@@ -146,4 +152,22 @@ class ModelRoutes:
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers={"ETag": etag})
         folder = self._coordinator.folder
-        return FilesResponse(request, [folder.fetched(folder.model(sha256))], etag, OCTETS)
+        return self._body(request, [folder.fetched(folder.model(sha256))], etag, OCTETS)
+
+    def _body(self, request: Request, paths: Sequence[Path], etag: str, media_type: str) -> Response:
+        """Files that follow each other; of a single one perhaps where it is, for nginx or the phone to fetch."""
+        whole, (first, *more) = FilesResponse(request, paths, etag, media_type), paths
+        where = {} if more else self._elsewhere(request, f"{first.parent.name}/{first.name}")
+        if not where:
+            return whole
+        wire = wire_of(request.scope)
+        assert wire.kind is not None  # noted with the phone
+        wire.kind, wire.asked = ASKED_KINDS[wire.kind], whole.asked
+        return Response(headers={"ETag": etag, **where}, media_type=media_type)
+
+    def _elsewhere(self, request: Request, name: str) -> Mapping[str, str]:
+        if self._downloads == "redirect":
+            return {ELSEWHERE_HEADER: self._coordinator.folder.store.presigned(name)}
+        if self._downloads == "accel" and "X-Forwarded-For" in request.headers:  # else no proxy would fill it in
+            return {"X-Accel-Redirect": f"/phonograd/{name}"}
+        return {}

@@ -1,23 +1,30 @@
 """The open round, and what administrators do with rounds."""
 
+import hashlib
 import math
+from functools import lru_cache
 from typing import Annotated, Any
 
 from msgspec import UNSET, UnsetType, structs
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from phonograd.device_runtime.base.documents import Count, Record, about
+from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER
-from phonograd.server_agg.http.operations import RETRY_AFTER, Answer, Parameter, operation
+from phonograd.server_agg.http.downloads import matches
+from phonograd.server_agg.http.operations import JSON, RETRY_AFTER, Answer, Header, Parameter, operation
 from phonograd.server_agg.http.requests import RecordResponse, in_query, note_phone, whole_number
 from phonograd.server_agg.http.thread_pools import ThreadPools
-from phonograd.server_agg.refusals import RestingPhoneError
+from phonograd.server_agg.refusals import RestingPhoneError, RoundClosingError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.storage.audit import AuditLog
 
 WHO = Parameter("header", PHONE_HEADER, str, "Who asks: for the ledger, and to tell whether it has a place.")
+# Of all that the answer says, to this phone, Retry-After too.
+SAID = (RETRY_AFTER, Header("ETag", str, "Of all that the answer says."), Header("Cache-Control"))
 ROUND = in_query("round", "The round's number.", required=True)
 
 
@@ -50,17 +57,22 @@ class RoundRoutes:
     @operation(
         "GET /v1/round",
         "phone",
-        {200: Answer("With the phone's place, if the phone names itself.", RoundForPhone, headers=(RETRY_AFTER,))},
-        takes=(WHO,),
+        {
+            200: Answer("With the phone's place, if the phone names itself.", RoundForPhone, headers=SAID),
+            304: Answer("The phone has this answer.", headers=SAID),
+        },
+        takes=(WHO, Parameter("header", "If-None-Match", str, "ETag of an answer that the phone has.")),
     )
-    def round(self, request: Request) -> Response:
+    async def round(self, request: Request) -> Response:
         """The open round.
 
         For a phone that names itself, whether it has a place in it; Retry-After says when to ask again if it has none,
         or while the round is closing. How many took part in a private one is for administrators alone.
         """
         phone = note_phone(request, "round")
-        self._coordinator.refresh()
+        refused = None
+        if not self._coordinator.surely_admits(phone):
+            refused = await run_in_threadpool(self._why_refused, phone)
         current = self._coordinator.current
         principal = request.scope["state"].get("principal")
         told: dict[str, Any] = {"model_url": f"/v1/models/{current.base_sha256}"}
@@ -68,13 +80,21 @@ class RoundRoutes:
             told["accepted"] = None
         waits, seconds = current.closing is not None, self._coordinator.retry_seconds
         if phone:
-            refused = self._coordinator.participation(phone)
             told |= {"participate": refused is None, "reason": None if refused is None else str(refused)}
             waits = waits or refused is not None
             if isinstance(refused, RestingPhoneError):
                 seconds = refused.retry_seconds
-        wait = {"Retry-After": str(math.ceil(seconds))} if waits else {}
-        return RecordResponse(RoundForPhone(**{**structs.asdict(current), **told}), headers=wait)
+        wait = str(math.ceil(seconds)) if waits else ""
+        body, etag = _said(RoundForPhone(**{**structs.asdict(current), **told}), wait)
+        headers = {"ETag": etag, "Cache-Control": "private, no-cache"} | ({"Retry-After": wait} if waits else {})
+        if matches(request.headers.get("If-None-Match"), etag):
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers, media_type=JSON)
+
+    def _why_refused(self, phone: str) -> UpdateError | RoundClosingError | None:
+        """Why it may not take part, by the ledger; None if it may, or for no phone."""
+        self._coordinator.refresh()
+        return self._coordinator.participation(phone) if phone else None
 
     @operation(
         "POST /v1/rollback",
@@ -99,3 +119,10 @@ class RoundRoutes:
             self._audit.record_done, request.state.actor, "discard", f"round {number}", f"{discarded} updates"
         )
         return RecordResponse(Discarded(number, discarded))
+
+
+@lru_cache(maxsize=256)  # most phones are told the same
+def _said(told: RoundForPhone, retry_after: str) -> tuple[bytes, str]:
+    """The body of an answer, and its ETag."""
+    body = bytes(RecordResponse(told).body)
+    return body, f'"{hashlib.sha256(body + retry_after.encode()).hexdigest()[:32]}"'

@@ -32,7 +32,8 @@ MAX_HEAD_BYTES = 1 << 16  # of a request; the guard has a limit of its own below
 class RequestWire:
     """What a handler says of its request, for the ledger; `kind` None: not a phone's business, not counted.
 
-    booked: bytes of its body that the ledger has already, with the update they are of.
+    booked: bytes of its body that the ledger has already, with the update they are of. asked: bytes of the answer that
+    another program is to send.
     How it ended is added here: `status` None if the client was gone before the answer began; `seconds` it took.
     """
 
@@ -40,6 +41,7 @@ class RequestWire:
     phone: str = ""
     round: int | None = None
     booked: int = 0
+    asked: int = 0
     status: int | None = None
     seconds: float = 0.0
 

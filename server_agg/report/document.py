@@ -33,7 +33,16 @@ from phonograd.server_agg.storage.ledger import Ledger, ledger_of
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import models_in
 from phonograd.server_agg.storage.stores import store_of
-from phonograd.server_agg.storage.tables import LINK_KINDS, MASKED_KINDS, TCP_COUNTERS, Model, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import (
+    ASKED_KINDS,
+    LINK_KINDS,
+    MASKED_KINDS,
+    TCP_COUNTERS,
+    Model,
+    Round,
+    Traffic,
+    Update,
+)
 
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
@@ -197,9 +206,11 @@ def _add_traffic(entry: dict[str, Any], row: Any) -> None:
     if row.kind in MASKED_KINDS:
         entry[f"{row.kind}_up_bytes"] += row.up_body_bytes
         entry[f"{row.kind}_down_bytes"] += row.down_body_bytes
-    if row.kind == "model":
+    if row.kind in ASKED_KINDS.values():
+        entry["asked_bytes"] += row.down_body_bytes
+    if row.kind in ("model", ASKED_KINDS["model"]):
         entry["model_bytes"] += row.down_body_bytes
-    if row.kind in LINK_KINDS.values():
+    elif row.kind in (*ASKED_KINDS, *ASKED_KINDS.values()):
         entry["sent_link_bytes"] += row.down_body_bytes
 
 
@@ -226,12 +237,11 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
 
 
 def _sent_links(traffic: list[Any]) -> dict[str, SentLinks]:
-    sent = {row.kind: row for row in traffic}
-    return {
-        codec: SentLinks(requests=sent[kind].requests, bytes=sent[kind].down_body_bytes)
-        for codec, kind in LINK_KINDS.items()
-        if kind in sent
-    }
+    sent: dict[str, SentLinks] = {}
+    for codec, kind in LINK_KINDS.items():
+        if rows := [row for row in traffic if row.kind in (kind, ASKED_KINDS[kind])]:
+            sent[codec] = SentLinks(sum(row.requests for row in rows), sum(row.down_body_bytes for row in rows))
+    return sent
 
 
 def _percentiles(session: Session) -> dict[str, dict[int, int]]:

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from phonograd.device_runtime.base.documents import Count, Record, Sha256, about
 
-REPORT_VERSION: Final = 4
+REPORT_VERSION: Final = 5
 
 
 class CodecBytes(Record, frozen=True):
@@ -38,6 +38,7 @@ class TrafficFigures(Record, frozen=True, kw_only=True):
     down_header_bytes: Count
     model_bytes: Count
     sent_link_bytes: Count
+    asked_bytes: Count
     keys_up_bytes: Count
     keys_down_bytes: Count
     shares_up_bytes: Count
@@ -78,7 +79,8 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     With keys_, shares_ and unmasking_up_bytes, the messages of masked rounds, they add up to up_body_bytes; _down_bytes
     are the answers to those messages, in down_body_bytes.
     up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes, sent_link_bytes: of
-    the latter, whole models and links; sent_links: by codec. up_tcp_bytes, down_tcp_bytes: what TCP carried of all
+    the latter, whole models and links; sent_links: by codec; asked_bytes: of these, what nginx or the store was to
+    send, by what was asked for. up_tcp_bytes, down_tcp_bytes: what TCP carried of all
     requests, TLS included; None where the kernel does not tell.
     phone_up_, phone_down_: bytes that a phone sent, or was sent, headers included: the median, the 90th percentile and
     the most, by nearest rank, over the phones that sent some of an update, or that asked for a model or links.
@@ -149,7 +151,7 @@ class Paper(Record, frozen=True):
 class Report(Record, frozen=True):
     """What each round cost, and all of them."""
 
-    version: Literal[4]
+    version: Literal[5]
     paper: Paper
     rounds: list[RoundReport]
     totals: Totals

@@ -49,6 +49,7 @@ def byte_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "down": size(entry["down_body_bytes"] + entry["down_header_bytes"]),
             "models": size(entry["model_bytes"]),
             "links": ", ".join(f"{name} {size(part['bytes'])}" for name, part in entry["sent_links"].items()),
+            "asked for": size(entry["asked_bytes"]),
             "headers": size(entry["up_header_bytes"] + entry["down_header_bytes"]),
             "TCP up": _size(entry["up_tcp_bytes"]),
             "TCP down": _size(entry["down_tcp_bytes"]),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from phonograd.device_runtime.base.errors import StorageError, UpdateError
+from phonograd.device_runtime.base.errors import StorageError, UpdateError, UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import RefusalError, RoundClosingError
@@ -27,7 +27,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.stores import store_at
+from phonograd.server_agg.storage.stores import Store, store_at
 
 
 class Coordinator:
@@ -48,7 +48,7 @@ class Coordinator:
         slow_models: Students | None = None,
     ):
         self.settings = settings
-        self.folder = StateFolder(state, store_at(settings.store))
+        self.folder = StateFolder(state, _store_of(settings))
         try:
             self.ledger = Ledger(settings.ledger or self.folder.ledger, clock=clock)
             self.folder.share_noise_keys(self.ledger)
@@ -136,6 +136,10 @@ class Coordinator:
         if self.ledger.shared:
             self._round.publish()
 
+    def surely_admits(self, phone: str) -> bool:
+        """Whether memory alone tells that `phone` may take part; "": whatever there is to tell of the open round."""
+        return not self.ledger.shared and (not phone or self._round.surely_admits(phone))
+
     @property
     def retry_seconds(self) -> float:
         """When a phone without a place in the round should ask again."""
@@ -147,6 +151,8 @@ class Coordinator:
 
     def participation(self, phone: str) -> UpdateError | RoundClosingError | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
+        if self._round.surely_admits(phone):
+            return None
         try:
             with self.ledger.reading() as session:
                 admission_state = self._round.admission_state(session)
@@ -261,3 +267,15 @@ class Coordinator:
         with self._lock:
             self._round.check_running()
             return closing.discard(number, self.folder, self.ledger)
+
+
+def _store_of(settings: ServerSettings) -> Store:
+    store = store_at(settings.store)
+    if settings.downloads == "redirect":
+        try:
+            store.presigned("models")
+        except StorageError as error:
+            raise UsageError(
+                f"`downloads` is 'redirect', expected a store that presigns URLs, as S3: {error}"
+            ) from error
+    return store

@@ -30,11 +30,21 @@ SHARED_CLOSING_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class RoundSnapshot:
-    """The open round as phones see it and as admission does."""
+    """The open round as phones see it and as admission does.
+
+    phones: those with an accepted update, which grow while the round is open; of one server, for several None.
+    """
 
     open_round: OpenRound
     admission: AdmissionState
     row: Round
+    phones: set[str] | None
+
+    def surely_admits(self, phone: str) -> bool:
+        """Whether memory alone tells that `phone` may take part; if not, the ledger tells why, or that it may."""
+        state = self.admission
+        asks = state.sampled or state.run or state.rules.max_clients or state.closing or state.halted or self.row.masked
+        return not asks and self.phones is not None and phone not in self.phones
 
 
 # Of a round's row, what changes while it goes on as it is.
@@ -67,6 +77,7 @@ class LiveRound:
         self.due_since: float | None = None
         self._aggregator: RoundAggregator | None = None
         self._loaded = False
+        self._phones: tuple[int, set[str] | None] = (0, None)  # of the newest snapshot's round
 
     def close(self) -> None:
         """Close the base model when the server stops."""
@@ -81,6 +92,10 @@ class LiveRound:
         if opened.closing is None:
             return opened
         return structs.replace(opened, closing=self.progress.since(opened.closing.since))
+
+    def surely_admits(self, phone: str) -> bool:
+        """See RoundSnapshot."""
+        return self._snapshot.surely_admits(phone)
 
     def admission_state(self, session: Session) -> AdmissionState:
         """The open round as admission sees it, within a transaction."""
@@ -179,8 +194,10 @@ class LiveRound:
             found = self.seen(session)
         self.show(found)
 
-    def show(self, snapshot: RoundSnapshot) -> None:
-        """From here on this is the open round."""
+    def show(self, snapshot: RoundSnapshot, phone: str | None = None) -> None:
+        """From here on this is the open round. phone: whose update was accepted meanwhile."""
+        if phone is not None and snapshot.phones is not None:
+            snapshot.phones.add(phone)
         self._snapshot = snapshot
 
     def seen(self, session: Session) -> RoundSnapshot:
@@ -205,7 +222,10 @@ class LiveRound:
             masked=None if row.masked is None else MaskedSettings.from_json(row.masked).text,
             run=noise_runs.told(row),
         )
-        return RoundSnapshot(open_round, state, row)
+        if self._phones[0] != row.number:  # read once a round
+            phones = {update.phone for update in queries.accepted_updates(session, row.number)}
+            self._phones = row.number, None if self.ledger.shared else phones
+        return RoundSnapshot(open_round, state, row, self._phones[1])
 
     def _admission_of(self, row: Round, halted: str | None) -> AdmissionState:
         soon = self.ledger.shared and row.closing_at is not None

@@ -180,7 +180,7 @@ def _accept(
             session.get_one(Round, number).closing_at = ledger.clock()
         seen = current.seen(session)
     aggregator.keep()
-    current.show(seen)
+    current.show(seen, row.phone)
 
 
 def _opened(current: LiveRound, path: Path) -> contextlib.AbstractContextManager[OpenedUpdate]:

@@ -1,6 +1,7 @@
 """All settings of a server, with their defaults."""
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
 from phonograd.server_agg.aggregation.strategies import SAMPLED_STRATEGIES, StrategySettings, strategy_of
@@ -11,6 +12,9 @@ from phonograd.server_agg.transfer.settings import TransferSettings
 
 # Those that need the sum of the updates alone.
 MASKED_STRATEGIES = ("fedavg", "fedsgd", *SAMPLED_STRATEGIES)
+
+# Who sends models and links: this program, nginx, the object store.
+Downloads = Literal["direct", "accel", "redirect"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class ServerSettings:
     ledger: the URL of a database of PostgreSQL's; None: SQLite in the state folder. With one, several servers may work
         together (docs/deployment.md); they need a `store`.
     store: the URL of an object store for models and updates, one of fsspec's; None: the state folder.
+    downloads: who sends models and links: `direct` the server, `accel` nginx before it, which has the state folder,
+        `redirect` the store, by a presigned URL.
     masked: of masked rounds; None: the server sees each update.
     security: authentication, rate limits, TLS.
 
@@ -51,6 +57,7 @@ class ServerSettings:
     links_kept: int | None = 100
     ledger: str | None = None
     store: str | None = None
+    downloads: Downloads = "direct"
     masked: MaskedSettings | None = None
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
@@ -73,6 +80,14 @@ class ServerSettings:
         strategy, phones, name = strategy_of(self.strategy), self.rules.clients_per_round, self.strategy.strategy
         low, high = strategy.min_updates, strategy.max_updates
         return (
+            (
+                self.downloads in get_args(Downloads),
+                f"`downloads` is {self.downloads!r}, expected one of {', '.join(get_args(Downloads))}",
+            ),
+            (
+                self.downloads != "redirect" or self.store is not None,
+                "`store` is None, expected an object store with `downloads` redirect: phones fetch models from it",
+            ),
             (
                 self.ledger is None or self.store is not None,
                 "`store` is None, expected one for a ledger in PostgreSQL: its servers share their models and updates",

@@ -9,8 +9,8 @@ from sqlalchemy import Case, Cast, case, cast, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from phonograd.server_agg.storage.tables import (
+    ASKED_KINDS,
     HTTP_COUNTERS,
-    LINK_KINDS,
     MASKED_KINDS,
     PUBLISHED,
     TCP_COUNTERS,
@@ -70,7 +70,7 @@ def phone_percentiles(session: Session, direction: Direction) -> dict[int, dict[
     # Bodies of other requests than uploads are nobody's: those that were refused unread.
     up_body = case((Traffic.kind.in_(("upload", *MASKED_KINDS)), Traffic.up_body_bytes), else_=0)
     up, down = Traffic.up_header_bytes + up_body, Traffic.down_header_bytes + Traffic.down_body_bytes
-    asked = case((Traffic.kind.in_(("model", *LINK_KINDS.values())), 1), else_=0)
+    asked = case((Traffic.kind.in_((*ASKED_KINDS, *ASKED_KINDS.values())), 1), else_=0)
     took_part = func.sum(up_body if direction == "up" else asked) > 0
     phones = (
         select(Traffic.round, cast(func.sum(up if direction == "up" else down), WHOLE).label("nbytes"))

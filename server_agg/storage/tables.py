@@ -26,8 +26,9 @@ Ending = Literal["full", "deadline", "rollback", "failed"]
 PUBLISHED: tuple[Ending, ...] = ("full", "deadline")  # their model could be downloaded, even if rolled back since
 # What a phone's request was for.
 TrafficKind = Literal[
-    "upload", "model", "link-rows-f32", "link-top-rows", "round", "keys", "shares", "unmasking", "refused"
-]
+    "upload", "model", "link-rows-f32", "link-top-rows", "round", "keys", "shares", "unmasking", "refused",
+    "asked-model", "asked-rows-f32", "asked-top-rows",
+]  # fmt: skip
 # Messages of a masked round, beside the masked updates.
 MASKED_KINDS: tuple[TrafficKind, ...] = ("keys", "shares", "unmasking")
 # What a masked round waits for, in order: each phone's keys, its draw, its shares, its update, its signature of the
@@ -37,6 +38,10 @@ StageName = Literal["gathering", "drawing", "sharing", "uploading", "agreeing", 
 MessageKind = Literal["keys", "draws", "shares", "agreement", "answer"]
 # Links instead of a model, by their codec.
 LINK_KINDS: Mapping[LinkCodec, TrafficKind] = {"rows-f32": "link-rows-f32", "top-rows": "link-top-rows"}
+# Downloads that others send, nginx or the store: their bodies are counted by what was asked for.
+ASKED_KINDS: Mapping[TrafficKind, TrafficKind] = {
+    "model": "asked-model", "link-rows-f32": "asked-rows-f32", "link-top-rows": "asked-top-rows",
+}  # fmt: skip
 
 
 # Bytes and weights are beyond 32 bits. SQLite's INTEGER has 64, and is the one that counts primary keys itself.

@@ -26,7 +26,7 @@ final class ModelDownload {
      */
     ModelDownload(ServerConnection server, String path, File file, String begun) throws IOException {
         this.file = file;
-        request = server.request("GET", path);
+        HttpURLConnection request = server.request("GET", path);
         long have = begun.isEmpty() ? 0 : file.length();
         if (have > 0) {
             request.setRequestProperty("Range", "bytes=" + have + "-");
@@ -35,15 +35,24 @@ final class ModelDownload {
         int status = request.getResponseCode();
         if (status == 416 && have > 0) {
             etag = "";
+            this.request = request;
             return;
         }
         if (status != 200 && status != 206) throw ServerConnection.refusal(request);
-        String tag = request.getHeaderField("ETag"), range = request.getHeaderField("Content-Range");
+        String tag = request.getHeaderField("ETag"), elsewhere = request.getHeaderField("Phonograd-Elsewhere");
         Matcher hash = ETAG.matcher(tag == null ? "" : tag);
         boolean ours = ServerConnection.isType(request, "application/octet-stream")
                 || ServerConnection.isType(request, "application/vnd.phonograd.links");
         if (!ours || !hash.matches()) throw ServerConnection.stranger(request);
         etag = hash.group(1);
+        if (elsewhere != null) {
+            request = server.elsewhere(request, elsewhere);
+            if (have > 0 && etag.equals(begun)) request.setRequestProperty("Range", "bytes=" + have + "-");
+            status = request.getResponseCode();
+            if (status != 200 && status != 206) throw ServerConnection.stranger(request);
+        }
+        this.request = request;
+        String range = request.getHeaderField("Content-Range");
         boolean goesOn = range != null && range.startsWith("bytes " + have + "-") && etag.equals(begun);
         if (status == 206 && !goesOn) throw ServerConnection.stranger(request);
         if (status == 200) new FileOutputStream(file).close();

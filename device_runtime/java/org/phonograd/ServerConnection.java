@@ -17,10 +17,10 @@ import org.json.JSONObject;
  * The aggregation server, as one phone asks it. One request at a time; {@link #cancel} may come from any thread.
  *
  * <p>Redirects are not followed, and only an answer of the right kind is taken for the server's: a captive portal's page
- * is not.
+ * is not. Where such an answer says that a model is elsewhere, it is fetched there without the token.
  */
 public final class ServerConnection {
-    /** Opens connections: for an app with certificates or a proxy of its own. */
+    /** Opens connections, to an object store too if the server names one: for an app with certificates or a proxy of its own. */
     public interface Opener {
         /** A connection that is not connected yet. */
         @NonNull
@@ -95,7 +95,20 @@ public final class ServerConnection {
 
     /** A request whose headers can still be set. */
     HttpURLConnection request(String method, String path) throws IOException {
-        URL url = new URL(server + path);
+        HttpURLConnection request = opened(method, new URL(server + path));
+        request.setRequestProperty("Phonograd-Phone", phone);
+        if (token != null) request.setRequestProperty("Authorization", "Bearer " + token);
+        return request;
+    }
+
+    /** A request for the body of the server's own answer, at the URL in it: without token and name, and never http from https. */
+    HttpURLConnection elsewhere(HttpURLConnection answer, String url) throws IOException {
+        String scheme = server.startsWith("https:") ? "https" : "https?";
+        if (!url.matches(scheme + "://[^/?#@]+/.*")) throw stranger(answer);
+        return opened("GET", new URL(url));
+    }
+
+    private HttpURLConnection opened(String method, URL url) throws IOException {
         HttpURLConnection request = opener == null ? (HttpURLConnection) url.openConnection() : opener.open(url);
         synchronized (this) {
             if (cancelled) throw new IOException("cancelled");
@@ -107,8 +120,6 @@ public final class ServerConnection {
         request.setConnectTimeout(CONNECT_MILLIS);
         request.setReadTimeout(READ_MILLIS);
         request.setRequestProperty("Accept-Encoding", "identity"); // Android would ask for gzip
-        request.setRequestProperty("Phonograd-Phone", phone);
-        if (token != null) request.setRequestProperty("Authorization", "Bearer " + token);
         return request;
     }
 

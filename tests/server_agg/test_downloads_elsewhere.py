@@ -1,0 +1,205 @@
+"""Models and links that nginx or an object store sends: told by the server, fetched by phones, counted as asked for."""
+
+import contextlib
+import http.server
+import re
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from phonograd.device_runtime.base.errors import ServerRefusedError, UsageError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.connection import Connection, elsewhere_of
+from phonograd.device_runtime.client.protocol import ELSEWHERE_HEADER
+from phonograd.device_runtime.client.pull import pull_model
+from phonograd.device_runtime.client.resumable_download import download_model
+from phonograd.server_agg.report.calculations import priced
+from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.report.text import byte_rows
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.storage.stores import store_at
+from tests.server_agg.faults import adds_up
+from tests.server_agg.test_links_in_rounds import LOSSY, run_round
+from tests.server_agg.test_openapi import Checked
+from tests.server_agg.test_report import final_report
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
+
+TOKEN = f"pgd_{'0' * 16}_{'0' * 64}"
+
+
+class Stored:
+    """An object store's side that phones see. asked: the requests' headers; answer: what a request gets, if no file."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, str]] = []
+        self.answer: tuple[int, dict[str, str], bytes] | None = None
+        self.cut = 0  # bytes after which the next answer breaks off
+        store = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                store.asked.append({name.lower(): value for name, value in self.headers.items()})
+                path, _, signature = self.path.partition("?")
+                data = bytes(MemoryFileSystem.store[path].getvalue()) if signature == "signature=1" else b""
+                start = int((re.match("bytes=([0-9]+)-", self.headers.get("Range", "")) or "00")[1])
+                told = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if start else {}
+                status, headers, body = store.answer or (206 if start else 200, told, data[start:])
+                self.send_response(status)
+                for name, value in ({"Content-Length": str(len(body))} | headers).items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body[: store.cut or None])
+                store.cut = 0
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stored]:
+    store = Stored()
+    signed = lambda _, path, **__: f"{store.url}{path}?signature=1"  # noqa: E731
+    monkeypatch.setattr(MemoryFileSystem, "sign", signed)
+    thread = threading.Thread(target=store.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield store
+    store.server.shutdown()
+    thread.join()
+    store.server.server_close()
+
+
+@pytest.fixture
+def server(workshop: Workshop, tmp_path: Path, stored: Stored) -> Iterator[RunningServer]:
+    assert stored
+    place = {"store": f"memory://{uuid.uuid4().hex}", "downloads": "redirect"}
+    with run_server(workshop, tmp_path / "state", **LOSSY, **place) as running:
+        yield running
+
+
+def test_a_phone_fetches_models_and_links_from_the_store(
+    server: RunningServer, stored: Stored, workshop: Workshop, tmp_path: Path
+) -> None:
+    made, there = run_round(server.coordinator, workshop), tmp_path / "model"
+    whole = download_model(server.owner, there, phone="a")
+    assert (whole.sha256, whole.received, sha256_of_file(there)) == (made.sha256, made.bytes, made.sha256)
+    link = pull_model(server.owner, tmp_path / "new", workshop.base_path, phone="b")
+    assert (link.sha256, link.links, link.received) == (made.sha256, 1, made.link_bytes)
+    assert not {"authorization", "phonograd-phone"} & {name for asked in stored.asked for name in asked}
+
+    newest = run_round(server.coordinator, workshop)
+    assert pull_model(server.owner, tmp_path / "two", workshop.base_path).sha256 == newest.sha256
+    assert len(stored.asked) == 2  # several links in one are the server's to send
+
+    report = final_report(server)
+    second, third = report["rounds"][1:3]
+    assert (second["asked_bytes"], second["model_bytes"]) == (made.bytes + made.link_bytes, made.bytes)
+    assert second["sent_links"]["top-rows"] == {"requests": 1, "bytes": made.link_bytes}
+    assert third["asked_bytes"] == 0 < third["sent_link_bytes"]
+    assert second["phone_down_max_bytes"] > made.bytes
+    assert all(adds_up(entry) for entry in report["rounds"])
+    assert byte_rows(report)[1]["asked for"] != "0 B"
+    costs = priced(report | {"totals": report["totals"] | {"down_tcp_bytes": 7}}, 1.0)
+    assert costs["totals"]["down_bytes"] == 7 + report["totals"]["asked_bytes"]
+
+
+def test_a_download_goes_on_in_the_store(
+    server: RunningServer, stored: Stored, workshop: Workshop, tmp_path: Path
+) -> None:
+    stored.cut = 1000
+    size = workshop.base_path.stat().st_size
+    assert download_model(server.owner, tmp_path / "model").received == size
+    assert [asked.get("range") for asked in stored.asked] == [None, "bytes=1000-"]
+    assert final_report(server)["totals"]["asked_bytes"] == 2 * size - 1000
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((302, {"Location": "http://127.0.0.1:9/"}, b""), "HTTP status 302"),
+        ((403, {}, b"<Error/>"), "HTTP status 403"),
+        ((200, {}, b"a portal's page"), "SHA-256"),
+        ((206, {"Content-Range": "bytes 3-4/5"}, b"xx"), "bytes from 0 expected"),
+    ],
+)
+def test_what_is_not_the_model_is_not_taken_for_it(
+    server: RunningServer, stored: Stored, tmp_path: Path, answer: Any, error: str
+) -> None:
+    stored.answer = answer
+    with pytest.raises((ServerRefusedError, WeightsError), match=error) as refused:
+        download_model(server.owner, tmp_path / "model")
+    assert "signature" not in str(refused.value)
+    assert list(tmp_path.glob("*model*")) == []
+
+
+def test_where_a_phone_lets_itself_be_sent(tmp_path: Path) -> None:
+    ours = Connection("https://phones.example.org", TOKEN, tmp_path / "ca.pem")
+    found = elsewhere_of(ours, "https://store.example:9000/bucket/model?X-Amz-Signature=abc")
+    assert found == Connection("https://store.example:9000/", None, tmp_path / "ca.pem")
+    for url in ("http://store.example/x", "nonsense", "file:///etc/passwd", ""):
+        with pytest.raises(ServerRefusedError, match="the URL of its model, over https like its own, expected"):
+            elsewhere_of(ours, url)
+    assert elsewhere_of("http://10.0.0.1", "http://store.example/x").token is None
+
+
+def test_a_bare_redirect_is_not_followed(stored: Stored, tmp_path: Path) -> None:
+    stored.answer = (302, {"Location": f"{stored.url}/other", ELSEWHERE_HEADER: f"{stored.url}/other"}, b"")
+    with pytest.raises(ServerRefusedError, match="refused \\(302"):
+        download_model(stored.url, tmp_path / "model")
+    assert len(stored.asked) == 1
+
+
+def test_answers_without_bodies_are_as_the_document_says(server: RunningServer) -> None:
+    with client_of(server.url) as client:
+        checked = Checked(client)
+        first, second = (checked.ask("GET", "/v1/model") for _ in range(2))
+        assert (first.content, first.headers[ELSEWHERE_HEADER]) == (b"", second.headers[ELSEWHERE_HEADER])
+        assert checked.ask("GET", "/v1/model", headers={"If-None-Match": first.headers["ETag"]}).status_code == 304
+        assert checked.ask("GET", "/v1/model", headers={"Range": "bytes=999999-"}).status_code == 416
+        assert ELSEWHERE_HEADER in client.head("/v1/model").headers
+    assert final_report(server)["totals"]["asked_bytes"] == 2 * server.workshop.base_path.stat().st_size
+
+
+def test_nginx_is_told_a_file_and_others_get_the_bytes(workshop: Workshop, tmp_path: Path) -> None:
+    size, sha256 = workshop.base_path.stat().st_size, workshop.base_sha256
+    tokens = SecuritySettings(auth="tokens")
+    with (
+        run_server(workshop, tmp_path / "state", downloads="accel", security=tokens) as running,
+        contextlib.closing(client_of(running.url, {"Authorization": f"Bearer {running.owner.token}"})) as client,
+    ):
+        told = client.get("/v1/model", headers={"X-Forwarded-For": "192.0.2.1", "Range": "bytes=10-"})
+        assert (told.status_code, told.content, told.headers["ETag"]) == (200, b"", f'"{sha256}"')
+        assert told.headers["X-Accel-Redirect"] == f"/phonograd/models/{sha256}.safetensors"
+        assert client.get("/v1/model").content == workshop.base_path.read_bytes()
+        totals = final_report(running)["totals"]
+    assert (totals["asked_bytes"], totals["model_bytes"]) == (size - 10, 2 * size - 10)
+    assert read_report(tmp_path / "state")["totals"]["asked_bytes"] == size - 10
+
+
+def test_a_url_is_signed_once_in_a_while(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    signed: list[str] = []
+    now = [0.0]
+    monkeypatch.setattr(MemoryFileSystem, "sign", lambda _, path, **__: signed.append(path) or str(len(signed)))
+    monkeypatch.setattr("phonograd.server_agg.storage.stores.time.monotonic", lambda: now[0])
+    store = store_at("memory://x")
+    assert [store.presigned(name) for name in ("a", "a", "b")] == ["1", "1", "2"]
+    now[0] = 3600.0
+    assert store.presigned("a") == "3"
+
+
+@pytest.mark.parametrize("wrong", ["memory://x", None])
+def test_what_can_not_be_redirected_to(wrong: str | None, workshop: Workshop, tmp_path: Path) -> None:
+    expected = "`store` is None" if wrong is None else "expected a store that presigns URLs, as S3: memory://x: models"
+    with pytest.raises((UsageError, ValueError), match=expected):
+        Coordinator(workshop.artifacts, tmp_path / "state", settings_with(store=wrong, downloads="redirect"))
+    assert not (tmp_path / "state").exists()
+    with pytest.raises(ValueError, match="`downloads` is 'nginx', expected one of direct, accel, redirect"):
+        settings_with(downloads="nginx")
