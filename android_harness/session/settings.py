@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, fields
 
 from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
+from phonograd.device_runtime.engine.backend import PRECISION_CHOICES, PrecisionChoice
 
 # A mask names at least one core. Only the program knows which cores a word means.
 _CORES = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,256}")
@@ -47,7 +47,7 @@ class TrainingSettings:
 
     threads: int | None = None
     cores: str = "big"
-    precision: Precision = "fp32"
+    precision: PrecisionChoice = "fp32"
     output_sample: int | None = None
     duty: float | None = None
     nice: int | None = None
@@ -58,7 +58,7 @@ class TrainingSettings:
             self,
             threads=(self.threads is None or 1 <= self.threads <= MAX_THREADS, f"1 to {MAX_THREADS}"),
             cores=(_CORES.fullmatch(self.cores) is not None, cores),
-            precision=(self.precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
+            precision=(self.precision in PRECISION_CHOICES, f"one of {', '.join(PRECISION_CHOICES)}"),
             output_sample=(self.output_sample is None or self.output_sample >= 1, "at least 1"),
             duty=(self.duty is None or 0 < self.duty <= 1, "more than 0 and at most 1"),
             nice=(self.nice is None or 0 <= self.nice <= LEAST_PRIORITY, f"0 to {LEAST_PRIORITY}"),

@@ -14,6 +14,9 @@ Ids = npt.NDArray[np.int64]
 IGNORED = -1
 Precision = Literal["fp32", "bf16", "bf16-emulated"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+# Programs and commands take "auto" too: bf16 if it is faster on the CPU that they run on.
+PrecisionChoice = Literal[Precision, "auto"]
+PRECISION_CHOICES: tuple[PrecisionChoice, ...] = get_args(PrecisionChoice)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,14 @@ import click
 from phonograd.commands.options import opt, own_options
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Progress, figures, output_options
+from phonograd.device_runtime.engine.backend import PRECISION_CHOICES, BackendOptions, Precision, PrecisionChoice
+
+# What is asked for, where `chosen_precision` finds out what `auto` is.
+PRECISION = opt(
+    "Precision of matrix products (native): bf16 needs CPU support; bf16-emulated runs on any CPU, slowly; auto: bf16 "
+    "if it is faster here.",
+    click.Choice(PRECISION_CHOICES),
+)
 
 
 @contextlib.contextmanager
@@ -32,6 +40,21 @@ def build_on_first_use(console: Console) -> None:
 
     with building(console, "the native engine") as show:
         find_library(show)
+
+
+def chosen_precision(console: Console, asked: PrecisionChoice, threads: int) -> Precision:
+    """The precision of products: what `auto` stands for on this CPU, and why, is said; so is that bf16 is slower."""
+    from phonograd.device_runtime.engine.precision import faster_precision
+
+    if asked not in ("auto", "bf16"):
+        return asked  # type: ignore[return-value]  # mypy narrows by == alone
+    found = faster_precision(BackendOptions(threads=threads))
+    if asked == "auto":
+        console.say(f"--precision auto: {found}")
+        return found.precision
+    if found.bf16 and found.precision != asked:
+        console.say(f"phonograd: warning: --precision bf16: {found}")
+    return asked
 
 
 @click.command("build-phone")

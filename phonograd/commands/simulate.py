@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import click
 
 from phonograd.api.simulating import simulate as run_simulation
-from phonograd.commands.native import build_on_first_use
+from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
 from phonograd.commands.options import COUNT, Grouped, Options, arg, opt, own_options, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import (
@@ -49,7 +49,7 @@ SIMULATION = (
         learning_rate=opt("Learning rate.  [default: the artifacts']", name="--lr"),
         codec=CODEC,
         output_sample="As in phonograd train.",
-        precision="As in phonograd train.",
+        precision=PRECISION,
         backend="What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
         device="Where PyTorch trains.",
         phones_per_batch="Phones that PyTorch trains at once.  [default: 1 on cpu, 16 on cuda]",
@@ -113,6 +113,8 @@ def simulate(
     masked = simulated_grid_from(options)
     if masked is not None:
         strategy = dataclasses.replace(strategy, weighting=masked.weighting)
+    if options["backend"] != "torch":
+        options["precision"] = chosen_precision(console, options["precision"], threads=1)
     settings = SIMULATION.take(options, strategy=strategy, transfer=transfer, masked=masked)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")

@@ -11,7 +11,7 @@ from phonograd.api.training import ResumableState
 from phonograd.api.training import train as train_on
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.fitting import warn_of_unknown
-from phonograd.commands.native import build_on_first_use
+from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
 from phonograd.commands.options import COUNT, POSITIVE, SHARE, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.shared_options import (
@@ -42,7 +42,7 @@ ENGINE = Options(
     BackendOptions,
     threads=opt("CPU threads.", COUNT),
     pin_threads="Pin each thread to one CPU (native).",
-    precision="Precision of matrix products (native): bf16 needs CPU support; bf16-emulated runs on any CPU, slowly.",
+    precision=PRECISION,
 )
 TRAINING = Options(
     train_on,
@@ -151,6 +151,8 @@ def train(
     training["round_number"] = joined.opened.round if joined else training["round_number"] or 1
     if training["backend"] == DEFAULT_BACKEND:
         build_on_first_use(console)
+        precision = chosen_precision(console, engine.precision, engine.threads)
+        engine = dataclasses.replace(engine, precision=precision)
     with console.progress("training") as show:
         trained = train_on(
             folder,

@@ -89,6 +89,10 @@ PG_API const char* pg_last_error(void);
 /* JSON: {"features": [...], "cores": n, "kernels": [names this CPU can run, best first], "bf16": "name" or null}. */
 PG_API const char* pg_cpu_info(void);
 
+/* Which precision, as in pg_options, trains faster on this CPU with these options' threads and kernels: takes about
+   50 ms. gflops [2]: of a product in fp32, and in bf16, 0 if the CPU has no instructions for it. */
+PG_API pg_status pg_faster_precision(const pg_options* options, double* gflops, int32_t* precision);
+
 /* Load an artifacts folder. weights: NULL for the folder's own weights, or a tensor file with the same shapes.
    PG_ARTIFACTS for an output sample of a folder whose export had none. */
 PG_API pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine);

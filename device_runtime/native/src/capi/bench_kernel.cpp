@@ -1,4 +1,4 @@
-// pg_bench_kernel: single kernels on generated operands, for `make bench-kernels`.
+// pg_faster_precision, and pg_bench_kernel: single kernels on generated operands, for `make bench-kernels`.
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "capi/border.h"
+#include "capi/handles.h"
 #include "engine/compute.h"
+#include "engine/faster_precision.h"
 #include "kernels/bf16.h"
 #include "phonograd.h"
 
@@ -90,6 +92,16 @@ std::function<void()> work_of(Compute& compute, const std::string& name, Sizes s
 }
 
 }  // namespace
+
+extern "C" pg_status pg_faster_precision(const pg_options* options, double* gflops, int32_t* precision) {
+  return border::guarded([&] {
+    border::require(gflops != nullptr && precision != nullptr, "gflops or precision: NULL");
+    const ProductRates rates = product_rates(checked(options));
+    gflops[0] = rates.fp32;
+    gflops[1] = rates.bf16;
+    *precision = static_cast<int32_t>(faster_precision(rates));
+  });
+}
 
 extern "C" pg_status pg_bench_kernel(const char* kernels, const char* name, int64_t M, int64_t N, int64_t K,
                                      int32_t threads, int32_t repeats, double* seconds) {

@@ -32,11 +32,8 @@ std::string features() {
 }
 
 std::string bf16_name() {
-  try {
-    return std::string("\"") + phonograd::bf16_kernels(phonograd::kernel_set(), false).name + "\"";
-  } catch (const phonograd::Error&) {
-    return "null";
-  }
+  const phonograd::Bf16Kernels* kernels = phonograd::bf16_instructions(phonograd::kernel_set());
+  return kernels == nullptr ? "null" : std::string("\"") + kernels->name + "\"";
 }
 
 std::string description() {

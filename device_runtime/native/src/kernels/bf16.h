@@ -31,7 +31,10 @@ struct Bf16Kernels {
                    const uint32_t* packed, float* C, ptrdiff_t ldc, float alpha, float beta);
 };
 
-// Those that go with `set`. Throws Error(unsupported) if not emulated and this CPU, or the set, has none.
+// Those of this CPU's instructions that go with `set`; nullptr if it, or the set, has none.
+const Bf16Kernels* bf16_instructions(const KernelSet& set);
+// The same, or those that round the same in fp32 arithmetic. Throws Error(unsupported) if not emulated and this CPU, or
+// the set, has none.
 const Bf16Kernels& bf16_kernels(const KernelSet& set, bool emulated);
 
 }  // namespace phonograd

@@ -69,6 +69,12 @@ const Available& available() {
   return found;
 }
 
+size_t place_of(const KernelSet& set) {
+  size_t at = 0;
+  while (available().sets[at] != &set) ++at;
+  return at;
+}
+
 }  // namespace
 
 const KernelSet* const* kernel_sets(size_t* count) {
@@ -88,12 +94,13 @@ const KernelSet& kernel_set(const char* name) {
               "kernels '" + std::string(name) + "': this CPU runs " + names + "; choose one of these, or leave it out");
 }
 
+const Bf16Kernels* bf16_instructions(const KernelSet& set) {
+  return available().bf16[place_of(set)];
+}
+
 const Bf16Kernels& bf16_kernels(const KernelSet& set, bool emulated) {
-  const Available& found = available();
-  size_t at = 0;
-  while (found.sets[at] != &set) ++at;
-  if (emulated) return *found.emulated[at];
-  if (found.bf16[at] != nullptr) return *found.bf16[at];
+  if (emulated) return *available().emulated[place_of(set)];
+  if (const Bf16Kernels* kernels = bf16_instructions(set)) return *kernels;
   throw Error(Status::unsupported, "precision bf16: kernels '" + std::string(set.name) +
                                        "' on this CPU have no bf16 instructions (AVX512-BF16, Arm BF16); use fp32, or "
                                        "bf16-emulated to see what bf16 would give");

@@ -3,9 +3,26 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/faster_precision.h"
 #include "phone/cores.h"
+#include "phone/print.h"
 
 namespace phonograd::phone {
+namespace {
+
+constexpr const char* kFaster = "auto";
+
+// Which precision is faster on these cores; prints both rates.
+Precision measured(const EngineOptions& options, const Cores& cores) {
+  const ProductRates rates = product_rates(place_threads(options, cores).options);
+  const Precision precision = faster_precision(rates);
+  JsonLine line("precision");
+  line.text("precision", name_of(precision)).number("fp32_gflops", rates.fp32).number("bf16_gflops", rates.bf16);
+  print(line);
+  return precision;
+}
+
+}  // namespace
 
 std::vector<Option> engine_options(bool training) {
   std::vector<Option> options = {
@@ -19,21 +36,24 @@ std::vector<Option> engine_options(bool training) {
       {"--kernels", "NAME", "Kernel set (see info). [default: the best for this CPU]"},
   };
   if (training) {
-    options.push_back({"--precision", "NAME", "fp32, bf16 (if the CPU supports it) or bf16-emulated. [default: fp32]"});
+    options.push_back(
+        {"--precision", "NAME",
+         "fp32, bf16 (if the CPU supports it), bf16-emulated, or auto: bf16 if it is faster here. [default: fp32]"});
   }
   return options;
 }
 
-EngineOptions chosen_engine(const Arguments& arguments) {
+EngineOptions chosen_engine(const Arguments& arguments, const Cores& cores) {
   EngineOptions options;
   const int64_t absent = arguments.has("--cores") ? kMaxThreads : options.threads;
   options.threads = static_cast<int>(arguments.integer("--threads", absent, 1, kMaxThreads));
   options.pin_threads = arguments.has("--pin-threads");
   options.kernels = arguments.text("--kernels");
-  const std::vector<std::string> names(std::begin(kPrecisionNames), std::end(kPrecisionNames));
+  std::vector<std::string> names(std::begin(kPrecisionNames), std::end(kPrecisionNames));
+  names.push_back(kFaster);
   const std::string precision = arguments.choice("--precision", names[0], names);
   const auto at = std::find(names.begin(), names.end(), precision) - names.begin();
-  options.precision = static_cast<Precision>(at);
+  options.precision = precision == kFaster ? measured(options, cores) : static_cast<Precision>(at);
   return options;
 }
 
@@ -46,8 +66,8 @@ Cores move_to_cores(const Arguments& arguments) {
 }
 
 RunningEngine start_engine(const Arguments& arguments) {
-  const EngineOptions options = chosen_engine(arguments);
   const Cores cores = move_to_cores(arguments);
+  const EngineOptions options = chosen_engine(arguments, cores);
   return start_engine(arguments.positional(), arguments.text("--weights"), options, cores);
 }
 

@@ -14,11 +14,11 @@ constexpr int64_t kMaxThreads = 256;
 // The options --weights, --threads, --pin-threads, --cores and --kernels, and for `training` --precision.
 std::vector<Option> engine_options(bool training);
 
-// What they ask for; as for --threads, before it is limited to the cores. Throws Error(usage).
-EngineOptions chosen_engine(const Arguments& arguments);
-
 // Move this process to the cores of --cores. Throws Error: usage, unsupported.
 Cores move_to_cores(const Arguments& arguments);
+
+// What they ask for; as for --threads, before it is limited to the cores. Throws Error(usage).
+EngineOptions chosen_engine(const Arguments& arguments, const Cores& cores);
 
 // Move to the chosen cores and load the artifacts, without an output sample. Throws what these throw.
 RunningEngine start_engine(const Arguments& arguments);

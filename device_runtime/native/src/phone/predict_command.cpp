@@ -50,7 +50,8 @@ JsonLine suggestions(Predictor& predictor, const std::string& context, const std
 }
 
 int run(const Arguments& arguments) {
-  const RunningEngine running = place_threads(chosen_engine(arguments), move_to_cores(arguments));
+  const Cores cores = move_to_cores(arguments);
+  const RunningEngine running = place_threads(chosen_engine(arguments, cores), cores);
   const PredictorOptions options{running.options.threads, running.options.pin_threads, running.options.kernels};
   const Timer timer;
   Predictor predictor(arguments.positional(), arguments.text("--weights"), options);

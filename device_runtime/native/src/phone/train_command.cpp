@@ -103,8 +103,8 @@ RoundSettings settings_of(const Arguments& arguments) {
   settings.save_every = arguments.integer("--save-every", settings.save_every, 1, INT64_MAX);
   settings.restart = arguments.has("--restart");
   settings.duty = arguments.number("--duty", settings.duty, 0, 1);
-  settings.engine = chosen_engine(arguments);
   settings.cores = move_to_cores(arguments);
+  settings.engine = chosen_engine(arguments, *settings.cores);
   return settings;
 }
 
