@@ -77,7 +77,13 @@ from phonograd.export.pretrain_config import PretrainResult as PretrainResult
 from phonograd.export.torch_layout import seeded_weights as seeded_weights
 from phonograd.export.vocabulary_builder import CountedVocabulary as CountedVocabulary
 from phonograd.export.vocabulary_builder import build_vocabulary as build_vocabulary
+from phonograd.server_agg.aggregation.own import OwnStrategyError as OwnStrategyError
+from phonograd.server_agg.aggregation.own import own_strategy as own_strategy
 from phonograd.server_agg.aggregation.settings import StrategySettings as StrategySettings
+from phonograd.server_agg.aggregation.strategies.averaging import Averaging as Averaging
+from phonograd.server_agg.aggregation.strategy import Aggregation as Aggregation
+from phonograd.server_agg.aggregation.strategy import ClientUpdate as ClientUpdate
+from phonograd.server_agg.aggregation.strategy import RoundContext as RoundContext
 from phonograd.server_agg.server import ServerAddressError as ServerAddressError
 from phonograd.server_agg.settings.rules import RoundRules as RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings as SecuritySettings

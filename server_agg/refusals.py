@@ -108,7 +108,7 @@ class InvalidMessageError(RefusalError):
 
 
 class RoundFailedError(RefusalError):
-    """The masked round of a message failed, or is over."""
+    """The round of an update or a masked message failed, or is over."""
 
     status, title = 410, "The round is over"
 

@@ -89,7 +89,7 @@ class Options(Generic[Settings]):
 
     def group(self, title: str, **declared: str | Mapping[str, Any]) -> "Options[Settings]":
         """Add options that the help of a Grouped command lists under this title."""
-        fields = inspect.signature(self._kind).parameters
+        fields = inspect.signature(self._kind, eval_str=True).parameters
         self._options |= {name: _declared(fields[name], one, title) for name, one in declared.items()}
         return self
 

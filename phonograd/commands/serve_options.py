@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from phonograd.commands.options import Command, InGroup, Options, decorated, opt, refuse
+from phonograd.commands.options import Command, InGroup, Options, decorated, opt, refuse, usage_errors
+from phonograd.commands.own_strategy import OWN, STRATEGY
 from phonograd.console import Console, option_names
 from phonograd.device_runtime.update.codecs import NORM_FACTORS
 from phonograd.server_agg.aggregation.settings import (
@@ -72,7 +73,7 @@ SECURITY = Options(SecuritySettings).group(
 )
 AVERAGING = Options(StrategySettings).group(
     "Strategy",
-    strategy=opt("How updates are averaged (docs/strategies.md).", click.Choice(STRATEGIES)),
+    strategy=opt("How updates are averaged; or MODULE:CLASS of your own (docs/strategies.md).", STRATEGY),
     weighting=opt("An update's weight in the average; paper P: equal.", click.Choice(WEIGHTINGS)),
     max_tokens="Most tokens that an update may claim.",
     server_optimizer=opt("Server optimizer that applies the averaged delta.", click.Choice(SERVER_OPTIMIZERS)),
@@ -142,7 +143,7 @@ MASKED = Options(MaskedSettings).group(
 
 # Options that count only while another one has one of these values.
 DEPENDENT: tuple[tuple[str, tuple[str, ...], Iterable[str]], ...] = (
-    ("strategy", ("fedavg", "fedsgd", "norm-bound"), ("weighting",)),
+    ("strategy", ("fedavg", "fedsgd", "norm-bound", OWN), ("weighting",)),
     ("strategy", ("fedatt",), ("attention_step", "attention_norm", "attention_noise")),
     ("strategy", ("trimmed-mean",), ("trim_share",)),
     ("strategy", ("multi-krum",), ("krum_byzantine", "krum_selected")),
@@ -161,7 +162,8 @@ DEPENDENT: tuple[tuple[str, tuple[str, ...], Iterable[str]], ...] = (
 def refuse_dependent(options: Mapping[str, Any]) -> None:
     """Raise UsageError for an option that would be ignored, as another one has not the value with which it counts."""
     for decisive, values, names in DEPENDENT:
-        if options.get(decisive) not in (None, *values):
+        value = options.get(decisive)
+        if value not in (None, *values) and not (OWN in values and value not in STRATEGIES):
             refuse(f"expected with {option_names()[decisive]} {' or '.join(values)}", *names)
 
 
@@ -185,7 +187,19 @@ def strategy_from(options: dict[str, Any]) -> StrategySettings:
     any of the options that would be ignored.
     """
     refuse_dependent(options)
-    return AVERAGING.take(options, **{name: options.pop(name) for name in (*PRIVACY, *SAMPLING, *CORRELATED)})
+    private = {name: options.pop(name) for name in (*PRIVACY, *SAMPLING, *CORRELATED)}
+    return AVERAGING.take(options, **private, own=_own_settings(options))
+
+
+def _own_settings(options: dict[str, Any]) -> str:
+    """The settings of a strategy of one's own, whose options leave `options`, as JSON; "" for others."""
+    if options["strategy"] in STRATEGIES:
+        return ""
+    from phonograd.server_agg.aggregation.own import own_strategy, settings_class
+
+    names = [field.name for field in dataclasses.fields(settings_class(options["strategy"]))]
+    with usage_errors():
+        return own_strategy(options["strategy"], **{name: options.pop(name) for name in names}).own
 
 
 def warn_of_norms(console: Console, strategy: StrategySettings, codecs: Iterable[str] = NORM_FACTORS) -> None:

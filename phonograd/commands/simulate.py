@@ -8,7 +8,8 @@ import click
 
 from phonograd.api.simulating import simulate as run_simulation
 from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
-from phonograd.commands.options import COUNT, Grouped, Options, arg, opt, own_options, refuse
+from phonograd.commands.options import COUNT, Options, arg, opt, own_options, refuse
+from phonograd.commands.own_strategy import TakesStrategy
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import (
     MASKED_FLAG,
@@ -81,7 +82,7 @@ TEXTS = Options(
 )
 
 
-@click.command(cls=Grouped)
+@click.command(cls=TakesStrategy)
 @own_options
 @TEXTS
 @SIMULATION

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -22,6 +23,7 @@ AVERAGES = (
 )
 TRANSFER = "transfer"  # paper P's eq. 4: trains a student on the updates' mean predictions
 STRATEGIES = (*AVERAGES, TRANSFER)
+OWN_NAME = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")  # MODULE:CLASS, of a strategy of one's own
 SAMPLED_STRATEGIES = ("dp-fedavg", "dp-fedsgd")  # private by a secret sample of phones
 FTRL = "dp-ftrl"  # private by correlated noise
 PRIVATE_STRATEGIES = (*SAMPLED_STRATEGIES, FTRL)
@@ -36,8 +38,9 @@ ESTIMATORS = ("fixed", "clipped")
 class StrategySettings:
     """How a round's updates become the next model. Settings of other strategies are ignored.
 
-    strategy: one of STRATEGIES; weighting: by `tokens` or `equal` (fedavg, fedsgd, norm-bound);
-    max_tokens: the most tokens an update may claim. The claim is its weight and cannot be verified.
+    strategy: one of STRATEGIES, or MODULE:CLASS of one's own (own.py), of which `own` has the settings, as JSON;
+    weighting: by `tokens` or `equal` (fedavg, fedsgd, norm-bound, one's own); max_tokens: the most tokens an update may
+    claim. The claim is its weight and cannot be verified.
 
     server_optimizer: how the averaged delta becomes a step: `none` (server_lr x delta), `momentum` (FedAvgM, with
     `momentum`) or `adam` (Reddi et al.'s FedAdam, with beta1, beta2 and adam_epsilon, their tau).
@@ -67,6 +70,7 @@ class StrategySettings:
     strategy: str = "fedavg"
     weighting: str = "tokens"
     max_tokens: int = 10_000_000
+    own: str = ""
 
     server_optimizer: str = "none"
     server_lr: float = 1.0
@@ -106,7 +110,7 @@ class StrategySettings:
         for field in fields(self):
             _check_type(field.name, getattr(self, field.name), field.type)
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
+            if getattr(self, name) not in choices and not (name == "strategy" and self.is_own):
                 raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected one of {', '.join(choices)}")
         for name, (low, high, expected) in _RANGES.items():
             value = getattr(self, name)
@@ -119,6 +123,11 @@ class StrategySettings:
                 f"`adaptive_clip` is {self.adaptive_clip}, expected none for {FTRL}: its noise is of one bound, in all "
                 "rounds"
             )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the strategy is one's own, by MODULE:CLASS."""
+        return OWN_NAME.fullmatch(self.strategy) is not None
 
     @property
     def private(self) -> bool:

@@ -46,7 +46,7 @@ def end_if_complete(current: LiveRound, slow: "SlowClosing") -> None:
     if (masked := current.masked) is not None:
         masked.advance(current.ledger.clock(), current.aggregator.closes_at)
         if masked.failure is not None:
-            _fail(current, masked.failure)
+            fail(current, masked.failure)
             return
     closing_now, ending = current.open_round.closing is not None, ending_of(current)
     if not closing_now and ending is None:
@@ -212,10 +212,10 @@ def _fail_or_retry(current: LiveRound, error: Exception) -> None:
     if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
         raise StorageError(str(error)) from error
     reason = one_line(str(error) if isinstance(error, PhonogradError) else f"{type(error).__name__}: {error}")
-    _fail(current, reason, error)
+    fail(current, reason, error)
 
 
-def _fail(current: LiveRound, reason: str, error: Exception | None = None) -> None:
+def fail(current: LiveRound, reason: str, error: Exception | None = None) -> None:
     """End the round as failed. Its updates are kept; masked ones, of which nobody can learn anything, are deleted."""
     kept: UpdateState = "kept" if current.masked is None else "discarded"
     with _ended_round(current, "failed") as (session, row):

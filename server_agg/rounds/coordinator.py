@@ -13,8 +13,9 @@ from typing import Any
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.masked.stages import RequestKind
-from phonograd.server_agg.refusals import RefusalError, RoundClosingError
+from phonograd.server_agg.refusals import RefusalError, RoundClosingError, one_line
 from phonograd.server_agg.rounds import admission, closing, ingestion, masked_messages, startup
 from phonograd.server_agg.rounds.closing import SlowClosing, end_if_complete
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
@@ -90,7 +91,10 @@ class Coordinator:
         with self._lock:
             self._round.load_if_needed()
             if self.current.accepted and not self.ledger.shared:
-                _ = self._round.aggregator.aggregation  # finds damaged stored updates now
+                try:
+                    _ = self._round.aggregator.aggregation  # finds damaged stored updates now
+                except OwnStrategyError as error:
+                    closing.fail(self._round, one_line(error), error)
             self._end_or_try_again()
 
     def _ingest_unattended(self, upload: UploadRecord) -> None:

@@ -9,14 +9,17 @@ from sqlalchemy.orm import Session
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInfo
+from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.refusals import (
     InvalidUpdateError,
     LateUpdateError,
     MalformedUpdateError,
     RefusalError,
     RoundClosingError,
+    RoundFailedError,
+    one_line,
 )
-from phonograd.server_agg.rounds import admission
+from phonograd.server_agg.rounds import admission, closing
 from phonograd.server_agg.rounds.aggregator import OpenedUpdate
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
@@ -100,6 +103,12 @@ def ingest(
     except RefusalError as error:
         uploads.refuse(identifier, error, nbytes)
         raise
+    except OwnStrategyError as error:
+        number = current.aggregator.row.number
+        failed = RoundFailedError(f"round {number}: its strategy failed; take part in the next round")
+        uploads.refuse(identifier, failed, nbytes)
+        closing.fail(current, one_line(error), error)
+        raise failed from error
     if earlier is not None:
         log_event("update_repeated", round=earlier.round, phone=row.phone, bytes=nbytes)
         return False

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import phonograd
+from examples.own_strategy import LargestCluster
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
@@ -63,6 +64,7 @@ STRATEGIES = (
     phonograd.StrategySettings(),
     phonograd.StrategySettings(strategy="fedatt", server_optimizer="momentum"),
     phonograd.StrategySettings(strategy="fedsgd", server_lr=2.0),
+    phonograd.own_strategy(LargestCluster, similarity=0.1),
 )
 
 
