@@ -31,10 +31,10 @@ from phonograd.server_agg.http.wire import RequestWire
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.report.document import outcome_bytes, sent_in_vain
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.storage import queries, sums
+from phonograd.server_agg.storage import figures, queries, sums
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.quality import all_quality
-from phonograd.server_agg.storage.tables import Ending
+from phonograd.server_agg.storage.tables import Ending, RoundFigures
 
 log = logging.getLogger(__name__)
 
@@ -150,8 +150,13 @@ class _FromLedger(Collector):
         self._coordinator = coordinator
 
     def collect(self) -> Iterable[Metric]:
-        with self._coordinator.ledger.reading() as session:
+        ledger, fresh = self._coordinator.ledger, list[RoundFigures]()
+        with ledger.reading() as session:
             found = [*_traffic(session), *_updates(session), *_rounds(session), self._quality(session)]
+            if (epsilon := sums.epsilon_spent(session)) is not None:
+                closed, fresh = figures.of_closed_rounds(session)
+                found += _privacy(epsilon, sum(round_.unbounded for round_ in closed.values()))
+        figures.keep(ledger, fresh)
         yield from found
         yield from self._open_round()
 
@@ -233,8 +238,10 @@ def _rounds(session: Session) -> Iterator[Metric]:
         yield _gauge("phonograd_round_opened_seconds", "When the open round began, since 1970.", row.opened_at)
         if (budget := StrategySettings.from_json(row.strategy).epsilon_budget) is not None:
             yield _gauge("phonograd_epsilon_budget", "Limit of phonograd_epsilon, by the round's strategy.", budget)
-    epsilon, unbounded = sums.epsilon_spent(session), sum(queries.phones_with_infinite_epsilon(session).values())
-    if epsilon is not None and (unbounded or math.isfinite(epsilon)):
+
+
+def _privacy(epsilon: float, unbounded: int) -> Iterator[Metric]:
+    if unbounded or math.isfinite(epsilon):
         yield _gauge("phonograd_epsilon", "Privacy spent so far by phones in private rounds.", epsilon)
         yield _gauge(
             "phonograd_epsilon_infinite_phones",

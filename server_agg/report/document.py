@@ -28,7 +28,7 @@ from phonograd.server_agg.report.records import (
 )
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.storage import ServerStorage, storage_at
-from phonograd.server_agg.storage import cohorts, queries, sums
+from phonograd.server_agg.storage import cohorts, figures, queries, sums
 from phonograd.server_agg.storage.ledger import Ledger, ledger_of
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import models_in
@@ -40,6 +40,7 @@ from phonograd.server_agg.storage.tables import (
     TCP_COUNTERS,
     Model,
     Round,
+    RoundFigures,
     Traffic,
     Update,
 )
@@ -56,7 +57,7 @@ WASTE = {
     "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected", "kept": "rejected",
 }  # fmt: skip
 
-PERCENTILE_NAMES = {50: "p50", 90: "p90", 100: "max"}
+PERCENTILES = tuple(f"{way}_{name}" for way in get_args(sums.Direction) for name in sums.PERCENTILES.values())
 
 TRAFFIC = TrafficFigures.__struct_fields__
 BYTES = tuple(name for name in TRAFFIC if name.endswith("_bytes") and name not in TCP_COUNTERS)
@@ -67,7 +68,9 @@ MESSAGES_UP = tuple(f"{kind}_up_bytes" for kind in MASKED_KINDS)
 def report_of(ledger: Ledger) -> Report:
     """The report of all rounds. Raises StorageError."""
     with ledger.reading() as session:
-        rounds = list(_round_reports(session))
+        closed, fresh = figures.of_closed_rounds(session)
+        rounds = list(_round_reports(session, closed | figures.of_open_round(session)))
+    figures.keep(ledger, fresh)
     sums_: dict[str, Any] = {
         name: sum_of_known([getattr(round_, name) for round_ in rounds]) for name in Figures.__struct_fields__
     }
@@ -214,7 +217,7 @@ def _add_traffic(entry: dict[str, Any], row: Any) -> None:
         entry["sent_link_bytes"] += row.down_body_bytes
 
 
-def _round_reports(session: Session) -> Iterable[RoundReport]:
+def _round_reports(session: Session, of_rows: Mapping[int, RoundFigures]) -> Iterable[RoundReport]:
     groups: dict[int, list[Any]] = defaultdict(list)
     for group in sums.update_sums(session, by_round=True):
         groups[group.round].append(group)
@@ -223,15 +226,16 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
         traffic[row.round].append(row)
     quality = all_quality(session)
     models = {model.sha256: model for model in queries.all_models(session)}
-    percentiles = _percentiles(session)
-    unbounded, phones = queries.phones_with_infinite_epsilon(session), 0
-    stages = cohorts.all_cohorts(session)
+    stages, phones = cohorts.all_cohorts(session), 0
     for round_ in queries.all_rounds(session):
-        phones += unbounded.get(round_.number, 0)
+        read = of_rows.get(round_.number, RoundFigures(unbounded=0))
+        phones += read.unbounded
         facts: dict[str, Any] = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
         cohort = stages.get(round_.number)
         facts["cohort"] = None if cohort is None else CohortStages(cohort.stage, json.loads(cohort.counts))
-        facts |= {name: values.get(round_.number) for name, values in percentiles.items()}
+        facts |= {f"phone_{name}_bytes": getattr(read, name) for name in PERCENTILES}
+        known = round_.closed_at is not None and read.first_at is not None
+        facts["seconds_to_model"] = round_.closed_at - read.first_at if known else None
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
         yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)
 
@@ -242,16 +246,6 @@ def _sent_links(traffic: list[Any]) -> dict[str, SentLinks]:
         if rows := [row for row in traffic if row.kind in (kind, ASKED_KINDS[kind])]:
             sent[codec] = SentLinks(sum(row.requests for row in rows), sum(row.down_body_bytes for row in rows))
     return sent
-
-
-def _percentiles(session: Session) -> dict[str, dict[int, int]]:
-    """By field of RoundReport: its value by round."""
-    return {
-        f"phone_{direction}_{name}_bytes": {number: values[percent] for number, values in of_rounds.items()}
-        for direction in get_args(sums.Direction)
-        for of_rounds in [sums.phone_percentiles(session, direction)]
-        for percent, name in PERCENTILE_NAMES.items()
-    }
 
 
 def _round_report(
@@ -293,7 +287,6 @@ def _round_report(
         codecs={str(group.codec): CodecBytes(updates=group.updates, bytes=group.length) for group in taken},
         sent_links=_sent_links(traffic),
         mean_bytes_per_phone=useful / accepted if accepted else None,
-        seconds_to_model=closed_at - min(group.first for group in taken) if closed_at and taken else None,
         model_ratio=facts["base_bytes"] * accepted / useful if accepted else None,
         phone_ratio=PAPER_MIB_PER_PHONE * MIB * accepted / useful if accepted else None,
         round_ratio=PAPER_GIB_PER_ROUND * GIB / useful if closed_at and useful else None,

@@ -1,11 +1,14 @@
-"""Sums over the ledger's rows, of each round or of all; what comes back are rows of a query, with named columns."""
+"""Sums over the ledger's rows, of each round or of all; what comes back are rows of a query, with named columns.
+
+Those of updates and traffic are read from the sums that the database keeps, whatever the number of rows.
+"""
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import Case, Cast, case, cast, func, or_, select
+from sqlalchemy import Case, Cast, ColumnElement, case, cast, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from phonograd.server_agg.storage.tables import (
@@ -17,37 +20,29 @@ from phonograd.server_agg.storage.tables import (
     WHOLE,
     Round,
     Traffic,
-    Update,
+    TrafficSums,
+    UpdateSums,
 )
 
 Direction: TypeAlias = Literal["up", "down"]
-PERCENTILES = (50, 90, 100)
+PERCENTILES: Mapping[int, str] = {50: "p50", 90: "p90", 100: "max"}
 
 
-def _sum(column: InstrumentedAttribute[int]) -> Cast[int]:
+def _sum(column: ColumnElement[int] | InstrumentedAttribute[int]) -> Cast[int]:
     """The sum as a whole number: of 64-bit integers PostgreSQL makes a decimal one."""
     return cast(func.sum(column), WHOLE)
 
 
-def _sum_of_all(column: InstrumentedAttribute[Any]) -> Case[Any]:
-    return case((func.count(column) == func.count(), _sum(column)))
-
-
 def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
-    """Of updates in one state and of one codec (and round): their number, sums, and when the first was announced.
+    """Of updates in one state and of one codec (and round): their number and sums.
 
-    Columns: round (if `by_round`), state, codec, updates, length, received, requests, first, late; ordered by codec.
+    Columns: round (if `by_round`), state, codec, updates, length, received, requests, late; ordered by codec, "" for none.
     """
-    groups = (*((Update.round,) if by_round else ()), Update.state, Update.codec)
-    sums = (
-        func.count().label("updates"),
-        _sum(Update.length).label("length"),
-        _sum(Update.received_bytes).label("received"),
-        _sum(Update.requests).label("requests"),
-        func.min(Update.created_at).label("first"),
-        func.count(Update.base_sha256).label("late"),
-    )
-    return session.execute(select(*groups, *sums).group_by(*groups).order_by(Update.codec)).all()
+    groups = (*((UpdateSums.round,) if by_round else ()), UpdateSums.state, UpdateSums.codec)
+    names = ("updates", "length", "received", "requests", "late")
+    sums = (_sum(getattr(UpdateSums, name)).label(name) for name in names)
+    wanted = select(*groups, *sums).where(UpdateSums.updates > 0)  # a state that all have left keeps its row
+    return session.execute(wanted.group_by(*groups).order_by(UpdateSums.codec)).all()
 
 
 def traffic_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
@@ -55,14 +50,21 @@ def traffic_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
 
     One of TCP_COUNTERS is None if it is not known of all.
     """
-    groups = (*((Traffic.round,) if by_round else ()), Traffic.kind)
-    of_http = (_sum(getattr(Traffic, name)).label(name) for name in HTTP_COUNTERS)
-    of_tcp = (_sum_of_all(getattr(Traffic, name)).label(name) for name in TCP_COUNTERS)
+    groups = (*((TrafficSums.round,) if by_round else ()), TrafficSums.kind)
+    of_http = (_sum(getattr(TrafficSums, name)).label(name) for name in HTTP_COUNTERS)
+    of_tcp = (_sum_of_all(name).label(name) for name in TCP_COUNTERS)
     return session.execute(select(*groups, *of_http, *of_tcp).group_by(*groups)).all()
 
 
-def phone_percentiles(session: Session, direction: Direction) -> dict[int, dict[int, int]]:
-    """For each round, the percentiles 50, 90 and 100 of the bytes that a phone sent, or was sent, headers included.
+def _sum_of_all(name: str) -> Case[Any]:
+    unknown = getattr(TrafficSums, name.replace("bytes", "unknown"))
+    return case((func.sum(unknown) == 0, _sum(getattr(TrafficSums, name))))
+
+
+def phone_percentiles(session: Session, direction: Direction, numbers: Sequence[int]) -> dict[int, dict[int, int]]:
+    """For each of these rounds, PERCENTILES of the bytes that a phone sent, or was sent, headers included.
+
+    Reads all rows of their traffic.
 
     By nearest rank, so each is the bytes of one phone. Phones that named themselves and sent some of an update ("up"),
     or asked for a model or links ("down"); no entry for a round without one.
@@ -74,7 +76,7 @@ def phone_percentiles(session: Session, direction: Direction) -> dict[int, dict[
     took_part = func.sum(up_body if direction == "up" else asked) > 0
     phones = (
         select(Traffic.round, cast(func.sum(up if direction == "up" else down), WHOLE).label("nbytes"))
-        .where(Traffic.phone != "")
+        .where(Traffic.round.in_(numbers), Traffic.phone != "")
         .group_by(Traffic.round, Traffic.phone)
         .having(took_part)
         .subquery()

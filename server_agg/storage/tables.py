@@ -201,6 +201,62 @@ HTTP_COUNTERS = ("requests", "up_header_bytes", "up_body_bytes", "down_header_by
 TCP_COUNTERS = ("up_tcp_bytes", "down_tcp_bytes")
 
 
+class UpdateSums(Base):
+    """Sums over a round's updates in one state and of one codec, "" for none; the database keeps them: `summing`.
+
+    late: those of them with a base model of their own. changes: how often they changed.
+    """
+
+    __tablename__ = "update_sums"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    state: Mapped[UpdateState] = mapped_column(String(16), primary_key=True)
+    codec: Mapped[str] = mapped_column(primary_key=True)
+    updates: Mapped[int]
+    length: Mapped[int]
+    received: Mapped[int]
+    requests: Mapped[int]
+    late: Mapped[int]
+    changes: Mapped[int]
+
+
+class TrafficSums(Base):
+    """Sums over a round's traffic of one kind, kept like UpdateSums. The _unknown ones count the rows without."""
+
+    __tablename__ = "traffic_sums"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    kind: Mapped[TrafficKind] = mapped_column(String(16), primary_key=True)
+    requests: Mapped[int]
+    up_header_bytes: Mapped[int]
+    up_body_bytes: Mapped[int]
+    down_header_bytes: Mapped[int]
+    down_body_bytes: Mapped[int]
+    up_tcp_bytes: Mapped[int]
+    down_tcp_bytes: Mapped[int]
+    up_tcp_unknown: Mapped[int]
+    down_tcp_unknown: Mapped[int]
+    changes: Mapped[int]
+
+
+class RoundFigures(Base):
+    """What was read from all rows of a closed round; true while its sums' `changes` add up to these: `figures`.
+
+    first_at: when the first accepted update was announced. unbounded: phones whose epsilon became infinite in it.
+    Percentiles as `sums.phone_percentiles` has them.
+    """
+
+    __tablename__ = "round_figures"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    changes: Mapped[int]
+    first_at: Mapped[float | None]
+    unbounded: Mapped[int]
+    up_p50: Mapped[int | None]
+    up_p90: Mapped[int | None]
+    up_max: Mapped[int | None]
+    down_p50: Mapped[int | None]
+    down_p90: Mapped[int | None]
+    down_max: Mapped[int | None]
+
+
 class Quality(Base):
     """A metric of a model, as an evaluator reported it."""
 
