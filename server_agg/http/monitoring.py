@@ -152,10 +152,11 @@ class _FromLedger(Collector):
     def collect(self) -> Iterable[Metric]:
         ledger, fresh = self._coordinator.ledger, list[RoundFigures]()
         with ledger.reading() as session:
-            found = [*_traffic(session), *_updates(session), *_rounds(session), self._quality(session)]
+            found = [*_traffic(session), *_updates(session), *_rounds(session)]
             if (epsilon := sums.epsilon_spent(session)) is not None:
                 closed, fresh = figures.of_closed_rounds(session)
                 found += _privacy(epsilon, sum(round_.unbounded for round_ in closed.values()))
+            found.append(self._quality(session))
         figures.keep(ledger, fresh)
         yield from found
         yield from self._open_round()

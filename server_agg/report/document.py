@@ -234,8 +234,8 @@ def _round_reports(session: Session, of_rows: Mapping[int, RoundFigures]) -> Ite
         cohort = stages.get(round_.number)
         facts["cohort"] = None if cohort is None else CohortStages(cohort.stage, json.loads(cohort.counts))
         facts |= {f"phone_{name}_bytes": getattr(read, name) for name in PERCENTILES}
-        known = round_.closed_at is not None and read.first_at is not None
-        facts["seconds_to_model"] = round_.closed_at - read.first_at if known else None
+        closed_at, first_at = round_.closed_at, read.first_at
+        facts["seconds_to_model"] = None if closed_at is None or first_at is None else closed_at - first_at
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
         yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)
 

@@ -33,7 +33,7 @@ def of_open_round(session: Session) -> dict[int, RoundFigures]:
 
 
 def keep(ledger: Ledger, fresh: Sequence[RoundFigures]) -> None:
-    """Write down what `of_closed_rounds` has read; outside its session. Does nothing if the ledger cannot be written."""
+    """Write down what `of_closed_rounds` has read, outside its session; nothing in a ledger that cannot be written."""
     with contextlib.suppress(StorageError):
         if fresh:
             with ledger.writing() as session:

@@ -34,9 +34,9 @@ def _sum(column: ColumnElement[int] | InstrumentedAttribute[int]) -> Cast[int]:
 
 
 def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
-    """Of updates in one state and of one codec (and round): their number and sums.
+    """Of updates in one state and of one codec, "" for none (and round): their number and sums.
 
-    Columns: round (if `by_round`), state, codec, updates, length, received, requests, late; ordered by codec, "" for none.
+    Columns: round (if `by_round`), state, codec, updates, length, received, requests, late; ordered by codec.
     """
     groups = (*((UpdateSums.round,) if by_round else ()), UpdateSums.state, UpdateSums.codec)
     names = ("updates", "length", "received", "requests", "late")
