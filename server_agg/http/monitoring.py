@@ -34,7 +34,7 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import figures, queries, sums
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.quality import all_quality
-from phonograd.server_agg.storage.tables import Ending, RoundFigures
+from phonograd.server_agg.storage.tables import Ending
 
 log = logging.getLogger(__name__)
 
@@ -150,14 +150,13 @@ class _FromLedger(Collector):
         self._coordinator = coordinator
 
     def collect(self) -> Iterable[Metric]:
-        ledger, fresh = self._coordinator.ledger, list[RoundFigures]()
+        ledger = self._coordinator.ledger
+        figures.refresh(ledger)
         with ledger.reading() as session:
             found = [*_traffic(session), *_updates(session), *_rounds(session)]
             if (epsilon := sums.epsilon_spent(session)) is not None:
-                closed, fresh = figures.of_closed_rounds(session)
-                found += _privacy(epsilon, sum(round_.unbounded for round_ in closed.values()))
+                found += _privacy(epsilon, figures.unbounded_phones(session))
             found.append(self._quality(session))
-        figures.keep(ledger, fresh)
         yield from found
         yield from self._open_round()
 

@@ -40,7 +40,6 @@ from phonograd.server_agg.storage.tables import (
     TCP_COUNTERS,
     Model,
     Round,
-    RoundFigures,
     Traffic,
     Update,
 )
@@ -67,10 +66,9 @@ MESSAGES_UP = tuple(f"{kind}_up_bytes" for kind in MASKED_KINDS)
 
 def report_of(ledger: Ledger) -> Report:
     """The report of all rounds. Raises StorageError."""
+    figures.refresh(ledger)
     with ledger.reading() as session:
-        closed, fresh = figures.of_closed_rounds(session)
-        rounds = list(_round_reports(session, closed | figures.of_open_round(session)))
-    figures.keep(ledger, fresh)
+        rounds = list(_round_reports(session))
     sums_: dict[str, Any] = {
         name: sum_of_known([getattr(round_, name) for round_ in rounds]) for name in Figures.__struct_fields__
     }
@@ -217,7 +215,7 @@ def _add_traffic(entry: dict[str, Any], row: Any) -> None:
         entry["sent_link_bytes"] += row.down_body_bytes
 
 
-def _round_reports(session: Session, of_rows: Mapping[int, RoundFigures]) -> Iterable[RoundReport]:
+def _round_reports(session: Session) -> Iterable[RoundReport]:
     groups: dict[int, list[Any]] = defaultdict(list)
     for group in sums.update_sums(session, by_round=True):
         groups[group.round].append(group)
@@ -226,10 +224,10 @@ def _round_reports(session: Session, of_rows: Mapping[int, RoundFigures]) -> Ite
         traffic[row.round].append(row)
     quality = all_quality(session)
     models = {model.sha256: model for model in queries.all_models(session)}
-    stages, phones = cohorts.all_cohorts(session), 0
+    stages, of_rounds, phones = cohorts.all_cohorts(session), figures.of_rounds(session), 0
     for round_ in queries.all_rounds(session):
-        read = of_rows.get(round_.number, RoundFigures(unbounded=0))
-        phones += read.unbounded
+        read = of_rounds[round_.number]
+        phones += read.unbounded or 0
         facts: dict[str, Any] = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
         cohort = stages.get(round_.number)
         facts["cohort"] = None if cohort is None else CohortStages(cohort.stage, json.loads(cohort.counts))

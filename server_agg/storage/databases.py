@@ -144,7 +144,7 @@ def add_trigger(connection: Connection, table: str, event: str, body: str) -> No
     """Have the database run `body`, statements with a semicolon after each, for every row of a table, in the same
     transaction: after an INSERT of NEW, an UPDATE of OLD to NEW, or a DELETE of OLD.
     """
-    name = f"{table}_{event.lower()}_summed"
+    name = f"{table}_{event.lower()}_counted"
     when = f"CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW"
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(f"{when} BEGIN {body} END")

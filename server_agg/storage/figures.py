@@ -1,83 +1,95 @@
-"""What a report reads from all rows of a round: percentiles, firsts. Of closed rounds it is kept.
+"""What reports and metrics read from all rows of a round, once: of closed rounds it is kept until a row changes.
 
-A figure is kept with the number of changes that its rows had had by then (the sums count them), and is read again once
-there are more: so nobody who changes a row needs to know of it, and two readers cannot disturb each other.
+From then on that a round's row in RoundFigures is there, the database counts changes of its rows (`changes`). What was
+read is kept with the count that was read along with it, so it is known to be old, whoever wrote or read meanwhile.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import get_args
+import itertools
+from collections.abc import Sequence
+from typing import Any, get_args
 
-from sqlalchemy import ColumnElement, func, select, union_all
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.storage import sums
+from phonograd.server_agg.storage.databases import upsert
 from phonograd.server_agg.storage.ledger import Ledger
-from phonograd.server_agg.storage.sums import PERCENTILES, Direction, phone_percentiles
+from phonograd.server_agg.storage.sums import among
 from phonograd.server_agg.storage.tables import PUBLISHED, Round, RoundFigures, TrafficSums, Update, UpdateSums
 
-AT_ONCE = 1000  # rounds in a query: databases limit its parameters
+AT_ONCE = 100  # rounds in a transaction
 
 
-def of_closed_rounds(session: Session) -> tuple[dict[int, RoundFigures], list[RoundFigures]]:
-    """By round, but for rounds without updates and traffic; and those of them that were read now: for `keep`."""
-    changes = _changes(session, closed=True)
-    kept = {row.round: row for row in session.scalars(select(RoundFigures)) if row.changes == changes.get(row.round)}
-    fresh = _read(session, {number: changes[number] for number in changes.keys() - kept.keys()})
-    return kept | {row.round: row for row in fresh}, fresh
+def refresh(ledger: Ledger) -> None:
+    """Read the closed rounds whose rows have changed, or were never read, and keep their sums; outside a session.
 
-
-def of_open_round(session: Session) -> dict[int, RoundFigures]:
-    """By round; empty before its first request."""
-    return {row.round: row for row in _read(session, _changes(session, closed=False))}
-
-
-def keep(ledger: Ledger, fresh: Sequence[RoundFigures]) -> None:
-    """Write down what `of_closed_rounds` has read, outside its session; nothing in a ledger that cannot be written."""
+    For who reads next: what is not kept is read from its rows. Nothing happens in a ledger that cannot be written.
+    """
     with contextlib.suppress(StorageError):
-        if fresh:
-            with ledger.writing() as session:
-                for row in fresh:
-                    session.merge(row)
+        with ledger.reading() as session:
+            numbers = sums.unkept(session, closed=True)
+        for start in range(0, len(numbers), AT_ONCE):
+            _keep(ledger, numbers[start : start + AT_ONCE])
 
 
-def _changes(session: Session, closed: bool) -> dict[int, int]:
-    """How often the rows of each closed round have changed, or of the open one."""
-    both = (select(kept.round, kept.changes) for kept in (UpdateSums, TrafficSums))
-    each = union_all(*both).subquery()
-    of_these = Round.closed_at.is_not(None) if closed else Round.closed_at.is_(None)
-    total = select(each.c.round, func.sum(each.c.changes)).join(Round, Round.number == each.c.round)
-    return {number: int(sum_) for number, sum_ in session.execute(total.where(of_these).group_by(each.c.round))}
+def of_rounds(session: Session) -> dict[int, RoundFigures]:
+    """Of each round, those that are kept and those that are read now."""
+    numbers = sums.unkept(session)
+    kept = session.scalars(select(RoundFigures).where(~among(RoundFigures.round, numbers)))
+    return {row.round: row for row in kept} | {one["round"]: RoundFigures(**one) for one in _read(session, numbers)}
 
 
-def _read(session: Session, changes: Mapping[int, int]) -> list[RoundFigures]:
-    numbers, found = sorted(changes), list[RoundFigures]()
-    for start in range(0, len(numbers), AT_ONCE):
-        some = numbers[start : start + AT_ONCE]
-        percentiles = [(way, phone_percentiles(session, way, some)) for way in get_args(Direction)]
-        first, unbounded = _first(session, some), _unbounded(session, some)
-        for number in some:
-            values = {
-                f"{way}_{name}": of[number].get(percent)
-                for way, of in percentiles
-                for percent, name in PERCENTILES.items()
-            }
-            row = RoundFigures(
-                round=number,
-                changes=changes[number],
-                first_at=first.get(number),
-                unbounded=unbounded.get(number, 0),
-                **values,
-            )
-            found.append(row)
-    return found
+def unbounded_phones(session: Session) -> int:
+    """How many phones' epsilon is infinite: their updates were published without noise."""
+    numbers = sums.unkept(session)
+    kept = session.scalar(select(func.sum(RoundFigures.unbounded)).where(~among(RoundFigures.round, numbers)))
+    return int(kept or 0) + sum(_unbounded(session, numbers).values())
+
+
+def _keep(ledger: Ledger, numbers: Sequence[int]) -> None:
+    with ledger.writing() as session:
+        for number in numbers:
+            upsert(session, RoundFigures, {"round": number}, {"changes": 0}, add=True)
+    with ledger.reading() as session:
+        figures = _read(session, numbers)
+        updates, traffic = (session.execute(read(numbers)).all() for read in (sums.updates_in, sums.traffic_in))
+    with ledger.writing() as session:
+        for table, rows in ((UpdateSums, updates), (TrafficSums, traffic)):
+            session.execute(delete(table).where(among(table.round, numbers)))
+            if rows:
+                session.execute(insert(table), [row._asdict() for row in rows])
+        session.execute(update(RoundFigures), figures)
+
+
+def _read(session: Session, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """The columns of RoundFigures, but for `changes`."""
+    changes = select(RoundFigures.round, RoundFigures.changes).where(among(RoundFigures.round, numbers))
+    as_of = {row.round: row.changes for row in session.execute(changes)}
+    first, unbounded = _first(session, numbers), _unbounded(session, numbers)
+    of_phones = {way: sums.phone_percentiles(session, way, numbers) for way in get_args(sums.Direction)}
+
+    def percentiles(number: int) -> dict[str, int | None]:
+        places = itertools.product(of_phones, sums.PERCENTILES.items())
+        return {f"{way}_{name}": of_phones[way][number].get(percent) for way, (percent, name) in places}
+
+    return [
+        {
+            "round": number,
+            "as_of": as_of.get(number),
+            "first_at": first.get(number),
+            "unbounded": unbounded.get(number, 0),
+            **percentiles(number),
+        }
+        for number in numbers
+    ]
 
 
 def _first(session: Session, numbers: Sequence[int]) -> dict[int, float]:
-    accepted = select(Update.round, func.min(Update.created_at).label("at")).where(
-        Update.round.in_(numbers), Update.state == "accepted"
-    )
-    return {row.round: row.at for row in session.execute(accepted.group_by(Update.round))}
+    accepted = select(Update.round, func.min(Update.created_at).label("at")).where(Update.state == "accepted")
+    wanted = accepted.where(among(Update.round, numbers)).group_by(Update.round)
+    return {row.round: row.at for row in session.execute(wanted)}
 
 
 def _unbounded(session: Session, numbers: Sequence[int]) -> dict[int, int]:
@@ -91,7 +103,7 @@ def _unbounded(session: Session, numbers: Sequence[int]) -> dict[int, int]:
     first = (
         select(Update.round, func.count().label("phones"))
         .join(Round, Round.number == Update.round)
-        .where(Update.round.in_(numbers), *_in_the_open(Update, Round), ~earlier.exists())
+        .where(among(Update.round, numbers), *_in_the_open(Update, Round), ~earlier.exists())
     )
     return {row.round: row.phones for row in session.execute(first.group_by(Update.round))}
 

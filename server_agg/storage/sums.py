@@ -1,14 +1,27 @@
 """Sums over the ledger's rows, of each round or of all; what comes back are rows of a query, with named columns.
 
-Those of updates and traffic are read from the sums that the database keeps, whatever the number of rows.
+Those of closed rounds are kept (`figures`); those of other rounds are read from their rows.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import Case, Cast, ColumnElement, case, cast, func, or_, select
+from sqlalchemy import (
+    Case,
+    Cast,
+    ColumnElement,
+    Select,
+    bindparam,
+    case,
+    cast,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from phonograd.server_agg.storage.tables import (
@@ -19,8 +32,10 @@ from phonograd.server_agg.storage.tables import (
     TCP_COUNTERS,
     WHOLE,
     Round,
+    RoundFigures,
     Traffic,
     TrafficSums,
+    Update,
     UpdateSums,
 )
 
@@ -28,9 +43,51 @@ Direction: TypeAlias = Literal["up", "down"]
 PERCENTILES: Mapping[int, str] = {50: "p50", 90: "p90", 100: "max"}
 
 
-def _sum(column: ColumnElement[int] | InstrumentedAttribute[int]) -> Cast[int]:
-    """The sum as a whole number: of 64-bit integers PostgreSQL makes a decimal one."""
-    return cast(func.sum(column), WHOLE)
+def unkept(session: Session, closed: bool = False) -> list[int]:
+    """The rounds whose rows must be read: the open one, and others of which nothing is kept as they are now.
+
+    closed: without the open one.
+    """
+    same = (RoundFigures.round == Round.number) & (RoundFigures.as_of == RoundFigures.changes)
+    wanted = select(Round.number).outerjoin(RoundFigures, same).where(RoundFigures.round.is_(None))
+    return list(session.scalars(wanted.where(Round.closed_at.is_not(None)) if closed else wanted))
+
+
+def among(column: InstrumentedAttribute[int], numbers: Sequence[int]) -> ColumnElement[bool]:
+    """Whether a column has one of these numbers. They are part of the statement: databases limit its parameters."""
+    return column.in_(bindparam(None, numbers, expanding=True, literal_execute=True))
+
+
+def updates_in(numbers: Sequence[int]) -> Select[Any]:
+    """What UpdateSums has of these rounds, from their rows."""
+    codec: Any = func.coalesce(Update.codec, literal_column("''")).label("codec")
+    groups = (Update.round, Update.state, codec)
+    sums = (
+        func.count().label("updates"),
+        _sum(Update.length).label("length"),
+        _sum(Update.received_bytes).label("received"),
+        _sum(Update.requests).label("requests"),
+        func.count(Update.base_sha256).label("late"),
+    )
+    return select(*groups, *sums).where(among(Update.round, numbers)).group_by(*groups)
+
+
+def traffic_in(numbers: Sequence[int]) -> Select[Any]:
+    """What TrafficSums has of these rounds, from their rows."""
+    return _traffic(Traffic, (Traffic.round, Traffic.kind)).where(among(Traffic.round, numbers))
+
+
+def _traffic(rows: Any, groups: Sequence[Any]) -> Select[Any]:
+    of_http = (_sum(getattr(rows, name)).label(name) for name in HTTP_COUNTERS)
+    of_tcp = (_sum_of_all(getattr(rows, name)).label(name) for name in TCP_COUNTERS)
+    return select(*groups, *of_http, *of_tcp).group_by(*groups)
+
+
+def _with_unkept(session: Session, kept: type[UpdateSums | TrafficSums], read: Callable[..., Select[Any]]) -> Any:
+    """The columns of all kept sums and of those read now."""
+    numbers = unkept(session)
+    of_kept = select(*kept.__table__.columns).where(~among(kept.round, numbers))
+    return union_all(of_kept, read(numbers)).subquery().c
 
 
 def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
@@ -38,11 +95,11 @@ def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
 
     Columns: round (if `by_round`), state, codec, updates, length, received, requests, late; ordered by codec.
     """
-    groups = (*((UpdateSums.round,) if by_round else ()), UpdateSums.state, UpdateSums.codec)
+    each = _with_unkept(session, UpdateSums, updates_in)
+    groups = (*((each.round,) if by_round else ()), each.state, each.codec)
     names = ("updates", "length", "received", "requests", "late")
-    sums = (_sum(getattr(UpdateSums, name)).label(name) for name in names)
-    wanted = select(*groups, *sums).where(UpdateSums.updates > 0)  # a state that all have left keeps its row
-    return session.execute(wanted.group_by(*groups).order_by(UpdateSums.codec)).all()
+    sums = (_sum(each[name]).label(name) for name in names)
+    return session.execute(select(*groups, *sums).group_by(*groups).order_by(each.codec)).all()
 
 
 def traffic_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
@@ -50,15 +107,17 @@ def traffic_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
 
     One of TCP_COUNTERS is None if it is not known of all.
     """
-    groups = (*((TrafficSums.round,) if by_round else ()), TrafficSums.kind)
-    of_http = (_sum(getattr(TrafficSums, name)).label(name) for name in HTTP_COUNTERS)
-    of_tcp = (_sum_of_all(name).label(name) for name in TCP_COUNTERS)
-    return session.execute(select(*groups, *of_http, *of_tcp).group_by(*groups)).all()
+    each = _with_unkept(session, TrafficSums, traffic_in)
+    return session.execute(_traffic(each, (*((each.round,) if by_round else ()), each.kind))).all()
 
 
-def _sum_of_all(name: str) -> Case[Any]:
-    unknown = getattr(TrafficSums, name.replace("bytes", "unknown"))
-    return case((func.sum(unknown) == 0, _sum(getattr(TrafficSums, name))))
+def _sum(column: Any) -> Cast[int]:
+    """The sum as a whole number: of 64-bit integers PostgreSQL makes a decimal one."""
+    return cast(func.sum(column), WHOLE)
+
+
+def _sum_of_all(column: Any) -> Case[Any]:
+    return case((func.count(column) == func.count(), _sum(column)))
 
 
 def phone_percentiles(session: Session, direction: Direction, numbers: Sequence[int]) -> dict[int, dict[int, int]]:
@@ -76,7 +135,7 @@ def phone_percentiles(session: Session, direction: Direction, numbers: Sequence[
     took_part = func.sum(up_body if direction == "up" else asked) > 0
     phones = (
         select(Traffic.round, cast(func.sum(up if direction == "up" else down), WHOLE).label("nbytes"))
-        .where(Traffic.round.in_(numbers), Traffic.phone != "")
+        .where(among(Traffic.round, numbers), Traffic.phone != "")
         .group_by(Traffic.round, Traffic.phone)
         .having(took_part)
         .subquery()

@@ -202,9 +202,9 @@ TCP_COUNTERS = ("up_tcp_bytes", "down_tcp_bytes")
 
 
 class UpdateSums(Base):
-    """Sums over a round's updates in one state and of one codec, "" for none; the database keeps them: `summing`.
+    """Sums over a closed round's updates in one state and of one codec, "" for none; kept while RoundFigures says so.
 
-    late: those of them with a base model of their own. changes: how often they changed.
+    late: those of them with a base model of their own.
     """
 
     __tablename__ = "update_sums"
@@ -216,11 +216,10 @@ class UpdateSums(Base):
     received: Mapped[int]
     requests: Mapped[int]
     late: Mapped[int]
-    changes: Mapped[int]
 
 
 class TrafficSums(Base):
-    """Sums over a round's traffic of one kind, kept like UpdateSums. The _unknown ones count the rows without."""
+    """Sums over a closed round's traffic of one kind, kept like UpdateSums."""
 
     __tablename__ = "traffic_sums"
     round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
@@ -230,16 +229,15 @@ class TrafficSums(Base):
     up_body_bytes: Mapped[int]
     down_header_bytes: Mapped[int]
     down_body_bytes: Mapped[int]
-    up_tcp_bytes: Mapped[int]
-    down_tcp_bytes: Mapped[int]
-    up_tcp_unknown: Mapped[int]
-    down_tcp_unknown: Mapped[int]
-    changes: Mapped[int]
+    up_tcp_bytes: Mapped[int | None]  # None: not known of all
+    down_tcp_bytes: Mapped[int | None]
 
 
 class RoundFigures(Base):
-    """What was read from all rows of a closed round; true while its sums' `changes` add up to these: `figures`.
+    """What else was read from all rows of a closed round.
 
+    changes: how many of its rows have changed since this row is here. as_of: its value when they were read: the figures
+    and the sums are true while both are the same.
     first_at: when the first accepted update was announced. unbounded: phones whose epsilon became infinite in it.
     Percentiles as `sums.phone_percentiles` has them.
     """
@@ -247,8 +245,9 @@ class RoundFigures(Base):
     __tablename__ = "round_figures"
     round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
     changes: Mapped[int]
+    as_of: Mapped[int | None]
     first_at: Mapped[float | None]
-    unbounded: Mapped[int]
+    unbounded: Mapped[int | None]
     up_p50: Mapped[int | None]
     up_p90: Mapped[int | None]
     up_max: Mapped[int | None]

@@ -73,7 +73,7 @@ def test_a_ledger_without_sums_gets_them(ledger: Ledger, database: str) -> None:
     names = [(table, event) for table in ("updates", "traffic") for event in ("insert", "update", "delete")]
     with administrator(database) as connection:
         for table, event in names:
-            connection.execute(text(f"DROP FUNCTION {table}_{event}_summed CASCADE"))
+            connection.execute(text(f"DROP FUNCTION {table}_{event}_counted CASCADE"))
         connection.execute(text("DROP TABLE update_sums, traffic_sums, round_figures"))
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '3'"))
     with contextlib.closing(Ledger(database)) as migrated:

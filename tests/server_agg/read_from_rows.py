@@ -34,8 +34,9 @@ def rows_read() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sums, "update_sums", update_sums)
         patch.setattr(sums, "traffic_sums", traffic_sums)
-        patch.setattr(figures, "of_closed_rounds", lambda session: (figures_of_all(session), []))
-        patch.setattr(figures, "of_open_round", lambda _: {})
+        patch.setattr(figures, "of_rounds", figures_of_all)
+        patch.setattr(figures, "unbounded_phones", lambda session: sum(phones_with_infinite_epsilon(session).values()))
+        patch.setattr(figures, "refresh", lambda _: None)
         yield
 
 
@@ -85,7 +86,7 @@ def figures_of_all(session: Session) -> dict[int, RoundFigures]:
     accepted = select(Update.round, func.min(Update.created_at)).where(Update.state == "accepted")
     for number, first in session.execute(accepted.group_by(Update.round)):
         found[number]["first_at"] = first
-    return {number: RoundFigures(round=number, **values) for number, values in found.items()}
+    return defaultdict(RoundFigures) | {number: RoundFigures(**values) for number, values in found.items()}
 
 
 def phone_percentiles(session: Session, direction: Direction) -> dict[int, dict[int, int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.storage import summing
+from phonograd.server_agg.storage import changes
 from phonograd.server_agg.storage.tables import Base
 
 VERSION = 4
@@ -49,7 +49,7 @@ def prepare(connection: Connection, name: str, create: bool) -> None:
     config.attributes |= {"connection": connection, "version_table": VERSION_TABLE}
     if found == 0:
         Base.metadata.create_all(connection)
-        summing.begin(connection)
+        changes.count(connection)
         command.stamp(config, "head")
     else:
         command.upgrade(config, "head")

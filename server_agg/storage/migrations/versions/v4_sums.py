@@ -1,8 +1,8 @@
-"""Version 4: sums of updates and traffic that the database keeps, and what reports read of closed rounds."""
+"""Version 4: what reports and metrics read of closed rounds is kept."""
 
 from alembic import op
 
-from phonograd.server_agg.storage import summing
+from phonograd.server_agg.storage import changes
 from phonograd.server_agg.storage.tables import Base
 
 revision = "4"
@@ -10,10 +10,7 @@ down_revision = "3"
 
 
 def upgrade() -> None:
-    """Add them, and sum up all rows.
-
-    As they are today: all of this is made of other rows, so a revision that changes it can drop it and do the same.
-    """
+    """Add the tables, empty: the next reader fills them. So a later revision may drop them and do the same."""
     tables = ("update_sums", "traffic_sums", "round_figures")
     Base.metadata.create_all(op.get_bind(), [Base.metadata.tables[name] for name in tables])
-    summing.begin(op.get_bind())
+    changes.count(op.get_bind())
