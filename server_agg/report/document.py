@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -55,8 +55,6 @@ WASTE = {
     "repeated": "retried", "rejected": "rejected", "late": "late", "expired": "unfinished",
     "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected", "kept": "rejected",
 }  # fmt: skip
-
-PERCENTILES = tuple(f"{way}_{name}" for way in get_args(sums.Direction) for name in sums.PERCENTILES.values())
 
 TRAFFIC = TrafficFigures.__struct_fields__
 BYTES = tuple(name for name in TRAFFIC if name.endswith("_bytes") and name not in TCP_COUNTERS)
@@ -231,7 +229,7 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
         facts: dict[str, Any] = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
         cohort = stages.get(round_.number)
         facts["cohort"] = None if cohort is None else CohortStages(cohort.stage, json.loads(cohort.counts))
-        facts |= {f"phone_{name}_bytes": getattr(read, name) for name in PERCENTILES}
+        facts |= {f"phone_{name}_bytes": getattr(read, name) for name in sums.OF_PHONES}
         closed_at, first_at = round_.closed_at, read.first_at
         facts["seconds_to_model"] = None if closed_at is None or first_at is None else closed_at - first_at
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None

@@ -5,7 +5,6 @@ read is kept with the count that was read along with it, so it is known to be ol
 """
 
 import contextlib
-import itertools
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -68,22 +67,19 @@ def _read(session: Session, numbers: Sequence[int]) -> list[dict[str, Any]]:
     changes = select(RoundFigures.round, RoundFigures.changes).where(among(RoundFigures.round, numbers))
     as_of = {row.round: row.changes for row in session.execute(changes)}
     first, unbounded = _first(session, numbers), _unbounded(session, numbers)
-    of_phones = {way: sums.phone_percentiles(session, way, numbers) for way in get_args(sums.Direction)}
+    up, down = (sums.phone_percentiles(session, direction, numbers) for direction in get_args(sums.Direction))
 
-    def percentiles(number: int) -> dict[str, int | None]:
-        places = itertools.product(of_phones, sums.PERCENTILES.items())
-        return {f"{way}_{name}": of_phones[way][number].get(percent) for way, (percent, name) in places}
-
-    return [
-        {
-            "round": number,
-            "as_of": as_of.get(number),
-            "first_at": first.get(number),
+    def of_round(number: int) -> dict[str, Any]:
+        found = {"round": number, "as_of": as_of.get(number), "first_at": first.get(number)}
+        return {
+            **found,
             "unbounded": unbounded.get(number, 0),
-            **percentiles(number),
+            **dict.fromkeys(sums.OF_PHONES),
+            **up[number],
+            **down[number],
         }
-        for number in numbers
-    ]
+
+    return [of_round(number) for number in numbers]
 
 
 def _first(session: Session, numbers: Sequence[int]) -> dict[int, float]:

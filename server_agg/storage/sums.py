@@ -6,22 +6,9 @@ Those of closed rounds are kept (`figures`); those of other rounds are read from
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from sqlalchemy import (
-    Case,
-    Cast,
-    ColumnElement,
-    Select,
-    bindparam,
-    case,
-    cast,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+from sqlalchemy import Case, Cast, ColumnElement, Select, bindparam, case, cast, func, or_, select, union_all
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from phonograd.server_agg.storage.tables import (
@@ -41,6 +28,7 @@ from phonograd.server_agg.storage.tables import (
 
 Direction: TypeAlias = Literal["up", "down"]
 PERCENTILES: Mapping[int, str] = {50: "p50", 90: "p90", 100: "max"}
+OF_PHONES = tuple(f"{direction}_{name}" for direction in get_args(Direction) for name in PERCENTILES.values())
 
 
 def unkept(session: Session, closed: bool = False) -> list[int]:
@@ -60,8 +48,7 @@ def among(column: InstrumentedAttribute[int], numbers: Sequence[int]) -> ColumnE
 
 def updates_in(numbers: Sequence[int]) -> Select[Any]:
     """What UpdateSums has of these rounds, from their rows."""
-    codec: Any = func.coalesce(Update.codec, literal_column("''")).label("codec")
-    groups = (Update.round, Update.state, codec)
+    columns: Any = (Update.round, Update.state, func.coalesce(Update.codec, "").label("codec"))
     sums = (
         func.count().label("updates"),
         _sum(Update.length).label("length"),
@@ -69,7 +56,8 @@ def updates_in(numbers: Sequence[int]) -> Select[Any]:
         _sum(Update.requests).label("requests"),
         func.count(Update.base_sha256).label("late"),
     )
-    return select(*groups, *sums).where(among(Update.round, numbers)).group_by(*groups)
+    wanted: Select[Any] = select(*columns, *sums).where(among(Update.round, numbers))
+    return wanted.group_by(Update.round, Update.state, Update.codec)
 
 
 def traffic_in(numbers: Sequence[int]) -> Select[Any]:
@@ -120,10 +108,9 @@ def _sum_of_all(column: Any) -> Case[Any]:
     return case((func.count(column) == func.count(), _sum(column)))
 
 
-def phone_percentiles(session: Session, direction: Direction, numbers: Sequence[int]) -> dict[int, dict[int, int]]:
-    """For each of these rounds, PERCENTILES of the bytes that a phone sent, or was sent, headers included.
-
-    Reads all rows of their traffic.
+def phone_percentiles(session: Session, direction: Direction, numbers: Sequence[int]) -> dict[int, dict[str, int]]:
+    """For each of these rounds, PERCENTILES of the bytes that a phone sent, or was sent, headers included: the ones of
+    OF_PHONES that there are.
 
     By nearest rank, so each is the bytes of one phone. Phones that named themselves and sent some of an update ("up"),
     or asked for a model or links ("down"); no entry for a round without one.
@@ -146,11 +133,11 @@ def phone_percentiles(session: Session, direction: Direction, numbers: Sequence[
         func.count().over(partition_by=phones.c.round).label("phones"),
     ).subquery()
     wanted = (ranked.c.rank == _nearest_rank(ranked.c.phones, percent) for percent in PERCENTILES)
-    by_round: dict[int, dict[int, int]] = defaultdict(dict)
+    by_round: dict[int, dict[str, int]] = defaultdict(dict)
     for row in session.execute(select(ranked).where(or_(*wanted))):
-        for percent in PERCENTILES:
+        for percent, name in PERCENTILES.items():
             if row.rank == _nearest_rank(row.phones, percent):
-                by_round[row.round][percent] = row.nbytes
+                by_round[row.round][f"{direction}_{name}"] = row.nbytes
     return by_round
 
 
