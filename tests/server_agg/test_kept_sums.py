@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
-from sqlalchemy import select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
@@ -23,9 +23,9 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.opening import add_round
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.server_agg.storage import figures, queries
+from phonograd.server_agg.storage import figures, queries, sums
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
-from phonograd.server_agg.storage.tables import Round, RoundFigures, Update
+from phonograd.server_agg.storage.tables import HTTP_COUNTERS, Round, RoundFigures, Traffic, Update
 from tests.server_agg.faults import raising
 from tests.server_agg.read_from_rows import check_report, rows_read
 from tests.server_agg.test_ledger import FEW, MANY, a_ledger, add_history, counted_steps
@@ -67,8 +67,9 @@ def change_rows(ledger: Ledger, random: Random) -> None:
                 open_.epsilon = random.choice((None, 1.5))
                 session.flush()
                 add_round(session, 0.0, open_.number + 1, "a" * 64, ServerSettings())
-            case 6:
+            case 6 if random.random() < 0.5:
                 session.execute(update(Update).where(Update.round == number).values(received_bytes=30))
+            case 6:
                 queries.delete_refused_unsent(session, number)
 
 
@@ -245,6 +246,27 @@ def test_figures_of_a_closed_round_are_kept_until_its_rows_change(over: Coordina
     ledger.count(1, "phone2", "model", WireBytes(down_body=5))
     assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2008
     assert kept(ledger) == {1: 2008}
+
+
+def test_every_change_of_a_closed_round_is_seen(over: Coordinator) -> None:
+    ledger, x, of_first = over.ledger, Update.id == "x", Traffic.round == 1
+    row = {"phone": "a", "state": "rejected", "length": 10, "created_at": 0.0, "requests": 1, "received_bytes": 5}
+    counters = dict.fromkeys(HTTP_COUNTERS, 3)
+    for change in (
+        insert(Update).values(id="x", round=1, **row),
+        update(Update).where(x).values(received_bytes=7),
+        update(Update).where(x).values(round=2),
+        update(Update).where(x).values(round=1),
+        delete(Update).where(x),
+        insert(Traffic).values(round=1, phone="b", kind="round", **counters),
+        update(Traffic).where(of_first, Traffic.kind == "round").values(down_body_bytes=4),
+        delete(Traffic).where(of_first, Traffic.kind == "round"),
+    ):
+        before = check_report(ledger)
+        with ledger.writing() as session:
+            assert sums.unkept(session, closed=True) == []
+            session.execute(change)
+        assert check_report(ledger) != before
 
 
 def test_what_changes_while_a_round_is_read_is_not_lost(over: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
