@@ -1,7 +1,7 @@
 """What reports and metrics read from all rows of a round, once: of closed rounds it is kept until a row changes.
 
-From then on that a round's row in RoundFigures is there, the database counts changes of its rows (`changes`). What was
-read is kept with the count that was read along with it, so it is known to be old, whoever wrote or read meanwhile.
+Once a closed round has its row in RoundFigures, the database counts the changes of its updates and traffic (`changes`).
+What is read is kept with the count as it was then: so it shows when it is old, whoever wrote or read meanwhile.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ AT_ONCE = 100  # rounds in a transaction
 def refresh(ledger: Ledger) -> None:
     """Read the closed rounds whose rows have changed, or were never read, and keep their sums; outside a session.
 
-    For who reads next: what is not kept is read from its rows. Nothing happens in a ledger that cannot be written.
+    It only makes reading faster: what is not kept is read from its rows, as in a ledger that cannot be written.
     """
     with contextlib.suppress(StorageError):
         with ledger.reading() as session:
