@@ -291,7 +291,15 @@ def test_what_changes_while_a_round_is_read_is_not_lost(over: Coordinator, monke
 def test_a_ledger_that_cannot_be_written_is_reported_all_the_same(
     over: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ledger, disk_full = over.ledger, raising(StorageError("the ledger failed: disk full"))
     with monkeypatch.context() as patch:
-        patch.setattr(over.ledger, "writing", raising(StorageError("the ledger failed: disk full")))
-        assert report_of(over.ledger).rounds[0].phone_down_max_bytes == 2003
-    assert kept(over.ledger) == {}
+        patch.setattr(ledger, "writing", disk_full)
+        assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2003
+    assert kept(ledger) == {}
+    figures.refresh(ledger)
+    ledger.count(1, "phone2", "model", WireBytes(down_body=5))
+    ledger.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "writing", disk_full)
+        assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2008
+    assert kept(ledger) == {1: 2003}
