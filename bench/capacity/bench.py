@@ -126,7 +126,7 @@ def section(document: Document) -> Iterator[str | Table]:
     yield (
         f"{versions}. What a server's work costs in time of one core, alone; of the ledger's, which wait for the "
         "disk, the time itself. Checking and folding are of one update of the service's model, each with decoding it; "
-        "a server decodes it once. /metrics reads each update that the ledger ever had, as reports do."
+        "a server decodes it once. /metrics reads each update of the open round, and those of a closed one once."
     )
     columns = {
         "work": text("name"),

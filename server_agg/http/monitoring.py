@@ -8,8 +8,8 @@ import logging
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -31,7 +31,7 @@ from phonograd.server_agg.http.wire import RequestWire
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.report.document import outcome_bytes, sent_in_vain
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.storage import queries, sums
+from phonograd.server_agg.storage import figures, queries, sums
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.tables import Ending
@@ -150,8 +150,14 @@ class _FromLedger(Collector):
         self._coordinator = coordinator
 
     def collect(self) -> Iterable[Metric]:
-        with self._coordinator.ledger.reading() as session:
-            found = [*_traffic(session), *_updates(session), *_rounds(session), self._quality(session)]
+        ledger = self._coordinator.ledger
+        figures.refresh(ledger)
+        with ledger.reading() as session:
+            traffic = sums.traffic_sums(session)
+            found = [*_traffic(traffic), *_updates(session, traffic), *_rounds(session)]
+            if (epsilon := sums.epsilon_spent(session)) is not None:
+                found += _privacy(epsilon, figures.unbounded_phones(session))
+            found.append(self._quality(session))
         yield from found
         yield from self._open_round()
 
@@ -179,7 +185,7 @@ class _FromLedger(Collector):
         yield _gauge("phonograd_model_bytes", "Size of the current model's file.", current.model_bytes)
 
 
-def _traffic(session: Session) -> Iterator[Metric]:
+def _traffic(traffic: Sequence[Any]) -> Iterator[Metric]:
     nbytes = CounterMetricFamily(
         "phonograd_wire_bytes",
         "Bytes on the wire by purpose of the request, direction, and part of the message.",
@@ -189,7 +195,7 @@ def _traffic(session: Session) -> Iterator[Metric]:
         "phonograd_tcp_bytes", "Bytes that TCP carried of them, TLS included, if known.", labels=["kind", "direction"]
     )
     requests = CounterMetricFamily("phonograd_wire_requests", "Requests by purpose.", labels=["kind"])
-    for row in sums.traffic_sums(session):
+    for row in traffic:
         requests.add_metric([row.kind], row.requests)
         nbytes.add_metric([row.kind, "up", "header"], row.up_header_bytes)
         nbytes.add_metric([row.kind, "up", "body"], row.up_body_bytes)
@@ -203,7 +209,7 @@ def _traffic(session: Session) -> Iterator[Metric]:
     yield requests
 
 
-def _updates(session: Session) -> Iterator[Metric]:
+def _updates(session: Session, traffic: Sequence[Any]) -> Iterator[Metric]:
     states, outcomes, codecs = Counter[str](), Counter[str](), Counter[str]()
     setups = 0
     for row in sums.update_sums(session):
@@ -212,7 +218,7 @@ def _updates(session: Session) -> Iterator[Metric]:
         if row.state == "accepted":
             codecs[str(row.codec)] += row.length
         outcomes.update(dict(outcome_bytes(row.state, row.length, row.received)))
-    sent = sum(row.up_body_bytes for row in sums.traffic_sums(session) if row.kind == "upload")
+    sent = sum(row.up_body_bytes for row in traffic if row.kind == "upload")
     outcomes["retried"] += sent_in_vain(sent, outcomes.values())
     # Gauges: an upload under way becomes accepted, and a rollback makes an accepted one discarded.
     yield _gauges("phonograd_updates", "Updates by outcome.", "state", states)
@@ -233,8 +239,10 @@ def _rounds(session: Session) -> Iterator[Metric]:
         yield _gauge("phonograd_round_opened_seconds", "When the open round began, since 1970.", row.opened_at)
         if (budget := StrategySettings.from_json(row.strategy).epsilon_budget) is not None:
             yield _gauge("phonograd_epsilon_budget", "Limit of phonograd_epsilon, by the round's strategy.", budget)
-    epsilon, unbounded = sums.epsilon_spent(session), sum(queries.phones_with_infinite_epsilon(session).values())
-    if epsilon is not None and (unbounded or math.isfinite(epsilon)):
+
+
+def _privacy(epsilon: float, unbounded: int) -> Iterator[Metric]:
+    if unbounded or math.isfinite(epsilon):
         yield _gauge("phonograd_epsilon", "Privacy spent so far by phones in private rounds.", epsilon)
         yield _gauge(
             "phonograd_epsilon_infinite_phones",

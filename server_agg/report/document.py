@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -28,7 +28,7 @@ from phonograd.server_agg.report.records import (
 )
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.storage import ServerStorage, storage_at
-from phonograd.server_agg.storage import cohorts, queries, sums
+from phonograd.server_agg.storage import cohorts, figures, queries, sums
 from phonograd.server_agg.storage.ledger import Ledger, ledger_of
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import models_in
@@ -56,8 +56,6 @@ WASTE = {
     "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected", "kept": "rejected",
 }  # fmt: skip
 
-PERCENTILE_NAMES = {50: "p50", 90: "p90", 100: "max"}
-
 TRAFFIC = TrafficFigures.__struct_fields__
 BYTES = tuple(name for name in TRAFFIC if name.endswith("_bytes") and name not in TCP_COUNTERS)
 IN_UPDATES = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
@@ -66,6 +64,7 @@ MESSAGES_UP = tuple(f"{kind}_up_bytes" for kind in MASKED_KINDS)
 
 def report_of(ledger: Ledger) -> Report:
     """The report of all rounds. Raises StorageError."""
+    figures.refresh(ledger)
     with ledger.reading() as session:
         rounds = list(_round_reports(session))
     sums_: dict[str, Any] = {
@@ -223,15 +222,16 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
         traffic[row.round].append(row)
     quality = all_quality(session)
     models = {model.sha256: model for model in queries.all_models(session)}
-    percentiles = _percentiles(session)
-    unbounded, phones = queries.phones_with_infinite_epsilon(session), 0
-    stages = cohorts.all_cohorts(session)
+    stages, of_rounds, phones = cohorts.all_cohorts(session), figures.of_rounds(session), 0
     for round_ in queries.all_rounds(session):
-        phones += unbounded.get(round_.number, 0)
+        read = of_rounds[round_.number]
+        phones += read.unbounded or 0
         facts: dict[str, Any] = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
         cohort = stages.get(round_.number)
         facts["cohort"] = None if cohort is None else CohortStages(cohort.stage, json.loads(cohort.counts))
-        facts |= {name: values.get(round_.number) for name, values in percentiles.items()}
+        facts |= {f"phone_{name}_bytes": getattr(read, name) for name in sums.OF_PHONES}
+        closed_at, first_at = round_.closed_at, read.first_at
+        facts["seconds_to_model"] = None if closed_at is None or first_at is None else closed_at - first_at
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
         yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)
 
@@ -242,16 +242,6 @@ def _sent_links(traffic: list[Any]) -> dict[str, SentLinks]:
         if rows := [row for row in traffic if row.kind in (kind, ASKED_KINDS[kind])]:
             sent[codec] = SentLinks(sum(row.requests for row in rows), sum(row.down_body_bytes for row in rows))
     return sent
-
-
-def _percentiles(session: Session) -> dict[str, dict[int, int]]:
-    """By field of RoundReport: its value by round."""
-    return {
-        f"phone_{direction}_{name}_bytes": {number: values[percent] for number, values in of_rounds.items()}
-        for direction in get_args(sums.Direction)
-        for of_rounds in [sums.phone_percentiles(session, direction)]
-        for percent, name in PERCENTILE_NAMES.items()
-    }
 
 
 def _round_report(
@@ -293,7 +283,6 @@ def _round_report(
         codecs={str(group.codec): CodecBytes(updates=group.updates, bytes=group.length) for group in taken},
         sent_links=_sent_links(traffic),
         mean_bytes_per_phone=useful / accepted if accepted else None,
-        seconds_to_model=closed_at - min(group.first for group in taken) if closed_at and taken else None,
         model_ratio=facts["base_bytes"] * accepted / useful if accepted else None,
         phone_ratio=PAPER_MIB_PER_PHONE * MIB * accepted / useful if accepted else None,
         round_ratio=PAPER_GIB_PER_ROUND * GIB / useful if closed_at and useful else None,

@@ -86,7 +86,7 @@ def _published(session: Session) -> list[StrategySettings]:
     """The settings of all rounds whose outcome was published, including those rolled back since and failed ones.
 
     A failure counts because it reveals something about the round's updates. For rounds without noise, see
-    queries.phones_with_infinite_epsilon.
+    RoundFigures.unbounded.
     """
     past = [round_ for round_ in queries.all_rounds(session) if round_.ending in (*PUBLISHED, "failed")]
     return [StrategySettings.from_json(round_.strategy) for round_ in past]

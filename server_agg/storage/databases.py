@@ -140,6 +140,20 @@ def upsert(
     session.execute(row.on_conflict_do_update(index_elements=list(key), set_={name: new(name) for name in values}))
 
 
+def add_trigger(connection: Connection, table: str, event: str, body: str) -> None:
+    """Have the database run `body`, statements with a semicolon after each, for every row of a table, in the same
+    transaction: after an INSERT of NEW, an UPDATE of OLD to NEW, or a DELETE of OLD.
+    """
+    name = f"{table}_{event.lower()}_counted"
+    when = f"CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW"
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(f"{when} BEGIN {body} END")
+        return
+    function = f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {body} RETURN NULL; END$$"
+    connection.exec_driver_sql(function)
+    connection.exec_driver_sql(f"{when} EXECUTE FUNCTION {name}()")
+
+
 def _sqlite(path: Path) -> Database:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),

@@ -133,19 +133,6 @@ def steps_of_phone(session: Session, phone: str) -> list[int]:
     return sorted(int(step) for step in session.scalars(wanted) if step is not None)
 
 
-def phones_with_infinite_epsilon(session: Session) -> dict[int, int]:
-    """For each round, how many phones' epsilon became infinite in it: their updates were published without noise."""
-    first = (
-        select(func.min(Update.round).label("round"))
-        .join(Round, Round.number == Update.round)
-        .where(Update.state == "accepted", Round.ending.in_(PUBLISHED), Round.epsilon.is_(None))
-        .group_by(Update.phone)
-        .subquery()
-    )
-    counts = session.execute(select(first.c.round, func.count().label("phones")).group_by(first.c.round))
-    return {row.round: row.phones for row in counts}
-
-
 def rounds_from_model(session: Session, sha256: str) -> list[Round]:
     """The rounds with this base model, in order."""
     return list(session.scalars(select(Round).where(Round.base_sha256 == sha256).order_by(Round.number)))

@@ -201,6 +201,61 @@ HTTP_COUNTERS = ("requests", "up_header_bytes", "up_body_bytes", "down_header_by
 TCP_COUNTERS = ("up_tcp_bytes", "down_tcp_bytes")
 
 
+class UpdateSums(Base):
+    """Sums over a closed round's updates in one state and of one codec, "" for none; kept while RoundFigures says so.
+
+    late: those of them with a base model of their own.
+    """
+
+    __tablename__ = "update_sums"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    state: Mapped[UpdateState] = mapped_column(String(16), primary_key=True)
+    codec: Mapped[str] = mapped_column(primary_key=True)
+    updates: Mapped[int]
+    length: Mapped[int]
+    received: Mapped[int]
+    requests: Mapped[int]
+    late: Mapped[int]
+
+
+class TrafficSums(Base):
+    """Sums over a closed round's traffic of one kind, kept like UpdateSums."""
+
+    __tablename__ = "traffic_sums"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    kind: Mapped[TrafficKind] = mapped_column(String(16), primary_key=True)
+    requests: Mapped[int]
+    up_header_bytes: Mapped[int]
+    up_body_bytes: Mapped[int]
+    down_header_bytes: Mapped[int]
+    down_body_bytes: Mapped[int]
+    up_tcp_bytes: Mapped[int | None]  # None: not known of all
+    down_tcp_bytes: Mapped[int | None]
+
+
+class RoundFigures(Base):
+    """What else was read from all rows of a closed round.
+
+    changes: how many of its rows have changed since this row is here. as_of: its value when they were read: the figures
+    and the sums are true while both are the same.
+    first_at: when the first accepted update was announced. unbounded: phones whose epsilon became infinite in it.
+    Percentiles as `sums.phone_percentiles` has them.
+    """
+
+    __tablename__ = "round_figures"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    changes: Mapped[int]
+    as_of: Mapped[int | None]
+    first_at: Mapped[float | None]
+    unbounded: Mapped[int | None]
+    up_p50: Mapped[int | None]
+    up_p90: Mapped[int | None]
+    up_max: Mapped[int | None]
+    down_p50: Mapped[int | None]
+    down_p90: Mapped[int | None]
+    down_max: Mapped[int | None]
+
+
 class Quality(Base):
     """A metric of a model, as an evaluator reported it."""
 

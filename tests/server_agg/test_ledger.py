@@ -20,6 +20,7 @@ from phonograd.server_agg.storage import migrations, queries
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
 from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.tables import Model, Round, Selected, Traffic, Update, UpdateState
+from tests.server_agg.read_from_rows import check_report
 from tests.server_agg.test_rounds import opened
 from tests.server_agg.workshop import Workshop, settings_with
 
@@ -34,8 +35,9 @@ def a_ledger(place: Path | str) -> Ledger:
     return ledger
 
 
-def an_update(identifier: str, state: UpdateState, round_: int = 1) -> Update:
-    return Update(id=identifier, round=round_, phone="a", state=state, length=10, created_at=0.0, requests=0)
+def an_update(identifier: str, state: UpdateState, round_: int = 1, codec: str | None = None) -> Update:
+    row = {"phone": "a", "state": state, "length": 10, "created_at": 0.0, "requests": 0, "codec": codec}
+    return Update(id=identifier, round=round_, **row)
 
 
 @pytest.fixture
@@ -259,10 +261,25 @@ def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
         return {name: sorted(row[1:] for row in ledger.execute(f"PRAGMA table_info({name})")) for name in tables}
 
 
-def test_a_ledger_of_the_first_version_gets_todays_columns(todays: Path) -> None:
-    expected = columns(todays)
+def triggers(path: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(path)) as ledger:
+        return [name for (name,) in ledger.execute("SELECT name FROM sqlite_master WHERE type = 'trigger' ORDER BY 1")]
+
+
+def test_a_ledger_of_the_first_version_gets_todays_columns_and_its_sums(tmp_path: Path) -> None:
+    todays = tmp_path / "ledger.sqlite"
+    with contextlib.closing(a_ledger(todays)) as ledger:
+        for name, codec, state in (("x", None, "receiving"), ("y", "top-rows", "late"), ("z", "top-rows", "late")):
+            with ledger.writing() as session:
+                session.add(an_update(name, state, codec=codec))
+        ledger.count(1, "a", "upload", WireBytes(1, 2, 3, 4, up_tcp=None))
+        ledger.count(1, "b", "upload", WireBytes(10, 20, 30, 40))
+        expected_report = check_report(ledger)
+    expected, expected_triggers = columns(todays), triggers(todays)
     with contextlib.closing(sqlite3.connect(todays)) as first:
-        for table in ("messages", "cohorts"):
+        for trigger in expected_triggers:
+            first.execute(f"DROP TRIGGER {trigger}")
+        for table in ("messages", "cohorts", "update_sums", "traffic_sums", "round_figures"):
             first.execute(f"DROP TABLE {table}")
         for table, column in (
             ("rounds", "masked"),
@@ -275,8 +292,11 @@ def test_a_ledger_of_the_first_version_gets_todays_columns(todays: Path) -> None
             first.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         first.execute(f"UPDATE {VERSION_TABLE} SET version_num = '1'")
         first.commit()
-    Ledger(todays).close()
-    assert columns(todays) == expected
+    with contextlib.closing(Ledger(todays)) as ledger:
+        assert check_report(ledger) == expected_report
+        ledger.count(1, "a", "upload", WireBytes(up_body=5))
+        check_report(ledger)
+    assert (columns(todays), triggers(todays)) == (expected, expected_triggers)
 
 
 def test_a_ledger_of_a_later_version_is_refused_unchanged(todays: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.storage import changes
 from phonograd.server_agg.storage.tables import Base
 
-VERSION = 3
+VERSION = 4
 VERSION_TABLE = "ledger_version"  # not Alembic's usual name: the database may have tables of others
 REVISIONS = Path(__file__).parent
 
@@ -48,6 +49,7 @@ def prepare(connection: Connection, name: str, create: bool) -> None:
     config.attributes |= {"connection": connection, "version_table": VERSION_TABLE}
     if found == 0:
         Base.metadata.create_all(connection)
+        changes.count(connection)
         command.stamp(config, "head")
     else:
         command.upgrade(config, "head")

@@ -1,0 +1,305 @@
+"""Sums by round that the database keeps, and figures of closed rounds: at any time what all rows would give."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.http.monitoring import MetricsRoute
+from phonograd.server_agg.refusals import RefusalError
+from phonograd.server_agg.report.document import report_of
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.opening import add_round
+from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import figures, queries, sums
+from phonograd.server_agg.storage.ledger import Ledger, WireBytes
+from phonograd.server_agg.storage.tables import HTTP_COUNTERS, Round, RoundFigures, Traffic, Update
+from tests.server_agg.faults import raising
+from tests.server_agg.read_from_rows import check_report, rows_read
+from tests.server_agg.test_ledger import FEW, MANY, a_ledger, add_history, counted_steps
+from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.workshop import Clock, Workshop, settings_with, small_workshop
+
+STATES = ("receiving", "accepted", "repeated", "rejected", "late", "expired", "terminated")
+KINDS = ("upload", "model", "link-top-rows", "round", "keys", "refused", "asked-model")
+PHONES = ("", "a", "b", "c", "d")
+
+
+def change_rows(ledger: Ledger, random: Random) -> None:
+    """Any change of rows that a ledger allows, in any of its rounds, most of them closed."""
+    with ledger.writing() as session:
+        rounds = queries.all_rounds(session)
+        number, phone = random.choice(rounds).number, random.choice(PHONES)
+        rows = list(session.scalars(select(Update).order_by(Update.id)))
+        its = random.choice(rows) if rows else None
+        match random.randrange(7):
+            case 0 | 1:
+                of_tcp = [random.choice((None, 7)), random.choice((0, 9))]
+                wire = WireBytes(*(random.randrange(50) for _ in range(5)), *of_tcp)
+                ledger.count(number, phone, random.choice(KINDS), wire)
+            case 2:
+                codec, at = random.choice((None, "top-rows", "full-f32")), float(random.randrange(1, 9))
+                state = random.choice([state for state in STATES if state != "accepted"])
+                row = {"round": number, "phone": phone, "state": state, "length": 10, "requests": 0}
+                session.add(Update(id=f"{random.getrandbits(128):032x}", codec=codec, created_at=at, **row))
+            case 3 if its is not None and its.state != "accepted":
+                its.round, its.codec = rounds[-1].number, its.codec or "rows-f32"  # only the open one accepts
+                taken = queries.has_update(session, its.round, its.phone, "accepted")
+                its.state = "rejected" if taken else "accepted"
+                its.received_bytes, its.requests = its.received_bytes + random.randrange(20), its.requests + 1
+            case 4 if its is not None and its.state != "accepted":
+                its.round, its.base_sha256 = number, random.choice((None, "b" * 64))
+            case 5:
+                open_ = rounds[-1]
+                open_.closed_at, open_.ending = 10.0, random.choice(("full", "deadline", "failed", "rollback"))
+                open_.epsilon = random.choice((None, 1.5))
+                session.flush()
+                add_round(session, 0.0, open_.number + 1, "a" * 64, ServerSettings())
+            case 6 if random.random() < 0.5:
+                session.execute(update(Update).where(Update.round == number).values(received_bytes=30))
+            case 6:
+                queries.delete_refused_unsent(session, number)
+
+
+def check_a_history(ledger: Ledger, random: Random) -> None:
+    for _ in range(random.randrange(30)):
+        change_rows(ledger, random)
+        if random.random() < 0.3:
+            check_report(ledger)
+    check_report(ledger)
+    assert check_report(ledger)  # by now all that can be kept was kept
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=15)
+def test_sums_are_those_of_the_rows_whatever_happens_to_them(random: Random) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(a_ledger(Path(folder) / "ledger")) as ledger:
+        check_a_history(ledger, random)
+
+
+class Life:
+    """A coordinator and the phones that it meets; each step is an action of one of them."""
+
+    def __init__(self, workshop: Workshop, state: Path, random: Random):
+        self._workshop, self._state, self._random = workshop, state, random
+        self._settings, self._clock = settings_with(clients_per_round=2, late="next"), Clock()
+        self._steps = random.sample([self._send, self._late, self._again, self._refused, self._damaged, self._part], 6)
+        self._steps += [self._straggler, self._rollback, self._fail, self._restart, self._expire]
+        self.coordinator = self._open()
+
+    def _open(self) -> Coordinator:
+        return Coordinator(self._workshop.artifacts, self._state, self._settings, self._clock)
+
+    def step(self) -> None:
+        """Anything."""
+        with contextlib.suppress(RefusalError):
+            self._random.choice(self._steps)(f"phone{self._random.randrange(4)}")
+
+    def check(self) -> None:
+        """The report and the metrics are those of the rows."""
+        check_report(self.coordinator.ledger)
+        with rows_read():
+            expected = self._metrics()
+        assert self._metrics() == expected
+
+    def _metrics(self) -> list[str]:
+        registry = CollectorRegistry()
+        body = bytes(MetricsRoute(self.coordinator, registry).metrics(None).body).decode()
+        return [line for line in body.splitlines() if line.startswith("phonograd_") and "_free_" not in line]
+
+    def _update(self, seed: int) -> Path:
+        current = self.coordinator.current
+        base = self.coordinator.folder.model(current.base_sha256)
+        codec = self._random.choice(("full-f32", "rows-f32"))
+        return self._workshop.update(seed, current.round, codec=codec, base=base)
+
+    def _send(self, phone: str) -> None:
+        send(self.coordinator, self._update(self._random.randrange(9)), phone)
+
+    def _late(self, phone: str) -> None:
+        send(self.coordinator, self._workshop.update(self._random.randrange(9)), phone)
+
+    def _again(self, phone: str) -> None:
+        update = self._update(self._random.randrange(9))
+        for name in (phone, "phone9"):
+            send(self.coordinator, update, name)
+        self._put(phone, update.read_bytes())  # without a hash, so that it is sent again
+
+    def _put(self, phone: str, data: bytes) -> None:
+        upload = self.coordinator.create_upload(UploadMetadata(phone, len(data)))
+        path = self.coordinator.folder.upload(upload.id)
+        path.write_bytes(data)
+        self.coordinator.ingest(upload.id, sha256_of_file(path), len(data))
+
+    def _refused(self, phone: str) -> None:
+        self.coordinator.create_upload(UploadMetadata(phone, 10, "e" * 64, "f" * 64))
+
+    def _damaged(self, phone: str) -> None:
+        self._put(phone, b"no update")
+
+    def _part(self, phone: str) -> None:
+        upload = self.coordinator.create_upload(UploadMetadata(phone, 100))
+        self.coordinator.folder.upload(upload.id).write_bytes(b"x" * 60)
+        if self._random.random() < 0.5:  # else a restart counts them
+            self.coordinator.uploads.received(upload.id, 60)
+
+    def _straggler(self, phone: str) -> None:
+        number = self._random.randint(1, self.coordinator.current.round)
+        self.coordinator.ledger.count(number, phone, "model", WireBytes(10, 0, 20, self._random.randrange(900)))
+
+    def _rollback(self, _: str) -> None:
+        self.coordinator.rollback(0)
+
+    def _fail(self, phone: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("phonograd.server_agg.rounds.closing.write_model", raising(WeightsError("not finite")))
+            for name in (phone, "phone9"):
+                send(self.coordinator, self._update(self._random.randrange(9)), name)
+        self.check()
+        self.coordinator.discard(self.coordinator.current.round - 1)
+
+    def _restart(self, _: str) -> None:
+        """After a crash: what was counted in memory only is lost, and so is the memory."""
+        self.coordinator.ledger._take_traffic()
+        self.coordinator.close()
+        self.coordinator = self._open()
+
+    def _expire(self, _: str) -> None:
+        for upload in self.coordinator.uploads.unfinished():
+            self.coordinator.uploads.abort(upload.id, "expired", "too slow", 410)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=8)
+def test_sums_are_those_of_the_rows_whatever_phones_do(random: Random) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        life = Life(small_workshop(Path(folder)), Path(folder) / "state", random)
+        try:
+            for _ in range(10):
+                life.step()
+                life.check()
+        finally:
+            life.coordinator.close()
+
+
+def steps_of_reading(workshop: Workshop, state: Path, updates: int) -> dict[str, int]:
+    """Instructions of the database for a report and for metrics once a round of so many updates is over."""
+    found: dict[str, int] = {}
+    with opened(workshop, state, settings_with(clients_per_round=2)) as coordinator:
+        add_history(coordinator, updates)
+        with coordinator.ledger.writing() as session:
+            session.execute(update(Round).where(Round.number == 0).values(epsilon=1.0))  # so metrics tell of privacy
+        route = MetricsRoute(coordinator, CollectorRegistry())
+        report_of(coordinator.ledger)
+        for name, read in {
+            "report": lambda: report_of(coordinator.ledger),
+            "metrics": lambda: route.metrics(None),
+        }.items():
+            with counted_steps(coordinator) as counted:
+                read()
+            found[name] = counted[0]
+    return found
+
+
+def test_reports_and_metrics_cost_no_more_in_a_ledger_with_a_long_history(workshop: Workshop, tmp_path: Path) -> None:
+    few, many = (steps_of_reading(workshop, tmp_path / f"{n}", n) for n in (FEW, MANY))
+    for name in ("report", "metrics"):
+        assert 0 < many[name] < 1.2 * few[name]
+
+
+@pytest.fixture
+def over(workshop: Workshop, state: Path) -> Iterator[Coordinator]:
+    """With a closed round of two phones, of which nothing is kept yet."""
+    with opened(workshop, state, settings_with(clients_per_round=2)) as coordinator:
+        for seed in (1, 2):
+            send(coordinator, workshop.update(seed), f"phone{seed}")
+            coordinator.ledger.count(1, f"phone{seed}", "model", WireBytes(1, 2, 3, 1000 * seed))
+        coordinator.ledger.flush()
+        yield coordinator
+
+
+def kept(ledger: Ledger) -> dict[int, int | None]:
+    with ledger.reading() as session:
+        return {row.round: row.down_max for row in session.scalars(select(RoundFigures))}
+
+
+def test_figures_of_a_closed_round_are_kept_until_its_rows_change(over: Coordinator) -> None:
+    ledger = over.ledger
+    assert kept(ledger) == {}
+    assert report_of(ledger).rounds[0].phone_down_max_bytes == 2003
+    assert kept(ledger) == {1: 2003}
+    with ledger.writing() as session:
+        session.execute(update(RoundFigures).values(down_max=7))
+    assert report_of(ledger).rounds[0].phone_down_max_bytes == 7  # nobody has looked at the rows
+    ledger.count(1, "phone2", "model", WireBytes(down_body=5))
+    assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2008
+    assert kept(ledger) == {1: 2008}
+
+
+def test_every_change_of_a_closed_round_is_seen(over: Coordinator) -> None:
+    ledger, x, of_first = over.ledger, Update.id == "x", Traffic.round == 1
+    row = {"phone": "a", "state": "rejected", "length": 10, "created_at": 0.0, "requests": 1, "received_bytes": 5}
+    counters = dict.fromkeys(HTTP_COUNTERS, 3)
+    for change in (
+        insert(Update).values(id="x", round=1, **row),
+        update(Update).where(x).values(received_bytes=7),
+        update(Update).where(x).values(round=2),
+        update(Update).where(x).values(round=1),
+        delete(Update).where(x),
+        insert(Traffic).values(round=1, phone="b", kind="round", **counters),
+        update(Traffic).where(of_first, Traffic.kind == "round").values(down_body_bytes=4),
+        delete(Traffic).where(of_first, Traffic.kind == "round"),
+    ):
+        before = check_report(ledger)
+        with ledger.writing() as session:
+            assert sums.unkept(session, closed=True) == []
+            session.execute(change)
+        assert check_report(ledger) != before
+
+
+def test_what_changes_while_a_round_is_read_is_not_lost(over: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, read = over.ledger, figures._read
+
+    def straggler() -> None:
+        ledger.count(1, "phone2", "model", WireBytes(down_body=5))
+        ledger.flush()
+
+    def read_slowly(session: Session, numbers: list[int]) -> list[dict[str, Any]]:
+        found = read(session, numbers)
+        straggler()
+        return found
+
+    straggler()
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "_read", read_slowly)
+        figures.refresh(ledger)
+    assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2013
+
+
+def test_a_ledger_that_cannot_be_written_is_reported_all_the_same(
+    over: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, disk_full = over.ledger, raising(StorageError("the ledger failed: disk full"))
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "writing", disk_full)
+        assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2003
+    assert kept(ledger) == {}
+    figures.refresh(ledger)
+    ledger.count(1, "phone2", "model", WireBytes(down_body=5))
+    ledger.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "writing", disk_full)
+        assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2008
+    assert kept(ledger) == {1: 2003}
