@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect, text
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage.tables import Base
 
-VERSION = 3
+VERSION = 4
 VERSION_TABLE = "ledger_version"  # not Alembic's usual name: the database may have tables of others
 REVISIONS = Path(__file__).parent
 

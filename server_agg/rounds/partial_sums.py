@@ -1,0 +1,127 @@
+"""A round over several servers: each sums the updates that it accepted, and the one that closes merges these sums.
+
+A process that hears that its round is closing stores its sum, and then says so in its row of `processes`. The closer
+waits for those that live. What a dead one had, or one whose sum is not of all its updates, it folds again from the
+stored updates. Sums are of integers, so the model is the same, whoever folded what.
+"""
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.files import regular_file, sha256_of_file, storage_errors
+from phonograd.server_agg.aggregation.fold import SumLimitError
+from phonograd.server_agg.aggregation.strategies import ClientUpdate, FoldedAggregation
+from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from phonograd.server_agg.rounds.log_events import log_event
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.databases import upsert
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Process, Update
+
+# A process renews its row every second: one that has not for this long is dead.
+ALIVE_SECONDS = 5.0
+# How long the sum of a process that lives is waited for.
+PATIENCE_SECONDS = 60.0
+POLL_SECONDS = 0.05
+
+
+def beat(ledger: Ledger) -> None:
+    """Tell the other servers that this one lives."""
+    _tell(ledger, seen_at=ledger.clock())
+
+
+def share(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> None:
+    """Store this process' sum of the round for the server that closes it, unless it has none. Raises StorageError."""
+    number, process = aggregator.row.number, ledger.process
+    if aggregator.shared or not isinstance(aggregator.aggregation, FoldedAggregation):
+        return
+    if aggregator.covered != {process}:  # merged by a closing that failed
+        aggregator.invalidate()
+    fold = aggregator.aggregation.fold
+    if fold.updates:
+        draft, digest = folder.new_draft(), hashlib.sha256()
+        try:
+            with storage_errors(draft), draft.open("wb") as file:
+                for chunk in fold.chunks():
+                    digest.update(chunk)
+                    file.write(chunk)
+            folder.store.put(draft, _name(number, digest.hexdigest()))
+        finally:
+            draft.unlink(missing_ok=True)
+        _tell(ledger, seen_at=ledger.clock(), round=number, sha256=digest.hexdigest())
+    aggregator.shared = True
+
+
+def merge(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> None:
+    """Make the aggregation that of all updates of a closing round; for the server that holds the closing lock.
+
+    Raises StorageError, after which it can be called again, and SumLimitError.
+    """
+    if not isinstance(aggregator.aggregation, FoldedAggregation):
+        return  # it reads the stored updates
+    rows = defaultdict[str | None, list[Update]](list)
+    for row in aggregator.rows():
+        rows[row.process].append(row)
+    if aggregator.aggregation.fold.updates != sum(len(rows[process]) for process in aggregator.covered):
+        aggregator.invalidate()  # an update was accepted, but the answer to that was lost
+    until = time.monotonic() + PATIENCE_SECONDS
+    while left := [process for process in rows if process not in aggregator.covered]:
+        with ledger.reading() as session:
+            known = queries.processes(session, [process for process in left if process])
+        for process in left:
+            one = known.get(process or "")
+            stored = one is not None and one.round == aggregator.row.number
+            lives = one is not None and one.seen_at >= ledger.clock() - ALIVE_SECONDS
+            if stored or not lives or time.monotonic() > until:
+                _cover(aggregator, folder, process, one.sha256 if one is not None and stored else None, rows[process])
+        time.sleep(POLL_SECONDS)
+
+
+def _cover(
+    aggregator: RoundAggregator, folder: StateFolder, process: str | None, sha256: str | None, rows: Sequence[Update]
+) -> None:
+    """Add another process' sum, or if it is of no use, its stored updates. sha256: of the sum, if it is stored."""
+    number, draft = aggregator.row.number, folder.new_draft()
+    try:
+        why = "its server is gone" if sha256 is None else _why_lost(folder, _name(number, sha256), sha256, draft)
+        with aggregator.covering(process) as total:
+            assert isinstance(total, FoldedAggregation)
+            if why := why or _why_not_merged(total, draft, [aggregator.client_update(row) for row in rows]):
+                log_event("sum_lost", why, round=number, updates=len(rows))
+                for row in rows:
+                    aggregator.add_again(total, row)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _why_lost(folder: StateFolder, name: str, sha256: str, draft: Path) -> str:
+    """Fetch a sum; "" if it is there and whole."""
+    if not folder.store.get(name, draft):
+        return f"{name} is missing in the store"
+    return "" if sha256_of_file(draft) == sha256 else f"{name} is damaged in the store"
+
+
+def _why_not_merged(total: FoldedAggregation, path: Path, updates: Sequence[ClientUpdate]) -> str:
+    """Merge a sum; "" if it is of these updates."""
+    try:
+        with regular_file(path) as file:
+            total.merge(file, updates)
+    except SumLimitError:
+        raise
+    except WeightsError as error:
+        return str(error)
+    return ""
+
+
+def _tell(ledger: Ledger, **facts: object) -> None:
+    with ledger.writing() as session:
+        upsert(session, Process, {"id": ledger.process}, facts)
+
+
+def _name(number: int, sha256: str) -> str:
+    return f"parts/{number}-{sha256}"
