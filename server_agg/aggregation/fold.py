@@ -7,7 +7,6 @@ one int64 per parameter and a few tiles, for any number of phones.
 
 import hashlib
 import math
-import os
 import struct
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
 from phonograd.device_runtime.update.update_file import DecodedUpdate
+from phonograd.server_agg.aggregation.packed_sums import packed, read_packed
 from phonograd.server_agg.aggregation.parallel import prefetch
 
 # One step of the fixed point is 2**-32: an update is off by 1.2e-10 at most, a hundredth of float32's spacing near 0.1.
@@ -114,19 +114,24 @@ class Fold:
         tiles = (other._sums[name][start:stop] for name, start, stop in self._tiles())
         self._merge(_Head(other.updates, other.total_weight, other._bound), tiles)
 
-    def merge_file(self, file: BinaryIO, updates: int) -> None:
-        """Add what `chunks` of another fold gave, a tile at a time. updates: how many it must have.
+    def packed(self) -> Iterator[bytes]:
+        """The fold for `merge_packed` of another process, piece by piece: its head, then its tiles."""
+        self._check_usable()
+        yield self._packed_head()
+        for name, start, stop in self._tiles():
+            yield packed(self._sums[name][start:stop])
 
-        Raises as `merge` does, and WeightsError for another file, with nothing changed. If its sums are damaged, the
-        fold is unusable.
+    def merge_packed(self, file: BinaryIO, updates: int) -> None:
+        """Add what `packed` of another fold gave, a tile at a time. updates: how many it must have.
+
+        file: whose checksum was right. Raises as `merge` does, and WeightsError for another fold, with nothing changed.
         """
-        nbytes = os.fstat(file.fileno()).st_size
-        head = self._head_of(file.read(HEADER.size), nbytes)
+        head = self._head_of(file.read(HEADER.size))
         if head.updates != updates:
             raise WeightsError(
                 f"fold: {updates} updates expected, found {head.updates}; fold the round's updates again"
             )
-        self._merge(head, (np.fromfile(file, "<i8", stop - start) for _, start, stop in self._tiles()))
+        self._merge(head, (read_packed(file, stop - start) for _, start, stop in self._tiles()))
 
     def _merge(self, head: _Head, tiles: Iterator[Array]) -> None:
         self._check_usable()
@@ -171,10 +176,13 @@ class Fold:
             for start, _ in tile_ranges(spec.elements):
                 yield apply_delta(self.base, name, start, next(deltas))
 
-    def chunks(self) -> Iterator[memoryview | bytes]:
-        """The fold as bytes, piece by piece: HEADER, then the sums in file order, int64 little endian."""
+    def to_bytes(self) -> bytes:
+        """The fold as bytes: HEADER, then the sums in file order, int64 little endian."""
         self._check_usable()
-        yield HEADER.pack(
+        return b"".join([self._packed_head(), *(sums.astype("<i8", copy=False).data for sums in self._sums.values())])
+
+    def _packed_head(self) -> bytes:
+        return HEADER.pack(
             MAGIC,
             BYTES_VERSION,
             self._bits,
@@ -184,18 +192,15 @@ class Fold:
             self.total_weight,
             self._bound,
         )
-        for sums in self._sums.values():
-            yield sums.astype("<i8", copy=False).data
-
-    def to_bytes(self) -> bytes:
-        """All `chunks`."""
-        return b"".join(self.chunks())
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, base: TensorFile, base_sha256: str) -> "Fold":
         """Parse the output of `to_bytes`. Raises WeightsError for bytes that are not a complete fold of this base."""
         fold = cls(base, base_sha256)
-        head = fold._head_of(data, len(data))
+        expected = HEADER.size + sum(sums.nbytes for sums in fold._sums.values())
+        if len(data) != expected:
+            raise WeightsError(f"fold: expected {expected} bytes for this model, found {len(data)}; fold again")
+        head = fold._head_of(data)
         fold._merge(head, fold._cut(np.frombuffer(data, "<i8", offset=HEADER.size)))
         return fold
 
@@ -209,11 +214,7 @@ class Fold:
     def _bound(self) -> int:
         return max(self._bounds.values(), default=0)
 
-    def _head_of(self, data: bytes | memoryview, nbytes: int) -> _Head:
-        """The head of `nbytes` bytes that begin with `data`."""
-        expected = HEADER.size + sum(sums.nbytes for sums in self._sums.values())
-        if nbytes != expected:
-            raise WeightsError(f"fold: expected {expected} bytes for this model, found {nbytes}; fold again")
+    def _head_of(self, data: bytes | memoryview) -> _Head:
         magic, version, bits, sha, table, updates, weight, bound = HEADER.unpack_from(data)
         facts: tuple[tuple[str, int | str, int | str], ...] = (
             ("magic", magic.hex(), MAGIC.hex()),

@@ -135,10 +135,8 @@ class FoldedAggregation(Aggregation):
         self.fold = Fold(base, base_sha256)
 
     def merge(self, file: BinaryIO, updates: Sequence[ClientUpdate]) -> None:
-        """Add the sum of `updates`, which the `chunks` of another process' fold were written to. Raises as
-        Fold.merge_file.
-        """
-        self.fold.merge_file(file, len(updates))
+        """Add the sum of `updates`, `packed` by another process. Raises as Fold.merge_packed."""
+        self.fold.merge_packed(file, len(updates))
 
 
 @dataclass(frozen=True)

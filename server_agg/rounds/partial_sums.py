@@ -7,12 +7,14 @@ stored updates. Sums are of integers, so the model is the same, whoever folded w
 
 import hashlib
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from phonograd.device_runtime.base.errors import WeightsError
-from phonograd.device_runtime.base.files import regular_file, sha256_of_file, storage_errors
+from phonograd.device_runtime.base.files import regular_file, storage_errors
 from phonograd.server_agg.aggregation.fold import SumLimitError
 from phonograd.server_agg.aggregation.strategies import ClientUpdate, FoldedAggregation
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
@@ -28,6 +30,12 @@ ALIVE_SECONDS = 5.0
 # How long the sum of a process that lives is waited for.
 PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.05
+# Objects of a sum in the store, and how many are on their way at once.
+CHUNK_BYTES = 8 << 20
+STREAMS = 4
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
 def beat(ledger: Ledger) -> None:
@@ -42,17 +50,14 @@ def share(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> N
         return
     if aggregator.covered != {process}:  # merged by a closing that failed
         aggregator.invalidate()
-    fold = aggregator.aggregation.fold
-    if fold.updates:
-        draft, digest = folder.new_draft(), hashlib.sha256()
-        try:
-            with storage_errors(draft), draft.open("wb") as file:
-                for chunk in fold.chunks():
-                    digest.update(chunk)
-                    file.write(chunk)
-            folder.store.put(draft, _name(number, digest.hexdigest()))
-        finally:
-            draft.unlink(missing_ok=True)
+    if aggregator.aggregation.fold.updates:
+        store, place, digest = folder.store, _place(number, str(process)), hashlib.sha256()
+
+        def write(numbered: tuple[int, bytes]) -> None:
+            store.write(numbered[1], f"{place}/{numbered[0]}")
+
+        for _ in _some_at_once(write, enumerate(_chunks(aggregator.aggregation.fold.packed(), digest.update))):
+            pass
         _tell(ledger, seen_at=ledger.clock(), round=number, sha256=digest.hexdigest())
     aggregator.shared = True
 
@@ -88,7 +93,7 @@ def _cover(
     """Add another process' sum, or if it is of no use, its stored updates. sha256: of the sum, if it is stored."""
     number, draft = aggregator.row.number, folder.new_draft()
     try:
-        why = "its server is gone" if sha256 is None else _why_lost(folder, _name(number, sha256), sha256, draft)
+        why = "its server is gone" if sha256 is None else _why_lost(folder, _place(number, str(process)), sha256, draft)
         with aggregator.covering(process) as total:
             assert isinstance(total, FoldedAggregation)
             if why := why or _why_not_merged(total, draft, [aggregator.client_update(row) for row in rows]):
@@ -99,11 +104,16 @@ def _cover(
         draft.unlink(missing_ok=True)
 
 
-def _why_lost(folder: StateFolder, name: str, sha256: str, draft: Path) -> str:
+def _why_lost(folder: StateFolder, place: str, sha256: str, draft: Path) -> str:
     """Fetch a sum; "" if it is there and whole."""
-    if not folder.store.get(name, draft):
-        return f"{name} is missing in the store"
-    return "" if sha256_of_file(draft) == sha256 else f"{name} is damaged in the store"
+    names, digest = sorted(folder.store.names(place), key=int), hashlib.sha256()
+    if not names:
+        return f"{place} is missing in the store"
+    with storage_errors(draft), draft.open("wb") as file:
+        for chunk in _some_at_once(folder.store.read, (f"{place}/{name}" for name in names)):
+            digest.update(chunk)
+            file.write(chunk)
+    return "" if digest.hexdigest() == sha256 else f"{place} is damaged in the store"
 
 
 def _why_not_merged(total: FoldedAggregation, path: Path, updates: Sequence[ClientUpdate]) -> str:
@@ -123,5 +133,30 @@ def _tell(ledger: Ledger, **facts: object) -> None:
         upsert(session, Process, {"id": ledger.process}, facts)
 
 
-def _name(number: int, sha256: str) -> str:
-    return f"parts/{number}-{sha256}"
+def _place(number: int, process: str) -> str:
+    return f"parts/{number}-{process}"
+
+
+def _chunks(pieces: Iterable[bytes], seen: Callable[[bytes], object]) -> Iterator[bytes]:
+    """Pieces, gathered to CHUNK_BYTES; each chunk is `seen`, in order."""
+    gathered = bytearray()
+    for piece in pieces:
+        gathered += piece
+        if len(gathered) >= CHUNK_BYTES:
+            seen(chunk := bytes(gathered))
+            yield chunk
+            gathered.clear()
+    seen(chunk := bytes(gathered))
+    yield chunk
+
+
+def _some_at_once(call: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
+    """The results in order, of STREAMS calls at a time."""
+    with ThreadPoolExecutor(STREAMS) as pool:
+        running = deque[Future[Result]]()
+        for argument in arguments:
+            running.append(pool.submit(call, argument))
+            if len(running) == STREAMS:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()

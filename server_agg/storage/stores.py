@@ -30,6 +30,14 @@ class Store:
     def put(self, source: Path, name: str) -> None:
         """Store a file, durably, in place of an object of this name. The state folder's is renamed there."""
 
+    def write(self, data: bytes, name: str) -> None:
+        """Store bytes as an object elsewhere."""
+        raise StorageError(f"{name}: expected an object store")
+
+    def read(self, name: str) -> bytes:
+        """The bytes of an object elsewhere."""
+        raise StorageError(f"{name}: expected an object store")
+
     def get(self, name: str, target: Path) -> bool:
         """Copy an object to a file. Returns False if there is no such object elsewhere."""
         del name, target

@@ -151,16 +151,16 @@ def test_an_update_that_is_taken_out_again_was_never_there(base: TensorFile) -> 
     assert fold.to_bytes() == alone.to_bytes()
 
 
-def test_a_file_is_merged_like_its_fold(base: TensorFile, tmp_path: Path) -> None:
+def test_a_packed_fold_is_merged_like_itself(base: TensorFile, tmp_path: Path) -> None:
     first, second = ((tensors(np.random.default_rng(n)), n) for n in (1, 2))
     path = tmp_path / "sum"
-    path.write_bytes(fold_of(base, [second]).to_bytes())
+    path.write_bytes(b"".join(fold_of(base, [second]).packed()))
     fold = fold_of(base, [first])
     with path.open("rb") as file, pytest.raises(WeightsError, match="2 updates expected, found 1"):
-        fold.merge_file(file, 2)
+        fold.merge_packed(file, 2)
     assert fold.to_bytes() == fold_of(base, [first]).to_bytes()
     with path.open("rb") as file:
-        fold.merge_file(file, 1)
+        fold.merge_packed(file, 1)
     assert fold.to_bytes() == fold_of(base, [second, first]).to_bytes()
 
 
