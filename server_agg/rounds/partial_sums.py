@@ -46,17 +46,17 @@ def beat(ledger: Ledger) -> None:
 def share(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> None:
     """Store this process' sum of the round for the server that closes it, unless it has none. Raises StorageError."""
     number, process = aggregator.row.number, ledger.process
-    if aggregator.shared or not isinstance(aggregator.aggregation, FoldedAggregation):
+    if aggregator.shared or all(row.process != process for row in aggregator.rows()):
         return
     if aggregator.covered != {process}:  # merged by a closing that failed
         aggregator.invalidate()
-    if aggregator.aggregation.fold.updates:
+    if isinstance(mine := aggregator.aggregation, FoldedAggregation):
         store, place, digest = folder.store, _place(number, str(process)), hashlib.sha256()
 
         def write(numbered: tuple[int, bytes]) -> None:
             store.write(numbered[1], f"{place}/{numbered[0]}")
 
-        for _ in _some_at_once(write, enumerate(_chunks(aggregator.aggregation.fold.packed(), digest.update))):
+        for _ in _some_at_once(write, enumerate(_chunks(mine.fold.packed(), digest.update))):
             pass
         _tell(ledger, seen_at=ledger.clock(), round=number, sha256=digest.hexdigest())
     aggregator.shared = True
