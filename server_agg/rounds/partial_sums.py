@@ -78,13 +78,14 @@ def merge(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> N
     while left := [process for process in rows if process not in aggregator.covered]:
         with ledger.reading() as session:
             known = queries.processes(session, [process for process in left if process])
-        for process in left:
-            one = known.get(process or "")
-            stored = one is not None and one.round == aggregator.row.number
-            lives = one is not None and one.seen_at >= ledger.clock() - ALIVE_SECONDS
-            if stored or not lives or time.monotonic() > until:
-                _cover(aggregator, folder, process, one.sha256 if one is not None and stored else None, rows[process])
-        time.sleep(POLL_SECONDS)
+        stored = {one.id: one.sha256 for one in known.values() if one.round == aggregator.row.number}
+        alive = {one.id for one in known.values() if one.seen_at >= ledger.clock() - ALIVE_SECONDS}
+        late = time.monotonic() > until
+        ready = [process for process in left if process in stored or process not in alive or late]
+        for process in ready:
+            _cover(aggregator, folder, process, stored.get(process or ""), rows[process])
+        if not ready:
+            time.sleep(POLL_SECONDS)
 
 
 def _cover(

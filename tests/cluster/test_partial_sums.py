@@ -147,9 +147,15 @@ def test_a_server_that_stops_leaves_its_sum(
 
 
 def test_a_dead_server_is_not_waited_for(
-    workshop: Workshop, tmp_path: Path, replicas: Open, folded_again: list[str], caplog: pytest.LogCaptureFixture
+    workshop: Workshop,
+    tmp_path: Path,
+    replicas: Open,
+    folded_again: list[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One that was seen long ago, and one that was never seen."""
+    monkeypatch.setattr(partial_sums, "POLL_SECONDS", None)  # which no one can sleep
     updates, expected = model_of_one(workshop, tmp_path)
     first, second, third = replicas(3)
     clock = first.ledger.clock
@@ -206,7 +212,11 @@ def test_an_update_that_came_too_late_is_taken_out_again(
 
 
 def test_a_server_whose_closing_failed_gives_its_own_sum_to_the_next(
-    workshop: Workshop, tmp_path: Path, replicas: Open, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop,
+    tmp_path: Path,
+    replicas: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Not what it had merged."""
     updates, expected = model_of_one(workshop, tmp_path)
@@ -226,6 +236,7 @@ def test_a_server_whose_closing_failed_gives_its_own_sum_to_the_next(
         until(lambda: first.current.round == second.current.round == 2, "the next round")
     assert failed
     assert second.current.base_sha256 == expected
+    assert "is lost" not in caplog.text
 
 
 def test_sums_that_would_overflow_together_fail_the_round(
