@@ -60,6 +60,7 @@ class Coordinator:
             raise
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds, settings.announce_seconds)
         self._next_beat = 0.0
+        self._heard: tuple[int, float | None] | None = None  # of the open round, by `beat`
         self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
         self._round = LiveRound(self.folder, self.ledger, settings)
@@ -240,7 +241,8 @@ class Coordinator:
                 self._end_or_try_again()
 
     def beat(self) -> bool:
-        """Tell the other servers that this one lives. Returns whether `tick` has to do with what one of them did.
+        """Tell the other servers that this one lives. Returns whether a round began, or began to close, since the last
+        call: `tick` has to do with it.
 
         Call it several times a second, in a thread of its own, if servers share the ledger. Raises StorageError.
         """
@@ -249,7 +251,8 @@ class Coordinator:
             self._next_beat = now + 1.0
         with self.ledger.reading() as session:
             row = queries.open_round(session)
-        return row is not None and (row.closing_at is not None or row.number != self.current.round)
+        before, self._heard = self._heard, None if row is None else (row.number, row.closing_at)
+        return self._heard != before
 
     def _end_or_try_again(self) -> None:
         """End the round if it is complete. After a disk error, the next tick or update tries again."""
