@@ -262,7 +262,7 @@ def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
 def test_a_ledger_of_the_first_version_gets_todays_columns(todays: Path) -> None:
     expected = columns(todays)
     with contextlib.closing(sqlite3.connect(todays)) as first:
-        for table in ("messages", "cohorts"):
+        for table in ("messages", "cohorts", "processes"):
             first.execute(f"DROP TABLE {table}")
         for table, column in (
             ("rounds", "masked"),
@@ -271,6 +271,7 @@ def test_a_ledger_of_the_first_version_gets_todays_columns(todays: Path) -> None
             ("models", "buffers_sha256"),
             ("models", "buffers_seal"),
             ("rounds", "noise_half"),
+            ("updates", "process"),
         ):
             first.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         first.execute(f"UPDATE {VERSION_TABLE} SET version_num = '1'")
