@@ -275,3 +275,12 @@ def test_sums_of_ended_rounds_are_deleted(
     sweeping.sweep_store(first.folder, first.ledger, first.settings)
     with first.ledger.reading() as session:
         assert [process.id for process in session.query(Process)] == [first.ledger.process]
+
+
+def test_a_beat_tells_once_of_a_round_that_closes_and_of_the_next(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2, clients_per_round=1)
+    assert [second.beat(), second.beat()] == [True, False]
+    send_without_closing(first, workshop.update(1))
+    assert [second.beat(), second.beat()] == [True, False]
+    first.tick()
+    assert [second.beat(), second.beat()] == [True, False]
