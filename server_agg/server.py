@@ -26,6 +26,7 @@ from phonograd.server_agg.settings.server import ServerSettings
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+BEAT_SECONDS = 0.25
 # The loopback address of a server that listens on all addresses.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 # Grace period for running requests at shutdown; a phone resumes an upload that was cut off.
@@ -95,14 +96,19 @@ class AggregationServer:
 
     def run(self) -> None:
         """Serve until `stop`, or until a signal within `handling_signals`."""
-        stopped = threading.Event()
-        ticker = threading.Thread(target=_tick, args=(self._coordinator, stopped), name="rounds")
-        ticker.start()
+        stopped, due = threading.Event(), threading.Event()
+        threads = [threading.Thread(target=_tick, args=(self._coordinator, stopped, due), name="rounds")]
+        if self._coordinator.ledger.shared:
+            threads.append(threading.Thread(target=_beat, args=(self._coordinator, stopped, due), name="beats"))
+        for thread in threads:
+            thread.start()
         try:
             self._server.run(sockets=[self._socket])
         finally:
             stopped.set()
-            ticker.join()
+            due.set()
+            for thread in threads:
+                thread.join()
             self._socket.close()
 
     def stop(self) -> None:
@@ -154,15 +160,25 @@ def serve(
         server.run()
 
 
-def _tick(coordinator: Coordinator, stopped: threading.Event) -> None:
-    """Tick until `stopped`, then once more to write the traffic counted last."""
+def _tick(coordinator: Coordinator, stopped: threading.Event, due: threading.Event) -> None:
+    """Tick, at once where it is `due`, until `stopped`, then once more to write the traffic counted last."""
     running = True
     while running:
-        running = not stopped.wait(TICK_SECONDS)
+        due.wait(TICK_SECONDS)
+        due.clear()
+        running = not stopped.is_set()
         try:
             coordinator.tick()
         except Exception:  # a full disk may have space at the next tick; a bug must not stop the deadlines
             log.exception("the periodic work of the round failed; retrying")
+
+
+def _beat(coordinator: Coordinator, stopped: threading.Event, due: threading.Event) -> None:
+    """Beat until `stopped`, apart from ticks, which may take seconds."""
+    while not stopped.wait(BEAT_SECONDS):
+        with contextlib.suppress(StorageError):  # ticks fail too, and say so
+            if coordinator.beat():
+                due.set()
 
 
 def _warn(coordinator: Coordinator, settings: ServerSettings) -> None:

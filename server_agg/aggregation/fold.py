@@ -9,12 +9,15 @@ import hashlib
 import math
 import struct
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
 from phonograd.device_runtime.update.update_file import DecodedUpdate
+from phonograd.server_agg.aggregation.packed_sums import packed, read_packed
 from phonograd.server_agg.aggregation.parallel import prefetch
 
 # One step of the fixed point is 2**-32: an update is off by 1.2e-10 at most, a hundredth of float32's spacing near 0.1.
@@ -30,6 +33,19 @@ MAGIC = b"PHGFOLD\x00"
 BYTES_VERSION = 1
 # magic, version, fraction bits, base SHA-256, hash of the tensor table, updates, total weight, bound on |sum|
 HEADER = struct.Struct("<8sII32s32sQQQ")
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What a fold has beside its sums; bound: on each |sum|."""
+
+    updates: int
+    total_weight: int
+    bound: int
+
+
+class SumLimitError(WeightsError):
+    """The updates of a round that could overflow their sum."""
 
 
 class Fold:
@@ -59,14 +75,15 @@ class Fold:
         max_abs: float | Mapping[str, float] | None = None,
         scales: Mapping[str, float] | None = None,
     ) -> None:
-        """Add weight x (update - base), rounded to steps. `weight` is at least 1 (ValueError otherwise).
+        """Add weight x (update - base), rounded to steps. `weight` is at least 1; or minus that of an update that was
+        added, which takes it out again, to the bit. ValueError for 0.
 
         update: on the fold's base. scales: a factor for each tensor's delta; steps are then rounded towards zero, so
         that no norm grows. max_abs: an upper bound on the scaled |delta|, of all tensors or of each; None: measured.
-        Raises WeightsError, with nothing changed, for values that are not finite and for sums that would overflow. If
+        Raises WeightsError, with nothing changed, for values that are not finite, and SumLimitError. If
         an update cannot be read to its end, the fold is unusable: all later calls raise StorageError.
         """
-        if weight < 1:
+        if weight == 0:
             raise ValueError(f"weight is {weight}, expected at least 1")
         if max_abs is None:
             max_abs = max_abs_delta(update) * max((scales or {}).values(), default=1.0)
@@ -82,11 +99,11 @@ class Fold:
         self._incomplete = False
         self._bounds = bounds
         self.total_weight += weight
-        self.updates += 1
+        self.updates += 1 if weight > 0 else -1
 
     def merge(self, other: "Fold") -> None:
-        """Add another fold of the same base. Raises WeightsError, with nothing changed, for another base or sums
-        that would overflow."""
+        """Add another fold of the same base. Raises WeightsError, with nothing changed, for another base, and
+        SumLimitError."""
         if (other.base_sha256, other.base.specs, other._bits) != (self.base_sha256, self.base.specs, self._bits):
             raise WeightsError(
                 f"fold: expected a fold of model {self.base_sha256[:12]}…, found one of {other.base_sha256[:12]}…; "
@@ -94,13 +111,46 @@ class Fold:
             )
         self._check_usable()
         other._check_usable()
-        bounds = {name: bound + other._bounds[name] for name, bound in self._bounds.items()}
-        _check_room(bounds, self.total_weight + other.total_weight)
-        for name, sums in self._sums.items():
-            np.add(sums, other._sums[name], out=sums)
+        tiles = (other._sums[name][start:stop] for name, start, stop in self._tiles())
+        self._merge(_Head(other.updates, other.total_weight, other._bound), tiles)
+
+    def packed(self) -> Iterator[bytes]:
+        """The fold for `merge_packed` of another process, piece by piece: its head, then its tiles."""
+        self._check_usable()
+        yield self._packed_head()
+        for name, start, stop in self._tiles():
+            yield packed(self._sums[name][start:stop])
+
+    def merge_packed(self, file: BinaryIO, updates: int) -> None:
+        """Add what `packed` of another fold gave, a tile at a time. updates: how many it must have.
+
+        file: whose checksum was right. Raises as `merge` does, and WeightsError for another fold, with nothing changed.
+        """
+        head = self._head_of(file.read(HEADER.size))
+        if head.updates != updates:
+            raise WeightsError(
+                f"fold: {updates} updates expected, found {head.updates}; fold the round's updates again"
+            )
+        self._merge(head, (read_packed(file, stop - start) for _, start, stop in self._tiles()))
+
+    def _merge(self, head: _Head, tiles: Iterator[Array]) -> None:
+        self._check_usable()
+        bounds = {name: bound + head.bound for name, bound in self._bounds.items()}
+        _check_room(bounds, self.total_weight + head.total_weight)
+        self._incomplete = True
+        for (name, start, stop), tile in zip(self._tiles(), tiles, strict=True):
+            if max(int(tile.max()), -int(tile.min())) > head.bound:
+                raise WeightsError(f"fold: tensor {name}: a sum exceeds the bound {head.bound}; the bytes are damaged")
+            np.add(self._sums[name][start:stop], tile, out=self._sums[name][start:stop])
+        self._incomplete = False
         self._bounds = bounds
-        self.total_weight += other.total_weight
-        self.updates += other.updates
+        self.total_weight += head.total_weight
+        self.updates += head.updates
+
+    def _tiles(self) -> Iterator[tuple[str, int, int]]:
+        for name, spec in self.base.specs.items():
+            for start, stop in tile_ranges(spec.elements):
+                yield name, start, stop
 
     def deltas(self, divisor: float | None = None) -> Iterator[Array]:
         """sum / divisor as new float64 tiles in the base's file order. divisor: None for the total weight.
@@ -129,7 +179,10 @@ class Fold:
     def to_bytes(self) -> bytes:
         """The fold as bytes: HEADER, then the sums in file order, int64 little endian."""
         self._check_usable()
-        header = HEADER.pack(
+        return b"".join([self._packed_head(), *(sums.astype("<i8", copy=False).data for sums in self._sums.values())])
+
+    def _packed_head(self) -> bytes:
+        return HEADER.pack(
             MAGIC,
             BYTES_VERSION,
             self._bits,
@@ -137,28 +190,31 @@ class Fold:
             _table_hash(self.base),
             self.updates,
             self.total_weight,
-            max(self._bounds.values(), default=0),
+            self._bound,
         )
-        return b"".join([header, *(sums.astype("<i8", copy=False).data for sums in self._sums.values())])
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, base: TensorFile, base_sha256: str) -> "Fold":
         """Parse the output of `to_bytes`. Raises WeightsError for bytes that are not a complete fold of this base."""
         fold = cls(base, base_sha256)
-        fold._read_header(data)
-        offset = HEADER.size
-        for name, sums in fold._sums.items():
-            np.copyto(sums, np.frombuffer(data, "<i8", len(sums), offset))
-            offset += sums.nbytes
-            bound = fold._bounds[name]
-            if len(sums) and max(int(sums.max()), -int(sums.min())) > bound:
-                raise WeightsError(f"fold: tensor {name}: a sum exceeds the bound {bound}; the bytes are damaged")
-        return fold
-
-    def _read_header(self, data: bytes | memoryview) -> None:
-        expected = HEADER.size + sum(sums.nbytes for sums in self._sums.values())
+        expected = HEADER.size + sum(sums.nbytes for sums in fold._sums.values())
         if len(data) != expected:
             raise WeightsError(f"fold: expected {expected} bytes for this model, found {len(data)}; fold again")
+        head = fold._head_of(data)
+        fold._merge(head, fold._cut(np.frombuffer(data, "<i8", offset=HEADER.size)))
+        return fold
+
+    def _cut(self, sums: Array) -> Iterator[Array]:
+        at = 0
+        for _, start, stop in self._tiles():
+            yield sums[at : at + stop - start]
+            at += stop - start
+
+    @property
+    def _bound(self) -> int:
+        return max(self._bounds.values(), default=0)
+
+    def _head_of(self, data: bytes | memoryview) -> _Head:
         magic, version, bits, sha, table, updates, weight, bound = HEADER.unpack_from(data)
         facts: tuple[tuple[str, int | str, int | str], ...] = (
             ("magic", magic.hex(), MAGIC.hex()),
@@ -174,7 +230,7 @@ class Fold:
             raise WeightsError(
                 f"fold: {updates} updates of weight {weight} and bound {bound} contradict; the bytes are damaged"
             )
-        self.updates, self.total_weight, self._bounds = updates, weight, dict.fromkeys(self._bounds, bound)
+        return _Head(updates, weight, bound)
 
     def _check_usable(self) -> None:
         if self._incomplete:
@@ -211,7 +267,7 @@ def apply_delta(base: TensorFile, name: str, start: int, delta: Array) -> Array:
 def _check_room(bounds: Mapping[str, int], total_weight: int) -> None:
     bound = max(bounds.values(), default=0)
     if bound >= SUM_LIMIT or total_weight >= SUM_LIMIT:
-        raise WeightsError(
+        raise SumLimitError(
             f"fold: weights x steps would reach {max(bound, total_weight)}, the limit is 2**62; "
             "an update is far from the base model or claims too large a weight"
         )

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, Norm, UpdateInfo
 from phonograd.server_agg.aggregation.correlation.run import Run
-from phonograd.server_agg.aggregation.fold import check_float32, max_abs_delta
+from phonograd.server_agg.aggregation.fold import Fold, check_float32, max_abs_delta
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.refusals import InvalidUpdateError
 
@@ -92,7 +93,8 @@ class Aggregation:
         return {REACH: max_abs_delta(update)}
 
     def add(self, update: DecodedUpdate, weight: int, measures: Measures) -> None:
-        """Add an update. Raises WeightsError, with nothing changed, for sums that would overflow.
+        """Add an update; or, with minus its weight, take one out that was added. Raises SumLimitError, with nothing
+        changed, for sums that would overflow.
 
         If reading fails half way (OSError, StorageError), all later calls raise StorageError: begin again and add the
         stored updates.
@@ -118,6 +120,23 @@ class Aggregation:
         """
         del path, metadata
         return None
+
+
+class FoldedAggregation(Aggregation):
+    """Sums updates as they arrive, in a fold: one int64 per parameter.
+
+    Several processes may each sum a part of a round's updates: merged, they are the sum of all, to the bit.
+    """
+
+    reads_at_close = False
+
+    def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
+        super().__init__(settings, base, base_sha256, context)
+        self.fold = Fold(base, base_sha256)
+
+    def merge(self, file: BinaryIO, updates: Sequence[ClientUpdate]) -> None:
+        """Add the sum of `updates`, `packed` by another process. Raises as Fold.merge_packed."""
+        self.fold.merge_packed(file, len(updates))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StorageError, U
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo
+from phonograd.server_agg.aggregation.fold import SumLimitError
 from phonograd.server_agg.aggregation.late import decoded_on
 from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of
 from phonograd.server_agg.aggregation.strategies import (
@@ -58,7 +59,8 @@ class RoundAggregator:
         self._ledger = ledger
         self._aggregation: Aggregation | None = None
         self._taken: Aggregation | None = None  # with an update that is not recorded yet
-        self._measuring: Aggregation | None = None  # without updates, if other servers have some
+        self.covered: set[str | None] = set()  # of several servers: the processes whose updates are in it
+        self.shared = False  # whether other servers can read the sum of this process
 
     def close(self) -> None:
         """Close the base model, and the noise buffers."""
@@ -73,29 +75,42 @@ class RoundAggregator:
 
     @property
     def aggregation(self) -> Aggregation:
-        """The aggregation of the accepted updates; rebuilt from the stored updates if needed.
+        """The aggregation of the accepted updates, of several servers those of the `covered` processes: this one, and
+        what was merged. Rebuilt from the stored updates if needed.
 
-        Raises StorageError for a damaged stored update.
+        Raises StorageError for a damaged stored update, SumLimitError.
         """
         if self._aggregation is None:
-            aggregation = self._begun()
-            for row in self._rows():
-                self._add_again(aggregation, row)
-            self._aggregation = aggregation
+            aggregation, process = self._begun(), self._ledger.process
+            for row in self.rows():
+                if row.process == process or process is None:
+                    self.add_again(aggregation, row)
+            self._aggregation, self.covered = aggregation, {process}
         return self._aggregation
 
-    def _add_again(self, aggregation: Aggregation, row: Update) -> None:
+    @contextlib.contextmanager
+    def covering(self, process: str | None) -> Iterator[Aggregation]:
+        """The aggregation, to which the block adds the updates of another process. If it fails, all of it is lost."""
+        aggregation, self._aggregation = self.aggregation, None
+        yield aggregation
+        self._aggregation = aggregation
+        self.covered.add(process)
+
+    def add_again(self, aggregation: Aggregation, row: Update) -> None:
+        """Add a stored update. Raises StorageError for a damaged one, SumLimitError."""
         path = self._folder.update(str(row.sha256))
         try:
             if (found := sha256_of_file(self._fetched(row))) != row.sha256:
                 raise StorageError(f"{path}: changed, its SHA-256 is {found}; restore the state folder")
             self._add_stored(aggregation, row, path)
+        except SumLimitError:
+            raise
         except (OSError, WeightsError, UpdateError) as error:
             raise StorageError(f"{path}: cannot read an accepted update: {error}; restore the file") from error
 
     def _add_stored(self, aggregation: Aggregation, row: Update, path: Path) -> None:
         del path
-        update = self._client_update(row)
+        update = self.client_update(row)
         with update.open() as source:
             aggregation.add(source, update.weight, update.measures)
 
@@ -132,24 +147,31 @@ class RoundAggregator:
     def take(self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None, weight: int) -> Measures:
         """Measure an update and aggregate it, which counts from `keep` on. origin: the base model of a late update.
 
-        ahead: it, as of `measured_ahead`.
-
-        If other servers may close the round, it is only measured: the one that does aggregates what is stored. Raises
-        WeightsError or UpdateError for an update that does not fit, with nothing changed.
+        ahead: it, as of `measured_ahead`. Raises WeightsError or UpdateError for an update that does not fit, with
+        nothing changed.
         """
-        assert isinstance(update, UpdateFile)
-        self._taken, shared = None, self._ledger.shared
-        if shared and self._measuring is None:
-            self._measuring = self._begun()
-        aggregation = self._measuring or self.aggregation
-        opened = nullcontext(ahead) if ahead else decoded_on(self.base, update, self._late_base(origin))
-        with opened as source:
+        self._taken, aggregation = None, self.aggregation
+        with self._source(update, ahead, origin) as source:
             measures = aggregation.measure(source)
-            if not shared:
-                self._aggregation = None
-                aggregation.add(source, weight, measures)
-                self._taken = aggregation
+            self._aggregation = None
+            aggregation.add(source, weight, measures)
+            self._taken = aggregation
         return measures
+
+    def take_back(
+        self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None, weight: int, measures: Measures
+    ) -> None:
+        """Take the update out again that `take` aggregated last: another server ended the round first, say."""
+        if self._taken is not None and self._ledger.shared and not self.settings.is_own:
+            with self._source(update, ahead, origin) as source:
+                self._taken.add(source, -weight, measures)
+            self.keep()
+
+    def _source(
+        self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None
+    ) -> AbstractContextManager[DecodedUpdate]:
+        assert isinstance(update, UpdateFile)
+        return nullcontext(ahead) if ahead else decoded_on(self.base, update, self._late_base(origin))
 
     def keep(self) -> None:
         """What `take` aggregated last is recorded. Without this, all is aggregated again from the stored updates."""
@@ -181,13 +203,15 @@ class RoundAggregator:
 
     def stored(self) -> list[ClientUpdate]:
         """The accepted updates, opened when the aggregation reads them."""
-        return [self._client_update(row) for row in self._rows()]
+        return [self.client_update(row) for row in self.rows()]
 
-    def _rows(self) -> list[Update]:
+    def rows(self) -> list[Update]:
+        """The accepted updates' rows."""
         with self._ledger.reading() as session:
             return queries.accepted_updates(session, self.row.number)
 
-    def _client_update(self, row: Update) -> ClientUpdate:
+    def client_update(self, row: Update) -> ClientUpdate:
+        """An accepted update, opened when the aggregation reads it."""
         measures: Measures = json.loads(row.measures or "{}")
         return ClientUpdate(str(row.sha256), row.weight or 1, measures, lambda: self._opened(row))
 

@@ -20,7 +20,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StoppedError, S
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.strategies import ClientUpdate
 from phonograd.server_agg.refusals import UnknownRoundError, one_line
-from phonograd.server_agg.rounds import noise_runs, opening, privacy, sweeping
+from phonograd.server_agg.rounds import noise_runs, opening, partial_sums, privacy, sweeping
 from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.publication import PublishedDraft, published
@@ -67,25 +67,31 @@ def end_if_complete(current: LiveRound, slow: "SlowClosing") -> None:
 def _end_shared(current: LiveRound) -> None:
     """End a round that other servers may end too: under the closing lock, after they take no more updates for it.
 
-    A server that is killed meanwhile loses the lock, and the next one folds the same updates to the same bits.
+    While another one has the lock, it is given this one's sum. A server that is killed loses the lock, and the next one
+    makes the same model.
     """
     with current.ledger.closing_lock() as mine:
-        if not mine:
+        if mine:
+            _end_locked(current)
             return
-        current.follow()  # another server may have ended it
+    if current.open_round.closing is not None:
+        partial_sums.share(current.aggregator, current.folder, current.ledger)
+
+
+def _end_locked(current: LiveRound) -> None:
+    current.follow()  # another server may have ended it
+    if current.open_round.closing is None:
+        if ending_of(current) is None:
+            return
+        with current.ledger.writing() as session:
+            row = current.row_if_same(session)
+            if row is None:
+                return  # rolled back, or a server that started gave it other settings
+            row.closing_at = row.closing_at or current.ledger.clock()
+        current.follow()
         if current.open_round.closing is None:
-            if ending_of(current) is None:
-                return
-            with current.ledger.writing() as session:
-                row = current.row_if_same(session)
-                if row is None:
-                    return  # rolled back, or a server that started gave it other settings
-                row.closing_at = row.closing_at or current.ledger.clock()
-            current.follow()
-            if current.open_round.closing is None:
-                return  # this server lost the lock, and another one ended the round
-        current.aggregator.invalidate()
-        close_round(current)
+            return  # this server lost the lock, and another one ended the round
+    close_round(current)
 
 
 def ending_of(current: LiveRound) -> Ending | None:
@@ -115,6 +121,8 @@ def close_round(current: LiveRound) -> None:
 
     def model() -> Model | None:
         aggregator = current.aggregator
+        if current.ledger.shared:
+            partial_sums.merge(aggregator, current.folder, current.ledger)
         updates = aggregator.stored()
         return _new_model(current, updates) if updates or aggregator.settings.private else None
 

@@ -5,7 +5,9 @@ update, and `ingest` accepts or refuses it once its bytes are complete. After ea
 complete round is closed and the next one opened; if its model takes minutes, the round is `closing` in between.
 """
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import RefusalError, RoundClosingError, one_line
-from phonograd.server_agg.rounds import admission, closing, ingestion, masked_messages, startup
+from phonograd.server_agg.rounds import admission, closing, ingestion, masked_messages, partial_sums, startup
 from phonograd.server_agg.rounds.closing import SlowClosing, end_if_complete
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
@@ -26,6 +28,7 @@ from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, UploadStore
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import Store, store_at
@@ -57,6 +60,8 @@ class Coordinator:
             self.folder.close(keep=False)
             raise
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds, settings.announce_seconds)
+        self._next_beat = 0.0
+        self._heard: tuple[int, float | None] | None = None  # of the open round, by `beat`
         self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
         self._round = LiveRound(self.folder, self.ledger, settings)
@@ -76,6 +81,9 @@ class Coordinator:
 
     def _close(self, keep: bool) -> None:
         with self._lock:
+            if keep and self.ledger.shared and not self._round.closed:
+                with contextlib.suppress(StorageError):  # the server that closes the round folds the updates again
+                    partial_sums.share(self._round.aggregator, self.folder, self.ledger)
             self._round.close()  # nothing begins any more
         self._slow.close()
         with self._lock:
@@ -235,6 +243,20 @@ class Coordinator:
             if not self._round.closed:
                 self._round.sample_if_waiting()
                 self._end_or_try_again()
+
+    def beat(self) -> bool:
+        """Tell the other servers that this one lives. Returns whether a round began, or began to close, since the last
+        call: `tick` has to do with it.
+
+        Call it several times a second, in a thread of its own, if servers share the ledger. Raises StorageError.
+        """
+        if (now := time.monotonic()) >= self._next_beat:
+            partial_sums.beat(self.ledger)
+            self._next_beat = now + 1.0
+        with self.ledger.reading() as session:
+            row = queries.open_round(session)
+        before, self._heard = self._heard, None if row is None else (row.number, row.closing_at)
+        return self._heard != before
 
     def _end_or_try_again(self) -> None:
         """End the round if it is complete. After a disk error, the next tick or update tries again."""

@@ -10,6 +10,7 @@ from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError,
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInfo
 from phonograd.server_agg.aggregation.own import OwnStrategyError
+from phonograd.server_agg.aggregation.strategies import Measures
 from phonograd.server_agg.refusals import (
     InvalidUpdateError,
     LateUpdateError,
@@ -21,7 +22,7 @@ from phonograd.server_agg.refusals import (
 )
 from phonograd.server_agg.rounds import admission, closing
 from phonograd.server_agg.rounds.aggregator import OpenedUpdate
-from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
+from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound, RoundSnapshot
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.uploads import (
     UploadMetadata,
@@ -160,7 +161,7 @@ def _accept(
     nbytes: int,
 ) -> None:
     """Check, aggregate, store, record: in this order, so that a refusal leaves nothing behind."""
-    folder, ledger, aggregator, info = current.folder, current.ledger, current.aggregator, update.info
+    folder, aggregator, info = current.folder, current.aggregator, update.info
     with folder.syncing(update.path):  # the disk syncs while the update is aggregated
         try:
             weight = aggregator.weight(info)
@@ -169,6 +170,28 @@ def _accept(
             _require_readable(update.path)
             raise InvalidUpdateError(redact_path(error, update.path)) from error
     folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
+    try:
+        seen = _recorded(current, uploads, row, info, origin, sha256, nbytes, weight, measures)
+    except (RefusalError, RoundClosingError):
+        aggregator.take_back(update, ahead, origin, weight, measures)
+        raise
+    aggregator.keep()
+    current.show(seen, row.phone)
+
+
+def _recorded(
+    current: LiveRound,
+    uploads: UploadStore,
+    row: Update,
+    info: UpdateInfo,
+    origin: str | None,
+    sha256: str,
+    nbytes: int,
+    weight: int,
+    measures: Measures,
+) -> RoundSnapshot:
+    """The transaction that accepts an update. Returns the round with it."""
+    ledger, aggregator = current.ledger, current.aggregator
     with ledger.writing() as session:
         accepted, number = expect_receiving(session, row.id), aggregator.row.number
         state = current.admission_state(session)  # another server may have done something since `_admitted`
@@ -182,14 +205,13 @@ def _accept(
         move_to_round(session, accepted, number)
         accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
         accepted.weight, accepted.measures, accepted.base_sha256 = weight, json.dumps(measures), origin
+        accepted.process = ledger.process
         uploads.end(accepted, "accepted", "", 201)
         full = queries.count_updates(session, number, "accepted") >= aggregator.rules.clients_per_round
         if ledger.shared and full and not aggregator.settings.private:
             # The round takes no more updates; whichever server comes first makes its model.
             session.get_one(Round, number).closing_at = ledger.clock()
-        seen = current.seen(session)
-    aggregator.keep()
-    current.show(seen, row.phone)
+        return current.seen(session)
 
 
 def _opened(current: LiveRound, path: Path) -> contextlib.AbstractContextManager[OpenedUpdate]:

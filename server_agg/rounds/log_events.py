@@ -20,6 +20,10 @@ _TEXTS: Mapping[str, tuple[int, str]] = {
     "closing_progress": (logging.INFO, "round %(round)d is closing: %(why)s of the work is done"),
     "round_closed": (logging.INFO, "round %(round)d closed (%(ending)s): model %(model).12s"),
     "round_not_closed": (logging.ERROR, "round %(round)d cannot be closed, retrying: %(why)s"),
+    "sum_lost": (
+        logging.WARNING,
+        "round %(round)d: the sum of %(updates)d updates is lost, they are folded again: %(why)s",
+    ),
     "round_failed": (
         logging.ERROR,
         "round %(round)d failed, its updates are kept: %(reason)s; delete them with: phonograd discard %(round)d",

@@ -18,6 +18,9 @@ from phonograd.server_agg.storage.tables import Update
 
 log = logging.getLogger(__name__)
 
+# Of servers' processes that have ended.
+FORGET_SECONDS = 24 * 3600.0
+
 
 def sweep_folder(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -> None:
     """Delete files of the state folder, while no update is being ingested."""
@@ -50,14 +53,19 @@ def sweep_store(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -
         return
     with _later():
         stored = {part: store.names(part) for part in ("updates", "incoming", *BY_HASH_FOLDERS)}
+        sums = store.names("parts")
         with ledger.writing() as session:
+            number = expect_open_round(ledger, session).number
             queries.delete_ended_chunks(session)
+            queries.delete_processes(session, ledger.clock() - FORGET_SECONDS)
             receiving, needed = queries.update_ids_in_use(session)
             kept = {"updates": receiving | needed, "incoming": receiving, **_kept(session, ledger, settings)}
         for part, names in stored.items():
             # Names are ID, ID/CHUNK or HASH.safetensors.
             old = (name for name in names if name.split("/")[0].removesuffix(".safetensors") not in kept[part])
             store.delete(f"{part}/{name}" for name in old)
+        # Of the open round or a later one, a server may be storing some: their rows come after them.
+        store.delete(f"parts/{name}" for name in sums if int(name.split("-")[0]) < number)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ an upload is written. What must be consistent is in one transaction: a round's e
 """
 
 import contextlib
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -60,8 +61,9 @@ class Ledger:
     It is created if missing and migrated if it is of an earlier version (`migrations`), unless `create` or `migrate` is
     false.
 
-    name: for messages. shared: whether other servers may use it. clock: of all times in it, in seconds since 1970; the
-    database's own if it is shared, this machine's if not. Every method raises StorageError if the database
+    name: for messages. shared: whether other servers may use it; process: then a random name of this process, else
+    None. clock: of all times in it, in seconds since 1970; the database's own if it is shared, this machine's if not.
+    Every method raises StorageError if the database
     fails: disk full, file damaged, not a ledger, no connection.
     """
 
@@ -73,6 +75,7 @@ class Ledger:
         self._database = database_at(place)
         self.clock = clock or self._database.clock
         self.name, self.shared = self._database.name, self._database.shared
+        self.process = secrets.token_hex(16) if self.shared else None
         self._readers = sessionmaker(self._database.readers, expire_on_commit=False)
         self._writers = sessionmaker(self._database.writers, expire_on_commit=False)
         self._write_lock = threading.Lock()  # the database has one writer; a lock is fairer than its waiting

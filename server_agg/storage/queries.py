@@ -1,9 +1,20 @@
 """Queries on the ledger. Every function takes a session of `Ledger.reading` or `Ledger.writing`."""
 
+from collections.abc import Iterable
+
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from phonograd.server_agg.storage.tables import PUBLISHED, Chunk, Model, Round, Selected, Update, UpdateState
+from phonograd.server_agg.storage.tables import (
+    PUBLISHED,
+    Chunk,
+    Model,
+    Process,
+    Round,
+    Selected,
+    Update,
+    UpdateState,
+)
 
 _OPEN = select(Round.number).where(Round.closed_at.is_(None))
 _UNSENT = Update.state.in_(("rejected", "late")) & (Update.requests == 0)
@@ -29,6 +40,16 @@ def accepted_updates(session: Session, number: int) -> list[Update]:
     """The accepted updates of a round by hash and phone, an order independent of their arrival."""
     wanted = select(Update).where(Update.round == number, Update.state == "accepted")
     return list(session.scalars(wanted.order_by(Update.sha256, Update.phone)))
+
+
+def processes(session: Session, ids: Iterable[str]) -> dict[str, Process]:
+    """The processes with these ids, as far as they are known."""
+    return {found.id: found for found in session.scalars(select(Process).where(Process.id.in_(ids)))}
+
+
+def delete_processes(session: Session, before: float) -> None:
+    """Delete the processes that were last seen before then."""
+    session.execute(delete(Process).where(Process.seen_at < before))
 
 
 def kept_updates(session: Session, number: int) -> list[Update]:

@@ -15,7 +15,7 @@ drafts/                           temporary files; emptied at start
 lock                              locked by the server that uses the folder
 
 With an object store (`stores`), models, what belongs to them, and updates are copies of its objects, and only complete
-uploads are in incoming/.
+uploads are in incoming/. Only the store has parts/<round>-<process>/<chunk>, several servers' sums.
 """
 
 import contextlib

@@ -153,6 +153,7 @@ class Update(Base):
     base_sha256: Mapped[str | None] = mapped_column(String(64))  # of a late update: its own base model
     status: Mapped[int | None]  # HTTP status of the answer
     reason: Mapped[str | None]
+    process: Mapped[str | None] = mapped_column(String(32))  # that has it in its sum, of several servers
 
 
 # An upload looks at its phone and its round alone, however many updates the ledger has.
@@ -168,6 +169,16 @@ Index(
     sqlite_where=text("state = 'accepted'"),
     postgresql_where=text("state = 'accepted'"),
 )
+
+
+class Process(Base):
+    """A server's process, of several. round, sha256: of its sum that is in the store, if it is (partial_sums.py)."""
+
+    __tablename__ = "processes"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)  # random, new at each start
+    seen_at: Mapped[float]
+    round: Mapped[int | None]
+    sha256: Mapped[str | None] = mapped_column(String(64))
 
 
 class Chunk(Base):

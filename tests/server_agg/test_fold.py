@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,7 +138,33 @@ def test_refuses_a_total_weight_beyond_its_counter(base: TensorFile) -> None:
     assert (fold.updates, fold.total_weight) == (1, SUM_LIMIT - 1)
 
 
-def test_refuses_weights_below_one(base: TensorFile) -> None:
+def test_an_update_that_is_taken_out_again_was_never_there(base: TensorFile) -> None:
+    """At weights where sums are beyond a double's whole numbers, too."""
+    first, second = ((tensors(np.random.default_rng(n)), 10**n) for n in (6, 3))
+    alone, scales = fold_of(base, [second]), dict.fromkeys(SHAPES, 0.3)
+    fold = fold_of(base, [first, second])
+    for weights, weight in (first, second):
+        fold.accumulate(TrainedWeights(weights).on(base), weight, scales=scales)
+    for weights, weight in (second, first):
+        fold.accumulate(TrainedWeights(weights).on(base), -weight, scales=scales)
+    fold.accumulate(TrainedWeights(first[0]).on(base), -first[1])
+    assert fold.to_bytes() == alone.to_bytes()
+
+
+def test_a_packed_fold_is_merged_like_itself(base: TensorFile, tmp_path: Path) -> None:
+    first, second = ((tensors(np.random.default_rng(n)), n) for n in (1, 2))
+    path = tmp_path / "sum"
+    path.write_bytes(b"".join(fold_of(base, [second]).packed()))
+    fold = fold_of(base, [first])
+    with path.open("rb") as file, pytest.raises(WeightsError, match="2 updates expected, found 1"):
+        fold.merge_packed(file, 2)
+    assert fold.to_bytes() == fold_of(base, [first]).to_bytes()
+    with path.open("rb") as file:
+        fold.merge_packed(file, 1)
+    assert fold.to_bytes() == fold_of(base, [second, first]).to_bytes()
+
+
+def test_refuses_a_weight_of_zero(base: TensorFile) -> None:
     with pytest.raises(ValueError, match="weight is 0, expected at least 1"):
         Fold(base, SHA).accumulate(TrainedWeights(tensors(np.random.default_rng(1))).on(base), 0)
 

@@ -279,7 +279,7 @@ def test_a_ledger_of_the_first_version_gets_todays_columns_and_its_sums(tmp_path
     with contextlib.closing(sqlite3.connect(todays)) as first:
         for trigger in expected_triggers:
             first.execute(f"DROP TRIGGER {trigger}")
-        for table in ("messages", "cohorts", "update_sums", "traffic_sums", "round_figures"):
+        for table in ("messages", "cohorts", "processes", "update_sums", "traffic_sums", "round_figures"):
             first.execute(f"DROP TABLE {table}")
         for table, column in (
             ("rounds", "masked"),
@@ -288,6 +288,7 @@ def test_a_ledger_of_the_first_version_gets_todays_columns_and_its_sums(tmp_path
             ("models", "buffers_sha256"),
             ("models", "buffers_seal"),
             ("rounds", "noise_half"),
+            ("updates", "process"),
         ):
             first.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         first.execute(f"UPDATE {VERSION_TABLE} SET version_num = '1'")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import io
 import random
 import tracemalloc
 
@@ -13,7 +14,7 @@ from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, TensorFi
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.settings import AVERAGES
 from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS
-from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.strategies import FoldedAggregation, RoundContext, StrategySettings, strategy_of
 from phonograd.server_agg.refusals import InvalidUpdateError
 from tests.server_agg.rounds_of_updates import CONTEXT, SHA, SHAPES, Round, all_bits, averaged, model, trained
 from tests.server_agg.trained_weights import MovedRows, TrainedWeights
@@ -24,6 +25,10 @@ EVERY = [
     StrategySettings(strategy="fedatt", attention_norm="1", attention_noise=0.1),
     StrategySettings(strategy="dp-fedavg", estimator="clipped", per_layer=True, token_cap=150),
     StrategySettings(strategy="norm-bound", norm_bound=0.05),
+]
+FOLDED = [
+    *(settings for settings in EVERY if issubclass(strategy_of(settings).aggregation, FoldedAggregation)),
+    StrategySettings(strategy="dp-fedavg", adaptive_clip=0.5, clip_norm=0.4, noise_multiplier=1.0),
 ]
 every_strategy = pytest.mark.parametrize("settings", EVERY, ids=lambda settings: settings.strategy)
 
@@ -49,6 +54,26 @@ def test_order_and_restart_do_not_change_a_bit(settings: StrategySettings) -> No
         assert all_bits(second.result(shuffled)) == result
         assert all_bits(first.result(shuffled)) == result, "closing twice gives the same, noise too"
         assert any(result)
+
+
+@pytest.mark.parametrize("settings", FOLDED, ids=lambda settings: settings.strategy)
+def test_parts_of_a_sum_merge_to_the_same_bits(settings: StrategySettings) -> None:
+    """One of them with an update that was taken out again."""
+    with model() as base:
+        whole, parts = Round(base, settings), [Round(base, settings), Round(base, settings)]
+        for seed in range(1, 8):
+            update = TrainedWeights(trained(base, seed, 0.02 * seed))
+            for round_ in (whole, parts[seed % 2]):
+                round_.take(update, 37 * seed)
+        late = parts[0].take(TrainedWeights(trained(base, 9)), 37)
+        first, second = (part.aggregation for part in parts)
+        assert isinstance(first, FoldedAggregation)
+        assert isinstance(second, FoldedAggregation)
+        with late.open() as opened:
+            first.add(opened, -late.weight, late.measures)
+        first.merge(io.BytesIO(b"".join(second.fold.packed())), parts[1].updates)
+        assert all_bits(parts[0].result()) == all_bits(whole.result())
+        assert first.metadata() == whole.aggregation.metadata()
 
 
 @every_strategy

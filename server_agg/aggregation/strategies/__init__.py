@@ -20,6 +20,7 @@ from phonograd.server_agg.aggregation.strategies.robust import Median, MultiKrum
 from phonograd.server_agg.aggregation.strategy import (
     Aggregation,
     ClientUpdate,
+    FoldedAggregation,
     Measures,
     RoundContext,
     Strategy,
@@ -47,6 +48,7 @@ __all__ = [
     "WEIGHTINGS",
     "Aggregation",
     "ClientUpdate",
+    "FoldedAggregation",
     "Measures",
     "RoundContext",
     "Strategy",

@@ -2,34 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.update.update_file import DecodedUpdate
-from phonograd.server_agg.aggregation.fold import Fold
 from phonograd.server_agg.aggregation.privacy.mechanism import clip_factors, scaled_max_abs
-from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import (
     REACH,
-    Aggregation,
     ClientUpdate,
+    FoldedAggregation,
     Measures,
-    RoundContext,
     measured_norms,
     norms_in,
 )
 
 
-class Averaging(Aggregation):
+class Averaging(FoldedAggregation):
     """Federated averaging (McMahan et al. 2017): sum of n_k delta_k over sum of n_k, n_k tokens or 1.
 
-    In FedSGD each phone makes a single step, so its delta is minus its learning rate times its gradient. Updates are
-    summed as they arrive, in a fold: one int64 per parameter.
+    In FedSGD each phone makes a single step, so its delta is minus its learning rate times its gradient.
     """
-
-    reads_at_close = False
-
-    def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
-        super().__init__(settings, base, base_sha256, context)
-        self.fold = Fold(base, base_sha256)
 
     def add(self, update: DecodedUpdate, weight: int, measures: Measures) -> None:
         """Fold it."""

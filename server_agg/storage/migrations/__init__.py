@@ -12,7 +12,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import changes
 from phonograd.server_agg.storage.tables import Base
 
-VERSION = 4
+VERSION = 5
 VERSION_TABLE = "ledger_version"  # not Alembic's usual name: the database may have tables of others
 REVISIONS = Path(__file__).parent
 

@@ -162,7 +162,7 @@ pg_status pg_decoded_add(pg_decoded* decoded, double steps_per_unit, int64_t wei
                          int64_t* const* sums) {
   return border::guarded([&] {
     border::require(decoded != nullptr && sums != nullptr, "decoded or sums: NULL");
-    border::require(weight >= 1, "weight: " + std::to_string(weight) + "; expected at least 1");
+    border::require(weight != 0, "weight: 0; expected at least 1, or minus that of an update that was added");
     decoded->update.add(steps_per_unit, weight, scales, sums);
   });
 }

@@ -97,7 +97,7 @@ void DecodedUpdate::add(double steps_per_unit, int64_t weight, const double* sca
   for_each_tile([&](const Tile& tile) {
     const double factor = steps_per_unit * (scales == nullptr ? 1.0 : scales[tile.tensor]);
     const DeltaSteps steps{factor, scales != nullptr, weight};
-    const bool small = tile.norms.largest * factor * static_cast<double>(weight) < kSmall;
+    const bool small = tile.norms.largest * factor * std::abs(static_cast<double>(weight)) < kSmall;
     const double* deltas = tile.deltas;
     for (const TileRun& run : tile.runs) {
       kernels.add_deltas(run.count, deltas, steps, small, sums[tile.tensor] + run.start);

@@ -1,12 +1,12 @@
-"""Version 4: what reports and metrics read of closed rounds is kept."""
+"""Version 5: what reports and metrics read of closed rounds is kept."""
 
 from alembic import op
 
 from phonograd.server_agg.storage import changes
 from phonograd.server_agg.storage.tables import Base
 
-revision = "4"
-down_revision = "3"
+revision = "5"
+down_revision = "4"
 
 
 def upgrade() -> None:
