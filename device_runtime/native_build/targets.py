@@ -24,6 +24,7 @@ ZIG_FLAGS = (
     *("-fno-stack-check", "-fno-stack-protector", "-ffunction-sections", "-fdata-sections"),
 )
 LINK_FLAGS = ("-O3", "-s", "-Wl,--gc-sections")
+MACOS_LINK_FLAGS = ("-O3", "-s", "-Wl,-x", "-Wl,-dead_strip")
 LIBRARY = "libphonograd.so"  # what programs that link to it look for
 MACOS_LIBRARY = "libphonograd.dylib"
 EXPORTS = "pg_*; Java_org_phonograd_*"  # the C ABI, and the native methods of Java's classes
@@ -72,7 +73,7 @@ class Target:
         """The link flags of a shared library, without its version script."""
         if self.macos:
             named = f"-Wl,-install_name,@rpath/{MACOS_LIBRARY}"
-            return ("-target", self.triple, f"-mcpu={self.cpu}", "-shared", named, "-Wl,-dead_strip", "-O3", "-s")
+            return ("-target", self.triple, f"-mcpu={self.cpu}", "-shared", named, *MACOS_LINK_FLAGS)
         shared = ("-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs", *(PAGES if self.musl else ()))
         return ("-target", self.triple, f"-mcpu={self.cpu}", *shared, *LINK_FLAGS)
 

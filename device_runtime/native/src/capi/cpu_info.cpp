@@ -58,6 +58,6 @@ std::string description() {
 }  // namespace
 
 extern "C" const char* pg_cpu_info(void) {
-  static const std::string text = description();
+  static const std::string& text = *new std::string(description());  // callers keep it: it is never freed
   return text.c_str();
 }
