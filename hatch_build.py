@@ -1,7 +1,7 @@
 """Hatchling's build hook: a wheel carries the native engine compiled, for its host and for phones.
 
-PHONOGRAD_WHEEL chooses the wheel: `x86_64` or `aarch64`, for Linux; `macos_arm64` or `macos_x86_64`; or `any`, without an
-engine for the host. Any machine builds each of them. If it is not set, the wheel is the one for this machine.
+PHONOGRAD_WHEEL chooses the wheel: `x86_64` or `aarch64`, for Linux; `macos_arm64` or `macos_x86_64`; or `any`, without
+an engine for the host. Any machine builds each of them. If it is not set, the wheel is the one for this machine.
 """
 
 import os

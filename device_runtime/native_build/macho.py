@@ -19,7 +19,8 @@ N_STAB, N_TYPE, N_EXT, N_UNDF = 0xE0, 0x0E, 0x01, 0
 CSMAGIC_EMBEDDED_SIGNATURE, CSMAGIC_CODEDIRECTORY, CS_SHA256 = 0xFADE0CC0, 0xFADE0C02, 2
 # dyld's bind opcodes (the upper four bits), and how many LEB128 numbers follow each.
 BIND_SYMBOL, BIND_NUMBERS = 0x40, {0x20: 1, 0x60: 1, 0x70: 1, 0x80: 1, 0xA0: 1, 0xC0: 2}
-MAX_NAMES = 100_000  # more means that the file is malformed
+MAX_NAMES, MAX_NAME = 100_000, 4096  # exported names, and their length: more means that the file is malformed
+PAGE_BITS = (12, 14)  # of a signature's pages
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,12 @@ class _Reader:
 
     def _exports(self, start: int, size: int) -> tuple[str, ...]:
         """The names of the export trie, without the underscore that C names have."""
-        names, nodes = [], [(start, "")] if size else []
+        names, nodes, seen = [], [(start, "")] if size else [], 0
         while nodes:
             at, prefix = nodes.pop()
+            seen += 1
+            if seen > MAX_NAMES or len(prefix) > MAX_NAME:
+                raise ValueError("an export trie without an end")
             length, at = self._number(at)
             if length:
                 names.append(prefix.removeprefix("_"))
@@ -123,8 +127,6 @@ class _Reader:
                 label = self._text(at)
                 child, at = self._number(at + len(label) + 1)
                 nodes.append((start + child, prefix + label))
-            if len(names) + len(nodes) > MAX_NAMES:
-                raise ValueError("an export trie without an end")
         return tuple(sorted(names))
 
     def _imports(self, place: int, libraries: list[str]) -> dict[str, str]:
@@ -159,8 +161,9 @@ class _Reader:
             _, offset = self._at(">II", start + 12 + 8 * blob)
             place = start + offset
             magic, _, _, _, hashes, _, _, slots, limit, size, kind, _, page = self._at(">9I4B", place)
-            if magic == CSMAGIC_CODEDIRECTORY and (kind, size) == (CS_SHA256, 32):
+            known = magic == CSMAGIC_CODEDIRECTORY and (kind, size) == (CS_SHA256, 32) and page in PAGE_BITS
+            if known and limit == start:
                 pages = [self._data[at : min(at + (1 << page), limit)] for at in range(0, limit, 1 << page)]
                 digests = b"".join(hashlib.sha256(one).digest() for one in pages)
-                return limit == start and self._data[place + hashes :][: 32 * slots] == digests
+                return self._data[place + hashes :][: 32 * slots] == digests
         return False

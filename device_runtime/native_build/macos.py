@@ -18,21 +18,23 @@ SYSTEM = "/usr/lib/libSystem.B.dylib"
 # C++'s operators new and delete, which any library of the process may define, and what the linker adds.
 OPERATORS = ("_Zna", "_Znw", "_Zda", "_Zdl")
 OF_THE_LINKER = frozenset({"__dso_handle", "_mh_dylib_header"})
-# What the engine and its C++ library call. The compiler's list of libSystem's names is that of the newest macOS, so a
-# new one is looked up first: macOS 11 must have it.
+# What the engine and its C++ library call, on either CPU. The compiler's list of libSystem's names is that of a new macOS,
+# so another one is looked up first: macOS 11 must have it.
 _IMPORTS = """
 _DefaultRuneLocale _Unwind_DeleteException _Unwind_GetIP _Unwind_GetLanguageSpecificData _Unwind_GetRegionStart
-_Unwind_RaiseException _Unwind_Resume _Unwind_SetGR _Unwind_SetIP __cxa_atexit __error __stderrp _tlv_bootstrap abort
-access aligned_alloc bzero calloc clock_gettime close closedir dlopen dlsym dyld_stub_binder exp expf fclose fcntl
-fgets flock fopen fputc free frexp fstat fsync ftruncate fwrite getpid getpriority getrusage ldexp log log1p logf
-lseek madvise malloc memchr memcmp memcpy memmove memset memset_pattern16 mkdir mmap munmap nanosleep newlocale open
-opendir pread pthread_cond_broadcast pthread_cond_destroy pthread_cond_signal pthread_cond_timedwait pthread_cond_wait
+_Unwind_RaiseException _Unwind_Resume _Unwind_SetGR _Unwind_SetIP __bzero __cxa_atexit __error __stderrp
+_tlv_bootstrap abort access aligned_alloc bzero calloc ceil ceilf clock_gettime close closedir dlopen dlsym
+dyld_stub_binder exp expf fclose fcntl fgets flock floor floorf fopen fputc free frexp fstat fstat$INODE64 fsync
+ftruncate fwrite getpid getpriority getrusage ldexp log log1p logf lseek madvise malloc memchr memcmp memcpy memmove
+memset memset_pattern16 mkdir mmap munmap nanosleep nearbyint nearbyintf newlocale open opendir opendir$INODE64 pread
+pthread_cond_broadcast pthread_cond_destroy pthread_cond_signal pthread_cond_timedwait pthread_cond_wait
 pthread_create pthread_detach pthread_getspecific pthread_join pthread_key_create pthread_mach_thread_np
 pthread_mutex_destroy pthread_mutex_init pthread_mutex_lock pthread_mutex_trylock pthread_mutex_unlock
 pthread_mutexattr_destroy pthread_mutexattr_init pthread_mutexattr_settype pthread_self pthread_setspecific pwrite
-read readdir realloc realpath$DARWIN_EXTSN rename sched_yield setpriority sigaction signal snprintf stat strcmp
-strerror_r strlen strnlen strtod strtof strtol strtold strtoll strtoul strtoull swprintf sysconf sysctlbyname unlink
-uselocale vfprintf wcslen wcstod wcstof wcstol wcstold wcstoll wcstoul wcstoull wmemchr wmemcmp write
+read readdir readdir$INODE64 realloc realpath$DARWIN_EXTSN rename rint sched_yield setpriority sigaction signal
+snprintf stat stat$INODE64 strcmp strerror_r strlen strnlen strtod strtof strtol strtold strtoll strtoul strtoull
+swprintf sysconf sysctlbyname trunc unlink uselocale vfprintf wcslen wcstod wcstof wcstol wcstold wcstoll wcstoul
+wcstoull wmemchr wmemcmp write
 """
 IMPORTS = frozenset(_IMPORTS.split())
 

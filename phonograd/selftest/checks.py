@@ -21,7 +21,6 @@ from phonograd.api.updates import decode_update, encode_update, fold_updates
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.masked_round import take_part
 from phonograd.device_runtime.engine.backend import BackendOptions, Precision
-from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
@@ -36,7 +35,7 @@ from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 
-THREADS = (1, 2, 3)
+THREADS, RATE = (1, 2, 3), 0.5
 # Relative differences: of fp32; of bf16, and of rounds, in which rounding is drawn by chance.
 ROUNDING, COARSE = 1e-4, 1e-2
 MASKED_PHONES = 3  # the fewest of a masked round
@@ -70,7 +69,10 @@ def all_checks(library: dict[str, Any]) -> list[Check]:
         Check("text", "evaluation", "evaluation", evaluation),
         *(Check("codecs", codec, f"codec {codec}", partial(_in_folder, update, codec)) for codec in CODECS),
         Check("codecs", "average of updates", "fold", partial(_in_folder, fold)),
-        *(Check("links", codec, f"link {codec}", partial(_in_folder, link, codec)) for codec in ("rows-f32", "top-rows")),
+        *(
+            Check("links", codec, f"link {codec}", partial(_in_folder, link, codec))
+            for codec in ("rows-f32", "top-rows")
+        ),
         Check("predictor", "fp32", "predictor fp32", partial(_in_folder, predictor, False)),
         Check("predictor", "int8", "predictor int8", partial(_in_folder, predictor, True)),
         Check("round", "two phones and a server", "round", partial(_in_folder, whole_round, None), COARSE),
@@ -99,7 +101,7 @@ def steps(model: str, kernels: str | None, precision: Precision) -> Any:
     for threads in THREADS:
         options = BackendOptions(threads=threads, seed=9, precision=precision, kernels=kernels)
         with NativeBackend(artifacts, None, options) as engine:
-            losses = [engine.step(window, 0.5) for window in windows_of(artifacts)]
+            losses = [engine.step(window, RATE) for window in windows_of(artifacts)]
             runs.append((losses, engine.weights()))
     (losses, last), *others = runs
     if any(other != losses or digest(*weights.values()) != digest(*last.values()) for other, weights in others):

@@ -9,7 +9,9 @@ from phonograd.device_runtime.engine.backend import Ids, Window
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 
-GOLDEN = Path(__file__).parent / "golden"  # artifacts folders, and golden.json; tests/golden/make_selftest.py makes them
+GOLDEN = (
+    Path(__file__).parent / "golden"
+)  # artifacts folders, and golden.json; tests/golden/make_selftest.py makes them
 MODELS = ("lstm", "gru-tied-lwf")
 STEPS = 4
 # Capitals, digits, signs, languages without blanks, an emoji of several characters, bytes that are no UTF-8, and lines

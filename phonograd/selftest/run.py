@@ -37,8 +37,9 @@ class Outcome:
 
 
 def run_selftest(progress: Callable[[int, int, str], None] | None = None) -> Outcome:
-    """Run all checks; one that fails, in whatever way, is a row like others. progress hears (done, in all, the next)."""
-    rows, library = [], {"kernels": [], "bf16": None}
+    """Run all checks; one that fails, in whatever way, is a row too. progress hears (done, in all, the next one)."""
+    rows: list[Row] = []
+    library: dict[str, Any] = {"kernels": [], "bf16": None}
     try:
         golden = json.loads((GOLDEN / "golden.json").read_text("utf-8"))
         library = load_library().cpu_info()

@@ -10,25 +10,22 @@ from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.selftest.checks import all_checks
 from phonograd.selftest.pieces import GOLDEN
+from tests.golden.cases import Case
 from tests.support.artifacts import exported
 
 # Sizes that are no whole number of vectors, panels or row blocks.
 V, E, H = 130, 12, 20
-MODELS = {
-    "lstm": (
-        LanguageModelConfig("lstm", V, E, H, 2),
-        TrainingConfig(minibatch=3, bptt=7, learning_rate=0.5, clip_norm=0.5, dropout=0.2),
-    ),
-    "gru-tied-lwf": (
-        LanguageModelConfig("gru", V, H, H, 1, tied=True),
-        TrainingConfig(minibatch=3, bptt=7, learning_rate=0.5, loss="lwf"),
+CASES = {
+    "lstm": Case(LanguageModelConfig("lstm", V, E, H, 2), TrainingConfig(minibatch=3, bptt=7, clip_norm=0.5)),
+    "gru-tied-lwf": Case(
+        LanguageModelConfig("gru", V, H, H, 1, tied=True), TrainingConfig(minibatch=3, bptt=7, loss="lwf")
     ),
 }
 
 if __name__ == "__main__":
     shutil.rmtree(GOLDEN, ignore_errors=True)
-    for name, (model, training) in MODELS.items():
-        shutil.copytree(exported(model, training, seed=3, spread=10).folder, GOLDEN / name)
+    for name, case in CASES.items():
+        shutil.copytree(exported(case.model, case.training, seed=3, spread=10).folder, GOLDEN / name)
     checks = all_checks({**load_library().cpu_info(), "kernels": ["portable"], "bf16": None})
     found = {check.golden: check.compute() for check in checks}
     (GOLDEN / "golden.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
