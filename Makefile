@@ -57,7 +57,8 @@ build-test: $(READY)
 	$(PYTEST) -m build tests/native
 
 # Builds the wheel, also from the source distribution, installs it without torch into a fresh environment, and runs a
-# server's commands from it; an editable install as well.
+# server's commands from it; an editable install as well. The arm64 wheel runs under qemu: Debian's package
+# qemu-user-static is needed, and an apt that knows arm64.
 wheel-test: $(READY)
 	$(VENV)/bin/pytest -m wheel tests/e2e
 

@@ -18,8 +18,8 @@ SYSTEM = "/usr/lib/libSystem.B.dylib"
 # C++'s operators new and delete, which any library of the process may define, and what the linker adds.
 OPERATORS = ("_Zna", "_Znw", "_Zda", "_Zdl")
 OF_THE_LINKER = frozenset({"__dso_handle", "_mh_dylib_header"})
-# What the engine and its C++ library call, on either CPU. The compiler's list of libSystem's names is that of a new macOS,
-# so another one is looked up first: macOS 11 must have it.
+# What the engine and its C++ library call, on either CPU. The compiler knows the names of the newest macOS: look up
+# whether macOS 11 has one before it is added here.
 _IMPORTS = """
 _DefaultRuneLocale _Unwind_DeleteException _Unwind_GetIP _Unwind_GetLanguageSpecificData _Unwind_GetRegionStart
 _Unwind_RaiseException _Unwind_Resume _Unwind_SetGR _Unwind_SetIP __bzero __cxa_atexit __error __stderrp
