@@ -21,7 +21,8 @@ def selftest(console: Console) -> None:
 
     from phonograd.selftest.run import run_selftest
 
-    faulthandler.enable()  # an instruction that this CPU lacks ends the process: then this says in which check
+    if not faulthandler.is_enabled():  # an instruction that this CPU lacks ends the process: it says in which check
+        faulthandler.enable()
     with contextlib.suppress(BuildError, MissingExtraError):  # the self-test reports it
         build_on_first_use(console)
     with console.progress("self-test") as show:

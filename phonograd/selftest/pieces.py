@@ -1,6 +1,9 @@
 """What the self-test feeds to the engine: made of whole numbers, so that it is the same bits on every machine."""
 
+import functools
 import hashlib
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +12,8 @@ from phonograd.device_runtime.engine.backend import Ids, Window
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 
-GOLDEN = (
-    Path(__file__).parent / "golden"
-)  # artifacts folders, and golden.json; tests/golden/make_selftest.py makes them
+# The models' artifacts, and the results: tests/golden/make_selftest.py makes them.
+GOLDEN = Path(__file__).parent / "golden"
 MODELS = ("lstm", "gru-tied-lwf")
 STEPS = 4
 # Capitals, digits, signs, languages without blanks, an emoji of several characters, bytes that are no UTF-8, and lines
@@ -21,7 +23,14 @@ TRICKY = "Ｗ3 W4!! don't\tl’été İstanbul 12:30 a@b.c\r\n\n…\n日本語 w
 
 def artifacts_of(model: str) -> Artifacts:
     """The artifacts of a model, held to their hashes. Raises ArtifactsError."""
-    return open_artifacts(GOLDEN / model, verify=True)
+    return open_artifacts(Path(_unpacked().name) / model, verify=True)
+
+
+@functools.cache
+def _unpacked() -> "tempfile.TemporaryDirectory[str]":
+    place = tempfile.TemporaryDirectory(prefix="phonograd-selftest-")
+    shutil.unpack_archive(GOLDEN / "artifacts.zip", place.name)
+    return place
 
 
 def words(count: int, seed: int) -> list[bytes]:

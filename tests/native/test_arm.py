@@ -18,7 +18,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensor
 from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.selftest.checks import ROUNDING
-from phonograd.selftest.pieces import GOLDEN, MODELS, words
+from phonograd.selftest.pieces import GOLDEN, MODELS, artifacts_of, words
 from phonograd.selftest.run import difference
 from tests.native import test_crypto
 from tests.native.formats_tool import SOURCES as FORMATS_SOURCES
@@ -135,7 +135,7 @@ def test_a_phone_quantizes_and_predicts_as_this_machine_does(
 
 def test_a_phone_computes_the_self_tests_results(tmp_path: Path, binary: Path) -> None:
     """Those of `phonograd selftest` that the phone's program has commands for."""
-    golden, folder = json.loads((GOLDEN / "golden.json").read_text("utf-8")), GOLDEN / MODELS[0]
+    golden, folder = json.loads((GOLDEN / "golden.json").read_text("utf-8")), artifacts_of(MODELS[0]).folder
     (tmp_path / "text").write_bytes(b"\n".join(words(300, 1)))
     line = emulated("cortex-a53", binary, "eval", folder, "--text", tmp_path / "text", "--kss")
     found = outcome_of(line).only("evaluation")

@@ -22,19 +22,10 @@ const Bytes = extern struct {
 };
 
 // For C++ in the same library: not among the names that it exports.
+const functions = .{ "x25519_public", "x25519_shared", "ed25519_public", "ed25519_sign", "ed25519_verify" } ++
+    .{ "hkdf_sha256", "seal", "open_sealed" };
 comptime {
-    hidden(&x25519_public, "x25519_public");
-    hidden(&x25519_shared, "x25519_shared");
-    hidden(&ed25519_public, "ed25519_public");
-    hidden(&ed25519_sign, "ed25519_sign");
-    hidden(&ed25519_verify, "ed25519_verify");
-    hidden(&hkdf_sha256, "hkdf_sha256");
-    hidden(&seal, "seal");
-    hidden(&open_sealed, "open_sealed");
-}
-
-fn hidden(comptime function: anytype, comptime name: []const u8) void {
-    @export(function, .{ .name = name, .visibility = .hidden });
+    for (functions) |name| @export(&@field(@This(), name), .{ .name = name, .visibility = .hidden });
 }
 
 const nonce: [12]u8 = @splat(0);
