@@ -57,7 +57,8 @@ build-test: $(READY)
 	$(PYTEST) -m build tests/native
 
 # Builds the wheel, also from the source distribution, installs it without torch into a fresh environment, and runs a
-# server's commands from it; an editable install as well.
+# server's commands from it; an editable install as well. The arm64 wheel runs under qemu: Debian's package
+# qemu-user-static is needed, and an apt that knows arm64.
 wheel-test: $(READY)
 	$(VENV)/bin/pytest -m wheel tests/e2e
 
@@ -119,12 +120,11 @@ native: $(DEMO_READY)
 	mkdir -p dist
 	$(VENV)/bin/phonograd build-phone --out dist/phonograd-phone
 
-# The source distribution and all wheels, in dist/: for x86-64 Linux, for arm64 Linux, for every other system.
+# The source distribution and all wheels, in dist/: for Linux and macOS on two CPUs each, and for every other system.
 wheels: $(READY)
 	$(VENV)/bin/python -m hatchling build -t sdist -d dist
-	PHONOGRAD_WHEEL=x86_64 $(VENV)/bin/python -m hatchling build -t wheel -d dist
-	PHONOGRAD_WHEEL=aarch64 $(VENV)/bin/python -m hatchling build -t wheel -d dist
-	PHONOGRAD_WHEEL=any $(VENV)/bin/python -m hatchling build -t wheel -d dist
+	for wheel in x86_64 aarch64 macos_arm64 macos_x86_64 any; do \
+		PHONOGRAD_WHEEL=$$wheel $(VENV)/bin/python -m hatchling build -t wheel -d dist || exit; done
 
 # The phone's command as an Android app (docs/android.md), with an Android SDK (ANDROID_HOME) or Debian's parts of one.
 apk: $(READY)

@@ -1,7 +1,7 @@
 """Hatchling's build hook: a wheel carries the native engine compiled, for its host and for phones.
 
-PHONOGRAD_WHEEL chooses the wheel: `x86_64` or `aarch64`, for Linux, or `any`, without an engine for the host. Any
-machine builds each of them. If it is not set, the wheel is the one for this machine.
+PHONOGRAD_WHEEL chooses the wheel: `x86_64` or `aarch64`, for Linux; `macos_arm64` or `macos_x86_64`; or `any`, without
+an engine for the host. Any machine builds each of them. If it is not set, the wheel is the one for this machine.
 """
 
 import os
@@ -12,10 +12,12 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# What check_host_library and check_arm64_library hold the libraries to.
+# What check_host_library, check_arm64_library and check_macos_library hold the libraries to.
 TAGS = {
     "x86_64": "py3-none-manylinux_2_17_x86_64",
     "aarch64": "py3-none-manylinux_2_17_aarch64",
+    "macos_arm64": "py3-none-macosx_11_0_arm64",
+    "macos_x86_64": "py3-none-macosx_11_0_x86_64",
     "any": "py3-none-any",
 }
 
@@ -35,22 +37,27 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]  # any buil
 
         phonograd.__path__.append(self.root)  # a source distribution has no links to the folders
         from phonograd.device_runtime.native_build import (  # noqa: PLC0415  # importable only now
+            LIBRARY,
+            MACOS_LIBRARY,
             NATIVE,
-            PACKAGED_LIBRARY,
             PACKAGED_PHONE_BINARY,
             build_arm64_library,
             build_host_library,
+            build_macos_library,
             build_phone_binary,
             check_host_library,
         )
 
         self.app.display_info("compiling the native engine")
+        folder = PACKAGED_PHONE_BINARY.parent
         built = {PACKAGED_PHONE_BINARY: build_phone_binary().path}
         if kind == "x86_64":
-            built[PACKAGED_LIBRARY] = build_host_library().path
-            check_host_library(built[PACKAGED_LIBRARY])
+            built[folder / LIBRARY] = build_host_library().path
+            check_host_library(built[folder / LIBRARY])
         elif kind == "aarch64":
-            built[PACKAGED_LIBRARY] = build_arm64_library().path
+            built[folder / LIBRARY] = build_arm64_library().path
+        elif kind != "any":
+            built[folder / MACOS_LIBRARY] = build_macos_library[kind.removeprefix("macos_")]().path
         for packaged, path in built.items():
             place = Path("device_runtime/native") / packaged.relative_to(NATIVE)
             build_data["force_include"][str(path)] = str(place)
@@ -59,4 +66,5 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]  # any buil
 
 
 def _kind_of_this_machine() -> str:
-    return platform.machine() if platform.system() == "Linux" and platform.machine() in TAGS else "any"
+    kind = {"Linux": "", "Darwin": "macos_"}.get(platform.system(), "no_") + platform.machine()
+    return kind if kind in TAGS else "any"

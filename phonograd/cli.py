@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "privacy": ("privacy", "privacy", "Compute epsilon, and measure what a model gives away."),
     "reproduce": ("reproduce", "reproduce", "Measure the papers' tables and figures again."),
     "bench": ("bench", "bench", "Benchmark training and aggregation on this machine."),
+    "selftest": ("selftest", "selftest", "Check that this machine computes what others do."),
     "demo": ("demo", "demo", "Run one federated round at full size, from corpus to report."),
 }
 

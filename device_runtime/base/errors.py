@@ -123,6 +123,12 @@ class TookPartError(PhonogradError):
     exit_code = 29
 
 
+class SelfTestError(PhonogradError):
+    """The engine computes something else on this machine than on others."""
+
+    exit_code = 30
+
+
 class StoppedError(PhonogradError):
     """A signal stopped training; `exit_code` is the shell's convention, 128 plus the signal's number."""
 

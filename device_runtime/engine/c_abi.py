@@ -35,6 +35,7 @@ from phonograd.device_runtime.native_build import (
     Progress,
     build_arm64_library,
     build_host_library,
+    build_macos_library,
 )
 
 Opened = TypeVar("Opened", bound="Handle")
@@ -92,7 +93,7 @@ def callback(struct: str, field: str, function: Callable[..., object]) -> Iterat
         raise raised[0]
 
 
-SYSTEMS = ("x86_64 Linux", "aarch64 Linux")
+SYSTEMS = ("x86_64 Linux", "aarch64 Linux", "arm64 macOS", "x86_64 macOS")
 
 
 def encoded(text: str) -> bytes:
@@ -190,16 +191,17 @@ def find_library(progress: Progress | None = None) -> Path:
 
     Raises UnsupportedError on other systems than SYSTEMS, and what a build raises.
     """
-    machine = f"{platform.machine()} {platform.system()}"
+    cpu, system = platform.machine(), platform.system().replace("Darwin", "macOS")
+    machine = f"{cpu} {system}"
     if machine not in SYSTEMS:
         raise UnsupportedError(
-            f"native engine: {' or '.join(SYSTEMS)} expected, found {machine}; run this on Linux, such as in a "
+            f"native engine: {', '.join(SYSTEMS)} expected, found {machine}; run this on Linux, such as in a "
             "container or WSL, or on phones (phone-bench, phone-round), or use the backend ort"
         )
     if PACKAGED_LIBRARY.is_file():
         return PACKAGED_LIBRARY
-    build = build_arm64_library if machine == "aarch64 Linux" else build_host_library
-    return build(progress=progress).path
+    on_linux = build_arm64_library if cpu == "aarch64" else build_host_library
+    return (build_macos_library[cpu] if system == "macOS" else on_linux)(progress=progress).path
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 """Building the native engine's C++ for this host and for phones. No other module knows the compiler's flags."""
 
+import functools
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +19,15 @@ from phonograd.device_runtime.native_build.checks import (
     check_phone_binary,
 )
 from phonograd.device_runtime.native_build.compiler import Build, BuildResult, Progress
+from phonograd.device_runtime.native_build.macos import check_macos_library
 from phonograd.device_runtime.native_build.targets import (
     ANDROID,
     ARM64,
     EMULATOR,
     HOST,
     LIBRARY,
+    MACOS,
+    MACOS_LIBRARY,
     NATIVE,
     PHONE,
     Target,
@@ -35,6 +40,9 @@ __all__ = [
     "ANDROID",
     "ARM64",
     "HOST",
+    "LIBRARY",
+    "MACOS",
+    "MACOS_LIBRARY",
     "NATIVE",
     "PACKAGED_LIBRARY",
     "PACKAGED_PHONE_BINARY",
@@ -50,12 +58,14 @@ __all__ = [
     "build_emulator_binary",
     "build_host_command",
     "build_host_library",
+    "build_macos_library",
     "build_phone_binary",
     "build_program",
     "check_android_library",
     "check_arm64_library",
     "check_emulator_binary",
     "check_host_library",
+    "check_macos_library",
     "check_phone_binary",
     "command_sources",
     "deliver_phone_binary",
@@ -64,7 +74,7 @@ __all__ = [
 
 COMMAND = "phonograd-phone"
 # A wheel has these files; a source checkout builds them when needed.
-PACKAGED_LIBRARY = NATIVE / "lib" / LIBRARY
+PACKAGED_LIBRARY = NATIVE / "lib" / (MACOS_LIBRARY if sys.platform == "darwin" else LIBRARY)
 PACKAGED_PHONE_BINARY = NATIVE / "lib" / COMMAND
 
 Origin = Literal["prebuilt", "cached", "built"]
@@ -92,12 +102,19 @@ class _Product:
 
 
 # The shared library that Python loads; the C ABI's for arm64 Linux; Keyboard's for Android, by the apps' names of CPUs;
-# the command for arm64 phones, for Android's emulator, and for this host, to test and benchmark it.
+# Python's for macOS, by the names of CPUs there; the command for arm64 phones, for Android's emulator, and for this
+# host, to test and benchmark it.
 build_host_library = _Product(LIBRARY, HOST, engine_sources, shared=True)
 build_arm64_library = _Product("libphonograd-aarch64.so", ARM64, engine_sources, True, check_arm64_library)
 build_android_library = {
     abi: _Product(f"libphonograd-android-{abi}.so", target, engine_sources, True, check_android_library)
     for abi, target in ANDROID.items()
+}
+build_macos_library = {
+    cpu: _Product(
+        f"libphonograd-{cpu}.dylib", target, engine_sources, True, functools.partial(check_macos_library, cpu=cpu)
+    )
+    for cpu, target in MACOS.items()
 }
 build_phone_binary = _Product(f"{COMMAND}-aarch64", PHONE, command_sources, check=check_phone_binary)
 build_emulator_binary = _Product(f"{COMMAND}-android-x86_64", EMULATOR, emulator_sources, check=check_emulator_binary)

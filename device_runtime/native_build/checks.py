@@ -14,7 +14,7 @@ EMULATOR_MAX_BYTES = 2_000_000  # x86-64 has more sets of kernels
 # The promise of the wheel's tag, manylinux_2_17_x86_64 (PEP 600): the oldest glibc, and the libraries of glibc.
 GLIBC = (2, 17)
 GLIBC_LIBRARIES = frozenset({"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"})
-JAVA_PREFIX = "Java_org_phonograd_"  # native methods
+C_PREFIX, JAVA_PREFIX = "pg_", "Java_org_phonograd_"  # the C ABI, native methods
 ANDROID_LIBRARIES = frozenset({"libc.so", "libdl.so", "libm.so"})
 
 
@@ -32,7 +32,7 @@ class PhoneBinary:
 
 @dataclass(frozen=True)
 class SharedLibrary:
-    """A checked shared library. glibc: the oldest release it loads with; "" for Android's."""
+    """A checked shared library. glibc: the oldest release it loads with; "" for others' than Linux."""
 
     path: str
     bytes: int
@@ -57,13 +57,13 @@ def check_emulator_binary(path: Path) -> PhoneBinary:
 
 def _check_program(path: Path, machine: int, name: str, max_bytes: int) -> PhoneBinary:
     file = elf.read_elf(path)
-    _require(path, file.type == elf.ET_DYN, "position-independent (ET_DYN)", f"e_type {file.type}")
-    _require(path, file.machine == machine, f"machine {machine} ({name})", str(file.machine))
-    _require(path, not file.segments_of(elf.PT_INTERP), "a static program", "an interpreter (PT_INTERP)")
-    _require(path, not file.needed, "a static program", f"it needs {', '.join(file.needed)} (DT_NEEDED)")
+    require(path, file.type == elf.ET_DYN, "position-independent (ET_DYN)", f"e_type {file.type}")
+    require(path, file.machine == machine, f"machine {machine} ({name})", str(file.machine))
+    require(path, not file.segments_of(elf.PT_INTERP), "a static program", "an interpreter (PT_INTERP)")
+    require(path, not file.needed, "a static program", f"it needs {', '.join(file.needed)} (DT_NEEDED)")
     _check_memory(path, file)
     loads = _check_pages(path, file)
-    _require(path, file.bytes <= max_bytes, f"at most {max_bytes:,} bytes", f"{file.bytes:,}")
+    require(path, file.bytes <= max_bytes, f"at most {max_bytes:,} bytes", f"{file.bytes:,}")
     page_bytes = min(load.align for load in loads)
     return PhoneBinary(str(path), file.bytes, sha256_of_file(path), name, page_bytes, len(loads))
 
@@ -75,10 +75,10 @@ def check_android_library(path: Path) -> SharedLibrary:
     16 KiB pages, no exports but Java's native methods. The linker has checked that Android has the functions.
     """
     file = elf.read_elf(path)
-    _require(path, file.type == elf.ET_DYN, "a shared library (ET_DYN)", f"e_type {file.type}")
+    require(path, file.type == elf.ET_DYN, "a shared library (ET_DYN)", f"e_type {file.type}")
     odd = sorted(set(file.needed) - ANDROID_LIBRARIES)
-    _require(path, not odd, "no library but Android's", f"it needs {', '.join(odd)} (DT_NEEDED)")
-    _require(path, not file.segments_of(elf.PT_TLS), "emulated thread-local storage", "ELF's (PT_TLS)")
+    require(path, not odd, "no library but Android's", f"it needs {', '.join(odd)} (DT_NEEDED)")
+    require(path, not file.segments_of(elf.PT_TLS), "emulated thread-local storage", "ELF's (PT_TLS)")
     _check_memory(path, file)
     _check_pages(path, file)
     _check_exports(path, file, JAVA_PREFIX)
@@ -101,30 +101,30 @@ def check_arm64_library(path: Path) -> SharedLibrary:
 
 def _check_library(path: Path, machine: int, name: str, loader: str) -> SharedLibrary:
     file = elf.read_elf(path)
-    _require(path, file.type == elf.ET_DYN, "a shared library (ET_DYN)", f"e_type {file.type}")
-    _require(path, file.machine == machine, f"machine {machine} ({name})", str(file.machine))
+    require(path, file.type == elf.ET_DYN, "a shared library (ET_DYN)", f"e_type {file.type}")
+    require(path, file.machine == machine, f"machine {machine} ({name})", str(file.machine))
     odd = sorted(set(file.needed) - GLIBC_LIBRARIES - {loader})
-    _require(path, not odd, "no library but glibc's", f"it needs {', '.join(odd)} (DT_NEEDED)")
+    require(path, not odd, "no library but glibc's", f"it needs {', '.join(odd)} (DT_NEEDED)")
     _check_memory(path, file)
     newest = (0, 0)
     for version in (name for names in file.versions.values() for name in names):
         number = _glibc_version(version)
-        _require(path, number is not None and number <= GLIBC, "symbols of glibc 2.17 or before", version)
+        require(path, number is not None and number <= GLIBC, "symbols of glibc 2.17 or before", version)
         newest = max(newest, number or newest)
-    _check_exports(path, file, "pg_", JAVA_PREFIX)
+    _check_exports(path, file, C_PREFIX, JAVA_PREFIX)
     return SharedLibrary(str(path), file.bytes, sha256_of_file(path), "{}.{}".format(*newest), file.exports)
 
 
 def _check_pages(path: Path, file: elf.ElfFile) -> tuple[elf.Segment, ...]:
     """The LOAD segments."""
     loads = file.segments_of(elf.PT_LOAD)
-    _require(path, bool(loads), "a LOAD segment", "none")
+    require(path, bool(loads), "a LOAD segment", "none")
     for number, load in enumerate(loads):
         aligned = load.align >= PHONE_PAGE_BYTES and load.align & (load.align - 1) == 0
-        _require(
+        require(
             path, aligned, f"LOAD segment {number}: alignment {PHONE_PAGE_BYTES} or a multiple", f"{load.align} bytes"
         )
-        _require(
+        require(
             path,
             load.offset % load.align == load.address % load.align,
             f"LOAD segment {number}: offset and address alike modulo {load.align}",
@@ -134,19 +134,19 @@ def _check_pages(path: Path, file: elf.ElfFile) -> tuple[elf.Segment, ...]:
 
 
 def _check_memory(path: Path, file: elf.ElfFile) -> None:
-    _require(path, not file.text_relocations, "code that is never written to", "text relocations (DT_TEXTREL)")
+    require(path, not file.text_relocations, "code that is never written to", "text relocations (DT_TEXTREL)")
     stacks = file.segments_of(elf.PT_GNU_STACK)
     safe = bool(stacks) and not any(stack.flags & elf.PF_X for stack in stacks)
-    _require(path, safe, "a stack that is not executable", "PT_GNU_STACK " + ("executable" if stacks else "missing"))
+    require(path, safe, "a stack that is not executable", "PT_GNU_STACK " + ("executable" if stacks else "missing"))
     both = elf.PF_W | elf.PF_X
     mixed = any(load.flags & both == both for load in file.segments_of(elf.PT_LOAD))
-    _require(path, not mixed, "no memory both writable and executable", "a LOAD segment that is both")
+    require(path, not mixed, "no memory both writable and executable", "a LOAD segment that is both")
 
 
 def _check_exports(path: Path, file: elf.ElfFile, *prefixes: str) -> None:
     strangers = [name for name in file.exports if not name.startswith(prefixes)]
     expected = "exported names " + ", ".join(f"{prefix}*" for prefix in prefixes)
-    _require(path, bool(file.exports) and not strangers, expected, ", ".join(strangers[:3]) or "none")
+    require(path, bool(file.exports) and not strangers, expected, ", ".join(strangers[:3]) or "none")
 
 
 def _glibc_version(name: str) -> tuple[int, int] | None:
@@ -158,6 +158,7 @@ def _glibc_version(name: str) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def _require(path: Path, good: bool, expected: str, found: str) -> None:
+def require(path: Path, good: bool, expected: str, found: str) -> None:
+    """Raise BuildError unless it is good."""
     if not good:
         raise BuildError(f"{path}: {expected} expected, found {found}; build it again")

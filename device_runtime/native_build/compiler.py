@@ -170,7 +170,7 @@ class Build:
         script = product.with_name(f"{product.name}.{secrets.token_hex(4)}.exports")
         arguments = ["c++", *self._link_flags, *map(str, objects)]
         try:
-            if self.shared:
+            if self.shared and not self.target.macos:
                 with storage_errors(script):
                     script.write_text(f"{{ global: {self.target.exports}; local: *; }};\n")
                 arguments.append(f"-Wl,--version-script={script}")

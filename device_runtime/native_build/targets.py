@@ -24,7 +24,9 @@ ZIG_FLAGS = (
     *("-fno-stack-check", "-fno-stack-protector", "-ffunction-sections", "-fdata-sections"),
 )
 LINK_FLAGS = ("-O3", "-s", "-Wl,--gc-sections")
+MACOS_LINK_FLAGS = ("-O3", "-s", "-Wl,-x", "-Wl,-dead_strip")
 LIBRARY = "libphonograd.so"  # what programs that link to it look for
+MACOS_LIBRARY = "libphonograd.dylib"
 EXPORTS = "pg_*; Java_org_phonograd_*"  # the C ABI, and the native methods of Java's classes
 
 
@@ -41,6 +43,11 @@ class Target:
     program: tuple[str, ...]
     musl: str = ""
     exports: str = EXPORTS
+
+    @property
+    def macos(self) -> bool:
+        """Whether its files are Mach-O, whose linker takes no version script: what is not hidden is exported."""
+        return "-macos" in self.triple
 
     @property
     def _common(self) -> tuple[str, ...]:
@@ -64,6 +71,9 @@ class Target:
     @property
     def shared_flags(self) -> tuple[str, ...]:
         """The link flags of a shared library, without its version script."""
+        if self.macos:
+            named = f"-Wl,-install_name,@rpath/{MACOS_LIBRARY}"
+            return ("-target", self.triple, f"-mcpu={self.cpu}", "-shared", named, *MACOS_LINK_FLAGS)
         shared = ("-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs", *(PAGES if self.musl else ()))
         return ("-target", self.triple, f"-mcpu={self.cpu}", *shared, *LINK_FLAGS)
 
@@ -73,6 +83,11 @@ PAGES = ("-Wl,-z,max-page-size=16384",)
 HOST = Target("x86_64-linux-gnu.2.17", "x86_64", "-fPIC", ("-pie",))
 # For apps on arm64 Linux that call the C ABI; not for Android, whose C library is another.
 ARM64 = Target("aarch64-linux-gnu.2.17", "generic", "-fPIC", ("-pie",))
+# For Python on macOS 11, the first on arm64, or later. By the names of CPUs there.
+MACOS = {
+    "arm64": Target("aarch64-macos.11.0", "generic", "-fPIC", ()),
+    "x86_64": Target("x86_64-macos.11.0", "x86_64", "-fPIC", ()),
+}
 # zig has no -static-pie; -static -pie is the same.
 PHONE_PROGRAM = ("-static", "-pie", *PAGES)
 PHONE = Target("aarch64-linux-musl", "generic", "-fPIE", PHONE_PROGRAM)

@@ -23,12 +23,15 @@ from phonograd.device_runtime.native_build import (
     Target,
     build_arm64_library,
     build_host_library,
+    build_macos_library,
     build_phone_binary,
     check_arm64_library,
     check_host_library,
+    check_macos_library,
     command_sources,
 )
 from phonograd.device_runtime.native_build.compiler import COMPILER_CACHE, Build, compiler_cache
+from tests.phone.stand_in.debs import python_line
 from tests.support.command_line import Run, Workplace
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -171,9 +174,22 @@ def test_a_private_strategy_says_what_is_missing(installed: Path, workplace: Wor
     assert "pip install 'phonograd[dp]'" in served.stderr
 
 
-@pytest.fixture(scope="module", params=["aarch64", "any"])
-def other_wheel(request: pytest.FixtureRequest, folder: Path, builder: Path) -> Path:
-    """A wheel for another system."""
+def test_the_installed_wheel_passes_its_self_test(installed: Path) -> None:
+    assert re.search(r"selftest: \d+ passed, 0 failed; Linux", succeed(installed / "phonograd", "selftest"))
+
+
+# The tag and the library of each wheel for another system.
+OTHERS = {
+    "aarch64": ("manylinux_2_17_aarch64", "libphonograd.so"),
+    "macos_arm64": ("macosx_11_0_arm64", "libphonograd.dylib"),
+    "macos_x86_64": ("macosx_11_0_x86_64", "libphonograd.dylib"),
+    "any": ("any", ""),
+}
+
+
+@pytest.fixture(scope="module", params=OTHERS)
+def other_wheel(request: pytest.FixtureRequest, folder: Path, builder: Path) -> tuple[str, Path]:
+    """A wheel for another system, and its name in OTHERS."""
     place = folder / f"dist-{request.param}"
     succeed(
         *(builder, "-m", "hatchling", "build", "-t", "wheel", "-d", place),
@@ -181,24 +197,45 @@ def other_wheel(request: pytest.FixtureRequest, folder: Path, builder: Path) -> 
         changed={"PHONOGRAD_WHEEL": request.param},
     )
     (built,) = place.glob("phonograd-*.whl")
-    return built
+    return request.param, built
 
 
-def test_other_wheels_differ_in_the_engine_alone(other_wheel: Path, wheel: Path) -> None:
-    found, usual = contents(other_wheel), contents(wheel)
+def test_other_wheels_differ_in_the_engine_alone(other_wheel: tuple[str, Path], wheel: Path, tmp_path: Path) -> None:
+    kind, path = other_wheel
+    tag, library = OTHERS[kind]
+    assert path.name.endswith(f"-py3-none-{tag}.whl")
+    found, usual = contents(path), contents(wheel)
     engine, program = sorted(LIBRARIES)
-    pure = other_wheel.name.endswith("-py3-none-any.whl")
-    assert pure or other_wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.whl")
-    changed = {name for name in usual if found.get(name) != usual[name]}
-    assert {name.rpartition("/")[2] for name in changed} == {"libphonograd.so", "RECORD", "WHEEL"}
-    assert found.keys() == usual.keys() - ({engine} if pure else set())
+    other = str(Path(engine).with_name(library)) if library else ""
+    changed = {name for name in {*usual, *found} if found.get(name) != usual.get(name)}
+    assert {name.rpartition("/")[2] for name in changed} == {"libphonograd.so", "RECORD", "WHEEL", library} - {""}
+    assert found.keys() == (usual.keys() - {engine}) | ({other} - {""})
     assert found[program] == usual[program]
-    if not pure:  # with this library, a C program trains under qemu (tests/native/test_c_example.py)
-        built = build_arm64_library().path
-        check_arm64_library(built)
-        assert found[engine] == built.read_bytes()
+    if library:
+        (tmp_path / library).write_bytes(found[other])
+        cpu = kind.removeprefix("macos_")
+        build = build_arm64_library if kind == "aarch64" else build_macos_library[cpu]
+        assert found[other] == build().path.read_bytes()
+        if kind == "aarch64":
+            check_arm64_library(tmp_path / library)
+        else:  # built, not run
+            names = check_macos_library(tmp_path / library, cpu).exports
+            assert {"pg_round_train", "pg_pull", "Java_org_phonograd_Keyboard_suggest"} <= {*names}
     (described,) = (text.decode() for name, text in found.items() if name.endswith(".dist-info/WHEEL"))
-    assert f"Root-Is-Purelib: {str(pure).lower()}" in described
+    assert f"Root-Is-Purelib: {str(not library).lower()}" in described
+
+
+@pytest.mark.parametrize("other_wheel", ["aarch64"], indirect=True)
+def test_the_arm64_wheel_passes_its_self_test_under_qemu(
+    other_wheel: tuple[str, Path], builder: Path, tmp_path: Path
+) -> None:
+    """In arm64's own Python: its NEON kernels, a server, and the same bits of all that is not rounded."""
+    line = python_line(tmp_path / "root")
+    platforms = [f"--platform={name}_aarch64" for name in ("manylinux_2_17", "manylinux2014", "manylinux_2_28")]
+    place = ("--target", tmp_path / "site", "--python-version=3.11", "--only-binary=:all:", "--no-compile")
+    succeed(builder, *PIP, "install", *place, *platforms, other_wheel[1])
+    said = succeed(*line, "-m", "phonograd", "selftest", changed={**NO_CACHE, "PYTHONPATH": str(tmp_path / "site")})
+    assert re.search(r"selftest: \d+ passed, 0 failed; Linux .* aarch64; .*; kernels neon, portable; bf16 bfmmla", said)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +245,7 @@ def test_other_wheels_differ_in_the_engine_alone(other_wheel: Path, wheel: Path)
         ("3.14", ("manylinux_2_28_x86_64", "manylinux2014_x86_64")),
         ("3.14", ("manylinux_2_28_aarch64", "manylinux2014_aarch64")),
         ("3.14", ("macosx_14_0_arm64", "macosx_11_0_arm64")),
+        ("3.14", ("macosx_14_0_x86_64", "macosx_10_15_x86_64", "macosx_10_9_x86_64")),
         ("3.14", ("win_amd64",)),
     ],
 )

@@ -1,6 +1,7 @@
 """The phone's own binary under qemu, as phones of three generations: its kernels, and the weights it trains."""
 
 import hashlib
+import json
 import shutil
 import signal
 import zlib
@@ -16,6 +17,9 @@ from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from phonograd.selftest.checks import ROUNDING
+from phonograd.selftest.pieces import GOLDEN, MODELS, artifacts_of, words
+from phonograd.selftest.run import difference
 from tests.native import test_crypto
 from tests.native.formats_tool import SOURCES as FORMATS_SOURCES
 from tests.native.test_formats import padded
@@ -127,6 +131,17 @@ def test_a_phone_quantizes_and_predicts_as_this_machine_does(
             assert [one["word"] for one in found["words"]] == [one["word"] for one in expected["words"]]
             shares = [[one["probability"] for one in said["words"]] for said in (found, expected)]
             assert shares[0] == (shares[1] if precision == "int8" else pytest.approx(shares[1], rel=1e-4))
+
+
+def test_a_phone_computes_the_self_tests_results(tmp_path: Path, binary: Path) -> None:
+    """Those of `phonograd selftest` that the phone's program has commands for."""
+    golden, folder = json.loads((GOLDEN / "golden.json").read_text("utf-8")), artifacts_of(MODELS[0]).folder
+    (tmp_path / "text").write_bytes(b"\n".join(words(300, 1)))
+    line = emulated("cortex-a53", binary, "eval", folder, "--text", tmp_path / "text", "--kss")
+    found = outcome_of(line).only("evaluation")
+    assert difference({name: found[name] for name in golden["evaluation"]}, golden["evaluation"], ROUNDING) == ""
+    assert outcome_of(emulated("cortex-a53", binary, "quantize", folder, "--out", tmp_path / "int8")).code == 0
+    assert sha256_of_file(tmp_path / "int8") == golden["predictor int8"]["file"]
 
 
 @pytest.mark.parametrize("cpu", ["cortex-a53", "max"])

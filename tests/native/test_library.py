@@ -139,13 +139,24 @@ def test_the_wheels_library_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(c_abi, "build_host_library", no_build)
     assert find_library() == packaged
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    with pytest.raises(UnsupportedError, match="x86_64 Linux or aarch64 Linux expected, found riscv64 Linux; run this"):
+    with pytest.raises(
+        UnsupportedError,
+        match="x86_64 Linux, aarch64 Linux, arm64 macOS, x86_64 macOS expected, found riscv64 Linux; run this",
+    ):
         find_library()
 
 
-@pytest.mark.parametrize(("machine", "builder"), [("x86_64", "build_host_library"), ("aarch64", "build_arm64_library")])
+@pytest.mark.parametrize(
+    ("machine", "system", "builder"),
+    [
+        ("x86_64", "Linux", "build_host_library"),
+        ("aarch64", "Linux", "build_arm64_library"),
+        ("arm64", "Darwin", "build_macos_library"),
+        ("x86_64", "Darwin", "build_macos_library"),
+    ],
+)
 def test_a_checkout_builds_it_on_first_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, builder: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, system: str, builder: str
 ) -> None:
     heard: list[object] = []
 
@@ -154,8 +165,9 @@ def test_a_checkout_builds_it_on_first_use(
         return native_build.BuildResult(tmp_path / "lib", cached=False)
 
     monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr("platform.system", lambda: system)
     monkeypatch.setattr(c_abi, "PACKAGED_LIBRARY", tmp_path / "none")
-    monkeypatch.setattr(c_abi, builder, build)
+    monkeypatch.setattr(c_abi, builder, {machine: build} if system == "Darwin" else build)
     assert find_library(print) == tmp_path / "lib"  # type: ignore[arg-type]
     assert heard == [print]
 

@@ -24,6 +24,11 @@ PACKAGES = {
     ),
     "libcrypt1": ("lib/aarch64-linux-gnu/libcrypt.so.1",),
 }
+# Python and the libraries that its modules and NumPy's need, as Debian 12 has them.
+PYTHON = (
+    *("python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib", "libc6", "libgcc-s1", "libstdc++6"),
+    *("libbz2-1.0", "libexpat1", "libffi8", "liblzma5", "libsqlite3-0", "libssl3", "libuuid1", "zlib1g"),
+)
 EMULATOR = "qemu-aarch64-static"
 
 
@@ -57,6 +62,16 @@ def programs() -> dict[str, Path]:
     return found
 
 
+def python_line(root: Path) -> list[str]:
+    """How to run arm64's Python 3.11 on this machine, with its files in the new folder `root`. Raises StandInError."""
+    for package in PYTHON:
+        place = cache_folder() / package
+        if not place.is_dir():
+            _fetch(package, cache_folder())
+        shutil.copytree(place, root, symlinks=True, dirs_exist_ok=True)
+    return [str(emulator()), "-L", str(root), str(root / "usr/bin/python3.11")]
+
+
 def _unpacked(folder: Path, paths: Sequence[str]) -> list[Path] | None:
     """Where a package's files lie; None unless all of them do."""
     found = [next(filter(Path.is_file, (folder / path, folder / "usr" / path)), None) for path in paths]
@@ -87,7 +102,7 @@ def _fetch(package: str, cache: Path) -> None:
         try:
             unpacked.rename(cache / package)
         except OSError:
-            if _unpacked(cache / package, PACKAGES[package]) is None:  # else another process was faster
+            if _unpacked(cache / package, PACKAGES.get(package, ())) is None:  # else another process was faster
                 raise
 
 

@@ -1,6 +1,7 @@
 #include "base/cpu_cores.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <string>
 
 #include "base/error.h"
@@ -55,18 +57,38 @@ bool slower(const Core& a, const Core& b, bool by_capacity) {
   return of_a != of_b ? of_a < of_b : a.little_design && !b.little_design;
 }
 
-}  // namespace
+#if defined(__linux__)
 
-std::vector<Core> allowed_cores() {
+std::vector<int> allowed_numbers() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) {
     throw Error(Status::unsupported, std::string("cannot read which cores this process may use: ") +
                                          std::strerror(errno) + "; run without pinning and without a choice of cores");
   }
-  std::vector<Core> cores;
+  std::vector<int> numbers;
   for (int number = 0; number < CPU_SETSIZE; ++number) {
-    if (!CPU_ISSET(static_cast<size_t>(number), &set)) continue;
+    if (CPU_ISSET(static_cast<size_t>(number), &set)) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+#else
+
+// macOS gives every process all cores, and does not tell them apart here.
+std::vector<int> allowed_numbers() {
+  std::vector<int> numbers(static_cast<size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+#endif
+
+}  // namespace
+
+std::vector<Core> allowed_cores() {
+  std::vector<Core> cores;
+  for (const int number : allowed_numbers()) {
     const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(number);
     const int64_t midr = number_in(folder + "/regs/identification/midr_el1", 16);
     cores.push_back({number, number_in(folder + "/cpufreq/cpuinfo_max_freq"), number_in(folder + "/cpu_capacity"),

@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -33,6 +35,27 @@ CpuFeatures detect() {
   found.sha256 = sse41 && bit(b, 29);
   found.avx512 = (saved & kAvx512) == kAvx512 && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
   if (found.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) found.avx512_bf16 = bit(a, 5);
+  return found;
+}
+
+#elif defined(__APPLE__)
+
+// A name that this macOS does not know, such as before 12, is a feature that is not used.
+bool has(const char* name) {
+  int value = 0;
+  size_t bytes = sizeof value;
+  return sysctlbyname(name, &value, &bytes, nullptr, 0) == 0 && value != 0;
+}
+
+CpuFeatures detect() {
+  CpuFeatures found;
+  found.neon = true;
+  found.sha256 = has("hw.optional.arm.FEAT_SHA256");
+  found.crc32 = has("hw.optional.armv8_crc32");
+  found.half = has("hw.optional.arm.FEAT_FP16");
+  found.dot = has("hw.optional.arm.FEAT_DotProd");
+  found.i8mm = has("hw.optional.arm.FEAT_I8MM");
+  found.bf16 = has("hw.optional.arm.FEAT_BF16");
   return found;
 }
 

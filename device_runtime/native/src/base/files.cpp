@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -40,6 +41,12 @@ int open_retrying(const char* path, int flags, mode_t mode = 0) {
 
 // A write beyond a file size limit raises SIGXFSZ, which kills a process that does not ignore it. While this exists,
 // the calling thread only gets the write's error, EFBIG.
+#if defined(__APPLE__)
+// macOS sends it to the process, not to the thread: a program that sets limits has to ignore it, as Python does.
+struct FileSizeSignalHeld {
+  FileSizeSignalHeld() {}
+};
+#else
 class FileSizeSignalHeld {
  public:
   FileSizeSignalHeld() {
@@ -59,11 +66,15 @@ class FileSizeSignalHeld {
  private:
   sigset_t signal_, before_;
 };
+#endif
 
 constexpr const char* kTryLater = "; close other files or apps, and try again";
 
 // 0 or errno.
 int sync_retrying(int descriptor) {
+#if defined(__APPLE__)
+  if (fcntl(descriptor, F_FULLFSYNC) != -1) return 0;  // its fsync leaves the bytes in the disk's own memory
+#endif
   while (fsync(descriptor) != 0) {
     if (errno != EINTR) return errno;
   }
@@ -134,6 +145,26 @@ std::string unique_suffix() {
 
 std::string reason_of(int error) {
   return std::generic_category().message(error);
+}
+
+std::string path_of(int descriptor) {
+#if defined(__APPLE__)
+  struct stat about{};
+  char path[PATH_MAX];
+  const bool folder = fstat(descriptor, &about) == 0 && S_ISDIR(about.st_mode);
+  if (folder && fcntl(descriptor, F_GETPATH, path) != -1) return path;  // nothing can be opened below /dev/fd/N
+  return "/dev/fd/" + std::to_string(descriptor);
+#else
+  return "/proc/self/fd/" + std::to_string(descriptor);
+#endif
+}
+
+timespec written_at(const struct stat& about) {
+#if defined(__APPLE__)
+  return about.st_mtimespec;
+#else
+  return about.st_mtim;
+#endif
 }
 
 Status status_of(int error, Status otherwise) {

@@ -1,6 +1,9 @@
 // Atomic file writes, and reading small files whole. The rules are those of device_runtime/base/files.py.
 #pragma once
 
+#include <sys/stat.h>
+#include <time.h>
+
 #include <cstddef>
 #include <string>
 
@@ -71,6 +74,12 @@ int open_to_read(const std::string& path, Status status);
 // Read a whole file. Throws what open_to_read throws, and Error(status) if it can't be read or holds more than `cap`
 // bytes.
 std::string read_file(const std::string& path, size_t cap, Status status);
+
+// A path that opens what a descriptor has open, also after it was renamed; of a folder on macOS, its path now.
+std::string path_of(int descriptor);
+
+// When a file was written last.
+timespec written_at(const struct stat& about);
 
 // Of an error whose reason is an errno value: out_of_memory where the system lacks memory or file descriptors, which
 // may pass, else `otherwise`.

@@ -39,7 +39,12 @@ bool replace_page(uintptr_t address) {
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
   const int saved = errno;
-  const bool ours = info->si_code == BUS_ADRERR && replace_page(reinterpret_cast<uintptr_t>(info->si_addr));
+#if defined(__APPLE__)
+  const bool unreadable = true;  // arm64's macOS gives BUS_ADRALN as the code of all of them
+#else
+  const bool unreadable = info->si_code == BUS_ADRERR;
+#endif
+  const bool ours = unreadable && replace_page(reinterpret_cast<uintptr_t>(info->si_addr));
   errno = saved;
   if (ours) return;
   if ((before.sa_flags & SA_SIGINFO) != 0) {

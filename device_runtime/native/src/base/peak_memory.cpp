@@ -1,8 +1,20 @@
 #include "base/peak_memory.h"
 
 #include <cstdio>
+#if defined(__APPLE__)
+#include <sys/resource.h>
+#endif
 
 namespace phonograd {
+
+#if defined(__APPLE__)
+
+int64_t peak_rss_bytes() {
+  rusage usage{};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss : 0;  // bytes, on macOS
+}
+
+#else
 
 int64_t peak_rss_bytes() {
   std::FILE* file = std::fopen("/proc/self/status", "re");
@@ -15,5 +27,7 @@ int64_t peak_rss_bytes() {
   std::fclose(file);
   return kilobytes * 1024;
 }
+
+#endif
 
 }  // namespace phonograd

@@ -10,7 +10,7 @@
 
 namespace phonograd {
 
-// Linux keeps a nice value for each thread; id 0 is the calling one.
+// Linux keeps a nice value for each thread; id 0 is the calling one. On macOS it is the whole process.
 int priority() {
   return getpriority(PRIO_PROCESS, 0);
 }

@@ -1,7 +1,9 @@
 #include "base/random_bytes.h"
 
 #include <fcntl.h>
+#if defined(__linux__)
 #include <sys/syscall.h>
+#endif
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +27,7 @@ bool fill(char* out, size_t bytes, Take take) {
   return true;
 }
 
-// What kernels before 3.17 have instead of the system call, some of Android 8's among them.
+// What macOS has, and kernels before 3.17 have instead of the system call, some of Android 8's among them.
 bool fill_from_device(char* out, size_t bytes) {
   const int device = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
   if (device < 0) return false;
@@ -40,9 +42,13 @@ bool fill_from_device(char* out, size_t bytes) {
 
 void random_bytes(void* out, size_t bytes) {
   char* to = static_cast<char*>(out);
+#if defined(__linux__)
   // The C libraries of glibc 2.17 and Android 8 have no getrandom().
   bool filled = fill(to, bytes, [](char* at, size_t most) -> ssize_t { return syscall(SYS_getrandom, at, most, 0); });
   if (!filled && errno == ENOSYS) filled = fill_from_device(to, bytes);
+#else
+  const bool filled = fill_from_device(to, bytes);
+#endif
   if (filled) return;
   throw Error(Status::unsupported, "random numbers: the system gave none (" + reason_of(errno) +
                                        "); let the process use getrandom() or /dev/urandom");

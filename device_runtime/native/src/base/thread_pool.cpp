@@ -1,9 +1,13 @@
 #include "base/thread_pool.h"
 
-#include <linux/futex.h>
 #include <sched.h>
+#if defined(__linux__)
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#else
+#include "base/word_sleep.h"
+#endif
 
 #include <climits>
 
@@ -29,11 +33,29 @@ void pause_briefly() {
 constexpr int kSpins = 4000;
 constexpr int kYields = 50;
 
+#if defined(__linux__)
+
 // On a std::atomic<uint32_t>, which is the 32-bit integer that the kernel wants.
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free);
 
 void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
+}
+
+// As long as the word has this value, which the kernel compares once more before the thread sleeps.
+void sleep_while(std::atomic<uint32_t>& word, uint32_t value) {
+  while (word.load() == value) futex(word, FUTEX_WAIT_PRIVATE, value);
+}
+
+void wake_sleepers(std::atomic<uint32_t>& word) {
+  futex(word, FUTEX_WAKE_PRIVATE, INT_MAX);
+}
+
+// The CPUs to pin threads to, the fastest first.
+std::vector<int> pinnable() {
+  std::vector<int> cpus;
+  for (const Core& core : fastest_first(allowed_cores())) cpus.push_back(core.number);
+  return cpus;
 }
 
 void pin_to(int cpu) {
@@ -62,12 +84,24 @@ class PinnedHere {
   cpu_set_t before_;
 };
 
+#else
+
+std::vector<int> pinnable() {
+  throw Error(Status::unsupported, "macOS pins no thread to a core; run without `pin_threads`");
+}
+
+void pin_to(int) {}
+
+struct PinnedHere {
+  explicit PinnedHere(const std::vector<int>&) {}
+};
+
+#endif
+
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), shares_(threads) {
-  if (pin) {
-    for (const Core& core : fastest_first(allowed_cores())) cpus_.push_back(core.number);
-  }
+  if (pin) cpus_ = pinnable();
   workers_.resize(static_cast<size_t>(threads - 1));
   for (int thread = 1; thread < threads; ++thread) {
     Worker& worker = workers_[static_cast<size_t>(thread - 1)];
@@ -99,15 +133,14 @@ void ThreadPool::wait_while(std::atomic<uint32_t>& word, uint32_t value) {
     if (word.load(std::memory_order_acquire) != value) return;
     look < kSpins ? pause_briefly() : static_cast<void>(sched_yield());
   }
-  // Sequentially consistent, as in wake(): either the waiter sees the new value, or wake() sees the waiter. The kernel
-  // compares once more before the thread sleeps.
+  // Sequentially consistent, as in wake(): either the waiter sees the new value, or wake() sees the waiter.
   asleep_.fetch_add(1);
-  while (word.load() == value) futex(word, FUTEX_WAIT_PRIVATE, value);
+  sleep_while(word, value);
   asleep_.fetch_sub(1);
 }
 
 void ThreadPool::wake(std::atomic<uint32_t>& word) {
-  if (asleep_.load() > 0) futex(word, FUTEX_WAKE_PRIVATE, INT_MAX);
+  if (asleep_.load() > 0) wake_sleepers(word);
 }
 
 void* ThreadPool::start(void* argument) {

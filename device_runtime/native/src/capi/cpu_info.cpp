@@ -1,8 +1,7 @@
 // pg_cpu_info: what this CPU can do, and which kernels would run.
-#include <sched.h>
-
 #include <string>
 
+#include "base/cpu_cores.h"
 #include "base/cpu_features.h"
 #include "base/error.h"
 #include "kernels/bf16.h"
@@ -36,20 +35,26 @@ std::string bf16_name() {
   return kernels == nullptr ? "null" : std::string("\"") + kernels->name + "\"";
 }
 
+size_t core_count() {
+  try {
+    return phonograd::allowed_cores().size();
+  } catch (const phonograd::Error&) {
+    return 0;
+  }
+}
+
 std::string description() {
   size_t count = 0;
   const phonograd::KernelSet* const* sets = phonograd::kernel_sets(&count);
   std::string kernels;
   for (size_t i = 0; i < count; ++i) kernels += std::string(i == 0 ? "\"" : ", \"") + sets[i]->name + "\"";
-  cpu_set_t allowed;
-  const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
-  return "{\"features\": [" + features() + "], \"cores\": " + std::to_string(cores) + ", \"kernels\": [" + kernels +
-         "], \"bf16\": " + bf16_name() + "}";
+  return "{\"features\": [" + features() + "], \"cores\": " + std::to_string(core_count()) + ", \"kernels\": [" +
+         kernels + "], \"bf16\": " + bf16_name() + "}";
 }
 
 }  // namespace
 
 extern "C" const char* pg_cpu_info(void) {
-  static const std::string text = description();
+  static const std::string& text = *new std::string(description());  // callers keep it: it is never freed
   return text.c_str();
 }

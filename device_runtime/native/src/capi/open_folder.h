@@ -14,7 +14,8 @@
 
 namespace phonograd {
 
-// Owns a duplicate of the descriptor, through which path() stays the folder's, whatever it is renamed to. Movable.
+// Owns a duplicate of the descriptor, through which path() stays the folder's, whatever it is renamed to (on macOS it
+// does not). Movable.
 class OpenFolder {
  public:
   explicit OpenFolder(const char* path) : path_(path) {}
@@ -24,7 +25,7 @@ class OpenFolder {
       throw Error(status_of(errno, Status::usage), "folder: descriptor " + std::to_string(descriptor) + ": " +
                                                        reason_of(errno) + "; give one of an open folder");
     }
-    path_ = "/proc/self/fd/" + std::to_string(descriptor_);
+    path_ = path_of(descriptor_);
   }
   ~OpenFolder() {
     if (descriptor_ >= 0) close(descriptor_);

@@ -44,7 +44,7 @@ pg_status pg_weights_open(const char* path, int32_t descriptor, pg_weights** wei
   return border::guarded([&] {
     border::require(path != nullptr && weights != nullptr, "path or weights: NULL");
     *weights = nullptr;
-    const std::string place = descriptor < 0 ? path : "/proc/self/fd/" + std::to_string(descriptor);
+    const std::string place = descriptor < 0 ? path : path_of(descriptor);
     *weights = new pg_weights(place, path);
   });
 }

@@ -21,13 +21,20 @@ const Bytes = extern struct {
     }
 };
 
+// For C++ in the same library: not among the names that it exports.
+const functions = .{ "x25519_public", "x25519_shared", "ed25519_public", "ed25519_sign", "ed25519_verify" } ++
+    .{ "hkdf_sha256", "seal", "open_sealed" };
+comptime {
+    for (functions) |name| @export(&@field(@This(), name), .{ .name = name, .visibility = .hidden });
+}
+
 const nonce: [12]u8 = @splat(0);
 
-export fn x25519_public(secret: Secret) PublicKey {
+fn x25519_public(secret: Secret) callconv(.c) PublicKey {
     return .{ .bytes = X25519.recoverPublicKey(secret.*) };
 }
 
-export fn x25519_shared(secret: Secret, other: *const PublicKey, shared: *[32]u8) bool {
+fn x25519_shared(secret: Secret, other: *const PublicKey, shared: *[32]u8) callconv(.c) bool {
     shared.* = X25519.scalarmult(secret.*, other.bytes) catch { // the result is 0
         shared.* = @splat(0);
         return false;
@@ -39,36 +46,36 @@ fn pairOf(seed: Secret) Ed25519.KeyPair {
     return Ed25519.KeyPair.generateDeterministic(seed.*) catch @trap(); // a clamped scalar times the base is never 0
 }
 
-export fn ed25519_public(seed: Secret) PublicKey {
+fn ed25519_public(seed: Secret) callconv(.c) PublicKey {
     var pair = pairOf(seed);
     defer std.crypto.secureZero(u8, &pair.secret_key.bytes);
     return .{ .bytes = pair.public_key.toBytes() };
 }
 
-export fn ed25519_sign(seed: Secret, message: Bytes) Signature {
+fn ed25519_sign(seed: Secret, message: Bytes) callconv(.c) Signature {
     var pair = pairOf(seed);
     defer std.crypto.secureZero(u8, &pair.secret_key.bytes);
     const signed = pair.sign(message.slice(), null) catch @trap(); // the nonce is 0: one chance in 2^252
     return .{ .bytes = signed.toBytes() };
 }
 
-export fn ed25519_verify(public: *const PublicKey, message: Bytes, signature: *const Signature) bool {
+fn ed25519_verify(public: *const PublicKey, message: Bytes, signature: *const Signature) callconv(.c) bool {
     const key = Ed25519.PublicKey.fromBytes(public.bytes) catch return false;
     Ed25519.Signature.fromBytes(signature.bytes).verifyStrict(message.slice(), key) catch return false;
     return true;
 }
 
-export fn hkdf_sha256(secret: Bytes, salt: Bytes, info: Bytes, out: *[32]u8) void {
+fn hkdf_sha256(secret: Bytes, salt: Bytes, info: Bytes, out: *[32]u8) callconv(.c) void {
     var key = Hkdf.extract(salt.slice(), secret.slice());
     defer std.crypto.secureZero(u8, &key);
     Hkdf.expand(out, info.slice(), key);
 }
 
-export fn seal(key: Secret, plain: Bytes, sealed: [*]u8) void {
+fn seal(key: Secret, plain: Bytes, sealed: [*]u8) callconv(.c) void {
     Aead.encrypt(sealed[0..plain.size], sealed[plain.size..][0..16], plain.slice(), "", nonce, key.*);
 }
 
-export fn open_sealed(key: Secret, sealed: Bytes, plain: [*]u8) bool {
+fn open_sealed(key: Secret, sealed: Bytes, plain: [*]u8) callconv(.c) bool {
     if (sealed.size < 16) return false;
     const all = sealed.slice();
     const text = all[0 .. all.len - 16];

@@ -200,7 +200,7 @@ TensorFile::TensorFile(const std::string& path, Status status, std::optional<siz
     if (left < 8) {
       fail(std::to_string(left) + " bytes, a tensor file has at least 8; it is truncated or not a tensor file");
     }
-    written_ = about.st_mtim;
+    written_ = written_at(about);
     map_ = mapped(false);
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | map_.data()[begin + static_cast<size_t>(i)];
@@ -271,8 +271,8 @@ std::string TensorFile::sha256() const {
 void TensorFile::require_unchanged() const {
   struct stat now{};
   const bool known = fstat(descriptor_, &now) == 0;
-  const bool same = known && static_cast<size_t>(now.st_size) == size_ && now.st_mtim.tv_sec == written_.tv_sec &&
-                    now.st_mtim.tv_nsec == written_.tv_nsec;
+  const bool same = known && static_cast<size_t>(now.st_size) == size_ && written_at(now).tv_sec == written_.tv_sec &&
+                    written_at(now).tv_nsec == written_.tv_nsec;
   if (same && !map_.lost()) return;
   throw Error(status_, path_ + (same ? ": part of it can't be read" : ": was changed while it was in use") +
                            "; fetch it again and restart");

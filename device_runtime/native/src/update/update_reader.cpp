@@ -5,7 +5,7 @@
 namespace phonograd {
 namespace {
 
-const std::string kOfResult = "result.";  // begins the keys of the resulting model's own metadata
+constexpr std::string_view kOfResult = "result.";  // begins the keys of the resulting model's own metadata
 constexpr size_t kMostDigits = 18;
 constexpr size_t kShown = 80;  // characters of a value in a message
 
@@ -131,7 +131,7 @@ Metadata metadata_of(const UpdateInfo& info) {
 Metadata link_metadata(const UpdateInfo& info, const std::string& result_sha256, const Metadata& result) {
   Metadata entries = metadata_of(info);
   entries[UpdateReader::kResult] = result_sha256;
-  for (const auto& [key, value] : result) entries[kOfResult + key] = value;
+  for (const auto& [key, value] : result) entries[std::string(kOfResult) + key] = value;
   return entries;
 }
 
