@@ -190,9 +190,11 @@ class Coordinator:
         path = self.folder.upload(identifier)
         with self._round.aggregator.measured_ahead(path) as ahead, self._lock:
             end_if_complete(self._round, self._slow)  # a round that is due, whose closing failed, accepts nothing more
-            if ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes, ahead):
+            receipt = ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes, ahead)
+            if receipt is not None:
                 self._end_or_try_again()
-            receipt = self.receipt(identifier)
+            if receipt is None or receipt.round != self.current.round:
+                receipt = self.receipt(identifier)
             self.uploads.bytes.delete(identifier)
             return receipt
 
