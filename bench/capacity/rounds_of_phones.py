@@ -135,10 +135,9 @@ def run_phones(
 
 
 class _Answer(NamedTuple):
-    """An answer's body, where it leads to, and the seconds that it took."""
+    """An answer's body, and the seconds that it took."""
 
     content: bytes
-    location: str
     seconds: float
 
 
@@ -163,8 +162,8 @@ class _Phone:
                 fetched = self._ask(connection, "GET", path, HTTPStatus.OK)
                 timed[DOWNLOAD], nbytes = fetched.seconds, len(fetched.content)
             sent = self._ask(connection, "POST", "/v1/uploads", HTTPStatus.CREATED, self.body)
-            outcome = json.loads(self._ask(connection, "GET", sent.location, HTTPStatus.OK).content)
-            timed[CLOSING if outcome["receipt"]["round_closed"] else UPLOAD] = sent.seconds
+            receipt = json.loads(sent.content)["receipt"]
+            timed[CLOSING if receipt["round_closed"] else UPLOAD] = sent.seconds
         return timed, nbytes
 
     def _ask(
@@ -192,7 +191,7 @@ class _Phone:
             raise BenchError(
                 f"bench: status {status:d} expected for {method} {path[:40]}, found {response.status}: {told}"
             )
-        return _Answer(answer, response.headers.get("Location", ""), perf_counter() - began)
+        return _Answer(answer, perf_counter() - began)
 
 
 def _current_model(server: Receiver, number: int) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
@@ -23,6 +24,8 @@ CHUNK_BYTES = 1 << 18  # with smaller ones a fast network takes twice the time
 
 class FilesResponse(StreamingResponse):
     """Files that follow each other, as if they were one, whole or the one range that the request asks for.
+
+    For a thread that may wait for the disk: what fits in CHUNK_BYTES is read at once.
 
     etag: what If-Range is compared with; asked: bytes of its body. The files are opened in turn: an old link that is
     deleted on the way breaks the connection, and the phone asks again. Raises RequestError (416) for a range that
@@ -46,7 +49,17 @@ class FilesResponse(StreamingResponse):
         sizes = [one.st_size for one in found]
         self.asked = 0 if request.method == "HEAD" else stop - start
         files = [] if request.method == "HEAD" else list(zip(paths, sizes, strict=True))
-        super().__init__(_bytes_of(files, start, stop), 206 if match else 200, headers, media_type)
+        content = _bytes_of(files, start, stop)
+        self._small = b"".join(content) if stop - start <= CHUNK_BYTES else None
+        super().__init__(content, 206 if match else 200, headers, media_type)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, one that is in memory without waiting for a thread."""
+        if self._small is None:
+            await super().__call__(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self._small})
 
 
 def _asked(match: re.Match[str], size: int) -> tuple[int, int]:

@@ -75,8 +75,8 @@ def ingest(
     """Ingest one upload; for one thread at a time. Its receipt; None for an update that was accepted before, in any
     round.
 
-    ahead: it, measured before its turn, which is of use if its model is still the round's. A refusal ends the upload.
-    Raises what `Coordinator.ingest` raises.
+    ahead: it, measured and made durable before its turn, which is of use if its model is still the round's. A refusal
+    ends the upload. Raises what `Coordinator.ingest` raises.
     """
     origin = None
     if ahead is not None and ahead.base is not current.aggregator.base:
@@ -152,13 +152,14 @@ def _accept(
 ) -> None:
     """Check, aggregate, store, record: in this order, so that a refusal leaves nothing behind."""
     folder, ledger, aggregator, info = current.folder, current.ledger, current.aggregator, update.info
-    with folder.syncing(update.path):  # the disk syncs while the update is aggregated
-        try:
-            weight = aggregator.weight(info)
-            measures = aggregator.take(update, ahead, origin, weight)
-        except (WeightsError, UpdateError) as error:
-            _require_readable(update.path)
-            raise InvalidUpdateError(redact_path(error, update.path)) from error
+    try:
+        weight = aggregator.weight(info)
+        measures = aggregator.take(update, ahead, origin, weight)
+    except (WeightsError, UpdateError) as error:
+        _require_readable(update.path)
+        raise InvalidUpdateError(redact_path(error, update.path)) from error
+    if ahead is None:  # else it is durable already
+        folder.sync(update.path)
     folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
     with ledger.writing() as session:
         accepted, number = expect_receiving(session, row.id), aggregator.row.number

@@ -55,11 +55,8 @@ class WireBytes:
         )
 
 
-_COUNTING = (
-    update(UPDATES)
-    .where(UPDATES.c.id == bindparam("its"))
-    .values(received_bytes=UPDATES.c.received_bytes + bindparam("nbytes"), requests=UPDATES.c.requests + bindparam("more"))
-)
+_MORE = {name: UPDATES.c[name] + bindparam(f"more_{name}") for name in ("received_bytes", "requests")}
+_COUNTING = update(UPDATES).where(UPDATES.c.id == bindparam("its")).values(_MORE)
 # What was counted, by KEY; of a transaction, in its session's `info`.
 Counted: TypeAlias = dict[tuple[int, str, TrafficKind], WireBytes]
 KEY = ("round", "phone", "kind")
@@ -223,5 +220,5 @@ def count_request(session: Session, row: Any, nbytes: int, requests: int = 1) ->
 
     So both always agree, even after a crash. row: the update, as it was read.
     """
-    session.execute(_COUNTING, {"its": row.id, "nbytes": nbytes, "more": requests})
+    session.execute(_COUNTING, {"its": row.id, "more_received_bytes": nbytes, "more_requests": requests})
     add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))
