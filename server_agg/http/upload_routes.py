@@ -167,9 +167,7 @@ class UploadRoutes:
             raise RequestError(405, f"X-HTTP-Method-Override: {', '.join(methods)} expected, found {method[:20]!r}")
         return await methods[method](request)
 
-    async def _append(
-        self, request: Request, upload: UploadRecord, offset: int
-    ) -> tuple[UploadRecord, Receipt | None]:
+    async def _append(self, request: Request, upload: UploadRecord, offset: int) -> tuple[UploadRecord, Receipt | None]:
         """Append the body to an upload that was read just now. The upload afterwards; its receipt, if that was all."""
         checksum, receipt = tus.checksum_in(request.headers), None
         try:

@@ -131,9 +131,7 @@ def database_at(place: Path | str) -> Database:
         raise MissingExtraError("a ledger in PostgreSQL needs psycopg: pip install 'phonograd[postgres]'") from error
 
 
-def upsert(
-    session: Session, table: type[DeclarativeBase], key: Mapping[str, Any], values: Mapping[str, Any]
-) -> None:
+def upsert(session: Session, table: type[DeclarativeBase], key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Insert a row, or give the one with this primary key these values."""
     row = INSERTS[session.get_bind().dialect.name](table).values(**key, **values)
     session.execute(row.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
