@@ -88,8 +88,7 @@ class UploadSessions:
         """
         offset, storing, receipt = upload.offset, self._pools.storing, None
         if session.digest is None:
-            hashed = self._uploads.bytes.hashed
-            session.digest = await storing.run(hashed, upload.id) if offset else hashed(upload.id)
+            session.digest = await storing.run(self._uploads.bytes.hashed, upload.id)
         before = session.digest and session.digest.copy()
         part = None if checksum is None else hashlib.new(checksum.algorithm)
         digests = [digest for digest in (session.digest, part) if digest is not None]

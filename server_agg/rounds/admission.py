@@ -107,9 +107,7 @@ def check_base(session: Session, state: AdmissionState, base_sha256: str, number
     """
     if base_sha256 == state.base_sha256 and number in (None, state.number):
         return None
-    its_rounds = queries.rounds_from_model(session, base_sha256)
-    if number is not None:
-        its_rounds = [round_ for round_ in its_rounds if round_.number == number]
+    its_rounds = queries.rounds_from_model(session, base_sha256, number)
     if not its_rounds:
         claimed = "" if number is None else f"round {number} and "
         raise StaleUpdateError(

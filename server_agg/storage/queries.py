@@ -12,6 +12,7 @@ from phonograd.server_agg.storage.tables import PUBLISHED, UPDATES, Chunk, Model
 _OPEN = select(Round.number).where(Round.closed_at.is_(None))
 _UNSENT = Update.state.in_(("rejected", "late")) & (Update.requests == 0)
 # Statements of each upload are made once, and read columns of what is flushed: loading objects takes longer.
+_NEWEST_ROUND = select(Round).order_by(Round.number.desc()).limit(1)
 _ROW = select(UPDATES).where(UPDATES.c.id == bindparam("identifier"))
 _PENDING = select(func.sum(UPDATES.c.length - UPDATES.c.received_bytes)).where(
     UPDATES.c.state == "receiving", UPDATES.c.received_bytes < UPDATES.c.length
@@ -20,8 +21,9 @@ _NEEDED = ((Update.state == "accepted") & Update.round.in_(_OPEN)) | (Update.sta
 
 
 def open_round(session: Session) -> Round | None:
-    """The open round; None in a new ledger."""
-    return session.scalars(select(Round).where(Round.closed_at.is_(None))).one_or_none()
+    """The open round, which is the newest; None in a new ledger."""
+    newest = session.scalars(_NEWEST_ROUND).one_or_none()
+    return newest if newest is not None and newest.closed_at is None else None
 
 
 def all_rounds(session: Session) -> list[Round]:
@@ -173,6 +175,7 @@ def phones_with_infinite_epsilon(session: Session) -> dict[int, int]:
     return {row.round: row.phones for row in counts}
 
 
-def rounds_from_model(session: Session, sha256: str) -> list[Round]:
-    """The rounds with this base model, in order."""
-    return list(session.scalars(select(Round).where(Round.base_sha256 == sha256).order_by(Round.number)))
+def rounds_from_model(session: Session, sha256: str, number: int | None = None) -> list[Round]:
+    """The rounds with this base model, in order; `number`: that one alone."""
+    wanted = select(Round).where(Round.base_sha256 == sha256).order_by(Round.number)
+    return list(session.scalars(wanted if number is None else wanted.where(Round.number == number)))
