@@ -182,7 +182,8 @@ def section(document: Document) -> Iterator[str | Table]:
     yield Table("Milliseconds of their requests", columns, requests)
     if parts := document.get("parts"):
         yield from _where_time_goes(parts)
-    if limits := document.get("limits"):
+    (limit, *_) = limits = document.get("limits", [{"phones_per_second": last["phones"] / last["seconds"]}])
+    if "limits" in document:
         yield (
             f"What one server of {last['model']} could take if only this were in its way, by what was measured above; "
             f"its network has {demand['gigabits']:g} Gbit/s. The first line is its limit: a service has as many "
@@ -193,8 +194,8 @@ def section(document: Document) -> Iterator[str | Table]:
     yield (
         f"What a service of {last['model']} needs. Each phone takes part once a day, in one of "
         f"the day's rounds ({demand['rounds_a_day']}); the busiest hour has {demand['peak']:g} times the mean rate; a "
-        f"server is planned for {demand['load']:.0%} of what it could take, and "
-        f"{last['cpu_seconds'] / last['phones'] * 1e3:.0f} ms of CPU time a phone, as measured above. A service "
+        f"server is planned for {demand['load']:.0%} of the {limit['phones_per_second']:.0f} phones/s and "
+        f"{last['cpu_seconds'] / last['phones'] * 1e3:.0f} ms of CPU time a phone that were measured above. A service "
         "is a server with a ledger and a model of its own, for a region or a language. "
         f"Memory is the peak above, of each. Disk: the ledger's rows of {demand['ledger_days']} days, and "
         f"{demand['models_kept'] + 1} models of each. Object store: these models, and the updates of a round. Bytes "

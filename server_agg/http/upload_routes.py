@@ -183,7 +183,7 @@ class UploadRoutes:
         except RequestError as error:
             error.headers["Upload-Offset"] = str((await self._found(request, upload.id)).offset)
             raise
-        if receipt is None:
+        if receipt is None or receipt.round_closed:  # or the round failed
             upload = await self._found(request, upload.id)
         else:
             upload = replace(upload, state="accepted", offset=upload.length, round=receipt.round)
