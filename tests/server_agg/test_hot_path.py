@@ -1,6 +1,7 @@
 """What an update costs: few statements, none of them reads a table from end to end, and one request if it is small."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from sqlalchemy import Engine, event, select
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import resumable_upload
 from phonograd.device_runtime.client.server_client import upload_update
+from phonograd.server_agg.http import downloads
 from phonograd.server_agg.refusals import DuplicatePhoneError, LateUpdateError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
@@ -157,3 +159,32 @@ def test_a_large_update_is_announced_first(
     with server.coordinator.ledger.reading() as session:
         (row,) = session.scalars(select(Traffic).where(Traffic.phone == "phone1"))
     assert row.requests == 3
+
+
+def test_what_the_phones_of_a_round_ask_for_is_read_once(
+    server: RunningServer, http: httpx.Client, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, bytes_of = list[int](), downloads._bytes_of
+
+    def reading(files: Any, start: int, stop: int) -> Iterator[bytes]:
+        read.append(stop - start)
+        yield from bytes_of(files, start, stop)
+
+    monkeypatch.setattr(downloads, "_bytes_of", reading)
+    monkeypatch.setattr(downloads, "CHUNK_BYTES", 1000)
+    model, whole = workshop.base_path.read_bytes(), workshop.base_path.stat().st_size
+    for _ in range(3):
+        assert http.get("/v1/model").content == model
+        assert http.get("/v1/model", headers={"Range": "bytes=7-"}).content == model[7:]
+    assert http.head("/v1/model").headers["Content-Length"] == str(whole)
+    assert read[:2] == [whole, whole - 7]
+    assert len(read) <= 3
+    path = server.coordinator.folder.model(workshop.base_sha256)
+    os.utime(path, (0, 0))
+    assert http.get("/v1/model").content == model
+    assert read[-1] == whole
+    monkeypatch.setattr(downloads, "HELD_BYTES", whole - 1)
+    del read[:]
+    for _ in range(2):
+        assert http.get("/v1/model").content == model
+    assert read == [whole, whole]
