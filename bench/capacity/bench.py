@@ -111,9 +111,10 @@ def _run(folder: Path, preset: str, phones: int, config: CapacityConfig, say: Sa
 
 def _parts(folder: Path, preset: str, config: CapacityConfig, say: Say) -> tuple[Part, ...]:
     artifacts, updates = _material(folder, preset, say)
-    return measure_parts(
-        artifacts, updates, folder / f"{preset}-parts", preset, config.profiled, 2, config.at_once, say
-    )
+    state = folder / f"{preset}-parts"
+    parts = measure_parts(artifacts, updates, state, preset, config.profiled, 2, config.at_once, say)
+    shutil.rmtree(state)
+    return parts
 
 
 def _material(folder: Path, preset: str, say: Say) -> tuple[Path, list[Path]]:
