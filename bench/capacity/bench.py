@@ -3,10 +3,12 @@
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phonograd.bench.capacity.plan import GB, plan_for
+from phonograd.bench.capacity.parts import Part, measure_parts
+from phonograd.bench.capacity.plan import GB, limits_of, plan_for
 from phonograd.bench.capacity.rates import (
     Rate,
     measure_commits,
@@ -54,6 +56,8 @@ def bench_capacity(config: CapacityConfig, say: Say = str) -> dict[str, Any]:
             _run(folder, preset, phones, config, say)
             for preset, phones in ((config.small, config.small_phones), (config.preset, config.phones))
         )
+        parts = {preset: _parts(folder, preset, config, say) for preset in (config.small, config.preset)}
+    limits = limits_of(runs[-1], parts[config.preset], rates, config.demand)
     return result_of(
         "capacity",
         SCHEMA_VERSION,
@@ -62,8 +66,10 @@ def bench_capacity(config: CapacityConfig, say: Say = str) -> dict[str, Any]:
         codec=CODEC,
         rates=rates,
         runs=runs,
+        parts=[{"model": preset, **asdict(part)} for preset, counted in parts.items() for part in counted],
+        limits=limits,
         demand=config.demand,
-        plans=[plan_for(phones, runs[-1], config.demand) for phones in config.phones_a_day],
+        plans=[plan_for(phones, runs[-1], limits, config.demand) for phones in config.phones_a_day],
     )
 
 
@@ -101,6 +107,14 @@ def _run(folder: Path, preset: str, phones: int, config: CapacityConfig, say: Sa
     run = run_phones(artifacts, updates, state, preset, phones, config.rounds, config.at_once, say)
     shutil.rmtree(state)
     return run
+
+
+def _parts(folder: Path, preset: str, config: CapacityConfig, say: Say) -> tuple[Part, ...]:
+    artifacts, updates = _material(folder, preset, say)
+    state = folder / f"{preset}-parts"
+    parts = measure_parts(artifacts, updates, state, preset, config.profiled, 2, config.at_once, say)
+    shutil.rmtree(state)
+    return parts
 
 
 def _material(folder: Path, preset: str, say: Say) -> tuple[Path, list[Path]]:
@@ -167,12 +181,23 @@ def section(document: Document) -> Iterator[str | Table]:
     }
     requests = [{"model": run["model"], **one} for run in document["runs"] for one in run["requests"]]
     yield Table("Milliseconds of their requests", columns, requests)
+    if parts := document.get("parts"):
+        yield from _where_time_goes(parts)
+    (limit, *_) = limits = document.get("limits", [{"phones_per_second": last["phones"] / last["seconds"]}])
+    if "limits" in document:
+        yield (
+            f"What one server of {last['model']} could take if only this were in its way, by what was measured above; "
+            f"its network has {demand['gigabits']:g} Gbit/s. The first line is its limit: a service has as many "
+            f"servers as that asks for at a load of {demand['load']:.0%}."
+        )
+        columns = {"limit": text("name"), "phones/s": figure("phones_per_second", ",.0f")}
+        yield Table("What limits a server", columns, limits)
     yield (
         f"What a service of {last['model']} needs. Each phone takes part once a day, in one of "
         f"the day's rounds ({demand['rounds_a_day']}); the busiest hour has {demand['peak']:g} times the mean rate; a "
-        f"server is planned for {demand['load']:.0%} of the {last['phones'] / last['seconds']:.0f} phones/s and "
+        f"server is planned for {demand['load']:.0%} of the {limit['phones_per_second']:.0f} phones/s and "
         f"{last['cpu_seconds'] / last['phones'] * 1e3:.0f} ms of CPU time a phone that were measured above. A service "
-        "is a server with a ledger and a model of its own, for a region or a language: it takes updates one at a time. "
+        "is a server with a ledger and a model of its own, for a region or a language. "
         f"Memory is the peak above, of each. Disk: the ledger's rows of {demand['ledger_days']} days, and "
         f"{demand['models_kept'] + 1} models of each. Object store: these models, and the updates of a round. Bytes "
         "down: the link above for each round since the last, or the model if that is smaller. Prices, as examples: "
@@ -198,3 +223,17 @@ def section(document: Document) -> Iterator[str | Table]:
         "$ a month": figure("dollars_a_month", ",.0f"),
     }
     yield Table(f"A service of {document['preset']}", columns, document["plans"])
+
+
+def _where_time_goes(parts: Sequence[Row]) -> Iterator[str | Table]:
+    yield (
+        "Where the server's time for a phone goes, in rounds as above of a server that counts it: CPU time of the "
+        "threads, and the time itself with what a part waits for, the disk, the interpreter's lock or its turn."
+    )
+    columns = {
+        "model": text("model"),
+        "part": text("name"),
+        "CPU, ms a phone": figure("cpu", ".2f", MS),
+        "ms a phone": Column(lambda part: part["wall"] / MS or None, ".2f"),
+    }
+    yield Table("Where a phone's time goes", columns, parts)

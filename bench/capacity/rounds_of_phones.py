@@ -4,9 +4,9 @@ import http.client
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -84,10 +84,11 @@ def run_phones(
     rounds: int,
     at_once: int,
     say: Say = str,
+    serve: Callable[..., AbstractContextManager[Receiver]] = phonograd_serve,
 ) -> PhonesRun:
     """Start a server and run the rounds. `updates`: some of round 1, which phones in turn send under their own names.
 
-    Raises BenchError for an unexpected answer.
+    serve: how to start it, as `phonograd_serve`. Raises BenchError for an unexpected answer.
     """
     makers, per_round = [BodyMaker(path) for path in updates], phones // rounds
     seconds: dict[str, list[float]] = defaultdict(list)
@@ -95,7 +96,7 @@ def run_phones(
     memory: list[int] = []
     elapsed = 0.0
     options = ("--publish", "top-rows", *UNLIMITED)
-    with phonograd_serve(artifacts, state, per_round, *options) as server, ThreadPoolExecutor(at_once) as pool:
+    with serve(artifacts, state, per_round, *options) as server, ThreadPoolExecutor(at_once) as pool:
         idle, cpu = rss_bytes(server.pid), cpu_seconds(server.pid)
         base_sha256 = before = makers[0].info.base_sha256
         for number in range(1, rounds + 1):
@@ -135,10 +136,9 @@ def run_phones(
 
 
 class _Answer(NamedTuple):
-    """An answer's body, where it leads to, and the seconds that it took."""
+    """An answer's body, and the seconds that it took."""
 
     content: bytes
-    location: str
     seconds: float
 
 
@@ -163,8 +163,8 @@ class _Phone:
                 fetched = self._ask(connection, "GET", path, HTTPStatus.OK)
                 timed[DOWNLOAD], nbytes = fetched.seconds, len(fetched.content)
             sent = self._ask(connection, "POST", "/v1/uploads", HTTPStatus.CREATED, self.body)
-            outcome = json.loads(self._ask(connection, "GET", sent.location, HTTPStatus.OK).content)
-            timed[CLOSING if outcome["receipt"]["round_closed"] else UPLOAD] = sent.seconds
+            receipt = json.loads(sent.content)["receipt"]
+            timed[CLOSING if receipt["round_closed"] else UPLOAD] = sent.seconds
         return timed, nbytes
 
     def _ask(
@@ -192,7 +192,7 @@ class _Phone:
             raise BenchError(
                 f"bench: status {status:d} expected for {method} {path[:40]}, found {response.status}: {told}"
             )
-        return _Answer(answer, response.headers.get("Location", ""), perf_counter() - began)
+        return _Answer(answer, perf_counter() - began)
 
 
 def _current_model(server: Receiver, number: int) -> str:

@@ -24,10 +24,18 @@ class Receiver:
 
 
 @contextlib.contextmanager
-def phonograd_serve(artifacts: Path, state: Path, clients_per_round: int, *more: str) -> Iterator[Receiver]:
-    """The server as a user starts it, with `more` options. Raises BenchError with its last line if it fails."""
+def phonograd_serve(
+    artifacts: Path, state: Path, clients_per_round: int, *more: str, profiled: Path | None = None
+) -> Iterator[Receiver]:
+    """The server as a user starts it, with `more` options. Raises BenchError with its last line if it fails.
+
+    profiled: where it writes what it counts, of one that does (phonograd.bench.capacity.profiled_server).
+    """
     options = ("--artifacts", artifacts, "--state", state, "--clients-per-round", clients_per_round, "--port", 0)
-    line = ["-m", "phonograd", "serve", "--json", *map(str, options), *more]
+    line = ["-m", "phonograd"]
+    if profiled is not None:
+        line = ["-c", "import phonograd.bench.capacity.profiled_server as p; p.main()", str(profiled)]
+    line += ["serve", "--json", *map(str, options), *more]
     with _started("phonograd serve", line, state.with_suffix(".log")) as one:
         yield one
 

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from functools import lru_cache
 
 # The name of the phone that sends an update or fetches a model; the server's ledger keeps it.
 PHONE_HEADER = "Phonograd-Phone"
@@ -30,6 +31,7 @@ TUS_VERSION = "1.0.0"
 TUS_BODY_TYPE = "application/offset+octet-stream"
 
 
+@lru_cache(maxsize=1000)  # a server asks of each request
 def is_loopback(host: str) -> bool:
     """Whether a host name or address can only be this machine."""
     if host == "localhost":

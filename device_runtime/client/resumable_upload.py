@@ -1,11 +1,13 @@
 """Resumable upload of an update by the tus 1.0 protocol."""
 
 import base64
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
@@ -32,6 +34,7 @@ from phonograd.device_runtime.masked import FORMAT as MASKED_FORMAT
 from phonograd.device_runtime.update.update_file import FORMAT
 
 SEND_BYTES = 1 << 18
+SMALL_BYTES = 1 << 20  # an update of at most this is sent with its announcement, whatever the server has of it
 TUS = {"Tus-Resumable": TUS_VERSION}
 
 # Called with (bytes sent so far, bytes in total).
@@ -120,12 +123,11 @@ class _Upload:
 
     def send(self, headers: dict[str, str]) -> UploadReceipt:
         """Announce the update, or find it at the server, and send what is missing there."""
-        with http_client(self.server) as client:
-            response = client.post("/v1/uploads", headers=headers)
-            if response.status_code != 201:
-                raise refusal(self.server, response)
-            with expected_fields(self.server):
-                url, offset = response.headers["Location"], int(response.headers["Upload-Offset"])
+        response = self._announce(headers)
+        with expected_fields(self.server):
+            if response.status_code == 201 and response.content and (receipt := response.json()["receipt"]) is not None:
+                return msgspec.convert(receipt, UploadReceipt)
+            url, offset = response.headers["Location"], int(response.headers["Upload-Offset"])
         self._send_all(url, offset)
         outcome = self._outcome(url)
         if outcome.get("state") == "receiving":
@@ -137,6 +139,21 @@ class _Upload:
             if outcome["receipt"] is None:
                 raise ServerRefusedError(f"{self.server}: refused ({outcome['status']}): {outcome['reason']}")
             return msgspec.convert(outcome["receipt"], UploadReceipt)
+
+    def _announce(self, headers: dict[str, str]) -> httpx.Response:
+        """Announce the update; a small one is in the same request. Its answer says how much of it the server has."""
+        if self.nbytes <= SMALL_BYTES:
+            body = {"Content-Type": TUS_BODY_TYPE, "Content-Length": str(self.nbytes)}
+            with contextlib.suppress(ServerUnreachableError), http_client(self.server) as client:
+                response = client.post("/v1/uploads", content=self._pieces(0), headers=headers | body)
+                if response.status_code == 201 or "Location" in response.headers:  # else some of it did not arrive
+                    return response
+                raise refusal(self.server, response)
+        with http_client(self.server) as client:
+            response = client.post("/v1/uploads", headers=headers)
+        if response.status_code != 201:
+            raise refusal(self.server, response)
+        return response
 
     def _send_all(self, url: str, offset: int) -> None:
         """Send from `offset` on until the server has all bytes. If the connection breaks, ask for the offset and

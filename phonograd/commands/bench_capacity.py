@@ -20,6 +20,7 @@ CAPACITY = Options(
     small_phones=opt("Phones with a tiny model, before them.", COUNT),
     rounds=opt("Rounds of each.", COUNT),
     at_once=opt("Phones at a time.", COUNT),
+    profiled=opt("Phones of each whose time at the server is told by parts.", COUNT),
     phones_a_day=opt("Phones to plan for.", COUNT),
     ledger=opt("An empty database in PostgreSQL, to measure its commits too.", metavar="URL"),
 )
@@ -27,7 +28,8 @@ DEMAND = Options(
     Demand,
     rounds_a_day=opt(kind=COUNT),
     peak=opt("The busiest hour's rate, divided by the mean.", FiniteRange(1)),
-    load=opt("The share of a server's measured rate to plan with.", SHARE),
+    load=opt("The share of a server's lowest limit to plan with.", SHARE),
+    gigabits=opt("A second, of a server's network.", FiniteRange(0, min_open=True)),
 )
 
 

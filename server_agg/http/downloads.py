@@ -9,6 +9,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
@@ -19,10 +20,13 @@ RANGE = re.compile(r"bytes=(?:(?P<start>[0-9]{1,18})-(?P<end>[0-9]{0,18})|-(?P<l
 
 
 CHUNK_BYTES = 1 << 18  # with smaller ones a fast network takes twice the time
+HELD_BYTES, MOST_HELD = 1 << 22, 4  # the phones of a round ask for the same links
 
 
 class FilesResponse(StreamingResponse):
     """Files that follow each other, as if they were one, whole or the one range that the request asks for.
+
+    For a thread that may wait for the disk: up to HELD_BYTES are read at once, and the last ones are kept.
 
     etag: what If-Range is compared with; asked: bytes of its body. The files are opened in turn: an old link that is
     deleted on the way breaks the connection, and the phone asks again. Raises RequestError (416) for a range that
@@ -45,8 +49,20 @@ class FilesResponse(StreamingResponse):
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{total}"
         sizes = [one.st_size for one in found]
         self.asked = 0 if request.method == "HEAD" else stop - start
-        files = [] if request.method == "HEAD" else list(zip(paths, sizes, strict=True))
+        files = () if request.method == "HEAD" else tuple(zip(paths, sizes, strict=True))
+        held = stop - start <= HELD_BYTES
+        self._held = _held(files, found[-1].st_mtime_ns, start, stop) if held else None
         super().__init__(_bytes_of(files, start, stop), 206 if match else 200, headers, media_type)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, what is in memory without waiting for threads."""
+        if (held := self._held) is None:
+            await super().__call__(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for at in range(0, len(held), CHUNK_BYTES):
+            await send({"type": "http.response.body", "body": held[at : at + CHUNK_BYTES], "more_body": True})
+        await send({"type": "http.response.body"})
 
 
 def _asked(match: re.Match[str], size: int) -> tuple[int, int]:
@@ -69,6 +85,13 @@ def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Itera
             while at < end and (piece := file.read(min(CHUNK_BYTES, end - at))):
                 at += len(piece)
                 yield piece
+
+
+@lru_cache(maxsize=MOST_HELD)
+def _held(files: Sequence[tuple[Path, int]], changed: int, start: int, stop: int) -> bytes:
+    """What `_bytes_of` yields; of files that were changed then."""
+    del changed
+    return b"".join(_bytes_of(files, start, stop))
 
 
 def sha256_of_links(paths: Sequence[Path]) -> str:

@@ -1,6 +1,7 @@
 """Downloads of models, and the quality that evaluators report."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from phonograd.server_agg.report.records import ModelEntry
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.server import Downloads
 from phonograd.server_agg.storage.quality import report_quality
-from phonograd.server_agg.storage.tables import ASKED_KINDS, LINK_KINDS
+from phonograd.server_agg.storage.tables import ASKED_KINDS, LINK_KINDS, TrafficKind
 
 HASH = Parameter("path", "sha256", str, "A model's SHA-256, 64 hex digits.")
 BASE = Parameter(
@@ -111,9 +112,8 @@ class ModelRoutes:
             paths = tuple(folder.fetched(folder.link(link.sha256)) for link in links)
             if not paths:
                 return None
-            with UpdateFile(paths[-1]) as newest:
-                note_phone(request, LINK_KINDS[newest.info.codec])  # type: ignore[index]  # a link has one of them
             etag = f'"{sha256_of_links(paths)}"'
+            note_phone(request, _kind_of(paths[-1]))
             known = request.headers.get("If-None-Match")
             if matches(known, f'"{sha256}"') or matches(known, etag):
                 return Response(status_code=304, headers={"ETag": etag})
@@ -171,3 +171,9 @@ class ModelRoutes:
         if self._downloads == "accel" and "X-Forwarded-For" in request.headers:  # else no proxy would fill it in
             return {"X-Accel-Redirect": f"/phonograd/{name}"}
         return {}
+
+
+@lru_cache(maxsize=256)  # its name is its hash, which was checked
+def _kind_of(link: Path) -> TrafficKind:
+    with UpdateFile(link) as update:
+        return LINK_KINDS[update.info.codec]  # type: ignore[index]  # a link has one of them

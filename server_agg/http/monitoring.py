@@ -80,6 +80,8 @@ class RequestObserver:
 
 def route_of(scope: Scope) -> str:
     """The path as its route writes it: a request refused before it reached one has it too."""
+    if (routed := scope.get("route")) is not None:
+        return str(routed.path)
     for route in scope["app"].routes:
         if isinstance(route, Route) and route.matches(scope)[0] != Match.NONE:
             return route.path

@@ -52,19 +52,23 @@ class Receiving:
         What arrived is stored, whatever is raised: RequestError (408 if nothing comes for the idle time, 409 when
         interrupted, 413 for more bytes than expected), UploadInterruptedError (the phone went away), StorageError.
         """
-        with storage_errors(path), contextlib.closing(await self._pool.run(opened)) as sink:
-            self._sink = sink
+        with storage_errors(path), contextlib.closing(self):
             try:
-                await self._receive(sink, limit)
+                await self._receive(opened, limit)
             except ClientDisconnect as error:
                 raise UploadInterruptedError(
                     f"the connection broke off after {self.nbytes} of {limit} bytes"
                 ) from error
             finally:  # what is still being written can be neither given up nor interrupted
                 await self._stored()
-                await self._pool.run(self._store, sink, self._gathered)
+                await self._pool.run(self._store, opened, self._gathered)
 
-    async def _receive(self, sink: Sink, limit: int) -> None:
+    def close(self) -> None:
+        """Close the upload's end; what was written stays."""
+        if self._sink is not None:
+            self._sink.close()
+
+    async def _receive(self, opened: Callable[[], Sink], limit: int) -> None:
         now, chunks = asyncio.get_running_loop().time, self._request.stream()
         coming = asyncio.ensure_future(anext(chunks, None))
         interrupted = asyncio.ensure_future(self._interrupted.wait())
@@ -91,7 +95,7 @@ class Receiving:
                 if len(self._gathered) >= WRITE_BYTES or now() >= write_at:
                     await self._stored()
                     gathered, self._gathered = self._gathered, bytearray()
-                    self._storing = asyncio.ensure_future(self._pool.run(self._store, sink, gathered))
+                    self._storing = asyncio.ensure_future(self._pool.run(self._store, opened, gathered))
                     write_at = now() + WRITE_SECONDS
         finally:
             coming.cancel()
@@ -101,8 +105,11 @@ class Receiving:
         if self._storing is not None:
             await asyncio.shield(self._storing)  # a thread that writes can't be cancelled
 
-    def _store(self, sink: Sink, data: bytearray) -> None:
-        view = memoryview(data)
+    def _store(self, opened: Callable[[], Sink], data: bytearray) -> None:
+        """Store some bytes; the upload is opened with the first of them."""
+        if self._sink is None:
+            self._sink = opened()
+        sink, view = self._sink, memoryview(data)
         for digest in self._digests:
             digest.update(view)
         while view:

@@ -1,5 +1,7 @@
 """Updates in by tus 1.0, over as many requests as it takes."""
 
+from dataclasses import replace
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,6 +33,12 @@ class Upload(Record, frozen=True):
     receipt: Receipt | None
 
 
+class Announced(Record, frozen=True):
+    """The receipt of an update that came whole with its announcement; else None: its URL tells what becomes of it."""
+
+    receipt: Receipt | None
+
+
 class UploadRoutes:
     """The handlers that take updates in, over an open coordinator."""
 
@@ -53,26 +61,26 @@ class UploadRoutes:
     @operation(
         "POST /v1/uploads",
         "phone",
-        {201: Answer("It has a URL.", headers=(*tus.STANDING, Header("Location")))},
+        {201: Answer("It has a URL.", Announced, headers=(*tus.STANDING, Header("Location")))},
         refuses=(400, 404, 408, 409, 410, 412, 413, 422, 460, 503),
         takes=tus.ANNOUNCED,
         body=tus.MAYBE_PART,
     )
     async def announce_upload(self, request: Request) -> Response:
-        """tus creation; with a body, which is the upload's beginning."""
+        """tus creation; with a body, which is the upload's beginning, or all of it."""
         tus.check_version(request.headers)
         announced = tus.announcement(request.headers, phone_of(request), self._limit())
         _note(request, checked_name(announced.phone), self._coordinator.current.round)
         upload = await self._pools.writing.run(self._coordinator.create_upload, announced)
-        location = {"Location": f"/v1/uploads/{upload.id}"}
+        location, receipt = {"Location": f"/v1/uploads/{upload.id}"}, None
         # Of an upload that has begun already, the body is what is here: it is left unread.
         if upload.offset == 0 and tus.has_body_type(request.headers):
             try:
-                upload = await self._append(request, upload, 0)
+                upload, receipt = await self._append(request, upload, 0)
             except RequestError as error:
                 error.headers |= location
                 raise
-        return Response(status_code=201, headers=location | tus.upload_headers(upload))
+        return RecordResponse(Announced(receipt), 201, location | tus.upload_headers(upload))
 
     @operation(  # before GET, whose route answers HEAD as well
         "HEAD /v1/uploads/{id}",
@@ -117,7 +125,7 @@ class UploadRoutes:
         tus.check_version(request.headers)
         upload = await self._named(request)
         tus.check_body_type(request.headers)
-        upload = await self._append(request, upload, tus.count_in(request.headers, "Upload-Offset"))
+        upload, _ = await self._append(request, upload, tus.count_in(request.headers, "Upload-Offset"))
         return Response(status_code=204, headers=tus.upload_headers(upload))
 
     @operation(
@@ -159,23 +167,28 @@ class UploadRoutes:
             raise RequestError(405, f"X-HTTP-Method-Override: {', '.join(methods)} expected, found {method[:20]!r}")
         return await methods[method](request)
 
-    async def _append(self, request: Request, upload: UploadRecord, offset: int) -> UploadRecord:
-        checksum = tus.checksum_in(request.headers)
+    async def _append(self, request: Request, upload: UploadRecord, offset: int) -> tuple[UploadRecord, Receipt | None]:
+        """Append the body to an upload that was read just now. The upload afterwards; its receipt, if that was all."""
+        checksum, receipt = tus.checksum_in(request.headers), None
         try:
             async with self._sessions.exclusively(upload.id) as session:
-                upload = await self._found(request, upload.id)
+                if session.requests > 1 or self._coordinator.ledger.shared:  # others may have gone on with it
+                    upload = await self._found(request, upload.id)
                 if upload.offset != offset:
                     raise RequestError(
                         409, f"Upload-Offset: {upload.offset} expected, found {offset}; go on from there"
                     )
                 if upload.state == "receiving":  # else settled by the request before this one
-                    await self._sessions.append(session, upload, request, checksum)
+                    receipt = await self._sessions.append(session, upload, request, checksum)
         except RequestError as error:
             error.headers["Upload-Offset"] = str((await self._found(request, upload.id)).offset)
             raise
-        upload = await self._found(request, upload.id)
+        if receipt is None or receipt.round_closed:  # or the round failed
+            upload = await self._found(request, upload.id)
+        else:
+            upload = replace(upload, state="accepted", offset=upload.length, round=receipt.round)
         wire_of(request.scope).round = upload.round
-        return upload
+        return upload, receipt
 
     async def _named(self, request: Request) -> UploadRecord:
         """The upload of the request's path, whose bytes on the wire are then the upload's."""

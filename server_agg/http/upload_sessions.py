@@ -17,6 +17,7 @@ from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import UploadRecord
 
 # Uploads whose hash so far is kept in memory; those of others are read again from disk.
@@ -78,14 +79,14 @@ class UploadSessions:
 
     async def append(
         self, session: UploadSession, upload: UploadRecord, request: Request, checksum: tus.Checksum | None
-    ) -> None:
-        """Add a request's body to an upload that it has for itself, and settle it with the last byte.
+    ) -> Receipt | None:
+        """Add a request's body to an upload that it has for itself, and settle it with the last byte: its receipt.
 
         What arrived is stored and counted, whatever is raised, except bytes that nothing can check any more: those of a
         request with a checksum that broke off, if no hash of the whole was announced. Raises what `Receiving.into` and
         `Coordinator.ingest` raise, and RequestError (460) for bytes that changed on their way.
         """
-        offset, storing = upload.offset, self._pools.storing
+        offset, storing, receipt = upload.offset, self._pools.storing, None
         if session.digest is None:
             session.digest = await storing.run(self._uploads.bytes.hashed, upload.id)
         before = session.digest and session.digest.copy()
@@ -115,7 +116,7 @@ class UploadSessions:
                     f"they changed on their way, send them again from offset {offset}",
                 )
             if offset + receiving.nbytes == upload.length:
-                await self._settle(upload, session, receiving.uncounted)
+                receipt = await self._settle(upload, session, receiving.uncounted)
                 counted = True
         except UpdateError:
             counted = True  # by the coordinator, that wrote down why
@@ -125,8 +126,9 @@ class UploadSessions:
             if not counted and (receiving.uncounted or not receiving.nbytes):
                 await self._pools.writing.run(self._uploads.received, upload.id, receiving.uncounted)
             wire_of(request.scope).booked = receiving.nbytes
+        return receipt
 
-    async def _settle(self, upload: UploadRecord, session: UploadSession, nbytes: int) -> None:
+    async def _settle(self, upload: UploadRecord, session: UploadSession, nbytes: int) -> Receipt:
         if session.digest is not None:
             sha256 = session.digest.hexdigest()
         else:
@@ -138,7 +140,7 @@ class UploadSessions:
                 f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
                 f"{sha256[:12]}…; they changed on their way, send them again from offset 0",
             )
-        await self._pools.settling.run(self._coordinator.ingest, upload.id, sha256, nbytes)
+        return await self._pools.settling.run(self._coordinator.ingest, upload.id, sha256, nbytes)
 
     async def _take_back(self, identifier: str, session: UploadSession, digest: Any, offset: int) -> None:
         await self._pools.storing.run(self._uploads.bytes.cut, identifier, offset)

@@ -105,9 +105,9 @@ def check_base(session: Session, state: AdmissionState, base_sha256: str, number
     An update of an earlier round is not late if the model has not changed since. Raises LateUpdateError if late updates
     are dropped, StaleUpdateError for an unknown model or round.
     """
-    its_rounds = queries.rounds_from_model(session, base_sha256)
-    if number is not None:
-        its_rounds = [round_ for round_ in its_rounds if round_.number == number]
+    if base_sha256 == state.base_sha256 and number in (None, state.number):
+        return None
+    its_rounds = queries.rounds_from_model(session, base_sha256, number)
     if not its_rounds:
         claimed = "" if number is None else f"round {number} and "
         raise StaleUpdateError(

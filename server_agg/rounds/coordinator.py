@@ -15,6 +15,7 @@ from typing import Any
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import RefusalError, RoundClosingError, one_line
@@ -200,11 +201,19 @@ class Coordinator:
         """
         self.uploads.bytes.bring(identifier)
         path = self.folder.upload(identifier)
-        with self._round.aggregator.measured_ahead(path) as ahead, self._lock:
+        with self._round.aggregator.measured_ahead(path) as ahead:
+            if ahead is not None:
+                self.folder.sync(path)  # while another update has its turn
+            return self._ingest(identifier, sha256, nbytes, ahead)
+
+    def _ingest(self, identifier: str, sha256: str, nbytes: int, ahead: DecodedUpdate | None) -> Receipt:
+        with self._lock:
             end_if_complete(self._round, self._slow)  # a round that is due, whose closing failed, accepts nothing more
-            if ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes, ahead):
+            receipt = ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes, ahead)
+            if receipt is not None:
                 self._end_or_try_again()
-            receipt = self.receipt(identifier)
+            if receipt is None or receipt.round != self.current.round:
+                receipt = self.receipt(identifier)
             self.uploads.bytes.delete(identifier)
             return receipt
 

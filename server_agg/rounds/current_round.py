@@ -200,6 +200,17 @@ class LiveRound:
             snapshot.phones.add(phone)
         self._snapshot = snapshot
 
+    def seen_with_one_more(self, session: Session) -> RoundSnapshot:
+        """The open round once it has accepted one more update, within that transaction.
+
+        Of one server only the number of its updates changes.
+        """
+        if self.ledger.shared:
+            return self.seen(session)
+        known = self._snapshot
+        opened = structs.replace(known.open_round, accepted=known.open_round.accepted + 1)
+        return replace(known, open_round=opened)
+
     def seen(self, session: Session) -> RoundSnapshot:
         """The open round within a transaction, to be shown once that is durable."""
         row = opening.expect_open_round(self.ledger, session)

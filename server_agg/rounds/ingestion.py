@@ -3,6 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -24,25 +25,25 @@ from phonograd.server_agg.rounds import admission, closing
 from phonograd.server_agg.rounds.aggregator import OpenedUpdate
 from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound, RoundSnapshot
 from phonograd.server_agg.rounds.log_events import log_event
+from phonograd.server_agg.rounds.responses import Receipt, receipt_in
 from phonograd.server_agg.rounds.uploads import (
     UploadMetadata,
     UploadRecord,
     UploadStore,
     expect_receiving,
-    move_to_round,
+    move_traffic,
     redact_path,
-    upload_ended_error,
 )
 from phonograd.server_agg.storage import queries
-from phonograd.server_agg.storage.ledger import count_request
-from phonograd.server_agg.storage.tables import Round, Update
+from phonograd.server_agg.storage.ledger import WireBytes, add_traffic, count_request
+from phonograd.server_agg.storage.tables import Round
 
 
 def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
     """A new upload, or this phone's earlier one of the same bytes. Raises what `Coordinator.create_upload` raises."""
     with current.ledger.writing() as session:
         state = current.admission_state(session)
-        rows = list(queries.updates_of_phone(session, metadata.phone, "receiving", "accepted"))
+        rows = queries.updates_of_phone(session, metadata.phone, "receiving", "accepted")
         for row in rows:
             if metadata.sha256 is not None and (row.sha256, row.length) == (metadata.sha256, metadata.length):
                 return uploads.record(session, row)
@@ -54,14 +55,14 @@ def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadat
             masked.check_uploader(metadata.phone)
         replaced = [row for row in rows if row.state == "receiving"]
         for row in replaced:
-            uploads.end(row, "terminated", "the phone started another upload", 410)
+            uploads.end(session, row.id, "terminated", "the phone started another upload", 410)
         # Space for the uploads in progress, this one, and what the round writes: its model, and at most as much again
         # of a lossless link, or a draft and a residual; and dp-ftrl's buffers, in float64.
         files = 2 if state.rules.publish == "rows-f32" else 3
         files += 0 if state.run is None else 2 * len(state.run.decays)
         space = queries.pending_bytes(session) + metadata.length + files * current.open_round.model_bytes
         current.folder.check_space(space)
-        record = uploads.record(session, uploads.add(session, metadata, state.number))
+        record = uploads.add(session, metadata, state.number)
     for row in replaced:
         uploads.bytes.delete(row.id)
     return record
@@ -74,11 +75,12 @@ def ingest(
     sha256: str,
     nbytes: int,
     ahead: DecodedUpdate | None = None,
-) -> bool:
-    """Ingest one upload; for one thread at a time. Returns False for an update that was accepted before, in any round.
+) -> Receipt | None:
+    """Ingest one upload; for one thread at a time. Its receipt; None for an update that was accepted before, in any
+    round.
 
-    ahead: it, measured before its turn, which is of use if its model is still the round's. A refusal ends the upload.
-    Raises what `Coordinator.ingest` raises.
+    ahead: it, measured and made durable before its turn, which is of use if its model is still the round's. A refusal
+    ends the upload. Raises what `Coordinator.ingest` raises.
     """
     origin = None
     if ahead is not None and ahead.base is not current.aggregator.base:
@@ -86,9 +88,7 @@ def ingest(
     try:
         with contextlib.ExitStack() as resources:
             with current.ledger.reading() as session:
-                row = session.get_one(Update, identifier)
-                if row.state != "receiving":
-                    raise upload_ended_error(row)
+                row = expect_receiving(session, identifier)
                 if ahead is None:
                     update = resources.enter_context(_opened(current, current.folder.upload(identifier)))
                 else:
@@ -112,11 +112,11 @@ def ingest(
         raise failed from error
     if earlier is not None:
         log_event("update_repeated", round=earlier.round, phone=row.phone, bytes=nbytes)
-        return False
+        return None
     taken, needed = current.open_round, current.open_round.clients_per_round
     fields = {"phone": row.phone, "bytes": row.length, "accepted": taken.accepted, "needed": needed}
     log_event("update_accepted", round=taken.round, **fields)
-    return True
+    return receipt_in(taken, row.phone, row.length)
 
 
 def _admitted(session: Session, current: LiveRound, phone: str, info: UpdateInfo) -> str | None:
@@ -139,21 +139,21 @@ def _admitted(session: Session, current: LiveRound, phone: str, info: UpdateInfo
 
 
 def _repeat(
-    current: LiveRound, uploads: UploadStore, row: Update, update: OpenedUpdate, earlier: Update, nbytes: int
+    current: LiveRound, uploads: UploadStore, row: Any, update: OpenedUpdate, earlier: Any, nbytes: int
 ) -> None:
     with current.ledger.writing() as session:
         repeated = expect_receiving(session, row.id)
         if nbytes:
             count_request(session, repeated, nbytes)
-        move_to_round(session, repeated, earlier.round)
-        repeated.sha256, repeated.codec = earlier.sha256, update.info.codec
-        uploads.end(repeated, "repeated", "sent before", 201)
+        move_traffic(session, repeated, repeated.received_bytes + nbytes, earlier.round)
+        of_earlier = {"round": earlier.round, "sha256": earlier.sha256, "codec": update.info.codec}
+        uploads.end(session, row.id, "repeated", "sent before", 201, **of_earlier)
 
 
 def _accept(
     current: LiveRound,
     uploads: UploadStore,
-    row: Update,
+    row: Any,
     update: OpenedUpdate,
     ahead: DecodedUpdate | None,
     origin: str | None,
@@ -162,13 +162,14 @@ def _accept(
 ) -> None:
     """Check, aggregate, store, record: in this order, so that a refusal leaves nothing behind."""
     folder, aggregator, info = current.folder, current.aggregator, update.info
-    with folder.syncing(update.path):  # the disk syncs while the update is aggregated
-        try:
-            weight = aggregator.weight(info)
-            measures = aggregator.take(update, ahead, origin, weight)
-        except (WeightsError, UpdateError) as error:
-            _require_readable(update.path)
-            raise InvalidUpdateError(redact_path(error, update.path)) from error
+    try:
+        weight = aggregator.weight(info)
+        measures = aggregator.take(update, ahead, origin, weight)
+    except (WeightsError, UpdateError) as error:
+        _require_readable(update.path)
+        raise InvalidUpdateError(redact_path(error, update.path)) from error
+    if ahead is None:  # else it is durable already
+        folder.sync(update.path)
     folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
     try:
         seen = _recorded(current, uploads, row, info, origin, sha256, nbytes, weight, measures)
@@ -182,7 +183,7 @@ def _accept(
 def _recorded(
     current: LiveRound,
     uploads: UploadStore,
-    row: Update,
+    row: Any,
     info: UpdateInfo,
     origin: str | None,
     sha256: str,
@@ -195,23 +196,27 @@ def _recorded(
     with ledger.writing() as session:
         accepted, number = expect_receiving(session, row.id), aggregator.row.number
         state = current.admission_state(session)  # another server may have done something since `_admitted`
-        if state.closing or current.row_if_same(session) is None:
-            raise RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
-        admission.check_duplicate(session, state, row.phone)
+        if ledger.shared:
+            if state.closing or current.row_if_same(session) is None:
+                raise RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
+            admission.check_duplicate(session, state, row.phone)
         if nbytes:  # otherwise all bytes came before a restart and were counted
-            count_request(session, accepted, nbytes)
+            add_traffic(session, accepted.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))
         # Counting an earlier request may have failed although its bytes are on disk.
-        accepted.received_bytes = max(accepted.received_bytes, accepted.length)
-        move_to_round(session, accepted, number)
-        accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
-        accepted.weight, accepted.measures, accepted.base_sha256 = weight, json.dumps(measures), origin
-        accepted.process = ledger.process
-        uploads.end(accepted, "accepted", "", 201)
-        full = queries.count_updates(session, number, "accepted") >= aggregator.rules.clients_per_round
+        received = max(accepted.received_bytes + nbytes, accepted.length)
+        move_traffic(session, accepted, received, number)
+        counted = {"received_bytes": received, "requests": accepted.requests + bool(nbytes), "round": number}
+        found = {"sha256": sha256, "codec": info.codec, "tokens": info.tokens, "base_sha256": origin}
+        measured = {"weight": weight, "measures": json.dumps(measures), "process": ledger.process}
+        uploads.end(session, row.id, "accepted", "", 201, **counted, **found, **measured)
+        seen = current.seen_with_one_more(session)
+        full = seen.open_round.accepted >= aggregator.rules.clients_per_round
         if ledger.shared and full and not aggregator.settings.private:
             # The round takes no more updates; whichever server comes first makes its model.
             session.get_one(Round, number).closing_at = ledger.clock()
-        return current.seen(session)
+            session.flush()
+            seen = current.seen(session)
+        return seen
 
 
 def _opened(current: LiveRound, path: Path) -> contextlib.AbstractContextManager[OpenedUpdate]:

@@ -61,6 +61,12 @@ class Receipt(Record, frozen=True):
     bytes: Count
 
 
+def receipt_in(opened: OpenRound, phone: str, nbytes: int) -> Receipt:
+    """The receipt of an update of `nbytes` that the open round has just accepted."""
+    accepted = None if opened.private else opened.accepted
+    return Receipt(opened.round, phone, accepted, opened.clients_per_round, False, None, nbytes)
+
+
 def receipt_of(session: Session, identifier: str) -> Receipt:
     """The receipt of an upload that was accepted or repeated."""
     row = session.get_one(Update, identifier)

@@ -4,19 +4,22 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import bindparam, insert, update
 from sqlalchemy.orm import Session
 
 from phonograd.server_agg.refusals import LateUpdateError, RefusalError, UploadEndedError, one_line
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes, add_traffic, count_request
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Update, UpdateState
+from phonograd.server_agg.storage.tables import UPDATES, UpdateState
 from phonograd.server_agg.storage.upload_bytes import upload_bytes
 
 # Of several servers, one that has not gone on with an upload for this long was killed. An idle connection ends before.
 ABANDONED_SECONDS = 120.0
 MOST_REFUSALS = 20
+_ADDING, _ENDING = insert(UPDATES), update(UPDATES).where(UPDATES.c.id == bindparam("its"))
 OF_ROW = ("id", "round", "phone", "state", "length", "sha256", "status", "reason")  # of an UploadRecord
 
 
@@ -67,38 +70,39 @@ class UploadStore:
         self._announce_seconds = min(announce_seconds, expire_seconds)
         self.bytes = upload_bytes(folder, ledger)
 
-    def add(self, session: Session, metadata: UploadMetadata, number: int) -> Update:
+    def add(self, session: Session, metadata: UploadMetadata, number: int) -> UploadRecord:
         """Add a row for a new upload to round `number`, within the caller's transaction."""
-        row = Update(
-            id=secrets.token_hex(16),
-            round=number,
-            phone=metadata.phone,
-            state="receiving",
-            length=metadata.length,
-            sha256=metadata.sha256,
-            received_bytes=0,
-            requests=0,
-            created_at=self._ledger.clock(),
-        )
-        session.add(row)
-        return row
+        identifier, now = secrets.token_hex(16), self._ledger.clock()
+        row: dict[str, Any] = {
+            "id": identifier,
+            "round": number,
+            "phone": metadata.phone,
+            "state": "receiving",
+            "length": metadata.length,
+            "sha256": metadata.sha256,
+            "created_at": now,
+        }
+        session.execute(_ADDING, {**row, "received_bytes": 0, "requests": 0})
+        del row["created_at"]
+        expires = now + self._announce_seconds
+        return UploadRecord(**row, offset=0, touched_at=now, expires_at=expires, status=None, reason=None)
 
     def find(self, identifier: str) -> UploadRecord | None:
         """An upload by its id."""
         with self._ledger.reading() as session:
-            row = session.get(Update, identifier)
+            row = queries.update_row(session, identifier)
             return None if row is None else self.record(session, row)
 
-    def record(self, session: Session, row: Update) -> UploadRecord:
-        """The upload of a row, with its progress."""
+    def record(self, session: Session, row: Any) -> UploadRecord:
+        """The upload of a row of `queries`, with its progress."""
         return self._records(session, [row])[0]
 
-    def _records(self, session: Session, rows: Sequence[Update]) -> list[UploadRecord]:
+    def _records(self, session: Session, rows: Sequence[Any]) -> list[UploadRecord]:
         receiving = [row for row in rows if row.state == "receiving"]
         stored = self.bytes.stored(session, receiving) if receiving else {}
         return [self._record(row, *stored.get(row.id, (0, row.created_at))) for row in rows]
 
-    def _record(self, row: Update, offset: int, touched: float) -> UploadRecord:
+    def _record(self, row: Any, offset: int, touched: float) -> UploadRecord:
         if row.state in ("accepted", "repeated"):
             offset = row.length
         expires = touched + (self._expire_seconds if offset else self._announce_seconds)
@@ -113,7 +117,7 @@ class UploadStore:
     def received(self, identifier: str, nbytes: int) -> None:
         """Count a request and its body bytes for an upload, which may have ended meanwhile."""
         with self._ledger.writing() as session:
-            row = session.get_one(Update, identifier)
+            row = queries.update_row(session, identifier)
             count_request(session, row, nbytes)
             ended = row.state != "receiving"
         if ended:
@@ -122,11 +126,11 @@ class UploadStore:
     def abort(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:
         """End an upload without accepting it: delete its bytes, record the reason. `nbytes`: of a last request."""
         with self._ledger.writing() as session:
-            row = session.get_one(Update, identifier)
+            row = queries.update_row(session, identifier)
             if nbytes:
                 count_request(session, row, nbytes)
             if row.state == "receiving":
-                self.end(row, state, reason, status)
+                self.end(session, identifier, state, reason, status)
         self.bytes.delete(identifier)
 
     def refuse(self, identifier: str, error: RefusalError, nbytes: int) -> None:
@@ -142,11 +146,17 @@ class UploadStore:
         if metadata.sha256 in known or len(known) == MOST_REFUSALS:
             return
         with self._ledger.writing() as session:
-            self.end(self.add(session, metadata, number), _state_after(error), one_line(error), error.status)
+            identifier = self.add(session, metadata, number).id
+            self.end(session, identifier, _state_after(error), one_line(error), error.status)
 
-    def end(self, row: Update, state: UpdateState, reason: str, status: int | None) -> None:
-        """Mark a row as ended, within the caller's transaction; the caller deletes its file."""
-        row.state, row.reason, row.status, row.settled_at = state, reason, status, self._ledger.clock()
+    def end(
+        self, session: Session, identifier: str, state: UpdateState, reason: str, status: int | None, **also: Any
+    ) -> None:
+        """Mark a row as ended, within the caller's transaction; the caller deletes its file. also: its other columns
+        that change.
+        """
+        ended = {"state": state, "reason": reason, "status": status, "settled_at": self._ledger.clock()}
+        session.execute(_ENDING, {"its": identifier, **ended, **also})
 
     def expire(self) -> list[UploadRecord]:
         """End uploads that were not resumed in time. Returns them."""
@@ -187,25 +197,26 @@ def _state_after(error: RefusalError) -> UpdateState:
     return "late" if isinstance(error, LateUpdateError) else "rejected"
 
 
-def expect_receiving(session: Session, identifier: str) -> Update:
-    """The row of an upload in progress. Raises UploadEndedError if it has ended."""
-    row = session.get_one(Update, identifier)
+def expect_receiving(session: Session, identifier: str) -> Any:
+    """The columns of an upload in progress. Raises UploadEndedError if it has ended."""
+    row = queries.update_row(session, identifier)
     if row.state != "receiving":
         raise upload_ended_error(row)
     return row
 
 
-def upload_ended_error(row: Update) -> UploadEndedError:
+def upload_ended_error(row: Any) -> UploadEndedError:
     """The error for an upload that has ended, with its state and reason."""
     return UploadEndedError(f"the upload is {row.state}: {row.reason}; start a new one")
 
 
-def move_to_round(session: Session, row: Update, number: int) -> None:
-    """Move an update and its traffic to another round than its upload was created in."""
+def move_traffic(session: Session, row: Any, received: int, number: int) -> None:
+    """Move the bytes of an update to another round than its upload was created in. received: all that the ledger has
+    of it by the end of the transaction.
+    """
     if row.round != number:
-        add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=-row.received_bytes, requests=0))
-        add_traffic(session, number, row.phone, "upload", WireBytes(up_body=row.received_bytes, requests=0))
-        row.round = number
+        add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=-received, requests=0))
+        add_traffic(session, number, row.phone, "upload", WireBytes(up_body=received, requests=0))
 
 
 def redact_path(error: Exception, path: Path) -> str:

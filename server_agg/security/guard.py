@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -29,6 +30,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
 
 MAX_BUCKETS = 10_000  # of some 300 bytes each
+MAX_PATHS = 1000
 BUSY_SECONDS = 1.0  # when to come again if too many requests are open
 
 REASONS: Mapping[str, str] = {
@@ -100,7 +102,7 @@ class Guard:
         self._settings = settings
         self._tokens = settings.asks_for_tokens(host)
         self._local = settings.auth == "auto" and not self._tokens
-        self._roles = roles
+        self._access_of = lru_cache(MAX_PATHS)(roles.access_of)  # it tries the patterns of all paths
         self._owner = owner
         self._registry = registry
         self._audit = audit
@@ -118,7 +120,7 @@ class Guard:
         visitor = Visitor(request.client.host if request.client else "")
         try:
             self._check_sizes(request)
-            access = self._roles.access_of(request.scope["path"])
+            access = self._access_of(request.scope["path"])
             visitor = await self._identify(request, access)
             self._check_rate(visitor)
             self._check_origin(request)

@@ -7,10 +7,11 @@ until it ends: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock. Reader
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -18,7 +19,6 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import ConnectionPoolEntry
-from sqlalchemy.sql.expression import ColumnElement
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
 
@@ -75,6 +75,10 @@ class Database:
         if isinstance(self.clock, SharedClock):
             self.clock.follow(self.readers)
 
+    def adding(self, table: type[DeclarativeBase], key: Sequence[str]) -> Any:
+        """The statement that inserts a row, or adds its numbers to those of the row with this primary key."""
+        return _adding(self.writers.dialect.name, table, tuple(key))
+
     def close(self) -> None:
         """Close all connections."""
         self.writers.dispose()
@@ -127,17 +131,19 @@ def database_at(place: Path | str) -> Database:
         raise MissingExtraError("a ledger in PostgreSQL needs psycopg: pip install 'phonograd[postgres]'") from error
 
 
-def upsert(
-    session: Session, table: type[DeclarativeBase], key: Mapping[str, Any], values: Mapping[str, Any], add: bool = False
-) -> None:
-    """Insert a row, or give the one with this primary key these values. add: add them to the row's numbers instead."""
+def upsert(session: Session, table: type[DeclarativeBase], key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Insert a row, or give the one with this primary key these values."""
     row = INSERTS[session.get_bind().dialect.name](table).values(**key, **values)
+    session.execute(row.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
 
-    def new(name: str) -> ColumnElement[Any]:
-        value: ColumnElement[Any] = row.excluded[name]
-        return getattr(table, name) + value if add else value
 
-    session.execute(row.on_conflict_do_update(index_elements=list(key), set_={name: new(name) for name in values}))
+@cache  # to write it takes longer than to run it
+def _adding(dialect: str, table: type[DeclarativeBase], key: tuple[str, ...]) -> Any:
+    row = INSERTS[dialect](cast(Any, table.__table__))
+    numbers = [column for column in table.__table__.columns if column.name not in key]
+    return row.on_conflict_do_update(
+        index_elements=key, set_={column.name: column + row.excluded[column.name] for column in numbers}
+    )
 
 
 def add_trigger(connection: Connection, table: str, event: str, body: str) -> None:

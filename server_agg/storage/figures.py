@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session, aliased
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import sums
-from phonograd.server_agg.storage.databases import upsert
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.sums import among
 from phonograd.server_agg.storage.tables import PUBLISHED, Round, RoundFigures, TrafficSums, Update, UpdateSums
@@ -50,7 +49,8 @@ def unbounded_phones(session: Session) -> int:
 def _keep(ledger: Ledger, numbers: Sequence[int]) -> None:
     with ledger.writing() as session:
         for number in numbers:
-            upsert(session, RoundFigures, {"round": number}, {"changes": 0}, add=True)
+            if session.get(RoundFigures, number) is None:
+                session.add(RoundFigures(round=number, changes=0))
     with ledger.reading() as session:
         figures = _read(session, numbers)
         updates, traffic = (session.execute(read(numbers)).all() for read in (sums.updates_in, sums.traffic_in))

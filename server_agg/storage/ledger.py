@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from sqlalchemy import bindparam, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
@@ -19,9 +20,9 @@ from sqlalchemy.orm import Session, sessionmaker
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage import migrations
-from phonograd.server_agg.storage.databases import database_at, upsert
+from phonograd.server_agg.storage.databases import database_at
 from phonograd.server_agg.storage.folder_claim import LEDGER
-from phonograd.server_agg.storage.tables import Traffic, TrafficKind, Update
+from phonograd.server_agg.storage.tables import UPDATES, Traffic, TrafficKind
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,14 @@ class WireBytes:
         )
 
 
+_MORE = {name: UPDATES.c[name] + bindparam(f"more_{name}") for name in ("received_bytes", "requests")}
+_COUNTING = update(UPDATES).where(UPDATES.c.id == bindparam("its")).values(_MORE)
+# What was counted, by KEY; of a transaction, in its session's `info`.
+Counted: TypeAlias = dict[tuple[int, str, TrafficKind], WireBytes]
+KEY = ("round", "phone", "kind")
+TRAFFIC = "traffic"
+
+
 class Ledger:
     """The ledger at `place`, a file of SQLite's or a URL of PostgreSQL's; thread-safe.
 
@@ -80,7 +89,7 @@ class Ledger:
         self._writers = sessionmaker(self._database.writers, expire_on_commit=False)
         self._write_lock = threading.Lock()  # the database has one writer; a lock is fairer than its waiting
         self._traffic_lock = threading.Lock()
-        self._traffic: dict[tuple[int, str, TrafficKind], WireBytes] = {}
+        self._traffic: Counted = {}
         try:
             with self._errors():
                 self._prepare(create, migrate)
@@ -109,9 +118,9 @@ class Ledger:
             taken = self._take_traffic()
             try:
                 with self._writers.begin() as session:
-                    for key, wire in taken.items():
-                        add_traffic(session, *key, wire)
+                    session.info[TRAFFIC] = dict(taken)
                     yield session
+                    self._write_traffic(session)
             except BaseException:
                 for key, wire in taken.items():
                     self.count(*key, wire)
@@ -145,10 +154,16 @@ class Ledger:
             with self.writing():
                 pass
 
-    def _take_traffic(self) -> dict[tuple[int, str, TrafficKind], WireBytes]:
+    def _take_traffic(self) -> Counted:
         with self._traffic_lock:
             taken, self._traffic = self._traffic, {}
         return taken
+
+    def _write_traffic(self, session: Session) -> None:
+        """Write all that a transaction counted, in one statement."""
+        if counted := session.info[TRAFFIC]:
+            rows = [{**dict(zip(KEY, key, strict=True)), **_counters(wire)} for key, wire in counted.items()]
+            session.connection().execute(self._database.adding(Traffic, KEY), rows)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -186,8 +201,13 @@ def ledger_of(storage: ServerStorage, create: bool = False) -> Iterator[Ledger]:
 
 
 def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:
-    """Add bytes to a round's and phone's traffic, within the caller's transaction."""
-    counters = {
+    """Add bytes to a round's and phone's traffic, within the caller's transaction of `Ledger.writing`."""
+    counted: Counted = session.info[TRAFFIC]
+    counted[number, phone, kind] = counted.get((number, phone, kind), WireBytes(requests=0)) + wire
+
+
+def _counters(wire: WireBytes) -> dict[str, int | None]:
+    return {
         "requests": wire.requests,
         "up_header_bytes": wire.up_headers,
         "up_body_bytes": wire.up_body,
@@ -196,14 +216,12 @@ def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wi
         "up_tcp_bytes": wire.up_tcp,
         "down_tcp_bytes": wire.down_tcp,
     }
-    upsert(session, Traffic, {"round": number, "phone": phone, "kind": kind}, counters, add=True)
 
 
-def count_request(session: Session, row: Update, nbytes: int, requests: int = 1) -> None:
-    """Count a request with `nbytes` of an update in its row and in the traffic, in one transaction.
+def count_request(session: Session, row: Any, nbytes: int, requests: int = 1) -> None:
+    """Count a request with `nbytes` of an update in the ledger's row of it and in the traffic, in one transaction.
 
-    So both always agree, even after a crash.
+    So both always agree, even after a crash. row: the update, as it was read.
     """
-    row.received_bytes += nbytes
-    row.requests += requests
+    session.execute(_COUNTING, {"its": row.id, "more_received_bytes": nbytes, "more_requests": requests})
     add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))

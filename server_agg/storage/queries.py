@@ -1,12 +1,15 @@
 """Queries on the ledger. Every function takes a session of `Ledger.reading` or `Ledger.writing`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Select, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from phonograd.server_agg.storage.tables import (
     PUBLISHED,
+    UPDATES,
     Chunk,
     Model,
     Process,
@@ -18,12 +21,19 @@ from phonograd.server_agg.storage.tables import (
 
 _OPEN = select(Round.number).where(Round.closed_at.is_(None))
 _UNSENT = Update.state.in_(("rejected", "late")) & (Update.requests == 0)
+# Statements of each upload are made once, and read columns of what is flushed: loading objects takes longer.
+_NEWEST_ROUND = select(Round).order_by(Round.number.desc()).limit(1)
+_ROW = select(UPDATES).where(UPDATES.c.id == bindparam("identifier"))
+_PENDING = select(func.sum(UPDATES.c.length - UPDATES.c.received_bytes)).where(
+    UPDATES.c.state == "receiving", UPDATES.c.received_bytes < UPDATES.c.length
+)
 _NEEDED = ((Update.state == "accepted") & Update.round.in_(_OPEN)) | (Update.state == "kept")
 
 
 def open_round(session: Session) -> Round | None:
-    """The open round; None in a new ledger."""
-    return session.scalars(select(Round).where(Round.closed_at.is_(None))).one_or_none()
+    """The open round, which is the newest; None in a new ledger."""
+    newest = session.scalars(_NEWEST_ROUND).one_or_none()
+    return newest if newest is not None and newest.closed_at is None else None
 
 
 def all_rounds(session: Session) -> list[Round]:
@@ -81,8 +91,13 @@ def delete_ended_chunks(session: Session) -> None:
 
 def count_updates(session: Session, number: int, *states: UpdateState) -> int:
     """The number of a round's updates in one of `states`."""
-    wanted = select(func.count()).select_from(Update).where(Update.round == number, Update.state.in_(states))
-    return session.scalar(wanted) or 0
+    return int(session.execute(_count(states), {"number": number}).scalar_one())
+
+
+@cache
+def _count(states: tuple[UpdateState, ...]) -> Select[Any]:
+    counted = select(func.count()).select_from(UPDATES)
+    return counted.where(UPDATES.c.round == bindparam("number"), UPDATES.c.state.in_(states))
 
 
 def count_phones(session: Session, number: int, *states: UpdateState) -> int:
@@ -93,16 +108,19 @@ def count_phones(session: Session, number: int, *states: UpdateState) -> int:
 
 def has_update(session: Session, number: int, phone: str, *states: UpdateState) -> bool:
     """Whether a phone has an update in one of `states` in a round."""
-    wanted = select(Update.id).where(Update.round == number, Update.state.in_(states), Update.phone == phone)
-    return session.scalar(wanted.limit(1)) is not None
+    return session.execute(_has(states), {"number": number, "phone": phone}).first() is not None
+
+
+@cache
+def _has(states: tuple[UpdateState, ...]) -> Select[Any]:
+    columns = UPDATES.c
+    of_round = columns.round == bindparam("number"), columns.phone == bindparam("phone")
+    return select(columns.id).where(*of_round, columns.state.in_(states)).limit(1)
 
 
 def pending_bytes(session: Session) -> int:
     """Bytes that the uploads in progress have yet to send. Those of the last second may not be counted yet."""
-    missing = select(func.sum(Update.length - Update.received_bytes)).where(
-        Update.state == "receiving", Update.received_bytes < Update.length
-    )
-    return int(session.scalar(missing) or 0)
+    return int(session.execute(_PENDING).scalar_one() or 0)
 
 
 def refused_unsent(session: Session, number: int, phone: str, most: int) -> list[str | None]:
@@ -116,10 +134,20 @@ def delete_refused_unsent(session: Session, number: int) -> None:
     session.execute(delete(Update).where(Update.round == number, _UNSENT))
 
 
-def updates_of_phone(session: Session, phone: str, *states: UpdateState) -> list[Update]:
-    """The updates of a phone in one of `states`, newest first."""
-    wanted = select(Update).where(Update.phone == phone, Update.state.in_(states))
-    return list(session.scalars(wanted.order_by(Update.created_at.desc())))
+def update_row(session: Session, identifier: str) -> Any:
+    """The columns of an update, which is not loaded; None if there is none."""
+    return session.execute(_ROW, {"identifier": identifier}).one_or_none()
+
+
+def updates_of_phone(session: Session, phone: str, *states: UpdateState) -> Sequence[Any]:
+    """The columns of a phone's updates in one of `states`, newest first."""
+    return session.execute(_of_phone(states), {"phone": phone}).all()
+
+
+@cache
+def _of_phone(states: tuple[UpdateState, ...]) -> Select[Any]:
+    wanted = select(UPDATES).where(UPDATES.c.phone == bindparam("phone"), UPDATES.c.state.in_(states))
+    return wanted.order_by(UPDATES.c.created_at.desc())
 
 
 def unfinished_updates(session: Session) -> list[Update]:
@@ -154,6 +182,7 @@ def steps_of_phone(session: Session, phone: str) -> list[int]:
     return sorted(int(step) for step in session.scalars(wanted) if step is not None)
 
 
-def rounds_from_model(session: Session, sha256: str) -> list[Round]:
-    """The rounds with this base model, in order."""
-    return list(session.scalars(select(Round).where(Round.base_sha256 == sha256).order_by(Round.number)))
+def rounds_from_model(session: Session, sha256: str, number: int | None = None) -> list[Round]:
+    """The rounds with this base model, in order; `number`: that one alone."""
+    wanted = select(Round).where(Round.base_sha256 == sha256).order_by(Round.number)
+    return list(session.scalars(wanted if number is None else wanted.where(Round.number == number)))

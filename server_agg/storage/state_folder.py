@@ -24,8 +24,7 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
@@ -209,14 +208,14 @@ class StateFolder:
             source.chmod(0o600)
         self.move_into_place(source, target)
 
-    @contextlib.contextmanager
-    def syncing(self, path: Path) -> Iterator[None]:
-        """Sync the file at `path` to disk while the block runs; it is durable once the block ends without an error."""
-        with ThreadPoolExecutor(1) as executor:
-            synced = executor.submit(_sync_file, path)
-            yield
-            with storage_errors(path):
-                synced.result()
+    def sync(self, path: Path) -> None:
+        """Make the bytes of a file durable."""
+        with storage_errors(path):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def link_into_place(self, source: Path, target: Path, name: str) -> None:
         """Hard-link a synced upload to `target`, durably; an existing target has the same bytes. name: in the store.
@@ -254,14 +253,6 @@ def models_in(root: Path | None, store: Store) -> set[str]:
     if root is None or store.elsewhere:
         return {Path(name).stem for name in store.names(MODELS)}
     return {path.stem for path in (root / MODELS).glob("*.safetensors")}
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove_all_but(folder: Path, names: Collection[str], ours: re.Pattern[str]) -> None:

@@ -6,9 +6,9 @@ A change here needs a revision in `migrations/versions/`.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, text
+from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, Table, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from phonograd.device_runtime.update.links import LinkCodec
@@ -155,6 +155,8 @@ class Update(Base):
     reason: Mapped[str | None]
     process: Mapped[str | None] = mapped_column(String(32))  # that has it in its sum, of several servers
 
+
+UPDATES = cast(Table, Update.__table__)  # its columns; loading objects takes longer
 
 # An upload looks at its phone and its round alone, however many updates the ledger has.
 Index("updates_of_phone", Update.phone, Update.state)

@@ -184,6 +184,7 @@ def test_statements_repeated_behind_a_pooler(ledger: Ledger, pooler: str) -> Non
             for one in (first, second):
                 one.count(1, "a", "upload", WireBytes(1))
                 one.follow_clock()
+                one.flush()
                 with one.writing() as session:
                     sums = {session.scalar(select(func.sum(Traffic.up_header_bytes))) for _ in range(10)}
             assert sums == {2 * number}

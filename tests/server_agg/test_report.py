@@ -68,7 +68,7 @@ def test_every_byte_on_the_wire_is_counted(
     assert post(http, workshop.update(3, round=7), "phone3").status_code == 409
     assert post(http, full, "phone1").status_code == 201
     assert post(http, full, "phone1").status_code == 201  # its body is left unread
-    upload_update(url, full, "phone1")  # found to be there, nothing sent
+    upload_update(url, full, "phone1")  # so is this one
     last = upload_update(url, rows, "phone2")
 
     report = final_report(server)
@@ -80,7 +80,7 @@ def test_every_byte_on_the_wire_is_counted(
 
     closed, open_ = report["rounds"]
     assert (closed["accepted"], closed["repeated"], closed["rejected"], closed["setups"]) == (2, 0, 1, 3)
-    assert (closed["useful_bytes"], closed["retried_bytes"]) == (size + rows.stat().st_size, size)
+    assert (closed["useful_bytes"], closed["retried_bytes"]) == (size + rows.stat().st_size, 2 * size)
     assert closed["rejected_bytes"] == workshop.update(3, round=7).stat().st_size
     assert closed["codecs"] == {
         "full-f32": {"updates": 1, "bytes": size},

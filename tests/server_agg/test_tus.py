@@ -64,7 +64,7 @@ def test_says_what_it_can(http: httpx.Client, phone: TusPhone) -> None:
 
 def test_an_upload_from_its_announcement_to_its_receipt(server: RunningServer, phone: TusPhone) -> None:
     answer = phone.create_upload()
-    assert (answer.status_code, answer.headers["Upload-Offset"], answer.content) == (201, "0", b"")
+    assert (answer.status_code, answer.headers["Upload-Offset"], answer.json()) == (201, "0", {"receipt": None})
     assert answer.headers["Location"].startswith("/v1/uploads/")
     third = len(phone.data) // 3
     for offset in (0, third):

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from sqlalchemy import select
 
 from phonograd.device_runtime.client.server_client import report
 from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.storage.tables import Traffic
 from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
 
@@ -28,6 +30,9 @@ def test_two_rounds(phones: Phones) -> None:
         assert server.coordinator.current.round == 3
         assert phones.models() == {server.coordinator.current.base_sha256}
         assert states(server) == [("phone-17", "accepted")] * 2
+        with server.coordinator.ledger.reading() as session:  # announcement, bytes and receipt are one request
+            rows = session.scalars(select(Traffic).where(Traffic.kind == "upload", Traffic.round < 3))
+            assert [row.requests for row in rows] == [1, 1]
         assert phones.left() == REMAINS
 
 

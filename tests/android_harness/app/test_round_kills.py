@@ -12,7 +12,7 @@ from tests.support.phone_command import Place, text_of
 pytestmark = pytest.mark.apk
 
 # From nothing to the next round's model: requests, and both sides of each change of the disk and of the training.
-STEPS = 31
+STEPS = 30
 
 
 @pytest.fixture(scope="session")

@@ -184,7 +184,8 @@ public final class ServerConnection {
         return Math.max(1, Math.min(LONGEST_WAIT_SECONDS, Long.parseLong(text)));
     }
 
-    private static JSONObject parsed(InputStream in, int maxBytes) throws IOException {
+    /** A body of at most so many bytes as JSON; null for anything else. */
+    static JSONObject parsed(InputStream in, int maxBytes) throws IOException {
         if (in == null) return null;
         ByteArrayOutputStream body = new ByteArrayOutputStream();
         byte[] buffer = new byte[4096];

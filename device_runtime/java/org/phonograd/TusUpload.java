@@ -20,6 +20,8 @@ import org.json.JSONObject;
 final class TusUpload {
     private static final Pattern LOCATION = Pattern.compile("/v1/uploads/[0-9a-f]{32}");
 
+    private static final int MAX_RECEIPT_BYTES = 1 << 12;
+
     private final ServerConnection server;
     private final File update;
     private final long length;
@@ -49,8 +51,11 @@ final class TusUpload {
         if (location == null || !LOCATION.matcher(location).matches() || offset == null || !offset.matches("[0-9]{1,18}")) {
             throw ServerConnection.stranger(created);
         }
+        JSONObject answer = unsent ? ServerConnection.parsed(created.getInputStream(), MAX_RECEIPT_BYTES) : null;
+        if (answer != null && !answer.isNull("receipt")) return receivedIn(created, answer);
         if (!unsent || Long.parseLong(offset) < length) append(location, Math.min(length, Long.parseLong(offset)));
-        return receivedIn(location);
+        HttpURLConnection asked = server.request("GET", location);
+        return receivedIn(asked, ServerConnection.json(asked));
     }
 
     // Also when nothing is missing: an update that was complete when the server's disk failed is decided on now.
@@ -79,9 +84,7 @@ final class TusUpload {
         if (!"1.0.0".equals(request.getHeaderField("Tus-Resumable"))) throw ServerConnection.stranger(request);
     }
 
-    private long receivedIn(String location) throws IOException {
-        HttpURLConnection request = server.request("GET", location);
-        JSONObject outcome = ServerConnection.json(request);
+    private long receivedIn(HttpURLConnection request, JSONObject outcome) throws IOException {
         try {
             if (outcome.isNull("receipt")) {
                 int status = outcome.isNull("status") ? 0 : outcome.getInt("status");
