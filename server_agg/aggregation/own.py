@@ -34,7 +34,7 @@ _NO_SETTINGS = dataclasses.make_dataclass("NoSettings", (), frozen=True)
 class OwnStrategyError(PhonogradError):
     """A strategy of one's own failed: it raised an error, or returned what is no measure, delta or metadata."""
 
-    exit_code = WeightsError.exit_code
+    exit_code = 31
 
 
 def own_strategy(own: str | type[Aggregation], **settings: Any) -> StrategySettings:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import phonograd
+from phonograd.device_runtime.update.update_file import DecodedUpdate
 from tests.support.command_line import Run, Workplace
 
 NAME = "examples.own_strategy:LargestCluster"
@@ -15,6 +16,12 @@ class Clashing(phonograd.Averaging):
     @dataclass(frozen=True)
     class Settings:
         momentum: float = 0.5
+
+
+class Failing(phonograd.Averaging):
+    def measure(self, update: DecodedUpdate) -> dict[str, float]:
+        del update
+        return {"share": 1 / 0}
 
 
 @pytest.fixture
@@ -65,3 +72,11 @@ def test_what_is_no_strategy(phono: Run, tmp_path: Path, workplace: Workplace, n
     refused = phono("serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s", "--strategy", name)
     assert (refused.code, expected in refused.err) == (2, True), refused.err
     assert not (tmp_path / "s").exists()
+
+
+def test_one_that_fails_ends_a_simulation(phono: Run, workplace: Workplace, users: Path, tmp_path: Path) -> None:
+    line = ("simulate", workplace.artifacts, "--users", users, "--out", tmp_path / "out", "--rounds", 1)
+    line += ("--clients-per-round", 2, "--test-users", 0, "--workers", 1)
+    failed = phono(*line, "--strategy", "tests.e2e.test_own_strategy:Failing")
+    assert failed.code == 31
+    assert "Failing: measure: ZeroDivisionError" in failed.err
