@@ -146,7 +146,7 @@ def section(document: Document) -> Iterator[str | Table]:
         "work": text("name"),
         "unit": text("unit"),
         "ms each": figure("seconds", ".3g", MS),
-        "a second": Column(lambda one: 1 / one["seconds"], ",.0f"),
+        "a second": Column(lambda one: 1 / one["seconds"] if one["seconds"] else None, ",.0f"),
     }
     yield Table("One core's work (commits: the disk's)", columns, document["rates"])
     yield (

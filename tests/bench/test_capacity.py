@@ -163,7 +163,10 @@ def test_all_that_is_promised_is_measured(result: Document, place: Path) -> None
     assert sorted(limit["name"] for limit in result["limits"]) == sorted((CPU, COMMITTING, FILES, NETWORK))
     assert [plan["phones"] for plan in result["plans"]] == [10_000, 1_000_000, 100_000_000]
     assert list(place.iterdir()) == []
-    page = render({"capacity.json": {**result, "command": "c"}})
+    # Of so little work the kernel may count no CPU time at all.
+    unseen = [{**rate, "seconds": 0.0} if rate["name"] == "sending models" else rate for rate in result["rates"]]
+    page = render({"capacity.json": {**result, "rates": unseen, "command": "c"}})
+    assert "| sending models | MB | 0 | - |" in page
     assert "## Capacity: tiny, updates by top-rows" in page
     assert "| 100,000,000 |" in page
 
