@@ -18,6 +18,7 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.stores import ObjectStore
 from tests.server_agg.workshop import Workshop, settings_with, small_workshop
 from tests.support.command_line import phono
+from tests.support.waiting import until
 
 __all__ = ["phono"]
 
@@ -35,10 +36,12 @@ def administrator(database: str) -> Iterator[SQLConnection]:
 
 
 def break_the_lock(database: str) -> None:
-    """End the connection that holds the lock of closing a round."""
-    kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    """End the connection that holds the lock of closing a round, and wait until PostgreSQL has done so."""
+    kill = "SELECT pid, pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
     with administrator(database) as connection:
-        assert len(connection.execute(text(kill)).all()) == 1
+        [(process, _)] = connection.execute(text(kill)).all()
+        there = text(f"SELECT 1 FROM pg_stat_activity WHERE pid = {process}")
+        until(lambda: not connection.execute(there).all(), "the end of a connection")
 
 
 @pytest.fixture(scope="session")
