@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UnsupportedError
-from phonograd.device_runtime.base.system import usable_cores
+from phonograd.device_runtime.base.system import cpu_name, usable_cores
 
 # The features that decide which kernels a runtime uses; /proc/cpuinfo lists about a hundred more.
 FEATURES = (
@@ -28,14 +28,14 @@ class Environment:
 
 
 def this_environment(cpuinfo: Path = Path("/proc/cpuinfo")) -> Environment:
-    """This machine's. A processor without a model name is named by its architecture."""
+    """This machine's."""
     fields: dict[str, str] = {}
     for line in cpuinfo.read_text("utf-8").splitlines():
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
     return Environment(
-        cpu=fields.get("model name") or platform.machine(),
+        cpu=cpu_name(cpuinfo),
         features=tuple(name for name in FEATURES if name in flags),
         cores=usable_cores(),
         system=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",

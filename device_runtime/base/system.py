@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import os
+import platform
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,18 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name as the system has it, else its architecture."""
+    try:
+        if platform.system() == "Darwin":
+            line = ["sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+        names = [line for line in cpuinfo.read_text("utf-8").splitlines() if line.startswith("model name")]
+        return names[0].partition(":")[2].strip()
+    except (OSError, IndexError, subprocess.CalledProcessError):
+        return platform.processor() or platform.machine()
 
 
 @contextlib.contextmanager

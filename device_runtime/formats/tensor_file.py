@@ -404,6 +404,13 @@ def tile_ranges(elements: int, tile: int = TILE_ELEMENTS) -> Iterator[tuple[int,
         yield start, min(start + tile, elements)
 
 
+def all_tiles(specs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, int]]:
+    """Name, start and stop of all tiles of these tensors, in their order."""
+    for name, spec in specs.items():
+        for start, stop in tile_ranges(spec.elements):
+            yield name, start, stop
+
+
 def load_tensors(path: Path) -> dict[str, Array]:
     """All tensors of a file, in memory. Raises WeightsError."""
     with TensorFile(path) as file:

@@ -3,14 +3,13 @@
 import json
 import math
 import platform
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import phonograd
+from phonograd.device_runtime.base.system import cpu_name
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.selftest.checks import Check, all_checks
 from phonograd.selftest.pieces import GOLDEN
@@ -88,15 +87,3 @@ def difference(found: Any, golden: Any, rounding: float, place: str = "") -> str
         same = math.isclose(found, golden, rel_tol=rounding) if both else found == golden
         return "" if same else f"{place.strip() or 'result'}: expected {golden!r}, found {found!r}"
     return next(filter(None, (difference(*pair[:2], rounding, pair[2]) for pair in pairs)), "")
-
-
-def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name as the system has it, else its architecture."""
-    try:
-        if platform.system() == "Darwin":
-            line = ["sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
-        names = [line for line in cpuinfo.read_text("utf-8").splitlines() if line.startswith("model name")]
-        return names[0].partition(":")[2].strip()
-    except (OSError, IndexError, subprocess.CalledProcessError):
-        return platform.processor() or platform.machine()

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, all_tiles
 from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.packed_sums import packed, read_packed
 from phonograd.server_agg.aggregation.parallel import prefetch
@@ -111,34 +111,35 @@ class Fold:
             )
         self._check_usable()
         other._check_usable()
-        tiles = (other._sums[name][start:stop] for name, start, stop in self._tiles())
+        tiles = (other._sums[name][start:stop] for name, start, stop in all_tiles(self.base.specs))
         self._merge(_Head(other.updates, other.total_weight, other._bound), tiles)
 
     def packed(self) -> Iterator[bytes]:
         """The fold for `merge_packed` of another process, piece by piece: its head, then its tiles."""
         self._check_usable()
         yield self._packed_head()
-        for name, start, stop in self._tiles():
+        for name, start, stop in all_tiles(self.base.specs):
             yield packed(self._sums[name][start:stop])
 
     def merge_packed(self, file: BinaryIO, updates: int) -> None:
         """Add what `packed` of another fold gave, a tile at a time. updates: how many it must have.
 
-        file: whose checksum was right. Raises as `merge` does, and WeightsError for another fold, with nothing changed.
+        file: whose checksum was right. Raises as `merge` does, and WeightsError for another fold, with nothing changed;
+        after one for a sum beyond the bound in its head, this fold is unusable.
         """
         head = self._head_of(file.read(HEADER.size))
         if head.updates != updates:
             raise WeightsError(
                 f"fold: {updates} updates expected, found {head.updates}; fold the round's updates again"
             )
-        self._merge(head, (read_packed(file, stop - start) for _, start, stop in self._tiles()))
+        self._merge(head, (read_packed(file, stop - start) for _, start, stop in all_tiles(self.base.specs)))
 
     def _merge(self, head: _Head, tiles: Iterator[Array]) -> None:
         self._check_usable()
         bounds = {name: bound + head.bound for name, bound in self._bounds.items()}
         _check_room(bounds, self.total_weight + head.total_weight)
         self._incomplete = True
-        for (name, start, stop), tile in zip(self._tiles(), tiles, strict=True):
+        for (name, start, stop), tile in zip(all_tiles(self.base.specs), tiles, strict=True):
             if max(int(tile.max()), -int(tile.min())) > head.bound:
                 raise WeightsError(f"fold: tensor {name}: a sum exceeds the bound {head.bound}; the bytes are damaged")
             np.add(self._sums[name][start:stop], tile, out=self._sums[name][start:stop])
@@ -147,11 +148,6 @@ class Fold:
         self.total_weight += head.total_weight
         self.updates += head.updates
 
-    def _tiles(self) -> Iterator[tuple[str, int, int]]:
-        for name, spec in self.base.specs.items():
-            for start, stop in tile_ranges(spec.elements):
-                yield name, start, stop
-
     def deltas(self, divisor: float | None = None) -> Iterator[Array]:
         """sum / divisor as new float64 tiles in the base's file order. divisor: None for the total weight.
 
@@ -159,9 +155,8 @@ class Fold:
         """
         self._check_usable()
         steps = (divisor or self.total_weight or 1) * self._steps_per_unit
-        for name, spec in self.base.specs.items():
-            for start, stop in tile_ranges(spec.elements):
-                yield np.divide(self._sums[name][start:stop], steps)
+        for name, start, stop in all_tiles(self.base.specs):
+            yield np.divide(self._sums[name][start:stop], steps)
 
     def finish(self) -> Iterator[Array]:
         """The weighted average of all updates, float32 tiles in the base's file order, ready for `write_tensor_file`.
@@ -172,9 +167,8 @@ class Fold:
 
     def _averaged(self) -> Generator[Array, None, None]:
         deltas = self.deltas()
-        for name, spec in self.base.specs.items():
-            for start, _ in tile_ranges(spec.elements):
-                yield apply_delta(self.base, name, start, next(deltas))
+        for name, start, _ in all_tiles(self.base.specs):
+            yield apply_delta(self.base, name, start, next(deltas))
 
     def to_bytes(self) -> bytes:
         """The fold as bytes: HEADER, then the sums in file order, int64 little endian."""
@@ -206,7 +200,7 @@ class Fold:
 
     def _cut(self, sums: Array) -> Iterator[Array]:
         at = 0
-        for _, start, stop in self._tiles():
+        for _, start, stop in all_tiles(self.base.specs):
             yield sums[at : at + stop - start]
             at += stop - start
 

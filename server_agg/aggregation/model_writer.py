@@ -15,7 +15,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     TensorFile,
     TensorWriter,
     WrittenFile,
-    tile_ranges,
+    all_tiles,
     write_tensor_file,
 )
 from phonograd.server_agg.aggregation.fold import apply_delta
@@ -93,16 +93,15 @@ def _model_tiles(
     optimizer: ServerOptimizer, moments: Moments, base: TensorFile, deltas: Iterator[Array]
 ) -> Generator[ModelTile, None, None]:
     """Weights and moments, tile by tile, in the base's file order."""
-    for name, spec in base.specs.items():
-        for start, stop in tile_ranges(spec.elements):
-            remembered = moments.read(name, start, stop)
-            step = optimizer.step(next(deltas), remembered)
-            try:
-                with np.errstate(over="raise", invalid="raise"):
-                    tile = apply_delta(base, name, start, step), remembered.astype(np.float32)
-            except FloatingPointError as error:
-                raise WeightsError(
-                    f"tensor {name}: the next model would overflow float32 ({error}); lower the server's learning rate "
-                    "or the noise, or roll back"
-                ) from error
-            yield tile
+    for name, start, stop in all_tiles(base.specs):
+        remembered = moments.read(name, start, stop)
+        step = optimizer.step(next(deltas), remembered)
+        try:
+            with np.errstate(over="raise", invalid="raise"):
+                tile = apply_delta(base, name, start, step), remembered.astype(np.float32)
+        except FloatingPointError as error:
+            raise WeightsError(
+                f"tensor {name}: the next model would overflow float32 ({error}); lower the server's learning rate "
+                "or the noise, or roll back"
+            ) from error
+        yield tile

@@ -20,7 +20,7 @@ from phonograd.device_runtime.base.errors import (
     UsageError,
     WeightsError,
 )
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, all_tiles
 from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.settings import OWN_NAME, STRATEGIES, StrategySettings
 from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, Measures, RoundContext
@@ -76,7 +76,11 @@ def loaded(name: str) -> type[Aggregation]:
 
 def settings_class(name: str) -> type[Any]:
     """The dataclass of a loaded strategy's settings; one without fields if it has none."""
-    found: type[Any] = getattr(loaded(name), "Settings", _NO_SETTINGS)
+    return _settings_of(loaded(name))
+
+
+def _settings_of(own: type[Aggregation]) -> type[Any]:
+    found: type[Any] = getattr(own, "Settings", _NO_SETTINGS)
     return found
 
 
@@ -109,7 +113,7 @@ def _imported(name: str) -> Any:
 def _checked_class(name: str, own: Any) -> type[Aggregation]:
     if not (isinstance(own, type) and issubclass(own, Aggregation)):
         raise UsageError(f"`strategy` {name}: expected a subclass of phonograd.Aggregation, found {own!r}")
-    declared = getattr(own, "Settings", _NO_SETTINGS)
+    declared = _settings_of(own)
     if not dataclasses.is_dataclass(declared):
         raise UsageError(f"`strategy` {name}: `Settings` expected to be a dataclass, found {declared!r}")
     for field in dataclasses.fields(declared):
@@ -124,7 +128,7 @@ def _guarded(name: str, own: type[Aggregation]) -> type[Aggregation]:
     class Guarded(own):  # type: ignore[misc, valid-type]
         def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
             with _blamed(name, "begin"):
-                self.own = getattr(own, "Settings", _NO_SETTINGS)(**json.loads(settings.own or "{}"))
+                self.own = _settings_of(own)(**json.loads(settings.own or "{}"))
                 super().__init__(settings, base, base_sha256, context)
 
         def measure(self, update: DecodedUpdate) -> dict[str, float]:
@@ -163,7 +167,7 @@ def _blamed(name: str, part: str) -> Iterator[None]:
 def _checked_tiles(tiles: Iterator[Array], base: TensorFile) -> Iterator[Array]:
     """The tiles, if each is float64 [stop - start], finite, and if there are as many as the base has."""
     tiles = iter(tiles)
-    places = [(spec.name, *place) for spec in base.specs.values() for place in tile_ranges(spec.elements)]
+    places = list(all_tiles(base.specs))
     for left, (name, start, stop) in zip(reversed(range(len(places))), places, strict=True):
         tile = next(tiles, None)
         if tile is None:

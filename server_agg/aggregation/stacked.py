@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
-from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, tile_ranges
+from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, all_tiles, tile_ranges
 from phonograd.device_runtime.update.update_file import Tile
 from phonograd.server_agg.aggregation.strategy import MAX_STACKED_UPDATES, ClientUpdate, sorted_by_hash
 
@@ -43,22 +43,20 @@ def block_length(count: int) -> int:
 
 def as_tiles(runs: Iterator[Array], base: TensorFile) -> Iterator[Array]:
     """Joins runs of float64 elements (one per block) into tiles in the base's file order."""
-    for spec in base.specs.values():
-        for start, stop in tile_ranges(spec.elements):
-            tile = np.empty(stop - start, np.float64)
-            filled = 0
-            while filled < len(tile):
-                run = next(runs)
-                tile[filled : filled + len(run)] = run
-                filled += len(run)
-            yield tile
+    for _, start, stop in all_tiles(base.specs):
+        tile = np.empty(stop - start, np.float64)
+        filled = 0
+        while filled < len(tile):
+            run = next(runs)
+            tile[filled : filled + len(run)] = run
+            filled += len(run)
+        yield tile
 
 
 def zero_deltas(base: TensorFile) -> Iterator[Array]:
     """Tiles of 0.0 in the base's file order."""
-    for spec in base.specs.values():
-        for start, stop in tile_ranges(spec.elements):
-            yield np.zeros(stop - start, np.float64)
+    for _, start, stop in all_tiles(base.specs):
+        yield np.zeros(stop - start, np.float64)
 
 
 @dataclass

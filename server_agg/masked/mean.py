@@ -9,7 +9,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.frozen import frozen_in
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, all_tiles
 from phonograd.device_runtime.masked.cohort import MaskedCohort, MaskedSum
 from phonograd.server_agg.aggregation.privacy.clipped_sum import STEPS_PER_UNIT
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
@@ -85,10 +85,9 @@ class MaskedMean(Aggregation):
     def _tiles(self, cohort: MaskedCohort, divisor: float) -> Iterator[Array]:
         deltas = self._sum.decode(cohort, divisor, self._about.elements)
         frozen, at = frozen_in(self.base), 0
-        for name, spec in self.base.specs.items():
-            for start, stop in tile_ranges(spec.elements):
-                if name in frozen:
-                    yield np.zeros(stop - start)
-                    continue
-                yield deltas[at : at + stop - start].astype(np.float64)
-                at += stop - start
+        for name, start, stop in all_tiles(self.base.specs):
+            if name in frozen:
+                yield np.zeros(stop - start)
+                continue
+            yield deltas[at : at + stop - start].astype(np.float64)
+            at += stop - start

@@ -13,13 +13,14 @@ import pytest
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.base.errors import BuildError
+from phonograd.device_runtime.base.system import cpu_name
 from phonograd.device_runtime.client.server_client import DownloadedModel
 from phonograd.device_runtime.engine.c_abi import NativeLibrary, load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.selftest import checks
 from phonograd.selftest import run as runner
-from phonograd.selftest.run import Outcome, cpu_name, difference, run_selftest
+from phonograd.selftest.run import Outcome, difference, run_selftest
 
 GOLDEN = json.loads((runner.GOLDEN / "golden.json").read_text("utf-8"))
 ENGINE, OTHERS = {"engine"}, {"text", "codecs", "links", "predictor", "round"}

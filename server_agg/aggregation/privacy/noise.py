@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from phonograd.device_runtime.formats.frozen import frozen_in
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, all_tiles
 
 KEY_BYTES = 32
 DOMAIN = b"phonograd-noise-v1"
@@ -88,14 +88,13 @@ def add_noise(
     noise, and its low bits reveal nothing about the tiles (Mironov 2012).
     """
     frozen = frozen_in(base)
-    for name, spec in base.specs.items():
-        for start, stop in tile_ranges(spec.elements):
-            if name in frozen:
-                yield next(tiles)
-                continue
-            added = noise.normals(name, start, stop)
-            added *= std[name]
-            if integer:
-                np.rint(added, out=added)
-            added += next(tiles)
-            yield added
+    for name, start, stop in all_tiles(base.specs):
+        if name in frozen:
+            yield next(tiles)
+            continue
+        added = noise.normals(name, start, stop)
+        added *= std[name]
+        if integer:
+            np.rint(added, out=added)
+        added += next(tiles)
+        yield added
