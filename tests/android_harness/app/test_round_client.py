@@ -10,8 +10,18 @@ from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage.tables import Traffic
 from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
+from tests.server_agg.workshop import RunningServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.apk
+
+
+def upload_requests(server: RunningServer) -> list[int]:
+    """Requests of uploads in the first two rounds, by round."""
+    server.coordinator.ledger.flush()
+    with server.coordinator.ledger.reading() as session:
+        counted = select(Traffic.requests).where(Traffic.kind == "upload", Traffic.round < 3)
+        return list(session.scalars(counted.order_by(Traffic.round)))
 
 
 def test_two_rounds(phones: Phones) -> None:
@@ -30,9 +40,9 @@ def test_two_rounds(phones: Phones) -> None:
         assert server.coordinator.current.round == 3
         assert phones.models() == {server.coordinator.current.base_sha256}
         assert states(server) == [("phone-17", "accepted")] * 2
-        with server.coordinator.ledger.reading() as session:  # announcement, bytes and receipt are one request
-            rows = session.scalars(select(Traffic).where(Traffic.kind == "upload", Traffic.round < 3))
-            assert [row.requests for row in rows] == [1, 1]
+        # Announcement, bytes and receipt are one request; a request is counted once its answer is sent.
+        until(lambda: all(upload_requests(server)), "the last upload's request in the ledger")
+        assert upload_requests(server) == [1, 1]
         assert phones.left() == REMAINS
 
 
