@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import logging
 import math
 import signal
@@ -157,6 +158,7 @@ def serve(
     with server.handling_signals(), server.owner_file():
         if on_ready is not None:
             on_ready(server)
+        gc.freeze()  # what is here by now stays; the collector need not look through it again and again
         server.run()
 
 

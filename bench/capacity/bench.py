@@ -86,7 +86,7 @@ def _rates(folder: Path, config: CapacityConfig, say: Say) -> tuple[Rate, ...]:
     whole = folder / WHOLE
     in_fresh_process(write_synthetic_updates, artifacts / WEIGHTS, {WHOLE: whole}, 0, TOKENS)
     say("checking and folding an update")
-    checking, folding = in_fresh_process(measure_update, artifacts, updates[0], RUNS)
+    folding = in_fresh_process(measure_update, artifacts, updates[0], RUNS)
     say("commits of the ledger")
     commits = [in_fresh_process(measure_commits, folder / "ledger.sqlite", COMMITS)]
     if config.ledger is not None:
@@ -98,7 +98,7 @@ def _rates(folder: Path, config: CapacityConfig, say: Say) -> tuple[Rate, ...]:
         sending = measure_sending(server, (artifacts / WEIGHTS).stat().st_size, WHOLE_RUNS)
     shutil.rmtree(folder / "rates")
     whole.unlink()
-    return receiving, checking, folding, *commits, reading, sending
+    return receiving, folding, *commits, reading, sending
 
 
 def _run(folder: Path, preset: str, phones: int, config: CapacityConfig, say: Say) -> PhonesRun:
@@ -139,8 +139,8 @@ def section(document: Document) -> Iterator[str | Table]:
     yield f"Capacity: {document['preset']}, updates by {document['codec']}"
     yield (
         f"{versions}. What a server's work costs in time of one core, alone; of the ledger's, which wait for the "
-        "disk, the time itself. Checking and folding are of one update of the service's model, each with decoding it; "
-        "a server decodes it once. /metrics reads each update of the open round, and those of a closed one once."
+        "disk, the time itself. Decoding, checking and folding is of one update of the service's model. /metrics reads "
+        "each update of the open round, and those of a closed one once."
     )
     columns = {
         "work": text("name"),

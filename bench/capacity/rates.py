@@ -1,4 +1,4 @@
-"""What the parts of a server's work cost: receiving, checking, folding, the ledger's commits, sending models."""
+"""What the parts of a server's work cost: receiving, decoding and folding, the ledger's commits, sending models."""
 
 import http.client
 import os
@@ -43,24 +43,18 @@ class Rate:
     runs: int
 
 
-def measure_update(artifacts: Path, update: Path, runs: int) -> tuple[Rate, Rate]:
-    """Checking an update and measuring it, and adding it to a round: CPU time, of all threads."""
-    checking, folding = [], []
+def measure_update(artifacts: Path, update: Path, runs: int) -> Rate:
+    """Decoding an update, checking it and adding it to a round: CPU time, of all threads."""
+    seconds = []
     with TensorFile(artifacts / WEIGHTS) as base, UpdateFile(update) as one:
         strategy = strategy_of(StrategySettings())
         aggregation = strategy.begin(base, one.info.base_sha256, RoundContext(1, bytes(32), 0))
         for _ in range(runs):
             began = time.process_time()
             with DecodedUpdate(one, base) as decoded:
-                measures = aggregation.measure(decoded)
-                checked = time.process_time()
-                aggregation.add(decoded, strategy.weight(one.info), measures)
-            checking.append(checked - began)
-            folding.append(time.process_time() - checked)
-    return (
-        Rate("checking", "updates", False, statistics.median(checking), runs),
-        Rate("folding", "updates", False, statistics.median(folding), runs),
-    )
+                aggregation.take(decoded, strategy.weight(one.info))
+            seconds.append(time.process_time() - began)
+    return Rate("decoding, checking and folding", "updates", False, statistics.median(seconds), runs)
 
 
 def measure_commits(place: Path | str, runs: int) -> Rate:

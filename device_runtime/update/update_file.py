@@ -193,7 +193,7 @@ class DecodedUpdate(Handle):
 
         Raises WeightsError for a delta that is not finite, UpdateError.
         """
-        norms = np.empty((len(self._names), len(NORMS)))
+        norms = self._no_norms()
         self._library.call("pg_decoded_measure", self.handle, norms)
         return dict(zip(self._names, norms[:, NORMS.index(norm)].tolist(), strict=True))
 
@@ -205,6 +205,21 @@ class DecodedUpdate(Handle):
         scales: a factor for each tensor's delta; steps are then rounded towards zero. Raises what `norms` does; the
         sums are of no use then.
         """
-        places = (c_void_p * len(self._names))(*(sums[name].ctypes.data for name in self._names))
         factors = None if scales is None else np.array([scales[name] for name in self._names])
-        self._library.call("pg_decoded_add", self.handle, steps_per_unit, weight, factors, places)
+        self._library.call("pg_decoded_add", self.handle, steps_per_unit, weight, factors, self._places(sums))
+
+    def take(self, sums: Mapping[str, Array], steps_per_unit: float, weight: int, limit: float) -> float:
+        """Measure and, if every |delta| is below `limit`, add as `add` does, in one pass. The largest |delta|.
+
+        Sums that are not added to are as they were, also when it raises what `norms` does. Raises StorageError, with
+        the sums of no use, for an update that changed meanwhile.
+        """
+        norms = self._no_norms()
+        self._library.call("pg_decoded_take", self.handle, steps_per_unit, weight, limit, self._places(sums), norms)
+        return float(norms[:, NORMS.index("inf")].max(initial=0.0))
+
+    def _no_norms(self) -> Array:
+        return np.empty((len(self._names), len(NORMS)))
+
+    def _places(self, sums: Mapping[str, Array]) -> Any:
+        return (c_void_p * len(self._names))(*(sums[name].ctypes.data for name in self._names))

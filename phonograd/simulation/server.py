@@ -184,8 +184,7 @@ def _added(
             update.check_base(base_sha256)
         weight = strategy_of(settings).weight(update.info)
     with _opened(arrival, weights) as source:
-        measures = aggregation.measure(source)
-        aggregation.add(source, weight, measures)
+        measures = aggregation.take(source, weight)
     return ClientUpdate(arrival.sha256, weight, measures, lambda: _opened(arrival, weights))
 
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, all_tiles
 from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.packed_sums import packed, read_packed
@@ -88,14 +88,39 @@ class Fold:
         if max_abs is None:
             max_abs = max_abs_delta(update) * max((scales or {}).values(), default=1.0)
         self._check_usable()
+        bounds = self._bounds_with(weight, max_abs)
+        self._incomplete = True
+        update.add(self._sums, self._steps_per_unit, weight, scales)
+        self._count(weight, bounds)
+
+    def take(self, update: DecodedUpdate, weight: int) -> float:
+        """`accumulate` an update in the pass that measures it. Returns its largest |delta|; raises as `accumulate`."""
+        self._check_usable()
+        self._incomplete = True
+        try:
+            max_abs = _checked_reach(update.take(self._sums, self._steps_per_unit, weight, MAX_ABS_LIMIT))
+        except (WeightsError, UpdateError):
+            self._incomplete = False
+            raise
+        try:
+            bounds = self._bounds_with(weight, max_abs)
+        except SumLimitError:
+            update.add(self._sums, self._steps_per_unit, -weight)
+            self._incomplete = False
+            raise
+        self._count(weight, bounds)
+        return max_abs
+
+    def _bounds_with(self, weight: int, max_abs: float | Mapping[str, float]) -> dict[str, int]:
         max_abs_by_tensor = max_abs if isinstance(max_abs, Mapping) else dict.fromkeys(self._sums, max_abs)
         bounds = {
             name: bound + weight * math.ceil(max_abs_by_tensor[name] * self._steps_per_unit * MAX_ABS_MARGIN)
             for name, bound in self._bounds.items()
         }
         _check_room(bounds, self.total_weight + weight)
-        self._incomplete = True
-        update.add(self._sums, self._steps_per_unit, weight, scales)
+        return bounds
+
+    def _count(self, weight: int, bounds: dict[str, int]) -> None:
         self._incomplete = False
         self._bounds = bounds
         self.total_weight += weight
@@ -233,7 +258,10 @@ class Fold:
 
 def max_abs_delta(update: DecodedUpdate) -> float:
     """The largest |delta| of an update. Raises WeightsError unless it is finite and below 2**30."""
-    max_abs = max(update.norms("inf").values(), default=0.0)
+    return _checked_reach(max(update.norms("inf").values(), default=0.0))
+
+
+def _checked_reach(max_abs: float) -> float:
     if max_abs >= MAX_ABS_LIMIT:
         raise WeightsError(f"update: expected differences from the base below 2**30, found {max_abs:.6g}")
     return max_abs

@@ -126,6 +126,8 @@ def _guarded(name: str, own: type[Aggregation]) -> type[Aggregation]:
     """The class, whose errors are OwnStrategyErrors and whose results are checked."""
 
     class Guarded(own):  # type: ignore[misc, valid-type]
+        one_pass, take = False, Aggregation.take  # by its own `measure` and `add`, also where it derives from Averaging
+
         def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
             with _blamed(name, "begin"):
                 self.own = _settings_of(own)(**json.loads(settings.own or "{}"))

@@ -70,6 +70,7 @@ class Aggregation:
     """
 
     reads_at_close = True  # whether `deltas` opens the updates
+    one_pass = False  # whether `take` reads an update once, so that nothing is gained by measuring it before its turn
     max_updates = UNLIMITED  # that a round may have
 
     @staticmethod
@@ -99,6 +100,14 @@ class Aggregation:
         If reading fails half way (OSError, StorageError), all later calls raise StorageError: begin again and add the
         stored updates.
         """
+
+    def take(self, update: DecodedUpdate, weight: int) -> Measures:
+        """`measure` an update, and `add` it. Raises what these do; if it is `one_pass`, with nothing changed after
+        WeightsError and UpdateError.
+        """
+        measures = self.measure(update)
+        self.add(update, weight, measures)
+        return measures
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The averaged delta: new float64 tiles in the base's file order and `tile_ranges`.
@@ -133,6 +142,11 @@ class FoldedAggregation(Aggregation):
     def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
         super().__init__(settings, base, base_sha256, context)
         self.fold = Fold(base, base_sha256)
+
+    def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
+        """The sum divided by the total weight."""
+        del updates
+        return self.fold.deltas()
 
     def merge(self, file: BinaryIO, updates: Sequence[ClientUpdate]) -> None:
         """Add the sum of `updates`, `packed` by another process. Raises as Fold.merge_packed."""

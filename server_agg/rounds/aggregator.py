@@ -124,7 +124,7 @@ class RoundAggregator:
 
     @contextlib.contextmanager
     def measured_ahead(self, path: Path) -> Iterator[DecodedUpdate | None]:
-        """An update of this round, decoded and measured before its turn; any threads at once.
+        """An update of this round, opened and, if that is of use, measured before its turn; any threads at once.
 
         None for all else: its turn finds out that it is late or masked, or why it is refused or can't be read.
         """
@@ -139,7 +139,8 @@ class RoundAggregator:
             if update.info.base_sha256 != self.row.base_sha256:
                 return None
             decoded = opened.enter_context(DecodedUpdate(update, self.base))
-            decoded.norms()
+            if not self.strategy.aggregation.one_pass:
+                decoded.norms()
         except (PhonogradError, OSError):
             return None
         return decoded
@@ -152,11 +153,22 @@ class RoundAggregator:
         """
         self._taken, aggregation = None, self.aggregation
         with self._source(update, ahead, origin) as source:
-            measures = aggregation.measure(source)
+            measures = self._took(aggregation, source, weight)
+        self._taken = aggregation
+        return measures
+
+    def _took(self, aggregation: Aggregation, source: DecodedUpdate, weight: int) -> Measures:
+        if not aggregation.one_pass:
+            measures: Measures = aggregation.measure(source)
             self._aggregation = None
             aggregation.add(source, weight, measures)
-            self._taken = aggregation
-        return measures
+            return measures
+        self._aggregation = None
+        try:
+            return aggregation.take(source, weight)
+        except (WeightsError, UpdateError):
+            self._aggregation = aggregation
+            raise
 
     def take_back(
         self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None, weight: int, measures: Measures

@@ -141,7 +141,7 @@ def result(place: Path) -> Document:
 
 @pytest.mark.long
 def test_all_that_is_promised_is_measured(result: Document, place: Path) -> None:
-    names = ["receiving", "checking", "folding", "ledger commits", "/metrics", "sending models"]
+    names = ["receiving", "decoding, checking and folding", "ledger commits", "/metrics", "sending models"]
     assert [rate["name"] for rate in result["rates"]] == names
     assert all(rate["seconds"] >= 0 and rate["runs"] > 0 for rate in result["rates"])
     assert [(one["phones"], one["rounds"], len(one["round_rss_bytes"])) for one in result["runs"]] == [

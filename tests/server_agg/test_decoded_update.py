@@ -114,6 +114,74 @@ def test_steps_round_half_to_even_and_large_ones_are_exact(tmp_path: Path) -> No
             assert as_lists(sums) == slow_sums(deltas, steps, weight, scales)
 
 
+@every_codec
+def test_one_pass_measures_and_adds_the_same(codec: str, tmp_path: Path) -> None:
+    with model(weights_of(0)) as base, UpdateFile(written(tmp_path / "update", base, codec)) as update:
+        first, then = no_sums(base), no_sums(base)
+        with DecodedUpdate(update, base) as decoded:
+            reach = decoded.take(first, 2.0**32, 1234, 2.0**30)
+            norms = [decoded.norms(norm) for norm in update_file.NORMS]
+            decoded.add(first, 2.0**32, 1234)
+        with DecodedUpdate(update, base) as decoded:
+            assert [decoded.norms(norm) for norm in update_file.NORMS] == norms
+            for _ in range(2):
+                decoded.add(then, 2.0**32, 1234)
+    assert reach == max(norms[0].values()) > 0
+    assert as_lists(first) == as_lists(then)
+
+
+def any_sums(base: TensorFile) -> dict[str, Array]:
+    """Near the ends of int64, where whatever is added for a while wraps around."""
+    random = np.random.default_rng(9)
+    ends = np.iinfo(np.int64)
+    return {name: random.choice([ends.min, ends.max], spec.elements) for name, spec in base.specs.items()}
+
+
+@pytest.mark.parametrize(
+    ("place", "bad"), [(("table", 0), np.nan), (("long", 40_002), np.inf), (("scalar", 0), -np.inf)]
+)
+def test_one_pass_leaves_no_trace_of_a_delta_that_is_not_finite(place: tuple[str, int], bad: float) -> None:
+    (name, element) = place
+    with model(weights_of(0)) as base:
+        evil = moved(base, 1)
+        evil[name].reshape(-1)[element] = bad
+        sums = any_sums(base)
+        before = as_lists(sums)
+        with TrainedWeights(evil).on(base) as decoded:
+            for _ in range(2):
+                with pytest.raises(WeightsError, match=rf"tensor {name}: element {element} differs"):
+                    decoded.take(sums, 2.0**32, 3, 2.0**30)
+        assert as_lists(sums) == before
+
+
+@pytest.mark.parametrize("place", [("table", 0), ("long", 20_000), ("scalar", 0)])
+def test_one_pass_adds_nothing_of_a_delta_past_the_limit(place: tuple[str, int]) -> None:
+    (name, element) = place
+    with model(weights_of(0)) as base:
+        far = moved(base, 1)
+        far[name].reshape(-1)[element] = np.float32(-(2.0**100))
+        sums = any_sums(base)
+        before = as_lists(sums)
+        with TrainedWeights(far).on(base) as decoded:
+            assert decoded.take(sums, 2.0**32, 3, 2.0**30) == pytest.approx(2.0**100)
+        assert as_lists(sums) == before
+
+
+def test_one_pass_that_is_cut_short_leaves_no_trace_or_says_so(tmp_path: Path) -> None:
+    """The file ends within a tensor: its first ones are added and taken back. Or what was added can't be read again."""
+    with model(weights_of(0)) as base:
+        path, sums = written(tmp_path / "update", base, "full-f32"), any_sums(base)
+        before = as_lists(sums)
+        with TensorFile(path) as parts:
+            end = parts.place_of("vector", 0)
+        with UpdateFile(path) as update, DecodedUpdate(update, base) as decoded:
+            with path.open("r+b") as file:
+                file.truncate(end)
+            with pytest.raises(UpdateError, match="bytes short"):
+                decoded.take(sums, 2.0**32, 3, 2.0**30)
+    assert as_lists(sums) == before
+
+
 @held_or_not
 @every_codec
 def test_a_late_update_counts_on_the_new_model(
@@ -209,6 +277,12 @@ def test_parts_and_models_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             DecodedUpdate(update, base, other)
         with DecodedUpdate(update, base) as decoded, pytest.raises(UsageError, match="weight: 0; expected at least 1"):
             decoded.add(no_sums(base), 1.0, 0)
+        with DecodedUpdate(update, base) as decoded:
+            for weight in (0, -1):
+                with pytest.raises(UsageError, match="weight: expected at least 1"):
+                    decoded.take(no_sums(base), 1.0, weight, 1.0)
+            with pytest.raises(UsageError, match=r"limit: expected at most 2\^62 / steps_per_unit"):
+                decoded.take(no_sums(base), 2.0**32, 1, 2.0**31)
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name.startswith("delta-")])

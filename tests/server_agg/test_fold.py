@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
     TensorFile,
 )
+from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
 from tests.server_agg.rounds_of_updates import SHA, SHAPES, model
 from tests.server_agg.trained_weights import TrainedWeights
@@ -37,10 +38,26 @@ def base() -> Iterator[TensorFile]:
         yield file
 
 
-def fold_of(base: TensorFile, updates: list[tuple[dict[str, Array], int]]) -> Fold:
+def measured_first(fold: Fold, update: DecodedUpdate, weight: int) -> None:
+    fold.accumulate(update, weight)
+
+
+def in_one_pass(fold: Fold, update: DecodedUpdate, weight: int) -> None:
+    reach = fold.take(update, weight)
+    assert reach == max(update.norms("inf").values())
+
+
+either_way = pytest.mark.parametrize("add", [measured_first, in_one_pass])
+
+
+def fold_of(
+    base: TensorFile,
+    updates: list[tuple[dict[str, Array], int]],
+    add: Callable[[Fold, DecodedUpdate, int], None] = measured_first,
+) -> Fold:
     fold = Fold(base, SHA)
     for weights, weight in updates:
-        fold.accumulate(TrainedWeights(weights).on(base), weight)
+        add(fold, TrainedWeights(weights).on(base), weight)
     return fold
 
 
@@ -67,7 +84,7 @@ def test_any_order_and_any_split_give_the_same_bits(data: st.DataObject, base: T
     shuffled = data.draw(st.permutations(updates), label="order")
     cuts = sorted(data.draw(st.lists(st.integers(0, len(updates)), max_size=3), label="cuts"))
     parts = [shuffled[a:b] for a, b in itertools.pairwise([0, *cuts, len(updates)])]
-    folds = data.draw(st.permutations([fold_of(base, part) for part in parts]), label="merge order")
+    folds = data.draw(st.permutations([fold_of(base, part, in_one_pass) for part in parts]), label="merge order")
     merged = folds[0]
     for fold in folds[1:]:
         merged.merge(fold)
@@ -106,8 +123,11 @@ def test_a_row_longer_than_a_tile_is_folded() -> None:
         assert np.array_equal(average(fold)["long"], long)
 
 
+@either_way
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_refuses_values_that_are_not_finite_and_changes_nothing(base: TensorFile, bad: float) -> None:
+def test_refuses_values_that_are_not_finite_and_changes_nothing(
+    base: TensorFile, bad: float, add: Callable[[Fold, DecodedUpdate, int], None]
+) -> None:
     good, evil = (tensors(np.random.default_rng(n)) for n in (1, 2))
     evil["bias"][9] = bad  # in the last tensor: the others have been seen by then
     fold = fold_of(base, [(good, 5)])
@@ -115,16 +135,46 @@ def test_refuses_values_that_are_not_finite_and_changes_nothing(base: TensorFile
     with pytest.raises(
         WeightsError, match=rf"tensor bias: element 9 differs from the base by {bad}, expected a finite"
     ):
-        fold.accumulate(TrainedWeights(evil).on(base), 5)
+        add(fold, TrainedWeights(evil).on(base), 5)
     assert fold.to_bytes() == before
 
 
-def test_refuses_what_would_overflow_and_changes_nothing(base: TensorFile) -> None:
+@either_way
+def test_refuses_what_is_too_far_and_changes_nothing(
+    base: TensorFile, add: Callable[[Fold, DecodedUpdate, int], None]
+) -> None:
+    good, far = (tensors(np.random.default_rng(n)) for n in (1, 2))
+    far["bias"][9] = 2.0**31
+    fold = fold_of(base, [(good, 5)])
+    before = fold.to_bytes()
+    with pytest.raises(WeightsError, match=r"expected differences from the base below 2\*\*30, found 2.14748e\+09"):
+        add(fold, TrainedWeights(far).on(base), 5)
+    assert fold.to_bytes() == before
+
+
+def test_an_update_that_changes_while_it_is_added_makes_the_fold_unusable(
+    base: TensorFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> float:
+        raise StorageError("gone")
+
+    fold = fold_of(base, [])
+    monkeypatch.setattr(DecodedUpdate, "take", fail)
+    with pytest.raises(StorageError, match="gone"):
+        fold.take(TrainedWeights(tensors(np.random.default_rng(1))).on(base), 1)
+    with pytest.raises(StorageError, match="could not be read to its end; fold the round's updates again"):
+        fold.to_bytes()
+
+
+@either_way
+def test_refuses_what_would_overflow_and_changes_nothing(
+    base: TensorFile, add: Callable[[Fold, DecodedUpdate, int], None]
+) -> None:
     far = {name: np.full(shape, 2.0**28, np.float32) for name, shape in SHAPES.items()}
     fold = fold_of(base, [(far, 2)])
     before = fold.to_bytes()
     with pytest.raises(WeightsError, match=r"would reach \d+, the limit is 2\*\*62; an update is far from the base"):
-        fold.accumulate(TrainedWeights(far).on(base), 2)
+        add(fold, TrainedWeights(far).on(base), 2)
     with pytest.raises(WeightsError, match="would reach"):
         fold.merge(fold_of(base, [(far, 2)]))
     assert fold.to_bytes() == before

@@ -1,10 +1,14 @@
-"""Updates are decoded and measured side by side before their turns, and counted one at a time."""
+"""Updates are decoded and measured side by side before their turns, and counted one at a time.
+
+Of norm bounding: what needs no norms first is decoded once, in its turn.
+"""
 
 import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +20,14 @@ from tests.server_agg.test_rounds import opened, send, undisturbed
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.waiting import PATIENCE_SECONDS
 
+BOUNDED = settings_with(clients_per_round=3, strategy="norm-bound", norm_bound=1.0)
+
 
 def test_several_updates_are_measured_at_once_and_added_one_at_a_time(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each waits in its measuring for the other two; the model is the one of updates that came one after the other."""
-    expected = undisturbed(workshop, tmp_path / "alone")
+    expected = undisturbed(workshop, tmp_path / "alone", BOUNDED)
     together, ahead = threading.Barrier(3, timeout=PATIENCE_SECONDS), threading.local()
     norms, accumulate = DecodedUpdate.norms, Fold.accumulate
 
@@ -37,7 +43,7 @@ def test_several_updates_are_measured_at_once_and_added_one_at_a_time(
 
     monkeypatch.setattr(DecodedUpdate, "norms", wait_and_measure)
     monkeypatch.setattr(Fold, "accumulate", add)
-    with opened(workshop, tmp_path / "state") as coordinator, ThreadPoolExecutor(3) as threads:
+    with opened(workshop, tmp_path / "state", BOUNDED) as coordinator, ThreadPoolExecutor(3) as threads:
         sent = [
             threads.submit(send, coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
             for seed in (3, 1, 2)
@@ -51,7 +57,7 @@ def test_several_updates_are_measured_at_once_and_added_one_at_a_time(
 def test_what_cannot_be_measured_ahead_is_measured_in_its_turn(
     error: Exception, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = undisturbed(workshop, tmp_path / "alone")
+    expected = undisturbed(workshop, tmp_path / "alone", BOUNDED)
     norms, failures = DecodedUpdate.norms, [error] * 3
 
     def fail_first(update: DecodedUpdate, norm: Norm = "2") -> dict[str, float]:
@@ -60,7 +66,7 @@ def test_what_cannot_be_measured_ahead_is_measured_in_its_turn(
         return norms(update, norm)
 
     monkeypatch.setattr(DecodedUpdate, "norms", fail_first)
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with opened(workshop, tmp_path / "state", BOUNDED) as coordinator:
         for seed in (1, 2, 3):
             failed = 3 - seed
             send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
@@ -71,7 +77,7 @@ def test_a_round_that_ends_meanwhile_makes_it_late(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was measured on the old model is of no use on the new one."""
-    settings = settings_with(clients_per_round=2, late="next")
+    settings = settings_with(clients_per_round=2, late="next", strategy="norm-bound", norm_bound=1.0)
     late, *others = (workshop.update(seed) for seed in range(4))
     with opened(workshop, tmp_path / "in-turn", settings) as coordinator:
         for phone, update in zip("bca", (*others[:2], late), strict=True):
@@ -94,3 +100,22 @@ def test_a_round_that_ends_meanwhile_makes_it_late(
         send(coordinator, late, "a")
         send(coordinator, others[2], "d")
         assert (coordinator.current.round, coordinator.current.base_sha256) == (3, expected.base_sha256)
+
+
+def test_an_average_decodes_an_update_once_and_in_its_turn(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = undisturbed(workshop, tmp_path / "alone")
+    one_pass = DecodedUpdate.take
+
+    def take(*arguments: Any) -> float:
+        assert coordinator._lock.locked()
+        return one_pass(*arguments)
+
+    monkeypatch.setattr(DecodedUpdate, "take", take)
+    monkeypatch.delattr(DecodedUpdate, "norms")
+    monkeypatch.delattr(DecodedUpdate, "add")
+    with opened(workshop, tmp_path / "state") as coordinator:
+        for seed in (1, 2, 3):
+            send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
+        assert coordinator.current.base_sha256 == expected

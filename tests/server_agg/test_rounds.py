@@ -64,9 +64,9 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def undisturbed(workshop: Workshop, state: Path) -> str:
+def undisturbed(workshop: Workshop, state: Path, settings: ServerSettings = THREE) -> str:
     """The hash of round 1's model when nothing goes wrong."""
-    with opened(workshop, state) as coordinator:
+    with opened(workshop, state, settings) as coordinator:
         for seed in (1, 2, 3):
             receipt = send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
     assert receipt.model_sha256 is not None

@@ -464,6 +464,12 @@ PG_API pg_status pg_decoded_measure(pg_decoded* decoded, double* norms);
    norms. Errors as of measuring; some of it is then added. */
 PG_API pg_status pg_decoded_add(pg_decoded* decoded, double steps_per_unit, int64_t weight, const double* scales,
                                 int64_t* const* sums);
+/* Both in one pass, without scales, which reads each delta while it is in the cache: measures, and adds if every
+   |delta| is below `limit`, at most 2^62 / steps_per_unit. Sums may wrap around meanwhile; those that are not added to
+   are left as they were. Errors as of measuring; and PG_STORAGE, with the sums of no use, for an update that changed.
+ */
+PG_API pg_status pg_decoded_take(pg_decoded* decoded, double steps_per_unit, int64_t weight, double limit,
+                                 int64_t* const* sums, double* norms);
 
 /*
  * Links, which lead phones from one model to the next. FORMAT.md, "Links".

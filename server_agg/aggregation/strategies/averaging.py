@@ -1,13 +1,9 @@
 """FedAvg and FedSGD: the weighted mean of the deltas. Norm bound: the same, with each delta scaled to a norm bound."""
 
-from collections.abc import Iterator, Sequence
-
-from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.privacy.mechanism import clip_factors, scaled_max_abs
 from phonograd.server_agg.aggregation.strategy import (
     REACH,
-    ClientUpdate,
     FoldedAggregation,
     Measures,
     measured_norms,
@@ -21,17 +17,18 @@ class Averaging(FoldedAggregation):
     In FedSGD each phone makes a single step, so its delta is minus its learning rate times its gradient.
     """
 
+    one_pass = True
+
+    def take(self, update: DecodedUpdate, weight: int) -> Measures:
+        """Fold it while it is measured."""
+        return {REACH: self.fold.take(update, weight)}
+
     def add(self, update: DecodedUpdate, weight: int, measures: Measures) -> None:
         """Fold it."""
         self.fold.accumulate(update, weight, measures[REACH])
 
-    def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
-        """The sum divided by the total weight."""
-        del updates
-        return self.fold.deltas()
 
-
-class BoundedAveraging(Averaging):
+class BoundedAveraging(FoldedAggregation):
     """Norm bounding (Sun et al. 2019): each delta is scaled to an L2 norm of at most M, then averaged as in FedAvg.
 
     A hostile phone can move the mean by at most M times its share of the weight.

@@ -26,6 +26,14 @@ void check_values(const UpdateReader& update, const pg_weights& base) {
   }
 }
 
+void tell(const std::vector<DeltaNorms>& all, double* norms) {
+  for (const DeltaNorms& found : all) {
+    *norms++ = found.largest;
+    *norms++ = found.sum;
+    *norms++ = std::sqrt(found.squares);
+  }
+}
+
 }  // namespace
 
 pg_weights::pg_weights(const std::string& path, const std::string& name)
@@ -150,11 +158,7 @@ void pg_decoded_close(pg_decoded* decoded) {
 pg_status pg_decoded_measure(pg_decoded* decoded, double* norms) {
   return border::guarded([&] {
     border::require(decoded != nullptr && norms != nullptr, "decoded or norms: NULL");
-    for (const DeltaNorms& found : decoded->update.measure()) {
-      *norms++ = found.largest;
-      *norms++ = found.sum;
-      *norms++ = std::sqrt(found.squares);
-    }
+    tell(decoded->update.measure(), norms);
   });
 }
 
@@ -164,6 +168,16 @@ pg_status pg_decoded_add(pg_decoded* decoded, double steps_per_unit, int64_t wei
     border::require(decoded != nullptr && sums != nullptr, "decoded or sums: NULL");
     border::require(weight != 0, "weight: 0; expected at least 1, or minus that of an update that was added");
     decoded->update.add(steps_per_unit, weight, scales, sums);
+  });
+}
+
+pg_status pg_decoded_take(pg_decoded* decoded, double steps_per_unit, int64_t weight, double limit,
+                          int64_t* const* sums, double* norms) {
+  return border::guarded([&] {
+    border::require(decoded != nullptr && sums != nullptr && norms != nullptr, "decoded, sums or norms: NULL");
+    border::require(weight > 0, "weight: expected at least 1");
+    border::require(limit * steps_per_unit <= 0x1p62, "limit: expected at most 2^62 / steps_per_unit");
+    tell(decoded->update.take(steps_per_unit, weight, limit, sums), norms);
   });
 }
 

@@ -99,8 +99,8 @@ struct KernelSet {
   // deltas[i] = trained[i] - base[i], in double; n: a multiple of 8. Sums are of eight parts, element i in part i
   // mod 8. `sum` is finite if all deltas are. All sets give the same bits.
   DeltaNorms (*measure_deltas)(size_t n, const float* trained, const float* base, double* deltas);
-  // sums[i] += deltas[i] as an integer, which the sums must have room for. small: what is added is below 2^50. All sets
-  // give the same.
+  // sums[i] += deltas[i] as an integer, modulo 2^64. small: what is added is below 2^50; else below 2^63 before its
+  // weight. All sets give the same.
   void (*add_deltas)(size_t n, const double* deltas, const DeltaSteps& steps, bool small, int64_t* sums);
 
   // sums[i] += word i of ChaCha20's keystream (RFC 8439) from block `counter` on, modulo 2^32, or -= it; i < n. Words

@@ -32,18 +32,18 @@ DecodedUpdate::DecodedUpdate(const UpdateReader& update, const TensorFile& base,
 
 template <typename Work>
 void DecodedUpdate::for_each_tile(Work work) {
-  if (!held_) return decode(work);
+  if (!held_) return decode(holds_, work);
   for (const Tile& tile : tiles_) work(tile);
 }
 
 template <typename Work>
-void DecodedUpdate::decode(Work work) {
+void DecodedUpdate::decode(bool hold, Work work) {
   const KernelSet& kernels = kernel_set();
   tiles_.clear();
   trained_.resize(kTile + kEight);
   old_.resize(kTile + kEight);
   // Not cleared. Each tile begins where the last one ended, and is written up to a multiple of eight.
-  if (deltas_ == nullptr) deltas_.reset(new double[(holds_ ? elements_ : kTile) + kEight]);
+  if (hold || deltas_ == nullptr) deltas_.reset(new double[(hold ? elements_ : kTile) + kEight]);
   double* deltas = deltas_.get();
   for (size_t tensor = 0; tensor < decoders_.size(); ++tensor) {
     if (decoders_[tensor] == nullptr) continue;
@@ -60,12 +60,12 @@ void DecodedUpdate::decode(Work work) {
       tile.deltas = deltas;
       if (!std::isfinite(tile.norms.sum)) refuse(tile, count);
       work(tile);
-      if (!holds_) continue;
+      if (!hold) continue;
       tiles_.push_back(tile);
       deltas += count;
     }
   }
-  held_ = holds_;
+  held_ = hold;
 }
 
 void DecodedUpdate::refuse(const Tile& tile, size_t count) const {
@@ -83,27 +83,65 @@ void DecodedUpdate::refuse(const Tile& tile, size_t count) const {
 const std::vector<DeltaNorms>& DecodedUpdate::measure() {
   if (!norms_.empty()) return norms_;
   std::vector<DeltaNorms> norms(specs_.size());
-  for_each_tile([&](const Tile& tile) {
-    DeltaNorms& all = norms[tile.tensor];
-    all.largest = std::max(all.largest, tile.norms.largest);
-    all.sum += tile.norms.sum;
-    all.squares += tile.norms.squares;
-  });
+  for_each_tile([&](const Tile& tile) { note(tile, norms); });
   return norms_ = std::move(norms);
 }
 
 void DecodedUpdate::add(double steps_per_unit, int64_t weight, const double* scales, int64_t* const* sums) {
-  const KernelSet& kernels = kernel_set();
   for_each_tile([&](const Tile& tile) {
-    const double factor = steps_per_unit * (scales == nullptr ? 1.0 : scales[tile.tensor]);
-    const DeltaSteps steps{factor, scales != nullptr, weight};
-    const bool small = tile.norms.largest * factor * std::abs(static_cast<double>(weight)) < kSmall;
-    const double* deltas = tile.deltas;
-    for (const TileRun& run : tile.runs) {
-      kernels.add_deltas(run.count, deltas, steps, small, sums[tile.tensor] + run.start);
-      deltas += run.count;
-    }
+    const double scale = scales == nullptr ? 1.0 : scales[tile.tensor];
+    add_tile(tile, {steps_per_unit * scale, scales != nullptr, weight}, sums);
   });
+}
+
+const std::vector<DeltaNorms>& DecodedUpdate::take(double steps_per_unit, int64_t weight, double limit,
+                                                   int64_t* const* sums) {
+  std::vector<DeltaNorms> norms(specs_.size());
+  size_t added = 0;
+  bool fits = true;
+  try {
+    decode(false, [&](const Tile& tile) {
+      note(tile, norms);
+      fits = fits && tile.norms.largest < limit;
+      if (!fits) return;
+      add_tile(tile, {steps_per_unit, false, weight}, sums);
+      ++added;
+    });
+  } catch (const Error&) {
+    take_back(added, {steps_per_unit, false, -weight}, sums);
+    throw;
+  }
+  if (!fits) take_back(added, {steps_per_unit, false, -weight}, sums);
+  return norms_ = std::move(norms);
+}
+
+// The first `tiles`, which were added.
+void DecodedUpdate::take_back(size_t tiles, const DeltaSteps& steps, int64_t* const* sums) {
+  try {
+    decode(false, [&](const Tile& tile) {
+      if (tiles == 0) return;
+      add_tile(tile, steps, sums);
+      --tiles;
+    });
+  } catch (const Error& error) {
+    if (tiles > 0) throw Error(Status::storage, error.what());  // else it is why they are taken back
+  }
+}
+
+void DecodedUpdate::note(const Tile& tile, std::vector<DeltaNorms>& norms) {
+  DeltaNorms& all = norms[tile.tensor];
+  all.largest = std::max(all.largest, tile.norms.largest);
+  all.sum += tile.norms.sum;
+  all.squares += tile.norms.squares;
+}
+
+void DecodedUpdate::add_tile(const Tile& tile, const DeltaSteps& steps, int64_t* const* sums) {
+  const bool small = tile.norms.largest * steps.factor * std::abs(static_cast<double>(steps.weight)) < kSmall;
+  const double* deltas = tile.deltas;
+  for (const TileRun& run : tile.runs) {
+    kernel_set().add_deltas(run.count, deltas, steps, small, sums[tile.tensor] + run.start);
+    deltas += run.count;
+  }
 }
 
 }  // namespace phonograd

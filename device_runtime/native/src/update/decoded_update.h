@@ -31,6 +31,10 @@ class DecodedUpdate {
   // or, with scales, towards zero, before the weight. scales: one for each tensor; nullptr: none. The sums must have
   // room for it. Throws what measure() does; the sums are of no use then.
   void add(double steps_per_unit, int64_t weight, const double* scales, int64_t* const* sums);
+  // Measures, and adds in the same pass, without scales, if every |delta| is below `limit`: a delta is read while it is
+  // in the cache. Meanwhile the sums may wrap around. What it does not add it leaves as it was, also when it throws what
+  // measure() does; Error storage: an update that was read once can't be read again, and the sums are of no use.
+  const std::vector<DeltaNorms>& take(double steps_per_unit, int64_t weight, double limit, int64_t* const* sums);
 
  private:
   struct Tile {
@@ -42,7 +46,10 @@ class DecodedUpdate {
   template <typename Work>
   void for_each_tile(Work work);
   template <typename Work>
-  void decode(Work work);
+  void decode(bool hold, Work work);
+  void take_back(size_t tiles, const DeltaSteps& steps, int64_t* const* sums);
+  static void note(const Tile& tile, std::vector<DeltaNorms>& norms);
+  static void add_tile(const Tile& tile, const DeltaSteps& steps, int64_t* const* sums);
   [[noreturn]] void refuse(const Tile& tile, size_t count) const;
 
   const std::vector<TensorSpec>& specs_;
