@@ -9,6 +9,7 @@ import pytest
 from phonograd.device_runtime.base.files import sha256_of_file
 from tests.e2e.test_commands import serving
 from tests.support.command_line import Run, Workplace
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,12 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
         assert "p2" in phono("report", "--server", url, "--round", "2").out
         lines = list(csv.DictReader(io.StringIO(phono("report", "--server", url, "--csv").out)))
         assert [(line["round"], line["accepted"], line["late"]) for line in lines] == [("1", "1", "0"), ("2", "0", "1")]
-        projected = phono("report", "--server", url, "--project", "10", "300", "--json").document["projection"]
-        assert projected["up_bytes"] > 3000 * update.stat().st_size
+
+        def projected_bytes() -> int:
+            document = phono("report", "--server", url, "--project", "10", "300", "--json").document
+            return int(document["projection"]["up_bytes"])
+
+        until(lambda: projected_bytes() > 3000 * update.stat().st_size, "the heads of the uploads in the report")
 
         # The other server is asked as its owner, who is this user: no token is given, and this one's goes nowhere.
         comparison = phono("report", "--server", url, "--compare", url, "--json").document["comparison"]
