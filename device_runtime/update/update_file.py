@@ -25,6 +25,7 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 
 FORMAT = "phonograd-update"
+VERSION = "3"
 MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
 
 # 32 MB: an update by top-rows has 2 million, and decoding it takes longer than what is done with it.
@@ -100,6 +101,15 @@ def update_options(info: UpdateInfo, masked: str | None = None) -> Any:
     return new("pg_update_options", **msgspec.structs.asdict(info), masked=masked)
 
 
+def check_base(path: Path, info: UpdateInfo, base_sha256: str) -> None:
+    """Raise UpdateError for an update of another base model."""
+    if info.base_sha256 != base_sha256:
+        raise UpdateError(
+            f"{path}: made from model {info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
+            "fetch the current model and train again"
+        )
+
+
 class UpdateFile(Handle):
     """An update or a link open for reading. One thread at a time.
 
@@ -134,11 +144,7 @@ class UpdateFile(Handle):
 
     def check_base(self, base_sha256: str) -> None:
         """Raise UpdateError for an update of another base model."""
-        if self.info.base_sha256 != base_sha256:
-            raise UpdateError(
-                f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
-                "fetch the current model and train again"
-            )
+        check_base(self.path, self.info, base_sha256)
 
     def tiles(self, spec: TensorSpec, base: TensorFile, onto: TensorFile | None = None) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move.
