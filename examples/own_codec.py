@@ -3,8 +3,8 @@
 In this folder, or with it on PYTHONPATH:
 
     phonograd serve --artifacts ARTIFACTS --state STATE --codec own_codec:Ternary
-    phonograd train ARTIFACTS --user TEXT --server URL --phone NAME --codec own_codec:Ternary --clip 3
-    phonograd simulate ARTIFACTS --users USERS --out OUT --codec own_codec:Ternary --clip 3
+    phonograd train ARTIFACTS --user TEXT --server URL --phone NAME --codec own_codec:Ternary --deviations 3
+    phonograd simulate ARTIFACTS --users USERS --out OUT --codec own_codec:Ternary --deviations 3
 
 What a codec may assume is in docs/updates.md, "A codec of your own". After Wen et al. 2017, TernGrad.
 """
@@ -28,11 +28,11 @@ class Ternary(Codec):
     class Settings:
         """Each field is an option of `train` and `simulate`. Raises ValueError for one that is out of range."""
 
-        clip: float = field(default=2.5, metadata={"help": "Largest change, in standard deviations of its tensor."})
+        deviations: float = field(default=2.5, metadata={"help": "Largest change, in standard deviations."})
 
         def __post_init__(self) -> None:
-            if not 0 < self.clip < 1e6:
-                raise ValueError(f"`clip` is {self.clip}, expected more than 0, below 1e6")
+            if not 0 < self.deviations < 1e6:
+                raise ValueError(f"`deviations` is {self.deviations}, expected more than 0, below 1e6")
 
     own: Settings  # those of this update
 
@@ -42,7 +42,7 @@ class Ternary(Codec):
         scales, signs = [], []
         for delta in deltas.values():
             sizes = np.abs(delta)
-            scale = np.float32(min(sizes.max(initial=0), self.own.clip * delta.std(dtype=np.float64)))
+            scale = np.float32(min(sizes.max(initial=0), self.own.deviations * delta.std(dtype=np.float64)))
             chosen = random.random(delta.shape, np.float32) * scale < sizes
             scales.append(scale)
             signs.append((np.sign(delta) * chosen).astype(np.int8).tobytes())

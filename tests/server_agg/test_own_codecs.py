@@ -56,7 +56,7 @@ def model_of(workshop: Workshop, folder: Path, updates: list[Path]) -> str:
 
 def test_a_round_makes_the_model_of_the_decoded_deltas(workshop: Workshop, tmp_path: Path) -> None:
     base, native = load_tensors(workshop.base_path), []
-    own = [sent(workshop, 1), sent(workshop, 2, own_codec(TERNARY, clip=3.0))]
+    own = [sent(workshop, 1), sent(workshop, 2, own_codec(TERNARY, deviations=3.0))]
     for phone, update in enumerate(own):
         with open_update(update) as one, TensorFile(workshop.base_path) as model:
             assert isinstance(one, own_update.OwnUpdate)
@@ -145,6 +145,22 @@ def with_settings(update: Path, settings: str | None = None, **metadata: str) ->
         payload = file.read("payload")
     save_tensors(update, {"payload": payload}, told, checksum=True)
     return update
+
+
+def test_an_update_that_fails_is_decoded_once_and_holds_up_no_other(
+    workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, others = sent(workshop, 1), []
+
+    def decode(*_: object) -> None:
+        others.append(send(coordinator, workshop.update(2), "phone2").accepted)  # meanwhile
+        raise OwnCodecError("it hangs")
+
+    monkeypatch.setattr(own_update, "_decode_apart", decode)
+    with opened(workshop, state, server_with(3)) as coordinator:
+        with pytest.raises(InvalidUpdateError, match="it hangs"):
+            send(coordinator, bad, "phone1")
+        assert (others, coordinator.current.accepted) == ([1], 1)
 
 
 def test_a_refused_update_may_be_sent_again_whole(workshop: Workshop, state: Path) -> None:
@@ -268,15 +284,15 @@ def test_frozen_tensors_are_not_coded(workshop: Workshop, tmp_path: Path) -> Non
 def test_by_an_entry_point_and_what_is_no_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("ternary", TERNARY, "phonograd.codecs")
     monkeypatch.setattr(own_classes, "entry_points", lambda group: (point,) if group == point.group else ())
-    assert own_codec("ternary", clip=2.0) == f'{TERNARY} {{"clip": 2.0}}'
+    assert own_codec("ternary", deviations=2.0) == f'{TERNARY} {{"deviations": 2.0}}'
     with pytest.raises(UsageError, match="`codec` is 'tern', expected one of full-f32, .*ternary, or MODULE:CLASS"):
         own_codec("tern")
     with pytest.raises(UsageError, match=r"expected a subclass of phonograd.Codec"):
         ServerSettings(codecs=("json:loads",))
     with pytest.raises(ValueError, match="`codecs` has 'ternary', expected MODULE:CLASS"):
         ServerSettings(codecs=("ternary",))
-    with pytest.raises(ValueError, match="`clip` is 0, expected more than 0"):
-        own_codec(TERNARY, clip=0)
+    with pytest.raises(ValueError, match="`deviations` is 0, expected more than 0"):
+        own_codec(TERNARY, deviations=0)
     rules = RoundRules(clients_per_round=MaskedSettings.cohort)
     with pytest.raises(ValueError, match="`codecs` are set"):
         ServerSettings(codecs=(TERNARY,), rules=rules, masked=MaskedSettings())
