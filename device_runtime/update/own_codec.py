@@ -85,13 +85,9 @@ def native_codec(codec: str) -> str:
     """
     if ":" not in codec:
         return codec
-    _made(codec)
-    return DEFAULT_CODEC
-
-
-def _made(codec: str) -> Codec:
     name, _, settings = codec.partition(" ")
-    return made(OWN.load(name), settings)
+    made(OWN.load(name), settings)
+    return DEFAULT_CODEC
 
 
 def made(name: str, settings: str) -> Codec:
@@ -123,7 +119,7 @@ def _recoded(update: Path, base: Path, codec: str) -> WrittenFile:
             np.clip(delta - model.read(tensor), -LARGEST_DELTA, LARGEST_DELTA, out=delta)
         deltas = {spec.name: deltas[spec.name] for spec in trained_specs(model)}
     try:
-        payload = _made(codec).encode(deltas, info["seed"])
+        payload = made(name, settings).encode(deltas, info["seed"])
     except Exception as error:  # whatever foreign code raises
         raise OwnCodecError(f"codec {name}: encode: {type(error).__name__}: {error}") from error
     if not isinstance(payload, bytes):

@@ -21,9 +21,9 @@ from phonograd.device_runtime.update.own_codec import OWN, PAYLOAD, SETTINGS, Ow
 from phonograd.device_runtime.update.update_file import (
     FORMAT,
     VERSION,
+    OfModel,
     UpdateFile,
     UpdateInfo,
-    check_base,
     write_update,
 )
 
@@ -38,28 +38,19 @@ _CHILD = (
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-class OwnUpdate:
+class OwnUpdate(OfModel):
     """An update in a codec of one's own, open for reading. One thread at a time.
 
-    info: its metadata; nbytes: its size. Raises UpdateError for a damaged file, or a codec that is not loaded.
+    info: its metadata. Raises WeightsError or UpdateError for a damaged file or a codec that is not loaded.
     """
 
     def __init__(self, path: Path):
         self.path = path
-        try:
-            self._file = TensorFile(path)
-        except WeightsError as error:
-            raise UpdateError(str(error)) from error
-        try:
+        with contextlib.ExitStack() as opened:
+            self._file = opened.enter_context(TensorFile(path))
             self._file.take_checksum()
             self.info = _info_of(self._file)
-        except WeightsError as error:
-            self._file.close()
-            raise UpdateError(str(error)) from error
-        except UpdateError:
-            self._file.close()
-            raise
-        self.nbytes = self._file.nbytes
+            opened.pop_all()
 
     def __enter__(self) -> "OwnUpdate":
         return self
@@ -70,10 +61,6 @@ class OwnUpdate:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def check_base(self, base_sha256: str) -> None:
-        """Raise UpdateError for an update of another base model."""
-        check_base(self.path, self.info, base_sha256)
 
     @contextlib.contextmanager
     def decoded(self, base: TensorFile) -> Iterator[UpdateFile]:
@@ -114,32 +101,31 @@ class OwnUpdate:
 
 def open_update(path: Path) -> UpdateFile | OwnUpdate:
     """Open an update, of whichever codec. Raises UpdateError."""
-    if not OWN.by_name:
-        return UpdateFile(path)
     try:
-        with TensorFile(path) as file:
-            own = ":" in file.metadata.get("codec", "")
+        if OWN.by_name:
+            with TensorFile(path) as file:
+                own = ":" in file.metadata.get("codec", "")
+            if own:
+                return OwnUpdate(path)
     except WeightsError as error:
         raise UpdateError(str(error)) from error
-    return OwnUpdate(path) if own else UpdateFile(path)
+    return UpdateFile(path)
 
 
 def _info_of(file: TensorFile) -> UpdateInfo:
-    told, path = file.metadata, file.path
+    told, path, specs = file.metadata, file.path, list(file.specs.values())
     for key, expected in (("format", FORMAT), ("version", VERSION), ("steps", "1")):
-        if (found := told.get(key, expected if key == "steps" else None)) != expected:
-            raise UpdateError(f"{path}: {key} {expected} expected, found {str(found)[:80]!r}; send it again")
+        if (found := told.get(key, "1" if key == "steps" else "")) != expected:
+            raise UpdateError(f"{path}: {key} {expected} expected, found {found[:80]!r}; send it again")
     for key in ("round", "tokens", "seed"):
-        if not _NUMBER.fullmatch(told.get(key, "")) or (key, int(told[key])) == ("tokens", 0):
-            raise UpdateError(f"{path}: {key}: a whole number expected, found {told.get(key, '')[:80]!r}")
-    codec, specs = told["codec"], list(file.specs.values())
-    if codec not in OWN.by_name:
+        if not _NUMBER.fullmatch(found := told.get(key, "")) or (key == "tokens" and not int(found)):
+            raise UpdateError(f"{path}: {key}: a whole number expected, found {found[:80]!r}; send it again")
+    if (codec := told["codec"]) not in OWN.by_name:
         raise UpdateError(f"{path}: codec {codec[:80]!r} is unknown; this server has {', '.join(sorted(OWN.by_name))}")
     if [(spec.name, spec.dtype, len(spec.shape)) for spec in specs] != [(PAYLOAD, "U8", 1)]:
         raise UpdateError(f"{path}: tensor {PAYLOAD} U8 expected, found {', '.join(map(str, specs))[:200] or 'none'}")
-    steps = 1 if "steps" in told else None
-    numbers = (int(told["round"]), int(told["tokens"]))
-    return UpdateInfo(told.get("base_sha256", ""), *numbers, codec, int(told["seed"]), steps)
+    number, tokens, seed = (int(told[key]) for key in ("round", "tokens", "seed"))
+    return UpdateInfo(told.get("base_sha256", ""), number, tokens, codec, seed, 1 if "steps" in told else None)
 
 
 def _decode_apart(update: Path, base: Path, out: Path, codec: str) -> None:
