@@ -272,6 +272,7 @@ def test_without_a_compiler_torch_runs_eagerly_and_says_so(
     assert result["variables"]["MALLOC_TRIM_THRESHOLD_"] == "8000000000"
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
 def test_what_torch_compiles_has_a_sparse_embedding_gradient_too(
     artifacts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
