@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_specs, spec_of
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
@@ -28,8 +29,8 @@ from phonograd.device_runtime.update.update_file import (
 )
 
 DECODE_SECONDS = 300.0
-ROOM_BYTES = 256 << 20  # what decoding may take, and so many times the model's bytes
-ROOM_MODELS = 4
+ROOM_BYTES = 256 << 20  # of memory that decoding may take, and so many times the model, half of them for the codec
+ROOM_MODELS = 8
 # Its path is this process's, in which the codec was found.
 _CHILD = (
     "import sys; sys.path[:] = sys.argv[1:]\n"
@@ -69,7 +70,7 @@ class OwnUpdate(OfModel):
         Its file has no name any more, and takes as much of the temporary folder as the changed rows. Raises
         OwnCodecError, StorageError for a full disk or a process that was killed.
         """
-        with tempfile.TemporaryDirectory() as folder:
+        with storage_errors(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "update"
             _decode_apart(self.path, base.path, out, self.info.codec)
             native = UpdateFile(out)
@@ -87,8 +88,7 @@ class OwnUpdate(OfModel):
             codec = made(self.info.codec, self._file.metadata.get(SETTINGS, ""))
         except (ValueError, TypeError) as error:
             raise UpdateError(f"{self.path}: {SETTINGS}: {error}") from error
-        with _bounded(ROOM_BYTES + ROOM_MODELS * base.nbytes):
-            deltas = dict(codec.decode(payload, {spec.name: spec.shape for spec in specs}, self.info.seed))
+        deltas = dict(codec.decode(payload, {spec.name: spec.shape for spec in specs}, self.info.seed))
         check_specs("delta", {name: spec_of(name, delta) for name, delta in deltas.items()}, specs)
         trained = {name: base.read(name) for name in base.specs}
         with np.errstate(all="ignore"):  # write_update says which is not finite
@@ -143,6 +143,8 @@ def _decode_apart(update: Path, base: Path, out: Path, codec: str) -> None:
         code, said = 1, f"took longer than {DECODE_SECONDS:g} seconds"
     if code in (-signal.SIGKILL, -signal.SIGTERM):
         raise StorageError(f"codec {codec}: its process was killed, most likely for lack of memory; send it again")
+    if code == StorageError.exit_code:
+        raise StorageError(said)
     if code in (UpdateError.exit_code, WeightsError.exit_code):
         raise OwnCodecError(f"codec {codec}: decode: {said}")
     if code or not out.exists():
@@ -158,26 +160,20 @@ def main() -> int:
     OWN.load(job["codec"])
     try:
         with TensorFile(Path(job["base"])) as base, OwnUpdate(Path(job["update"])) as update:
+            _bound(ROOM_BYTES + ROOM_MODELS * base.nbytes)
             update.write_decoded(base, Path(job["out"]))
-    except (UpdateError, WeightsError) as error:
+    except (UpdateError, WeightsError, StorageError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)  # noqa: T201 - that is how it answers
         return error.exit_code
     return 0
 
 
-@contextlib.contextmanager
-def _bounded(nbytes: int) -> Iterator[None]:
-    """Within the block, this process may take so much memory more; on Linux. More is a MemoryError."""
-    if sys.platform != "linux":
-        yield
-        return
-    import resource
+def _bound(nbytes: int) -> None:
+    """Let this process take so much memory more, on Linux; more is a MemoryError."""
+    if sys.platform == "linux":
+        import resource
 
-    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    with contextlib.suppress(ValueError):  # less is allowed already
-        resource.setrlimit(resource.RLIMIT_AS, (held + nbytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        with contextlib.suppress(ValueError):  # less is allowed already
+            resource.setrlimit(resource.RLIMIT_AS, (held + nbytes, hard))

@@ -1,6 +1,7 @@
 """Codecs of one's own on the server: what is read of them, and that their faults refuse an update and harm nothing."""
 
 import logging
+import tempfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,22 @@ def test_a_killed_process_is_no_fault_of_the_update(
         with monkeypatch.context() as patched:
             patched.setattr(own_update, "_CHILD", "import os; os.kill(os.getpid(), 9)")
             with pytest.raises(StorageError, match="its process was killed"):
+                send(coordinator, update, "phone1")
+        assert send(coordinator, update, "phone1").accepted == 1
+
+
+def test_a_full_disk_is_no_fault_of_the_update(
+    workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = sent(workshop, 1)
+    full = "import sys; print('/tmp/x: cannot write: No space left', file=sys.stderr); sys.exit(11)"
+    with opened(workshop, state, server_with()) as coordinator:
+        with monkeypatch.context() as patched:
+            patched.setattr(own_update, "_CHILD", full)
+            with pytest.raises(StorageError, match="No space left"):
+                send(coordinator, update, "phone1")
+            patched.setattr(tempfile, "tempdir", str(state / "missing"))
+            with pytest.raises(StorageError, match="missing"):
                 send(coordinator, update, "phone1")
         assert send(coordinator, update, "phone1").accepted == 1
 
