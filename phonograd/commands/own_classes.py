@@ -1,7 +1,8 @@
 """`--strategy MODULE:CLASS`, `--codec MODULE:CLASS`: classes of one's own, whose settings become options."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -17,44 +18,38 @@ OWN = "a class of one's own"  # among values that an option counts with, and a c
 
 
 class OwnName(click.Choice[str]):
-    """One of phonograd's, or one of one's own, which is loaded."""
+    """One of phonograd's, or one of one's own, which is loaded. module: has the OwnClasses of its kind."""
 
-    def __init__(self, name: str, known: Sequence[str], kind: Callable[[], OwnClasses[Any]]):
-        """kind: imports where they are loaded; commands that name none need not wait for it."""
+    def __init__(self, name: str, known: Sequence[str], module: str):
         super().__init__(known)
-        self.name, self.kind = name, kind
+        self.name, self._module = name, f"phonograd.{module}"
+
+    @property
+    def classes(self) -> OwnClasses[Any]:
+        """Those of its kind; a command that names none need not wait for the import."""
+        found: OwnClasses[Any] = import_module(self._module).OWN
+        return found
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Its name in the settings. Raises click.BadParameter."""
         if value in self.choices:
             return str(value)
         try:
-            return self.kind().load(str(value))
+            return self.classes.load(str(value))
         except UsageError as error:
             self.fail(str(error), param, ctx)
 
 
-def _strategies() -> OwnClasses[Any]:
-    from phonograd.server_agg.aggregation.own import OWN as OWN_STRATEGIES
-
-    return OWN_STRATEGIES
-
-
-def _codecs() -> OwnClasses[Any]:
-    from phonograd.device_runtime.update.own_codec import OWN as OWN_CODECS
-
-    return OWN_CODECS
-
-
-STRATEGY = OwnName("strategy", STRATEGIES, _strategies)
+_CODECS = "device_runtime.update.own_codec"
+STRATEGY = OwnName("strategy", STRATEGIES, "server_agg.aggregation.own")
 CODEC_OR_OWN = {
     **CODEC,
-    "type": OwnName("codec", CODECS, _codecs),
+    "type": OwnName("codec", CODECS, _CODECS),
     "help": f"{CODEC['help']} Or MODULE:CLASS of your own.",
 }
 OWN_CODECS = opt(
     "MODULE:CLASS of a codec of your own that updates may have; may be repeated.",
-    OwnName("codec", (), _codecs),
+    OwnName("codec", (), _CODECS),
     name="--codec",
     metavar="NAME",
 )
@@ -90,7 +85,7 @@ def own_params(kind: OwnName, name: str, others: Iterable[click.Parameter]) -> l
 
     Raises click.UsageError for one that there is already.
     """
-    settings, taken = kind.kind().settings_class(name), {param.name for param in others}
+    settings, taken = kind.classes.settings_class(name), {param.name for param in others}
     told = {field.name: str(field.metadata.get("help", "")) for field in dataclasses.fields(settings)}
     if both := sorted(taken & told.keys()):
         raise click.UsageError(
@@ -103,6 +98,11 @@ def own_params(kind: OwnName, name: str, others: Iterable[click.Parameter]) -> l
     return [*reversed(getattr(command, "__click_params__", []))]
 
 
+def own_values(kind: OwnName, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a loaded class, whose options leave `options`."""
+    return {field.name: options.pop(field.name) for field in dataclasses.fields(kind.classes.settings_class(name))}
+
+
 def codec_from(options: dict[str, Any]) -> str:
     """The codec with its settings, whose options leave `options`. Raises click.UsageError for a value out of range."""
     name = str(options.pop("codec"))
@@ -111,9 +111,4 @@ def codec_from(options: dict[str, Any]) -> str:
     from phonograd.device_runtime.update.own_codec import own_codec
 
     with usage_errors():
-        return own_codec(name, **own_values(_codecs(), name, options))
-
-
-def own_values(kind: OwnClasses[Any], name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a loaded class, whose options leave `options`."""
-    return {field.name: options.pop(field.name) for field in dataclasses.fields(kind.settings_class(name))}
+        return own_codec(name, **own_values(CODEC_OR_OWN["type"], name, options))

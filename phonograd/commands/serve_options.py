@@ -196,12 +196,11 @@ def _own_settings(options: dict[str, Any]) -> str:
     """The settings of a strategy of one's own, whose options leave `options`, as JSON; "" for others."""
     if options["strategy"] in STRATEGIES:
         return ""
-    from phonograd.server_agg.aggregation.own import OWN as OWN_STRATEGIES
     from phonograd.server_agg.aggregation.own import own_strategy
 
     name = options["strategy"]
     with usage_errors():
-        return own_strategy(name, **own_values(OWN_STRATEGIES, name, options)).own
+        return own_strategy(name, **own_values(STRATEGY, name, options)).own
 
 
 def warn_of_norms(console: Console, strategy: StrategySettings, codecs: Iterable[str] = NORM_FACTORS) -> None:
