@@ -90,3 +90,18 @@ def test_one_that_cannot_encode_leaves_no_update(phono: Run, workplace: Workplac
     assert (failed.code, (tmp_path / "update").exists()) == (32, False), failed.err
     assert phono(*line, "--codec", FAULTY).code == 0
     assert phonograd.read_update(tmp_path / "update").codec == FAULTY
+
+
+def test_a_server_takes_several(
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[phonograd.ServerSettings] = []
+    monkeypatch.setattr(
+        "phonograd.api.serving.serve", lambda artifacts, state, settings, ready: started.append(settings)
+    )
+    line = ("serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "state")
+    assert phono(*line, "--codec", NAME, f"--codec={FAULTY}").code == 0
+    assert phono(*line).code == 0
+    assert [settings.codecs for settings in started] == [(NAME, FAULTY), ()]
+    refused = phono(*line, "--codec", NAME, "--masked")
+    assert (refused.code, "--codec" in refused.err) == (2, True), refused.err
