@@ -149,10 +149,12 @@ bench-kernels: $(READY)
 # Measures everything anew, and makes bench/RESULTS.md of it; some 40 minutes on a quiet machine. What needs environments
 # of its own is left out without them: PEERS="executorch=PYTHON jax=PYTHON litert=PYTHON", FLOWER=PYTHON. Their packages are
 # executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; phonograd[flower] and torch; the others also msgspec and numpy. Left as they
-# are: `bench upload` and `bench predict`, which need texts.
+# are: `bench upload` and `bench predict`, which need texts. Steps on another maker's CPU are shown beside these:
+# EPOCH=epoch-intel.json, and the file is brought here.
+EPOCH ?= epoch.json
 results: $(READY)
 	$(VENV)/bin/phonograd bench epoch --all-variants --precision fp32,bf16 --kinds untied,tied,lwf,gru --output-sample 2000 \
-		$(addprefix --python ,$(PEERS)) --steps 20 --save bench/results/epoch.json
+		$(addprefix --python ,$(PEERS)) --steps 20 --save bench/results/$(EPOCH)
 	$(VENV)/bin/phonograd bench parity --save bench/results/parity.json
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json

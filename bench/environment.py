@@ -14,13 +14,20 @@ FEATURES = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
     "amx_bf16", "amx_int8", "asimd", "fphp", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2",
 )  # fmt: skip
+# Of /proc/cpuinfo: x86's, then ARM's.
+MAKER_KEYS, MODEL_KEYS = ("vendor_id", "CPU implementer"), ("cpu family", "model", "stepping", "CPU part")
+MAKERS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel", "0x41": "ARM", "0xc0": "Ampere"}
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The machine of a benchmark. cores: how many this process may use."""
+    """The machine of a benchmark. cpu, maker, model: the CPU's name, who made it, and which it is where a name, as of a
+    virtual machine, does not tell; cores: how many this process may use.
+    """
 
     cpu: str
+    maker: str
+    model: str
     features: tuple[str, ...]
     cores: int
     system: str
@@ -36,6 +43,8 @@ def this_environment(cpuinfo: Path = Path("/proc/cpuinfo")) -> Environment:
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
     return Environment(
         cpu=cpu_name(cpuinfo),
+        maker=next((MAKERS.get(fields[key], fields[key]) for key in MAKER_KEYS if key in fields), ""),
+        model=", ".join(f"{key.lower().removeprefix('cpu ')} {fields[key]}" for key in MODEL_KEYS if fields.get(key)),
         features=tuple(name for name in FEATURES if name in flags),
         cores=usable_cores(),
         system=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",

@@ -107,6 +107,7 @@ def bench_epoch(
         "epoch",
         SCHEMA_VERSION,
         threads=config.threads,
+        variables=worker_environment(config.threads),
         kinds={name: _kind(folder, manifests[name]) for name, folder in folders.items()},
         ceiling_shape=ceiling_shape(manifests[first]),
         ceilings=[
@@ -311,6 +312,7 @@ def section(document: Document) -> Iterator[str | Table]:
         "without interpreter": figure("own_rss_bytes", ".0f", MB),
     }
     yield Table("A training step", columns, contestants)
+    yield from _best_of_torch(contestants, first, document.get("variables", {}))
     yield f"The ceilings: {'x'.join(map(str, document['ceiling_shape']))}, the output layer's product."
     columns = {
         "library": Column(lambda one: versioned(one["name"].split()[0], one["about"]["versions"])),
@@ -327,6 +329,51 @@ def section(document: Document) -> Iterator[str | Table]:
         columns = {"contestant": text("name"), **{phase: _phase_column(phase) for phase in phases}}
         columns["the step"] = Column(lambda one: _phase({**one, "seconds": one["median_seconds"]}), ">")
         yield Table("Phases of a step", columns, phased)
+
+
+def _best_of_torch(contestants: Sequence[Row], first: Row, variables: Mapping[str, str]) -> Iterator[str | Table]:
+    """The fastest variant in each precision, with its settings. variables: of all processes, if they are known."""
+    own = [one for one in contestants if one["name"].startswith("torch ") and "sampled" not in one["name"]]
+    kinds = [[one for one in own if ("bf16" in one["name"]) == reduced] for reduced in (False, True)]
+    if not own:
+        return
+    kept = " ".join(f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("MALLOC_"))
+    yield "The fastest variant of torch in each precision." + (
+        f" All processes, phonograd's too, have {kept}, with which glibc keeps freed pages." if kept else ""
+    )
+    columns = {
+        "fastest": text("name"),
+        f"time / {first['name']}": figure("ratio", ".2f"),
+        "settings": Column(lambda one: ", ".join(one["about"].get("settings", ())) or None),
+    }
+    yield Table("The fastest torch", columns, [min(same, key=lambda one: one["ratio"]) for same in kinds if same])
+
+
+def side_by_side(documents: Sequence[Document]) -> Iterator[str | Table]:
+    """See phonograd.bench.results: the contestants of several machines in one table."""
+    cpus = [document["environment"]["cpu"] for document in documents]
+    names = [cpu if cpus.count(cpu) == 1 else f"{cpu} {place}" for place, cpu in enumerate(cpus, 1)]
+    yield f"A step on {' and '.join(names)}"
+    yield (
+        "Of each CPU: time relative to the first contestant's there, seconds a step, and the share of its fastest "
+        "product in the same precision. The sections below describe each measurement."
+    )
+    found = [{one["name"]: one for one in document["contestants"]} for document in documents]
+    columns = {"contestant": text("name")}
+    for place, (name, document) in enumerate(zip(names, documents, strict=True)):
+        columns |= {
+            f"{name}: time / {document['contestants'][0]['name']}": _of(place, "ratio", ".2f"),
+            f"{name}: seconds a step": _of(place, "median_seconds", ".3f"),
+            f"{name}: of ceiling": _of(place, "fraction_of_ceiling", ".0%"),
+        }
+    every = dict.fromkeys(name for one in found for name in one)
+    yield Table(
+        "CPUs side by side", columns, [{"name": name, "of": [one.get(name, {}) for one in found]} for name in every]
+    )
+
+
+def _of(place: int, key: str, form: str) -> Column:
+    return Column(lambda row: row["of"][place].get(key), form)
 
 
 def _phase_column(name: str) -> Column:

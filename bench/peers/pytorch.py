@@ -1,9 +1,9 @@
 """PyTorch, both as a user would write the training step and tuned for speed.
 
 Variants: `eager`, the plain way; `sparse`, with a sparse embedding gradient, fused SGD, and clipping by a smaller
-learning rate (which saves a pass over the gradients); `compiled`, with torch.compile and fused SGD; `bf16`, `sparse`
-under autocast; `exact`, `eager` with the gradients' norm in float64, because torch's float32 norm is off by 1e-4 at the
-paper's size.
+learning rate (which saves a pass over the gradients); `compiled`, `sparse` with torch.compile; `bf16`, `sparse` under
+autocast; `exact`, `eager` with the gradients' norm in float64, because torch's float32 norm is off by 1e-4 at the
+paper's size. A tied embedding's gradient is never sparse.
 """
 
 import contextlib
@@ -30,7 +30,8 @@ TINY = 1e-6  # torch.nn.utils.clip_grad_norm_ divides by the norm plus this
 class TorchContestant:
     """The language model of the artifacts, trained with the manifest's settings.
 
-    Raises UnavailableError for LwF, frozen tensors, and variant bf16 on a CPU without it.
+    Raises UnavailableError for LwF, frozen tensors, variant bf16 on a CPU without it, and variant compiled where
+    torch.compile does not work, as without a C++ compiler.
     """
 
     def __init__(self, job: Job):
@@ -45,6 +46,8 @@ class TorchContestant:
                 raise UnavailableError("the artifacts freeze tensors; this peer trains them all")
         if job.variant == "bf16" and "avx512_bf16" not in this_environment().features:
             raise UnavailableError("this processor has no AVX512-BF16")
+        if job.variant == "compiled":
+            _require_compiler()
         self._sample = sample_of(job, artifacts)
         config = artifacts.manifest.model
         # On the meta device first, because unused initial weights would count in the peak memory.
@@ -53,7 +56,7 @@ class TorchContestant:
         self._model = model.to_empty(device="cpu").train()
         self._model.tie()
         self._model.load(load_tensors(artifacts.path(WEIGHTS)))
-        self._model.embedding.sparse = job.variant in ("sparse", "bf16") and not config.tied
+        self._model.embedding.sparse = job.variant in ("sparse", "compiled", "bf16") and not config.tied
         self._state = self._model.zero_state(self._training.minibatch)
         embedding = self._model.embedding.weight
         dense = [p for p in self._model.parameters() if not (self._model.embedding.sparse and p is embedding)]
@@ -62,7 +65,13 @@ class TorchContestant:
         )
         self._loss = torch.compile(self._loss_of) if job.variant == "compiled" else self._loss_of
         words = config.vocabulary if self._sample is None else len(self._sample)
-        self.about: Mapping[str, Any] = {"versions": version_of("torch"), "output_layer": {"words": words}}
+        gradient = f"{'sparse' if self._model.embedding.sparse else 'dense'} embedding gradient"
+        update = "clip_grad_norm_, SGD" if job.variant in ("eager", "exact") else "clipping by the rate, fused SGD"
+        self.about: Mapping[str, Any] = {
+            "versions": version_of("torch"),
+            "output_layer": {"words": words},
+            "settings": [gradient, update, *(["torch.compile"] if job.variant == "compiled" else [])],
+        }
 
     def step(self, tokens: Ids, targets: Ids) -> float:
         """See Contestant."""
@@ -126,6 +135,14 @@ class TorchContestant:
         if rows is not None:
             with torch.no_grad():
                 embedding.index_add_(0, rows.indices()[0], rows.values(), alpha=-rate)
+
+
+def _require_compiler() -> None:
+    try:
+        torch.compile(torch.sin)(torch.ones(2))
+    except RuntimeError as error:  # of several classes
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnavailableError(f"torch.compile does not work here, so torch runs eagerly only: {reason}") from error
 
 
 load = TorchContestant

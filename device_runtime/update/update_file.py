@@ -25,6 +25,7 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 
 FORMAT = "phonograd-update"
+VERSION = "3"
 MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
 
 # 32 MB: an update by top-rows has 2 million, and decoding it takes longer than what is done with it.
@@ -100,7 +101,22 @@ def update_options(info: UpdateInfo, masked: str | None = None) -> Any:
     return new("pg_update_options", **msgspec.structs.asdict(info), masked=masked)
 
 
-class UpdateFile(Handle):
+class OfModel:
+    """An open update. info: its metadata."""
+
+    path: Path
+    info: UpdateInfo
+
+    def check_base(self, base_sha256: str) -> None:
+        """Raise UpdateError for an update of another base model."""
+        if self.info.base_sha256 != base_sha256:
+            raise UpdateError(
+                f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
+                "fetch the current model and train again"
+            )
+
+
+class UpdateFile(OfModel, Handle):
     """An update or a link open for reading. One thread at a time.
 
     start: its first byte in a file where others may follow it; None: it is all of the file. Raises UpdateError on
@@ -131,14 +147,6 @@ class UpdateFile(Handle):
         """
         self.check_base(base_sha256)
         self._library.call("pg_update_check", self.handle, native_weights(base))
-
-    def check_base(self, base_sha256: str) -> None:
-        """Raise UpdateError for an update of another base model."""
-        if self.info.base_sha256 != base_sha256:
-            raise UpdateError(
-                f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
-                "fetch the current model and train again"
-            )
 
     def tiles(self, spec: TensorSpec, base: TensorFile, onto: TensorFile | None = None) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move.

@@ -12,6 +12,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile, load_tensors
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.device_runtime.update.own_update import open_update
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from phonograd.server_agg.aggregation.folding import fold_files, write_average
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -54,7 +55,7 @@ def encode_update(
 
 def read_update(update: StrPath) -> UpdateInfo:
     """What an update says of itself: model, round, tokens, codec and seed. Raises UpdateError."""
-    with UpdateFile(Path(update)) as encoded:
+    with open_update(Path(update)) as encoded:
         return encoded.info
 
 

@@ -48,8 +48,10 @@ def _interpreters(_context: click.Context, _parameter: click.Parameter, values: 
 @click.command()
 @artifacts_option
 @names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
-@names_option("--variants", TORCH_VARIANTS, "eager,sparse", "Variants of the torch step")
-@click.option("--all-variants", is_flag=True, help="Run all --variants; compiling takes a minute.")
+@names_option(
+    "--variants", TORCH_VARIANTS, "eager,sparse,compiled", "Variants of the torch step; compiling takes a minute"
+)
+@click.option("--all-variants", is_flag=True, help="Run all --variants.")
 @names_option("--precision", PRECISIONS, "fp32", "Precisions of backend native")
 @names_option("--kinds", KINDS, KINDS[0], "Kinds of the paper's model; those after the first are run by native only")
 @click.option(

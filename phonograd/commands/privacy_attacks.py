@@ -8,7 +8,7 @@ import click
 from phonograd.api.simulating import simulate_attacks, simulate_audit
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, Command, Options, decorated, opt
-from phonograd.commands.own_strategy import TakesStrategy
+from phonograd.commands.own_classes import TakesOwn
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import strategy_from, strategy_options, warn_of_norms
 from phonograd.commands.shared_options import CODEC, REHEARSAL, USERS, WORKERS, refuse_share_alone
@@ -90,7 +90,7 @@ def simulation_options(command: Command) -> Command:
     )
 
 
-@click.command(cls=TakesStrategy)
+@click.command(cls=TakesOwn)
 @simulation_options
 @SECRETS
 def canaries(console: Console, **options: Any) -> None:
@@ -136,7 +136,7 @@ def _change_row(kind: ExposureChange) -> dict[str, object]:
     }
 
 
-@click.command(cls=TakesStrategy)
+@click.command(cls=TakesOwn)
 @simulation_options
 @MEMBERS
 def membership(console: Console, **options: Any) -> None:
@@ -155,7 +155,7 @@ def membership(console: Console, **options: Any) -> None:
     console.result(document, (f"Membership, {result.members} who took part against {result.others} others", rows))
 
 
-@click.command(cls=TakesStrategy)
+@click.command(cls=TakesOwn)
 @simulation_options
 @COINS
 def audit(console: Console, **options: Any) -> None:

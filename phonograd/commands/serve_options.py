@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from phonograd.commands.options import Command, InGroup, Options, decorated, opt, refuse, usage_errors
-from phonograd.commands.own_strategy import OWN, STRATEGY
+from phonograd.commands.own_classes import OWN, OWN_CODECS, STRATEGY, own_values
 from phonograd.console import Console, option_names
 from phonograd.device_runtime.update.codecs import NORM_FACTORS
 from phonograd.server_agg.aggregation.settings import (
@@ -49,6 +49,7 @@ SERVER = Options(ServerSettings).group(
     links_kept=opt("Newest links to keep on disk, as far as they are smaller than a model; or all.", number_or_all),
     ledger="PostgreSQL for several servers: postgresql://USER@HOST/DATABASE.  [default: SQLite in the state folder]",
     store="Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
+    codecs=OWN_CODECS,
     downloads="Who sends models: the server, nginx before it, or the store (docs/deployment.md).",
 )
 RULES = Options(RoundRules).group(
@@ -195,11 +196,11 @@ def _own_settings(options: dict[str, Any]) -> str:
     """The settings of a strategy of one's own, whose options leave `options`, as JSON; "" for others."""
     if options["strategy"] in STRATEGIES:
         return ""
-    from phonograd.server_agg.aggregation.own import own_strategy, settings_class
+    from phonograd.server_agg.aggregation.own import own_strategy
 
-    names = [field.name for field in dataclasses.fields(settings_class(options["strategy"]))]
+    name = options["strategy"]
     with usage_errors():
-        return own_strategy(options["strategy"], **{name: options.pop(name) for name in names}).own
+        return own_strategy(name, **own_values(STRATEGY, name, options)).own
 
 
 def warn_of_norms(console: Console, strategy: StrategySettings, codecs: Iterable[str] = NORM_FACTORS) -> None:

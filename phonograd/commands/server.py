@@ -9,7 +9,7 @@ import click
 
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.own_strategy import TakesStrategy
+from phonograd.commands.own_classes import TakesOwn
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import serve_options, settings_from, warn_of_norms
 from phonograd.console import Console, figures, output_options
@@ -19,7 +19,7 @@ from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 
 
-@click.command(cls=TakesStrategy)
+@click.command(cls=TakesOwn)
 @click.option("--artifacts", type=INPUT, required=True, help="The artifacts folder that phones train from.")
 @click.option(
     "--state", type=OUT_FOLDER, required=True, help="Folder for rounds, models and the ledger; created if missing."

@@ -9,7 +9,7 @@ import click
 from phonograd.api.simulating import simulate as run_simulation
 from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
 from phonograd.commands.options import COUNT, Options, arg, opt, own_options, refuse
-from phonograd.commands.own_strategy import TakesStrategy
+from phonograd.commands.own_classes import CODEC_OR_OWN, TakesOwn, codec_from
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import (
     MASKED_FLAG,
@@ -21,7 +21,7 @@ from phonograd.commands.serve_options import (
     transfer_from,
     warn_of_norms,
 )
-from phonograd.commands.shared_options import CODEC, ENGINE, PAGE, REHEARSAL, refuse_share_alone
+from phonograd.commands.shared_options import ENGINE, PAGE, REHEARSAL, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
@@ -48,7 +48,7 @@ SIMULATION = (
         epochs="Passes over the text.",
         steps="1: a single step with the gradient of the whole text, as in phonograd train.",
         learning_rate=opt("Learning rate.  [default: the artifacts']", name="--lr"),
-        codec=CODEC,
+        codec=CODEC_OR_OWN,
         output_sample="As in phonograd train.",
         precision=PRECISION,
         backend="What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
@@ -82,7 +82,7 @@ TEXTS = Options(
 )
 
 
-@click.command(cls=TakesStrategy)
+@click.command(cls=TakesOwn)
 @own_options
 @TEXTS
 @SIMULATION
@@ -116,6 +116,7 @@ def simulate(
         strategy = dataclasses.replace(strategy, weighting=masked.weighting)
     if options["backend"] != "torch":
         options["precision"] = chosen_precision(console, options["precision"], threads=1)
+    options["codec"] = codec_from(options)
     settings = SIMULATION.take(options, strategy=strategy, transfer=transfer, masked=masked)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")

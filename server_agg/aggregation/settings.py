@@ -2,10 +2,10 @@
 
 import json
 import math
-import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from phonograd.device_runtime.base.own_classes import OWN_NAME
 from phonograd.device_runtime.client.protocol import ONE_STEP_STRATEGIES
 
 # Strategies that average the updates' deltas.
@@ -23,7 +23,6 @@ AVERAGES = (
 )
 TRANSFER = "transfer"  # paper P's eq. 4: trains a student on the updates' mean predictions
 STRATEGIES = (*AVERAGES, TRANSFER)
-OWN_NAME = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")  # MODULE:CLASS, of a strategy of one's own
 SAMPLED_STRATEGIES = ("dp-fedavg", "dp-fedsgd")  # private by a secret sample of phones
 FTRL = "dp-ftrl"  # private by correlated noise
 PRIVATE_STRATEGIES = (*SAMPLED_STRATEGIES, FTRL)

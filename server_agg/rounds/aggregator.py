@@ -11,6 +11,8 @@ from typing import Protocol
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.own_codec import OwnCodecError
+from phonograd.device_runtime.update.own_update import OwnUpdate, open_update
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo
 from phonograd.server_agg.aggregation.fold import SumLimitError
 from phonograd.server_agg.aggregation.late import decoded_on
@@ -116,7 +118,7 @@ class RoundAggregator:
 
     def opened(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
         """Open an update's file. Raises UpdateError."""
-        return UpdateFile(path)
+        return open_update(path)
 
     def weight(self, info: UpdateInfo) -> int:
         """An update's weight in the ledger."""
@@ -126,7 +128,8 @@ class RoundAggregator:
     def measured_ahead(self, path: Path) -> Iterator[DecodedUpdate | None]:
         """An update of this round, opened and, if that is of use, measured before its turn; any threads at once.
 
-        None for all else: its turn finds out that it is late or masked, or why it is refused or can't be read.
+        None for all else: its turn finds out that it is late or masked, or why it is refused or can't be read. Raises
+        OwnCodecError: its turn need not wait for that once more.
         """
         with contextlib.ExitStack() as opened:
             yield self._measured(path, opened)
@@ -135,12 +138,15 @@ class RoundAggregator:
         if self.masked is not None:
             return None
         try:
-            update = opened.enter_context(UpdateFile(path))
+            update = open_update(path)
+            opened.callback(update.close)
             if update.info.base_sha256 != self.row.base_sha256:
                 return None
-            decoded = opened.enter_context(DecodedUpdate(update, self.base))
+            decoded = opened.enter_context(decoded_on(self.base, update, None))
             if not self.strategy.aggregation.one_pass:
                 decoded.norms()
+        except OwnCodecError:
+            raise
         except (PhonogradError, OSError):
             return None
         return decoded
@@ -182,7 +188,7 @@ class RoundAggregator:
     def _source(
         self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None
     ) -> AbstractContextManager[DecodedUpdate]:
-        assert isinstance(update, UpdateFile)
+        assert isinstance(update, UpdateFile | OwnUpdate)
         return nullcontext(ahead) if ahead else decoded_on(self.base, update, self._late_base(origin))
 
     def keep(self) -> None:
@@ -230,7 +236,7 @@ class RoundAggregator:
     @contextlib.contextmanager
     def _opened(self, row: Update) -> Iterator[DecodedUpdate]:
         its_base = self._late_base(row.base_sha256)
-        with UpdateFile(self._fetched(row)) as update, decoded_on(self.base, update, its_base) as source:
+        with open_update(self._fetched(row)) as update, decoded_on(self.base, update, its_base) as source:
             yield source
 
     def _fetched(self, row: Update) -> Path:

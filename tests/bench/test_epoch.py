@@ -18,6 +18,7 @@ from phonograd.bench.contestants import (
     worker_environment,
 )
 from phonograd.bench.epoch import KINDS, EpochBenchConfig, _fastest, _fraction, bench_epoch, disagreements, kind_named
+from phonograd.bench.peers import pytorch
 from phonograd.bench.results import Document, render
 from phonograd.bench.worker import Job
 from phonograd.cli import phonograd
@@ -257,3 +258,24 @@ def test_kinds_are_run_by_native_in_each_precision_full_and_sampled(monkeypatch:
         ],
     ]  # fmt: skip
     assert run(phonograd, [*line, "--artifacts", "somewhere"]) == 2
+
+
+def test_without_a_compiler_torch_runs_eagerly_and_says_so(
+    artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    result = bench_epoch({"untied": artifacts}, selected_entries(["torch"], ["sparse", "compiled"]), SHORT)
+    [torch] = result["contestants"]
+    assert torch["about"]["settings"] == ["sparse embedding gradient", "clipping by the rate, fused SGD"]
+    assert "torch.compile does not work here, so torch runs eagerly only: " in result["left_out"]["torch compiled"]
+    assert result["variables"]["MALLOC_TRIM_THRESHOLD_"] == "8000000000"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
+def test_what_torch_compiles_has_a_sparse_embedding_gradient_too(
+    artifacts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytorch, "_require_compiler", lambda: None)  # nothing is compiled before the first step
+    compiled = pytorch.load(Job("", str(artifacts), "", 1, "compiled"))
+    assert compiled.about["settings"][::2] == ["sparse embedding gradient", "torch.compile"]

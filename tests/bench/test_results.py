@@ -1,16 +1,18 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from phonograd.bench.results import FOLDER, PAGE, load_results, render, rounded, save_result
+from phonograd.bench.environment import this_environment
+from phonograd.bench.results import FOLDER, PAGE, load_results, render, result_of, rounded, save_result, tables
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.base.errors import ArtifactsError
 
 ENVIRONMENT = {"cpu": "Some CPU", "features": ["avx2", "fma"], "cores": 2, "system": "Linux", "python": "3.11.7"}
 
-EPOCH = {
+EPOCH: dict[str, Any] = {
     "kind": "epoch", "environment": ENVIRONMENT, "threads": 2, "command": "phonograd bench epoch",
     "kinds": {
         "untied": {
@@ -54,6 +56,63 @@ def test_a_page_of_an_epoch() -> None:
     assert "| native | 0.1 ms | 60 ms, 10.5 GFLOP, 80% | 155 ms, 31.5 GFLOP, 92% |" in page
     assert "Left out: torch bf16 (no AVX512-BF16)." in page
     assert page.endswith("Repeat: `phonograd bench epoch` (`results/epoch.json`).\n")
+
+
+def torch_step(variant: str, ratio: float, *settings: str) -> dict[str, Any]:
+    return EPOCH["contestants"][0] | {
+        "name": f"torch {variant}",
+        "ratio": ratio,
+        "phases": [],
+        "about": {"settings": settings},
+    }
+
+
+def test_the_best_of_torch_is_named_with_its_settings() -> None:
+    steps = [torch_step("eager", 2.4), torch_step("sparse", 2.1, "sparse embedding gradient", "fused SGD")]
+    steps += [torch_step("bf16", 1.5, "fused SGD"), torch_step("sparse sampled", 0.7)]
+    variables = {"MALLOC_TOP_PAD_": "268435456", "MALLOC_MMAP_MAX_": "0", "OMP_NUM_THREADS": "2"}
+    document = {**EPOCH, "contestants": EPOCH["contestants"] + steps, "variables": variables}
+    page = render({"epoch.json": document})
+    assert "| torch sparse | 2.10 | sparse embedding gradient, fused SGD |\n| torch bf16 | 1.50 | fused SGD |\n" in page
+    assert "have MALLOC_MMAP_MAX_=0 MALLOC_TOP_PAD_=268435456, with which glibc keeps freed pages." in page
+    assert [row["fastest"] for row in dict(tables(document))["The fastest torch"]] == ["torch sparse", "torch bf16"]
+    assert "fastest variant" not in render({"epoch.json": EPOCH})
+
+
+def test_several_makers_are_in_one_table() -> None:
+    other = {**EPOCH, "environment": ENVIRONMENT | {"cpu": "Other CPU", "model": "family 6, model 143"}}
+    slower = EPOCH["contestants"][0] | {"ratio": 1.0, "median_seconds": 0.31, "fraction_of_ceiling": 0.73}
+    other["contestants"] = [slower, torch_step("sparse", 1.15)]
+    page = render({"a.json": EPOCH, "b.json": other, "kernels.json": {**KERNELS, "command": "make bench-kernels"}})
+    assert "## A step on Some CPU and Other CPU\n" in page
+    assert (
+        "| contestant | Some CPU: time / native | Some CPU: seconds a step | Some CPU: of ceiling "
+        "| Other CPU: time / native | Other CPU: seconds a step | Other CPU: of ceiling |" in page
+    )
+    assert "| native | 1.00 | 0.155 | 92% | 1.00 | 0.310 | 73% |" in page
+    assert "| torch sparse | - | - | - | 1.15 | 0.155 | 92% |" in page
+    assert "Other CPU (family 6, model 143, avx2, fma), 2 cores" in page
+    assert page.count("## A step: LSTM 2x650") == 2
+    assert "## A step on Some CPU 1 and Some CPU 2\n" in render({"a.json": EPOCH, "b.json": EPOCH})
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "maker", "model"),
+    [
+        ("vendor_id : GenuineIntel\ncpu family : 6\nmodel : 143\nmodel name : X\nstepping : 8", "Intel",
+         "family 6, model 143, stepping 8"),
+        ("vendor_id : AuthenticAMD\ncpu family : 25\nmodel : 17\nstepping : 1", "AMD",
+         "family 25, model 17, stepping 1"),
+        ("CPU implementer : 0x41\nCPU part : 0xd4f", "ARM", "part 0xd4f"),
+        ("CPU implementer : 0x99", "0x99", ""),
+        ("nothing : 1", "", ""),
+    ],
+)  # fmt: skip
+def test_a_result_has_its_cpus_maker_and_model(cpuinfo: str, maker: str, model: str, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    found = this_environment(tmp_path / "cpuinfo")
+    assert (found.maker, found.model) == (maker, model)
+    assert {"maker", "model"} <= result_of("epoch", 1)["environment"].keys()
 
 
 def test_figures_are_kept_short() -> None:

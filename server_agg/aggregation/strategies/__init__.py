@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from phonograd.server_agg.aggregation.model_writer import write_model
-from phonograd.server_agg.aggregation.own import loaded
+from phonograd.server_agg.aggregation.own import OWN
 from phonograd.server_agg.aggregation.privacy.ftrl.strategy import CorrelatedMean
 from phonograd.server_agg.aggregation.privacy.strategy import PrivateMean
 from phonograd.server_agg.aggregation.settings import (
@@ -60,4 +60,4 @@ __all__ = [
 
 def strategy_of(settings: StrategySettings) -> Strategy:
     """The strategy named in the settings. Raises UsageError for one of one's own that is not loaded."""
-    return Strategy(settings, loaded(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])
+    return Strategy(settings, OWN.loaded(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])
