@@ -1,8 +1,9 @@
 """The forward graphs in ONNX, built node by node.
 
 torch's exporter re-slices and re-concatenates every recurrent weight inside the graph; here each parameter enters its
-node as it is stored (gates i,o,f,c or z,r,h), so that the gradient graph has no Slice or Concat of weights. A CIFG is an
-LSTM with weights made of its own, which ONNX Runtime can differentiate; the native engine knows it by that (`coupling`).
+node as it is stored (gates i,o,f,c or z,r,h), so that the gradient graph has no Slice or Concat of weights. A CIFG is
+an LSTM with weights made of its own, since ONNX Runtime has no gradient for `input_forget` and no projection. The native
+engine knows such a layer by that, and runs it as one (`native/src/graph/coupling`).
 """
 
 from collections.abc import Collection
@@ -202,7 +203,9 @@ def _coupled(graph: Graph, config: LanguageModelConfig, weights: list[str], P: s
     W = _four_gates(graph, W, (1, 4 * config.hidden, -1))
     R = graph.node("MatMul", [_four_gates(graph, R, (4 * config.hidden, -1)), P], f"{R}.projected")
     B = _four_gates(graph, B, (1, -1), biases=2)
-    return [W, graph.node("Unsqueeze", [R, axis], f"{R}.whole"), B], graph.node("Transpose", [P], f"{P}.transposed", perm=[1, 0])
+    return [W, graph.node("Unsqueeze", [R, axis], f"{R}.whole"), B], graph.node(
+        "Transpose", [P], f"{P}.transposed", perm=[1, 0]
+    )
 
 
 def _four_gates(graph: Graph, rows: str, shape: tuple[int, ...], biases: int = 1) -> str:

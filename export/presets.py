@@ -2,8 +2,9 @@
 
 Papers: P Popov et al., *Distributed Fine-tuning of Language Models on Private Data*; M McMahan et al., *Learning
 Differentially Private Recurrent Language Models*; J Ji et al., *Learning Private Neural Language Modeling with
-Attentive Aggregation*; H Hard et al., *Federated Learning for Mobile Keyboard Prediction*. Where a paper leaves a size open, the preset's description says what is assumed here. The
-vocabulary's size can be replaced: `msgspec.structs.replace(preset.model, vocabulary=len(vocabulary))`.
+Attentive Aggregation*; H Hard et al., *Federated Learning for Mobile Keyboard Prediction*. Where a paper leaves a size
+open, the preset's description says what is assumed here. The vocabulary's size can be replaced:
+`msgspec.structs.replace(preset.model, vocabulary=len(vocabulary))`.
 """
 
 from collections.abc import Mapping

@@ -19,9 +19,9 @@ class Cifg(nn.Module):
         self.layers, self.dropout = layers, dropout
         limit = 1 / math.sqrt(hidden)
         for layer in range(layers):
-            shapes = {"weight_ih": (3 * hidden, inputs), "weight_hh": (3 * hidden, inputs), "weight_hr": (inputs, hidden)}
-            shapes |= {"bias_ih": (3 * hidden,), "bias_hh": (3 * hidden,)}
-            for name, shape in shapes.items():
+            shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("weight_ih", "weight_hh"), (3 * hidden, inputs))
+            shapes |= dict.fromkeys(("bias_ih", "bias_hh"), (3 * hidden,))
+            for name, shape in {**shapes, "weight_hr": (inputs, hidden)}.items():
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape).uniform_(-limit, limit)))
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:

@@ -20,9 +20,10 @@ class LanguageModelConfig(Record, frozen=True):
     """A recurrent word model: embedding, `layers` recurrent layers, output layer over the vocabulary.
 
     With `tied`, the output layer's weights are the embedding; where the hidden size differs from the embedding size,
-    a linear projection [E, H] without bias stands between them. Layers of `cifg`, an LSTM whose input gate is 1 - the
-    forget gate, each have a projection to the embedding size of their own, which is recurrent too. With `adapters`, their rank, each matrix W acts as
-    W + B A. Raises ArtifactsError for sizes below 1, more than 64 layers, and adapters as wide as the narrowest matrix.
+    a linear projection [E, H] without bias stands between them. `cifg` is an LSTM whose forget gate is 1 - the input
+    gate; each layer has a projection to the embedding size of its own, whose output it is fed back too. With
+    `adapters`, their rank, each matrix W acts as W + B A. Raises ArtifactsError for sizes below 1, more than 64 layers,
+    and adapters as wide as the narrowest matrix.
     """
 
     cell: Cell
@@ -65,11 +66,11 @@ class LanguageModelConfig(Record, frozen=True):
         return self.embedding if layer == 0 else self.width
 
     def tensor_specs(self) -> list[TensorSpec]:
-        """Trainable tensors in file order, float32. Recurrent ones in ONNX layout: gates i,o,f,c (LSTM), z,r,h (GRU) or
-        i,o,c (CIFG).
+        """Trainable tensors in file order, float32. Recurrent ones in ONNX layout, G gates i,o,f,c (LSTM), z,r,h (GRU)
+        or i,o,c (CIFG).
 
-        W [1, G·H, I], R [1, G·H, H], B [1, 2·G·H] = input bias then recurrent bias, G = 4 or 3 gates. CIFG: R
-        [1, G·H, E], and the projection P [1, E, H]. Behind all of these, of each matrix its adapter's A [R, columns] and B [rows, R], R the rank.
+        W [1, G·H, I], R [1, G·H, width], B [1, 2·G·H] = input bias then recurrent bias; of CIFG the projection P
+        [1, E, H]. Behind all of these, of each matrix its adapter's A [R, columns] and B [rows, R], R the rank.
         """
         V, E, H = self.vocabulary, self.embedding, self.hidden
         gates = GATES[self.cell] * H

@@ -34,5 +34,8 @@ CASES: Mapping[str, Case] = {
     "gru": Case(_GRU, _training()),
     "gru-tied": Case(LanguageModelConfig("gru", 40, 8, 8, 1, tied=True), _training()),
     "lstm-tied-projected": Case(LanguageModelConfig("lstm", 40, 6, 8, 1, tied=True, output_bias=False), _training()),
+    "cifg": Case(LanguageModelConfig("cifg", 40, 6, 8, 2), _training(clip_norm=0.5)),
+    "cifg-tied": Case(LanguageModelConfig("cifg", 40, 6, 8, 1, tied=True, output_bias=False), _training()),
+    "cifg-tied-lwf": Case(LanguageModelConfig("cifg", 40, 8, 8, 2, tied=True), _training(loss="lwf")),
     "gru-tied-lwf": Case(LanguageModelConfig("gru", 40, 8, 8, 2, tied=True), _training(loss="lwf")),
 }

@@ -28,7 +28,7 @@ from tests.golden.torch_reference import TorchTrainer, windows_of
 from tests.support.artifacts import exported, model_weights, words
 
 R, STEPS, RATE, TOLERANCE = 3, 6, 0.5, 1e-5
-NAMES = ("lstm-clipped", "lstm-lwf", "gru-tied-lwf", "gru", "lstm-tied-projected")
+NAMES = ("lstm-clipped", "lstm-lwf", "gru-tied-lwf", "gru", "lstm-tied-projected", "cifg", "cifg-tied-lwf")
 
 
 def adapted(name: str) -> Case:
@@ -175,7 +175,7 @@ def _loss_and_scores(artifacts: Artifacts, window: Window) -> Iterator[Array]:
 
 
 @pytest.mark.parametrize("engine", ["ort", "native"])
-@pytest.mark.parametrize("name", ["lstm", "gru-tied", "lstm-tied-projected"])
+@pytest.mark.parametrize("name", ["lstm", "gru-tied", "lstm-tied-projected", "cifg-tied"])
 def test_scores_are_those_of_the_merged_model(tmp_path: Path, name: str, engine: str) -> None:
     case = adapted(name)
     plain = case.model.plain

@@ -47,7 +47,8 @@ TrainingSession::TrainingSession(LoadedModel& model) : model_(model) {
 std::unique_ptr<Graph> TrainingSession::graph(BoundParameters& bound, BoundParameters& moved) {
   const Manifest& manifest = model_.manifest;
   const bool sampled = !model_.candidates.empty();
-  onnx::Model planned = onnx::read_model(manifest.path(sampled ? "training_model_sampled.onnx" : "training_model.onnx"));
+  onnx::Model planned =
+      onnx::read_model(manifest.path(sampled ? "training_model_sampled.onnx" : "training_model.onnx"));
   if (model_.options.fuse) couple_gates(planned);
   if (model_.options.fuse && sampled) pack(planned, bound, moved);
   const FreeSizes sizes = sampled ? FreeSizes{{"C", model_.candidates.count()}} : FreeSizes{};

@@ -27,10 +27,10 @@ const std::string& output(const Node* node, size_t index = 0) {
 }
 
 struct Cell {
-  std::string W, R, B, P;              // values as they are stored
-  std::string matrix, transposed;      // P [E, H] and [H, E]
-  std::string h;                       // the LSTM's output times P^T, [T, B, E]
-  std::string dh, dW, dR, dB, dP;      // "" for what nobody wants
+  std::string W, R, B, P;          // values as they are stored
+  std::string matrix, transposed;  // P [E, H] and [H, E]
+  std::string h;                   // the LSTM's output times P^T, [T, B, E]
+  std::string dh, dW, dR, dB, dP;  // "" for what nobody wants
 };
 
 class Coupling {

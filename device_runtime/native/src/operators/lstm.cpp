@@ -1,8 +1,8 @@
 // LSTM and LSTMTraining (gates i, o, f, c; no peepholes), and LSTMGrad. The values `iofc` and `all_cell_states` pass
 // from one to the other only, so they hold the layouts of recurrent.h: G [N, 4H] and C [N, H].
 //
-// CIFG, CIFGTraining and CIFGGrad are the same with gates i, o, c, where f = 1 - i, and a projection P [1, fed, H]: P m,
-// m [H] being an LSTM's h, is what the layer outputs and is fed back. Graphs have them from `couple_gates`.
+// CIFG, CIFGTraining and CIFGGrad are the same with gates i, o, c, where f = 1 - i, and a projection P [1, fed, H]: P
+// m, m [H] being an LSTM's h, is what the layer outputs and is fed back. Graphs have them from `couple_gates`.
 #include <algorithm>
 #include <cstring>
 

@@ -19,8 +19,8 @@ inline RecurrentShape recurrent_shape(const Shape& x, const Shape& r, int64_t ga
   return {x[0], x[1], x[2], r[1] / gates, r[2]};
 }
 
-// Checks X [T,B,E], W [1,gates*H,E], R [1,gates*H,fed], B [1,2*gates*H] (at `bias`, may be left out), the initial states
-// [1,B,H] from input `first_state` on, and the attributes hidden_size, direction.
+// Checks X [T,B,E], W [1,gates*H,E], R [1,gates*H,fed], B [1,2*gates*H] (at `bias`, may be left out), the initial
+// states [1,B,H] from input `first_state` on, and the attributes hidden_size, direction.
 RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bias, size_t first_state, size_t states,
                                bool projection = false);
 
@@ -87,8 +87,9 @@ class RecurrentGates {
   std::optional<StepProduct> packed_;  // R^T of each gate, where packing pays
 };
 
-// A step of a backward sweep, by all threads of a task: to dh [B, fed], dY's part, if there is one, and of the step after
-// it, if there is one, D R, D [gates * H, B] being written by `work`(first, count) for units whose dh is complete.
+// A step of a backward sweep, by all threads of a task: to dh [B, fed], dY's part, if there is one, and of the step
+// after it, if there is one, D R, D [gates * H, B] being written by `work`(first, count) for units whose dh is
+// complete.
 template <typename Work>
 void step_back(Run& run, int thread, const RecurrentShape& s, const StepProduct& recurrent, const float* dy,
                const float* D_after, float* dh, Work&& work) {
