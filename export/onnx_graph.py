@@ -196,16 +196,15 @@ COUPLED_GATES, COUPLED_SIGNS = (0, 1, 0, 2), (1, 1, -1, 1)
 
 
 def _coupled(graph: Graph, config: LanguageModelConfig, weights: list[str], P: str) -> tuple[list[str], str]:
-    """W, R and B of the LSTM that computes a CIFG, and its projection P^T [H, E]. It is fed back P h: R is R P."""
-    axis = graph.constant(f"{P}.axis", np.array([0], np.int64))
-    P = graph.node("Squeeze", [_Matrix.of(P, config).whole(graph), axis], f"{P}.matrix")
+    """W, R and B of the LSTM that computes a CIFG, and its projection P^T [H, E]. It is fed back P m: R is R P."""
+    axis = graph.constant(f"{P}.direction", np.array([0], np.int64))
+    P = graph.node("Squeeze", [_Matrix.of(P, config).whole(graph), axis], f"{P}.projection")
     W, R, B = weights
     W = _four_gates(graph, W, (1, 4 * config.hidden, -1))
     R = graph.node("MatMul", [_four_gates(graph, R, (4 * config.hidden, -1)), P], f"{R}.projected")
     B = _four_gates(graph, B, (1, -1), biases=2)
-    return [W, graph.node("Unsqueeze", [R, axis], f"{R}.whole"), B], graph.node(
-        "Transpose", [P], f"{P}.transposed", perm=[1, 0]
-    )
+    R = graph.node("Unsqueeze", [R, axis], f"{R}.whole")
+    return [W, R, B], graph.node("Transpose", [P], f"{P}.transposed", perm=[1, 0])
 
 
 def _four_gates(graph: Graph, rows: str, shape: tuple[int, ...], biases: int = 1) -> str:

@@ -37,16 +37,19 @@ class Cifg(nn.Module):
 
     def _layer(self, layer: int, x: Tensor, m: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        weights = [_four_gates(self.get_parameter(f"{name}_l{layer}")) for name in names]
-        projection = self.get_parameter(f"weight_hr_l{layer}")
-        first = m @ projection.T
+        W, R, b_in, b_recurrent = (_four_gates(self.get_parameter(f"{name}_l{layer}")) for name in names)
+        P = self.get_parameter(f"weight_hr_l{layer}")
+        if len(P) == len(P.T):  # which torch.lstm takes for none
+            weights = [W, R @ P, b_in, b_recurrent]
+            units, *ends = torch.lstm(x, (m[None], c[None]), weights, True, 1, 0.0, self.training, False, False)
+            return units @ P.T, ends[0][0], ends[1][0]
+        first = m @ P.T
+        weights = [W, R, b_in, b_recurrent, P]
         with warnings.catch_warnings():  # oneDNN has no projection
             warnings.simplefilter("ignore", UserWarning)
-            y, _, last_c = torch.lstm(
-                x, (first[None], c[None]), [*weights, projection], True, 1, 0.0, self.training, False, False
-            )
+            y, _, last_c = torch.lstm(x, (first[None], c[None]), weights, True, 1, 0.0, self.training, False, False)
         # nn.LSTM keeps P m alone: the last m again, from its output gate.
-        W, R, b_in, b_recurrent = (weight.chunk(4)[3] for weight in weights)
+        W, R, b_in, b_recurrent = (rows.chunk(4)[3] for rows in (W, R, b_in, b_recurrent))
         before = y[-2] if len(y) > 1 else first
         gate = torch.sigmoid(x[-1] @ W.T + b_in + before @ R.T + b_recurrent)
         return y, gate * torch.tanh(last_c[0]), last_c[0]

@@ -39,3 +39,8 @@ CASES: Mapping[str, Case] = {
     "cifg-tied-lwf": Case(LanguageModelConfig("cifg", 40, 8, 8, 2, tied=True), _training(loss="lwf")),
     "gru-tied-lwf": Case(LanguageModelConfig("gru", 40, 8, 8, 2, tied=True), _training(loss="lwf")),
 }
+
+
+def spread_of(model: LanguageModelConfig) -> float:
+    """What seeded weights are multiplied by so that all learn within few steps; a CIFG is fed back by R times P."""
+    return 12.0 if model.cell == "cifg" else 6.0

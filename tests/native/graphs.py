@@ -55,6 +55,12 @@ class SmallGraph:
 
 def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> Any:
     """A node named after its operator; names by blanks, "-" for an input or output left out."""
-    domain = "phonograd" if operator.startswith("CIFG") else MICROSOFT if operator.endswith(("Grad", "_13", "Training", "V2", "FusedMatMul")) else ""
+    domain = (
+        "phonograd"
+        if operator.startswith("CIFG")
+        else MICROSOFT
+        if operator.endswith(("Grad", "_13", "Training", "V2", "FusedMatMul"))
+        else ""
+    )
     names = [["" if name == "-" else name for name in text.split()] for text in (inputs, outputs)]
     return helper.make_node(operator, *names, name=f"the {operator}", domain=domain, **attributes)
