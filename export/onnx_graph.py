@@ -2,8 +2,8 @@
 
 torch's exporter re-slices and re-concatenates every recurrent weight inside the graph; here each parameter enters its
 node as it is stored (gates i,o,f,c or z,r,h), so that the gradient graph has no Slice or Concat of weights. A CIFG is
-an LSTM with weights made of its own, since ONNX Runtime has no gradient for `input_forget` and no projection. The native
-engine knows such a layer by that, and runs it as one (`native/src/graph/coupling`).
+an LSTM with weights made of its own, since ONNX Runtime has no gradient for `input_forget` and no projection. The
+native engine knows such a layer by that, and runs it as one (`native/src/graph/coupling`).
 """
 
 from collections.abc import Collection

@@ -1,4 +1,6 @@
-"""ONNX's LSTM and GRU, and a CIFG with its projection, default activations, as the operators' specification has them, in the dtype of what is given."""
+"""ONNX's LSTM and GRU, default activations, as the operators' specification has them, and a CIFG with its projection;
+all in the dtype of what is given.
+"""
 
 from collections.abc import Mapping
 
