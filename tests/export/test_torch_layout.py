@@ -75,6 +75,7 @@ def test_torch_computes_onnxs_equations_with_the_converted_weights(config: Langu
 @CONFIGS
 def test_the_carried_state_goes_on_where_the_window_ended(config: LanguageModelConfig) -> None:
     model = LanguageModel(config)
+    model.load(weights_of(config))
     tokens = torch.from_numpy(np.random.default_rng(3).integers(0, config.vocabulary, (6, 2)))
     whole, _ = model(tokens, model.zero_state(2))
     _, state = model(tokens[:4], model.zero_state(2))

@@ -56,8 +56,8 @@ def reading(value: str) -> Callable[[Any], None]:
     """Another node reads it, and an output its result."""
 
     def change(graph: Any) -> None:
-        maker = next(i for i, node in enumerate(graph.node) if value in node.output)
-        graph.node.insert(maker + 1, helper.make_node("Neg", [value], ["read"], name="read"))
+        assert any(value in node.output for node in graph.node)
+        graph.node.append(helper.make_node("Neg", [value], ["read"], name="read"))
         graph.output.append(helper.make_tensor_value_info("read", onnx.TensorProto.FLOAT, None))
 
     return change
