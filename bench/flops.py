@@ -63,7 +63,7 @@ def _multiplied(model: LanguageModelConfig, output_words: int | None) -> Mapping
 def ceiling_shape(manifest: Manifest) -> tuple[int, int, int]:
     """The largest product [M, K] x [K, N] of a step, the output layer's: tokens, its input size, the vocabulary."""
     model, training = manifest.model, manifest.training
-    width = model.embedding if model.tied else model.hidden
+    width = model.embedding if model.tied else model.width
     return training.minibatch * training.bptt, width, model.vocabulary
 
 

@@ -12,7 +12,7 @@ from phonograd.export.state_dict import StateDict
 
 _OF_A_LIST = re.compile(r"(rnn|lstm|gru)s?\.(\d+)\.((?:weight|bias)_(?:ih|hh))_l0\Z")
 _CELL = re.compile(r".*\.(?:weight|bias)_(?:ih|hh)\Z")
-_WEIGHTS = re.compile(r"((?:rnn|lstm|gru)\.)weight_(ih|hh)(_l\d+)\Z")
+_WEIGHTS = re.compile(r"((?:rnn|lstm|gru|cifg)\.)weight_(ih|hh)(_l\d+)\Z")
 _ATTENTION = re.compile(r".*(?:attn|attention|transformer|[qkv]_proj)")
 
 

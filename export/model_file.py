@@ -1,8 +1,8 @@
-"""A user's own model: which LSTM or GRU a state dict is of, told from names and shapes, and its weights in our layout.
+"""A user's own model: which LSTM, GRU or CIFG a state dict is of, told from names and shapes; its weights in ours.
 
 The names are those of PyTorch's word_language_model example (`encoder.weight`, `rnn.weight_ih_l0`, ...,
 `decoder.weight`, `decoder.bias`), or ours: `embedding.` for `encoder.`, `lstm.` or `gru.` for `rnn.`, or the layout of
-`weights.safetensors`.
+`weights.safetensors`. A CIFG has our names alone (`torch_cifg`).
 """
 
 import re
@@ -21,8 +21,8 @@ from phonograd.export.layouts import in_our_layout, refuse_other_kinds
 from phonograd.export.state_dict import Renames, StateDict, open_state_dict, rename
 from phonograd.export.torch_layout import VOCABULARY_SHA256, to_canonical, torch_specs, vocabulary_sha256
 
-_RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)_l(\d+)\Z")
-_CANONICAL = re.compile(r"(lstm|gru)\.(\d+)\.[WRB]\Z")
+_RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh|hr)_l(\d+)\Z")
+_CANONICAL = re.compile(r"(lstm|gru|cifg)\.(\d+)\.[WRBP]\Z")
 EXAMPLE = (
     "encoder.weight [V, E]; rnn.weight_ih_l0 and rnn.weight_hh_l0 of 4H rows (LSTM) or 3H (GRU), their biases, and so "
     "on for each layer; decoder.weight [V, H], decoder.bias [V]"
@@ -132,7 +132,7 @@ def _config_of(state: StateDict, spelling: Spelling) -> LanguageModelConfig:
             f"{state.source}: a word-level LSTM or GRU expected: {EXAMPLE}; found {state.listing()}; give other names "
             "with `renames`, OLD=NEW"
         )
-    hidden = first.shape[-1]
+    hidden = first.shape[-2] // GATES["cifg"] if spelling.recurrent == "cifg" else first.shape[-1]
     cell = _cell_of(state, spelling, first)
     decoder = state.specs.get("decoder.weight")
     sizes = LanguageModelConfig(
@@ -159,7 +159,7 @@ def _refuse_unknown_kinds(state: StateDict, spelling: Spelling) -> None:
                 f"{state.source}: one direction expected, as what predicts the next word can't have seen it; found "
                 f"{name}; train the model with bidirectional=False"
             )
-        if "weight_hr_l" in name:
+        if "weight_hr_l" in name and spelling.recurrent != "cifg":
             raise WeightsError(
                 f"{state.source}: an LSTM without proj_size expected, found {name} {list(state.specs[name].shape)}; "
                 "train one without; a tied model may have projection.weight [E, H] behind its last layer"
@@ -173,6 +173,8 @@ def _hidden_weights(spelling: Spelling, layer: int) -> str:
 
 def _cell_of(state: StateDict, spelling: Spelling, weights: TensorSpec) -> Cell:
     rows, hidden = weights.shape[-2:]
+    if spelling.recurrent == "cifg":
+        return "cifg"  # whose projections' sizes are checked with all others
     for cell, gates in GATES.items():
         if rows == gates * hidden and spelling.recurrent in ("rnn", cell):
             return cell
@@ -199,8 +201,8 @@ def _layers_of(state: StateDict, spelling: Spelling, cell: Cell) -> int:
     for layer in range(layers):
         spec = state.specs.get(_hidden_weights(spelling, layer))
         rows, hidden = (*spec.shape[-2:], 0, 0)[:2] if spec else (0, 0)
-        others = [other for other, gates in GATES.items() if other != cell and rows == gates * hidden > 0]
-        if spec and others:
+        others = [other for other in ("lstm", "gru") if other != cell and rows == GATES[other] * hidden > 0]
+        if spec and others and cell != "cifg":
             raise WeightsError(
                 f"{state.source}: one kind of cell in all layers expected, found {cell} in layer 0 and {others[0]} in "
                 f"layer {layer}, {spec.name} {list(spec.shape)}; train a model of one kind"

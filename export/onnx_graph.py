@@ -1,7 +1,9 @@
 """The forward graphs in ONNX, built node by node.
 
 torch's exporter re-slices and re-concatenates every recurrent weight inside the graph; here each parameter enters its
-node as it is stored (gates i,o,f,c or z,r,h), so that the gradient graph has no Slice or Concat of weights.
+node as it is stored (gates i,o,f,c or z,r,h), so that the gradient graph has no Slice or Concat of weights. A CIFG is
+an LSTM with weights made of its own, since ONNX Runtime has no gradient for `input_forget` and no projection. The
+native engine knows such a layer by that, and runs it as one (`native/src/graph/coupling`).
 """
 
 from collections.abc import Collection
@@ -116,7 +118,7 @@ def add_language_model(
         x = graph.dropout(x, dropout)
         x = _recurrent_layer(graph, config, x, layer, shape, prefix)
     x = graph.dropout(x, dropout)
-    flat = graph.constant(f"{prefix}flat_hidden", np.array([-1, config.hidden], np.int64))
+    flat = graph.constant(f"{prefix}flat_hidden", np.array([-1, config.width], np.int64))
     x = graph.node("Reshape", [x, flat], f"{prefix}hidden")
     return _output_layer(graph, config, x, table, prefix, sampled)
 
@@ -171,10 +173,13 @@ def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: i
         graph.states.append(StateTensor(name, f"{name}.next", (1, columns, config.hidden)))
     weights = [_Matrix.of(f"{prefix}{config.cell}.{layer}.{part}", config).whole(graph) for part in "WR"]
     weights.append(f"{prefix}{config.cell}.{layer}.B")
+    projection = ""
+    if config.cell == "cifg":
+        weights, projection = _coupled(graph, config, weights, f"{prefix}{config.cell}.{layer}.P")
     # linear_before_reset is torch's GRU: the reset gate multiplies R·h + b, not h.
     attributes = {"linear_before_reset": 1} if config.cell == "gru" else {}
     all_steps = graph.node(
-        config.cell.upper(),
+        "GRU" if config.cell == "gru" else "LSTM",
         [x, *weights, "", *state_inputs],
         f"{prefix}{config.cell}.{layer}.steps",
         *state_outputs,
@@ -182,7 +187,34 @@ def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: i
         **attributes,
     )
     direction_axis = graph.constant(f"{all_steps}.direction_axis", np.array([1], np.int64))
-    return graph.node("Squeeze", [all_steps, direction_axis], f"{prefix}{config.cell}.{layer}.output")
+    output = graph.node("Squeeze", [all_steps, direction_axis], f"{prefix}{config.cell}.{layer}.output")
+    return graph.node("MatMul", [output, projection], f"{output}.projected") if projection else output
+
+
+# An LSTM's gates i, o, f, c of a CIFG's i, o, c: f is 1 - i, and 1 - sigmoid(x) is sigmoid(-x).
+COUPLED_GATES, COUPLED_SIGNS = (0, 1, 0, 2), (1, 1, -1, 1)
+
+
+def _coupled(graph: Graph, config: LanguageModelConfig, weights: list[str], P: str) -> tuple[list[str], str]:
+    """W, R and B of the LSTM that computes a CIFG, and its projection P^T [H, E]. It is fed back P m: R is R P."""
+    axis = graph.constant(f"{P}.direction", np.array([0], np.int64))
+    P = graph.node("Squeeze", [_Matrix.of(P, config).whole(graph), axis], f"{P}.projection")
+    W, R, B = weights
+    W = _four_gates(graph, W, (1, 4 * config.hidden, -1))
+    R = graph.node("MatMul", [_four_gates(graph, R, (4 * config.hidden, -1)), P], f"{R}.projected")
+    B = _four_gates(graph, B, (1, -1), biases=2)
+    R = graph.node("Unsqueeze", [R, axis], f"{R}.whole")
+    return [W, R, B], graph.node("Transpose", [P], f"{P}.transposed", perm=[1, 0])
+
+
+def _four_gates(graph: Graph, rows: str, shape: tuple[int, ...], biases: int = 1) -> str:
+    numbers = np.concatenate([np.array(COUPLED_GATES) + 3 * half for half in range(biases)])
+    signs = np.array(COUPLED_SIGNS * biases, np.float32)[:, None]
+    by_gate = graph.constant(f"{rows}.by_gate", np.array([3 * biases, -1], np.int64))
+    gates = graph.node("Reshape", [rows, by_gate], f"{rows}.gates")
+    gates = graph.node("Gather", [gates, graph.constant(f"{rows}.numbers", numbers)], f"{rows}.coupled")
+    gates = graph.node("Mul", [gates, graph.constant(f"{rows}.signs", signs)], f"{rows}.signed")
+    return graph.node("Reshape", [gates, graph.constant(f"{rows}.shape", np.array(shape, np.int64))], f"{rows}.four")
 
 
 def _of_candidates(graph: Graph, parameter: str) -> str:

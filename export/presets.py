@@ -2,8 +2,9 @@
 
 Papers: P Popov et al., *Distributed Fine-tuning of Language Models on Private Data*; M McMahan et al., *Learning
 Differentially Private Recurrent Language Models*; J Ji et al., *Learning Private Neural Language Modeling with
-Attentive Aggregation*. Where a paper leaves a size open, the preset's description says what is assumed here. The
-vocabulary's size can be replaced: `msgspec.structs.replace(preset.model, vocabulary=len(vocabulary))`.
+Attentive Aggregation*; H Hard et al., *Federated Learning for Mobile Keyboard Prediction*. Where a paper leaves a size
+open, the preset's description says what is assumed here. The vocabulary's size can be replaced:
+`msgspec.structs.replace(preset.model, vocabulary=len(vocabulary))`.
 """
 
 from collections.abc import Mapping
@@ -46,6 +47,13 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 "lstm", vocabulary=10_000, embedding=96, hidden=256, layers=1, tied=True, output_bias=False
             ),
             "M: LSTM, tied, 10,000 words; assumed: hidden 256, embedding 96, a projection, no output bias (1.35 M)",
+        ),
+        # H gives all sizes and 1.4 M parameters; 1,414,260 with two biases a gate, as PyTorch has.
+        "gboard-cifg": Preset(
+            LanguageModelConfig(
+                "cifg", vocabulary=10_000, embedding=96, hidden=670, layers=1, tied=True, output_bias=False
+            ),
+            "H: CIFG of 670 projected to 96, tied, 10,000 words; assumed: no output bias (1.4 M)",
         ),
         "fedatt-gru-300": _ji_gru(300, tied=False),
         "fedatt-gru-650": _ji_gru(650, tied=False),

@@ -2,7 +2,8 @@
 
 PyTorch keeps, per recurrent layer l, `weight_ih_l{l}` [G·H, I], `weight_hh_l{l}` [G·H, H], `bias_ih_l{l}` and
 `bias_hh_l{l}` [G·H], gates in the order i,f,g,o (LSTM) or r,z,n (GRU). ONNX has W [1, G·H, I], R [1, G·H, H] and
-B [1, 2·G·H], gates i,o,f,c or z,r,h. All other tensors are the same in both. PyTorch's GRU applies the reset gate
+B [1, 2·G·H], gates i,o,f,c or z,r,h. A CIFG's gates are an LSTM's without f; its projection `weight_hr_l{l}` [E, H] is
+P [1, E, H]. All other tensors are the same in both. PyTorch's GRU applies the reset gate
 after the recurrent product, ONNX's `linear_before_reset=1`, so that its biases map one to one.
 """
 
@@ -17,8 +18,9 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, chec
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 # Block k of ONNX's gates is block ONNX_GATES[cell][k] of PyTorch's.
-ONNX_GATES: Mapping[Cell, tuple[int, ...]] = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
-TORCH_GATES: Mapping[Cell, tuple[int, ...]] = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2)}
+ONNX_GATES: Mapping[Cell, tuple[int, ...]] = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "cifg": (0, 2, 1)}
+TORCH_GATES: Mapping[Cell, tuple[int, ...]] = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2), "cifg": (0, 2, 1)}
+_MATRICES: Mapping[str, str] = {"W": "weight_ih", "R": "weight_hh", "P": "weight_hr"}
 # Zaremba et al., section 4.1, the medium model: weights are drawn uniformly from [-0.05, 0.05].
 INITIAL_RANGE = 0.05
 VOCABULARY_SHA256 = "vocabulary_sha256"  # metadata key of a weights file: the vocabulary its rows belong to
@@ -41,8 +43,7 @@ def torch_specs(config: LanguageModelConfig) -> list[TensorSpec]:
             shape = (GATES[config.cell] * config.hidden,)
             specs += [TensorSpec(f"{cell}.{name}_l{layer}", "F32", shape) for name in ("bias_ih", "bias_hh")]
         else:
-            name = {"W": "weight_ih", "R": "weight_hh"}[part]
-            specs.append(TensorSpec(f"{cell}.{name}_l{layer}", "F32", spec.shape[1:]))
+            specs.append(TensorSpec(f"{cell}.{_MATRICES[part]}_l{layer}", "F32", spec.shape[1:]))
     return specs
 
 
@@ -73,8 +74,7 @@ def to_torch(tensors: Mapping[str, Array], config: LanguageModelConfig, source: 
             for half, bias in zip(("bias_ih", "bias_hh"), np.split(array[0], 2), strict=True):
                 state[f"{cell}.{half}_l{layer}"] = _reorder(bias, order)
         else:
-            weight = {"W": "weight_ih", "R": "weight_hh"}[part]
-            state[f"{cell}.{weight}_l{layer}"] = _reorder(array[0], order)
+            state[f"{cell}.{_MATRICES[part]}_l{layer}"] = array[0] if part == "P" else _reorder(array[0], order)
     return {spec.name: state[spec.name] for spec in torch_specs(config)}
 
 
@@ -119,8 +119,8 @@ def _canonical(name: str, state: Mapping[str, Array], order: tuple[int, ...]) ->
     if part == "B":
         halves = [_reorder(state[f"{cell}.{half}_l{layer}"], order) for half in ("bias_ih", "bias_hh")]
         return np.concatenate(halves)[np.newaxis]
-    weight = {"W": "weight_ih", "R": "weight_hh"}[part]
-    return _reorder(state[f"{cell}.{weight}_l{layer}"], order)[np.newaxis]
+    weight = state[f"{cell}.{_MATRICES[part]}_l{layer}"]
+    return (np.ascontiguousarray(weight) if part == "P" else _reorder(weight, order))[np.newaxis]
 
 
 def _reorder(gates: Array, order: tuple[int, ...]) -> Array:

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.export.torch_cifg import Cifg
 from phonograd.export.torch_layout import seeded_weights, to_canonical, to_torch
 
-# (h, c) of an LSTM or (h,) of a GRU, each [layers, B, H] float32.
+# (h, c) of an LSTM or CIFG, or (h,) of a GRU, each [layers, B, H] float32.
 RecurrentState = tuple[Tensor, ...]
 
 
@@ -25,14 +26,14 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.config = config
         self.dropout = dropout
-        recurrent = nn.LSTM if config.cell == "lstm" else nn.GRU
+        recurrent = {"lstm": nn.LSTM, "gru": nn.GRU, "cifg": Cifg}[config.cell]
         # PyTorch warns of a dropout between layers where there is one layer.
         between = dropout if config.layers > 1 else 0.0
         self.embedding = nn.Embedding(config.vocabulary, config.embedding)
         self.add_module(config.cell, recurrent(config.embedding, config.hidden, config.layers, dropout=between))
         if config.projected:
             self.projection = nn.Linear(config.hidden, config.embedding, bias=False)
-        output = config.embedding if config.tied else config.hidden
+        output = config.embedding if config.tied else config.width
         self.decoder = nn.Linear(output, config.vocabulary, bias=config.output_bias)
         self.tie()
         self.load(seeded_weights(config, seed))

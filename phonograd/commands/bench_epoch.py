@@ -18,6 +18,7 @@ from phonograd.bench.contestants import (
 )
 from phonograd.bench.epoch import KINDS, EpochBenchConfig, bench_epoch
 from phonograd.commands.bench_options import (
+    PRESET,
     Names,
     artifacts_option,
     artifacts_or_random,
@@ -29,6 +30,7 @@ from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, Options, opt, refuse
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
+from phonograd.export.presets import PRESETS
 
 CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT))
 
@@ -47,13 +49,18 @@ def _interpreters(_context: click.Context, _parameter: click.Parameter, values: 
 
 @click.command()
 @artifacts_option
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help=f"In place of --artifacts: the model's shape.  [default: {PRESET}]",
+)
 @names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
 @names_option(
     "--variants", TORCH_VARIANTS, "eager,sparse,compiled", "Variants of the torch step; compiling takes a minute"
 )
 @click.option("--all-variants", is_flag=True, help="Run all --variants.")
 @names_option("--precision", PRECISIONS, "fp32", "Precisions of backend native")
-@names_option("--kinds", KINDS, KINDS[0], "Kinds of the paper's model; those after the first are run by native only")
+@names_option("--kinds", KINDS, KINDS[0], "Kinds of the preset; those after the first are run by native only")
 @click.option(
     "--python",
     "pythons",
@@ -74,6 +81,7 @@ def _interpreters(_context: click.Context, _parameter: click.Parameter, values: 
 def epoch(
     console: Console,
     artifacts: Path | None,
+    preset: str | None,
     backends: Names,
     variants: Names,
     all_variants: bool,
@@ -90,7 +98,9 @@ def epoch(
     while others run. A runtime that can't run here is reported as left out. The exit code is 16 if the losses differ.
     """
     if artifacts is not None and len(kinds) > 1:
-        raise click.UsageError("--kinds are of the paper's model; give either --artifacts or several kinds")
+        raise click.UsageError("--kinds are of a preset; give either --artifacts or several kinds")
+    if artifacts is not None and preset is not None:
+        raise click.UsageError("give either --artifacts or --preset")
     backends = tuple(dict.fromkeys((*backends, *pythons)))
     if all_variants:
         refuse("expected without --all-variants", "variants")
@@ -105,7 +115,9 @@ def epoch(
         if artifacts is not None:
             folders = {kinds[0]: artifacts}
         else:
-            folders = {kind: stack.enter_context(artifacts_or_random(console, None, kind)) for kind in kinds}
+            folders = {
+                kind: stack.enter_context(artifacts_or_random(console, None, kind, preset or PRESET)) for kind in kinds
+            }
         result = bench_epoch(folders, entries, config, console.say)
     finish(console, result, save)
     if result["disagreements"]:

@@ -87,16 +87,18 @@ def finish(console: Console, result: Mapping[str, Any], save: Path | None) -> No
 
 
 @contextlib.contextmanager
-def artifacts_or_random(console: Console, folder: Path | None, kind: str = KINDS[0]) -> Iterator[Path]:
-    """That folder, or for as long as the block lasts a kind of the paper's model with random weights."""
+def artifacts_or_random(
+    console: Console, folder: Path | None, kind: str = KINDS[0], preset: str = PRESET
+) -> Iterator[Path]:
+    """That folder, or for as long as the block lasts a kind of the preset with random weights."""
     if folder is not None:
         yield folder
         return
     from phonograd.export.presets import preset_named
 
-    console.say(f"exporting {PRESET}, {kind}, with random weights")
+    console.say(f"exporting {preset}, {kind}, with random weights")
     with tempfile.TemporaryDirectory() as place:
-        yield random_artifacts(Path(place) / "artifacts", *kind_named(kind, preset_named(PRESET).model))
+        yield random_artifacts(Path(place) / "artifacts", *kind_named(kind, preset_named(preset).model))
 
 
 def random_artifacts(folder: Path, model: "LanguageModelConfig", training: "TrainingConfig | None" = None) -> Path:

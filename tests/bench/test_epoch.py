@@ -244,12 +244,13 @@ def test_kinds_are_run_by_native_in_each_precision_full_and_sampled(monkeypatch:
     monkeypatch.setattr("phonograd.commands.bench_epoch.bench_epoch", measure)
     monkeypatch.setattr(
         "phonograd.commands.bench_epoch.artifacts_or_random",
-        lambda console, folder, kind: contextlib.nullcontext(Path(kind)),
+        lambda console, folder, kind, preset: contextlib.nullcontext(Path(preset, kind)),
     )
     line = ["bench", "epoch", "--backends", "native,torch", "--variants", "eager", "--kinds", "untied,tied"]
+    line += ["--preset", "gboard-cifg"]
     assert run(phonograd, [*line, "--precision", "fp32,bf16", "--output-sample", "7"]) == 16
     assert asked == [
-        {"untied": Path("untied"), "tied": Path("tied")},
+        {"untied": Path("gboard-cifg/untied"), "tied": Path("gboard-cifg/tied")},
         [
             ("native", None, None), ("native bf16", None, None), ("torch eager", None, None),
             ("native sampled", None, 7), ("native bf16 sampled", None, 7), ("torch eager sampled", None, 7),
@@ -258,6 +259,7 @@ def test_kinds_are_run_by_native_in_each_precision_full_and_sampled(monkeypatch:
         ],
     ]  # fmt: skip
     assert run(phonograd, [*line, "--artifacts", "somewhere"]) == 2
+    assert run(phonograd, ["bench", "epoch", "--preset", "tiny", "--artifacts", "somewhere"]) == 2
 
 
 def test_without_a_compiler_torch_runs_eagerly_and_says_so(

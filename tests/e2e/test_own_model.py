@@ -14,6 +14,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.export.torch_layout import seeded_weights
+from phonograd.export.torch_model import LanguageModel
 from tests.e2e.test_bad_input import refused
 from tests.e2e.test_commands import serving
 from tests.support.command_line import Run, Workplace
@@ -24,13 +25,18 @@ WORDS = 17
 
 def state_dict(path: Path, cell: Cell, layers: int, tied: bool, bias: bool) -> Path:
     torch.manual_seed(2)
+    if cell == "cifg":
+        model = LanguageModel(LanguageModelConfig(cell, WORDS, 12, 12, layers, tied, bias), seed=2)
+        torch.save({name: 10 * tensor for name, tensor in model.state_dict().items()}, path)
+        return path
     torch.save(RNNModel(cell, WORDS, 12, 12, layers, tied, bias).state_dict(), path)
     return path
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 @pytest.mark.parametrize(
-    ("cell", "layers", "tied"), [("lstm", 2, True), ("lstm", 2, False), ("gru", 2, False), ("lstm", 3, False)]
+    ("cell", "layers", "tied"),
+    [("lstm", 2, True), ("lstm", 2, False), ("gru", 2, False), ("lstm", 3, False), ("cifg", 1, True)],
 )
 def test_exported_trained_by_both_uploaded_and_folded(
     phono: Run, workplace: Workplace, tmp_path: Path, cell: Cell, layers: int, tied: bool, bias: bool
@@ -90,7 +96,7 @@ def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: 
         (("--model", "my.pt", "--seed", "1"), "leave out --preset, sizes, --weights and --seed, or it"),
         (("--preset", "tiny", "--layers", "2", "--tied"), "leave out --layers, --tied/--untied, or it"),
         (("--cell", "gru", "--hidden", "4", "--seed", "1"), "sizes instead of a preset need --layers too"),
-        (("--cell", "rnn", "--hidden", "4"), "'rnn' is not one of 'lstm', 'gru'"),
+        (("--cell", "rnn", "--hidden", "4"), "'rnn' is not one of 'lstm', 'gru', 'cifg'"),
         (("--preset", "tiny", "--seed", "1", "--rename", "a=b"), "--rename need --model or --weights"),
         (("--model", "my.pt", "--rename", "a"), "OLD=NEW expected, found 'a'"),
     ],

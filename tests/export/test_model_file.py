@@ -74,7 +74,12 @@ def test_a_projection_is_found_by_the_sizes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["torch", "weights.safetensors"])
 def test_our_own_files_are_read_too(tmp_path: Path, layout: str) -> None:
-    for config in (LanguageModelConfig("lstm", 11, 5, 4, 2), LanguageModelConfig("gru", 11, 4, 4, 1, tied=True)):
+    for config in (
+        LanguageModelConfig("lstm", 11, 5, 4, 2),
+        LanguageModelConfig("gru", 11, 4, 4, 1, tied=True),
+        LanguageModelConfig("cifg", 11, 6, 8, 2, tied=True, output_bias=False),  # 24 rows of 6: like an LSTM of 6
+        LanguageModelConfig("cifg", 11, 6, 8, 1),
+    ):
         weights = seeded_weights(config, 3)
         path = tmp_path / f"{config.cell}.safetensors"
         save_tensors(path, to_torch(weights, config) if layout == "torch" else weights)

@@ -11,6 +11,7 @@ from phonograd.export.torch_model import LanguageModel
     [
         ("popov-2x650", 45_800_400),
         ("mcmahan-10k", 1_347_072),
+        ("gboard-cifg", 10_000 * 96 + 3 * 670 * (96 + 96 + 2) + 96 * 670),  # embedding; W, R and two biases; P
         ("ptb-2x1500-tied", 10_000 * 1500 + 2 * (8 * 1500 * 1500 + 8 * 1500) + 10_000),
         ("fedatt-gru-300", 2 * 10_000 * 300 + 6 * 300 * 300 + 6 * 300 + 10_000),
         ("fedatt-gru-1500-tied", 10_000 * 1500 + 6 * 1500 * 1500 + 6 * 1500 + 10_000),
@@ -18,6 +19,10 @@ from phonograd.export.torch_model import LanguageModel
 )
 def test_parameter_counts_are_the_papers(name: str, parameters: int) -> None:
     assert PRESETS[name].model.parameters == parameters
+
+
+def test_gboards_model_has_hards_1_4_million() -> None:
+    assert round(preset_named("gboard-cifg").model.parameters / 1e6, 1) == 1.4
 
 
 def test_popov_takes_the_papers_174_mib() -> None:
@@ -30,7 +35,7 @@ def test_ji_has_three_sizes_tied_and_untied() -> None:
     assert {(model.cell, model.layers) for model in models} == {("gru", 1)}
 
 
-@pytest.mark.parametrize("name", ["tiny", "mcmahan-10k", "fedatt-gru-300-tied"])
+@pytest.mark.parametrize("name", ["tiny", "mcmahan-10k", "gboard-cifg", "fedatt-gru-300-tied"])
 def test_the_torch_model_has_just_the_presets_parameters(name: str) -> None:
     config = msgspec.structs.replace(PRESETS[name].model, vocabulary=50)
     assert sum(parameter.numel() for parameter in LanguageModel(config).parameters()) == config.parameters

@@ -21,14 +21,17 @@ from phonograd.export.torch_layout import (
     vocabulary_sha256,
 )
 from phonograd.export.torch_model import LanguageModel
-from tests.reference.onnx_cells import gru, lstm
+from tests.reference.onnx_cells import cifg, gru, lstm
 
 LSTM = LanguageModelConfig("lstm", vocabulary=11, embedding=5, hidden=4, layers=2)
 GRU = msgspec.structs.replace(LSTM, cell="gru")
 TIED = LanguageModelConfig("lstm", vocabulary=11, embedding=5, hidden=4, layers=1, tied=True, output_bias=False)
 TIED_GRU = LanguageModelConfig("gru", vocabulary=11, embedding=4, hidden=4, layers=2, tied=True)
+CIFG = msgspec.structs.replace(LSTM, cell="cifg")
 FIRST_OF_SEED_1 = [-0.002681136131286621, 0.0011821568477898836, 0.025516748428344727]
-CONFIGS = pytest.mark.parametrize("config", [LSTM, GRU, TIED, TIED_GRU], ids=["lstm", "gru", "tied", "tied-gru"])
+CONFIGS = pytest.mark.parametrize(
+    "config", [LSTM, GRU, TIED, TIED_GRU, CIFG], ids=["lstm", "gru", "tied", "tied-gru", "cifg"]
+)
 
 
 def weights_of(config: LanguageModelConfig) -> dict[str, Array]:
@@ -43,8 +46,14 @@ def onnx_forward(config: LanguageModelConfig, weights: dict[str, Array], tokens:
     zeros = np.zeros((1, tokens.shape[1], config.hidden))
     x = tensors["embedding.weight"][tokens]
     for layer in range(config.layers):
-        parts = {part.lower(): tensors[f"{config.cell}.{layer}.{part}"] for part in "WRB"}
-        x = {"lstm": lstm, "gru": gru}[config.cell]({"x": x, "h0": zeros, "c0": zeros, **parts})["y"][:, 0]
+        parts = {
+            part.lower(): tensors[f"{config.cell}.{layer}.{part}"]
+            for part in "WRBP"
+            if f"{config.cell}.{layer}.{part}" in tensors
+        }
+        x = {"lstm": lstm, "gru": gru, "cifg": cifg}[config.cell]({"x": x, "h0": zeros, "c0": zeros, **parts})["y"][
+            :, 0
+        ]
     if config.projected:
         x = x @ tensors["projection.weight"].T
     output = tensors["embedding.weight" if config.tied else "decoder.weight"]
@@ -66,6 +75,7 @@ def test_torch_computes_onnxs_equations_with_the_converted_weights(config: Langu
 @CONFIGS
 def test_the_carried_state_goes_on_where_the_window_ended(config: LanguageModelConfig) -> None:
     model = LanguageModel(config)
+    model.load(weights_of(config))
     tokens = torch.from_numpy(np.random.default_rng(3).integers(0, config.vocabulary, (6, 2)))
     whole, _ = model(tokens, model.zero_state(2))
     _, state = model(tokens[:4], model.zero_state(2))

@@ -34,5 +34,13 @@ CASES: Mapping[str, Case] = {
     "gru": Case(_GRU, _training()),
     "gru-tied": Case(LanguageModelConfig("gru", 40, 8, 8, 1, tied=True), _training()),
     "lstm-tied-projected": Case(LanguageModelConfig("lstm", 40, 6, 8, 1, tied=True, output_bias=False), _training()),
+    "cifg": Case(LanguageModelConfig("cifg", 40, 6, 8, 2), _training(clip_norm=0.5)),
+    "cifg-tied": Case(LanguageModelConfig("cifg", 40, 6, 8, 1, tied=True, output_bias=False), _training()),
+    "cifg-tied-lwf": Case(LanguageModelConfig("cifg", 40, 8, 8, 2, tied=True), _training(loss="lwf")),
     "gru-tied-lwf": Case(LanguageModelConfig("gru", 40, 8, 8, 2, tied=True), _training(loss="lwf")),
 }
+
+
+def spread_of(model: LanguageModelConfig) -> float:
+    """What seeded weights are multiplied by so that all learn within few steps; a CIFG is fed back by R times P."""
+    return 12.0 if model.cell == "cifg" else 6.0

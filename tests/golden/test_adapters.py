@@ -22,13 +22,13 @@ from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export.adapters import with_adapters
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights, to_canonical
-from tests.golden.cases import CASES, Case
+from tests.golden.cases import CASES, Case, spread_of
 from tests.golden.test_sampled import few_words, sample_of
 from tests.golden.torch_reference import TorchTrainer, windows_of
 from tests.support.artifacts import exported, model_weights, words
 
 R, STEPS, RATE, TOLERANCE = 3, 6, 0.5, 1e-5
-NAMES = ("lstm-clipped", "lstm-lwf", "gru-tied-lwf", "gru", "lstm-tied-projected")
+NAMES = ("lstm-clipped", "lstm-lwf", "gru-tied-lwf", "gru", "lstm-tied-projected", "cifg", "cifg-tied-lwf")
 
 
 def adapted(name: str) -> Case:
@@ -37,7 +37,7 @@ def adapted(name: str) -> Case:
 
 
 def artifacts_of(case: Case) -> Artifacts:
-    return exported(case.model, case.training, spread=6.0)
+    return exported(case.model, case.training, spread=spread_of(case.model))
 
 
 def merged(tensors: dict[str, Array]) -> dict[str, Array]:
@@ -92,7 +92,7 @@ def sampled(request: pytest.FixtureRequest) -> bool:
 def test_steps_agree_with_torch(name: str, engine: str, sampled: bool) -> None:
     case = adapted(name)
     sample = sample_of(case) if sampled else None
-    first = model_weights(case.model, spread=6.0)
+    first = model_weights(case.model, spread=spread_of(case.model))
     reference = AdaptedTrainer(case, first, sample)
     backend = opened(engine, artifacts_of(case), BackendOptions(sample=sample))
     for window in few_words(case, STEPS) if sampled else windows_of(case, STEPS):
@@ -111,7 +111,7 @@ def test_steps_agree_with_torch(name: str, engine: str, sampled: bool) -> None:
 @pytest.mark.parametrize("name", ["lstm-clipped", "gru-tied-lwf"])
 def test_one_step_with_the_gradient_of_a_whole_text(tmp_path: Path, name: str, sampled: bool) -> None:
     case = adapted(name)
-    artifacts, first = artifacts_of(case), model_weights(case.model, spread=6.0)
+    artifacts, first = artifacts_of(case), model_weights(case.model, spread=spread_of(case.model))
     stream = np.random.default_rng(0).integers(0, 20, 5 * 15 + 7) * 2
     sample = draw_output_sample(stream, zipf_counts(40), SampleDraw(4, 1)) if sampled else None
     reference = AdaptedTrainer(case, first, sample)
@@ -175,11 +175,11 @@ def _loss_and_scores(artifacts: Artifacts, window: Window) -> Iterator[Array]:
 
 
 @pytest.mark.parametrize("engine", ["ort", "native"])
-@pytest.mark.parametrize("name", ["lstm", "gru-tied", "lstm-tied-projected"])
+@pytest.mark.parametrize("name", ["lstm", "gru-tied", "lstm-tied-projected", "cifg-tied"])
 def test_scores_are_those_of_the_merged_model(tmp_path: Path, name: str, engine: str) -> None:
     case = adapted(name)
     plain = case.model.plain
-    weights = merged(model_weights(case.model, spread=6.0))
+    weights = merged(model_weights(case.model, spread=spread_of(case.model)))
     folder = export_artifacts(tmp_path / "a", plain, case.training, weights, words(plain.vocabulary))
     tokens = np.arange(40).reshape(20, 2)
     found = []

@@ -80,7 +80,7 @@ def test_golden_files_are_what_the_script_makes(name: str) -> None:
 
 
 @pytest.mark.parametrize("engine", BACKENDS)
-@pytest.mark.parametrize("name", ["lstm", "gru-tied", "lstm-tied-projected", "gru-tied-lwf"])
+@pytest.mark.parametrize("name", ["lstm", "gru-tied", "lstm-tied-projected", "gru-tied-lwf", "cifg", "cifg-tied"])
 def test_evaluation_scores_agree_with_torch(tmp_path: Path, name: str, engine: str) -> None:
     import torch
 

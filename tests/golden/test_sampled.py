@@ -14,7 +14,7 @@ from phonograd.device_runtime.text.counts import zipf_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights
-from tests.golden.cases import CASES, Case
+from tests.golden.cases import CASES, Case, spread_of
 from tests.golden.torch_reference import TorchTrainer, windows_of
 from tests.support.artifacts import exported, words
 
@@ -22,7 +22,7 @@ ENGINES = ("ort", "native")
 STEPS, RATE, TOLERANCE = 10, 0.5, 1e-5
 OWN = 13  # words that the windows are made of: the first of the vocabulary
 # In PyTorch's names, which is what the reference freezes.
-TORCH = {"W": ("weight_ih",), "R": ("weight_hh",), "B": ("bias_ih", "bias_hh")}
+TORCH = {"W": ("weight_ih",), "R": ("weight_hh",), "B": ("bias_ih", "bias_hh"), "P": ("weight_hr",)}
 FIRST_LAYER = ("lstm.0.W", "lstm.0.R", "lstm.0.B")
 FROZEN = (
     (),
@@ -36,13 +36,16 @@ FROZEN = (
     ("embedding.weight", *FIRST_LAYER, "lstm.1.W", "lstm.1.R", "lstm.1.B"),
     ("gru.1.R", "gru.0.B", "decoder.bias"),
     ("projection.weight", "lstm.0.R"),
+    ("cifg.0.W", "cifg.0.R", "cifg.1.B"),
+    ("cifg.0.P",),
+    ("cifg.0.R", "cifg.0.P"),
 )
 MODELS = [
     (name, frozen)
     for name, case in CASES.items()
     for frozen in FROZEN
     if set(frozen) <= {spec.name for spec in case.model.tensor_specs()}
-    and (not frozen or name in ("lstm-clipped", "lstm-lwf", "gru-tied-lwf", "lstm-tied-projected"))
+    and (not frozen or name in ("lstm-clipped", "lstm-lwf", "gru-tied-lwf", "lstm-tied-projected", "cifg"))
 ]
 
 
@@ -77,7 +80,8 @@ def test_ten_steps_agree_with_torch(
     tmp_path: Path, name: str, frozen: tuple[str, ...], engine: str, sampled: bool
 ) -> None:
     case = CASES[name]
-    weights = {name: array * np.float32(6) for name, array in seeded_weights(case.model, 1).items()}
+    spread = np.float32(spread_of(case.model))
+    weights = {name: array * spread for name, array in seeded_weights(case.model, 1).items()}
     sample = sample_of(case) if sampled else None
     reference = TorchTrainer(case, weights, sample)
     for tensor, parameter in reference.model.named_parameters():

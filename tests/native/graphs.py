@@ -40,7 +40,7 @@ class SmallGraph:
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in self.outputs],
             initializer=[numpy_helper.from_array(a, name) for name, a in self.constants.items()],
         )
-        opsets = [helper.make_opsetid("", 15), helper.make_opsetid(MICROSOFT, 1)]
+        opsets = [helper.make_opsetid("", 15), helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid("phonograd", 1)]
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
         return path
 
@@ -55,6 +55,12 @@ class SmallGraph:
 
 def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> Any:
     """A node named after its operator; names by blanks, "-" for an input or output left out."""
-    domain = MICROSOFT if operator.endswith(("Grad", "_13", "Training", "V2", "FusedMatMul")) else ""
+    domain = (
+        "phonograd"
+        if operator.startswith("CIFG")
+        else MICROSOFT
+        if operator.endswith(("Grad", "_13", "Training", "V2", "FusedMatMul"))
+        else ""
+    )
     names = [["" if name == "-" else name for name in text.split()] for text in (inputs, outputs)]
     return helper.make_node(operator, *names, name=f"the {operator}", domain=domain, **attributes)

@@ -377,7 +377,10 @@ void bits(const KernelSet& set) {
   for (size_t i = 0; i < before.size(); ++i) before[i] = static_cast<float>(i * 40503u % 4096) / 1024 - 2;
   set.lstm_cell(kCells, gates.data(), kCells, before.data(), c.data(), h.data());
   c.insert(c.end(), h.begin(), h.end());
-  std::printf("\"cell\": \"%016llx\"}\n", static_cast<unsigned long long>(hash_of(c)));
+  set.coupled_cell(kCells, gates.data(), kCells, before.data(), before.data(), h.data());
+  before.insert(before.end(), h.begin(), h.end());
+  std::printf("\"cell\": \"%016llx\", \"coupled cell\": \"%016llx\"}\n", static_cast<unsigned long long>(hash_of(c)),
+              static_cast<unsigned long long>(hash_of(before)));
 }
 
 }  // namespace

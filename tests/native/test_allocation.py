@@ -19,6 +19,10 @@ MODELS = (
         TrainingConfig(minibatch=3, bptt=5, learning_rate=0.1, clip_norm=0.5, dropout=0.2),
     ),
     (
+        LanguageModelConfig("cifg", 150, 12, 20, 2),
+        TrainingConfig(minibatch=3, bptt=5, learning_rate=0.1, clip_norm=0.5),
+    ),
+    (
         LanguageModelConfig("gru", 150, 20, 20, 1, tied=True),
         TrainingConfig(minibatch=3, bptt=5, learning_rate=0.1, loss="lwf"),
     ),

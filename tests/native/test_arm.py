@@ -14,12 +14,14 @@ import pytest
 import phonograd
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.personal import PersonalWords
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.selftest.checks import ROUNDING
 from phonograd.selftest.pieces import GOLDEN, MODELS, artifacts_of, words
 from phonograd.selftest.run import difference
+from tests.golden.cases import spread_of
 from tests.native import test_crypto
 from tests.native.formats_tool import SOURCES as FORMATS_SOURCES
 from tests.native.test_formats import padded
@@ -36,6 +38,13 @@ FEATURES = {
     "cortex-a76": ["neon", "half", "dot", "sha256", "crc32"],
     "max": ["neon", "half", "dot", "i8mm", "bf16", "sha256", "crc32"],
 }
+# Every CPU with the LSTM, and the oldest and the newest with Gboard's cell.
+COUPLED = LanguageModelConfig("cifg", vocabulary=600, embedding=8, hidden=48, layers=1, tied=True, output_bias=False)
+CELLS = pytest.mark.parametrize(
+    ("cpu", "model"),
+    [*((cpu, MODEL) for cpu in FEATURES), ("cortex-a53", COUPLED), ("max", COUPLED)],
+    ids=lambda value: value if isinstance(value, str) else value.cell,
+)
 TOLERANCE = 1e-5  # relative Frobenius error
 
 
@@ -110,13 +119,13 @@ def test_portable_kernels_round_as_on_this_machine(kernels_tool: Path) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("cpu", FEATURES)
+@CELLS
 def test_a_phone_quantizes_and_predicts_as_this_machine_does(
-    tmp_path: Path, place: Place, binary: Path, cpu: str
+    tmp_path: Path, place: Place, binary: Path, cpu: str, model: LanguageModelConfig
 ) -> None:
     """With int8 weights to the bit, whatever the kernels; with the model's own weights but for rounding."""
     # Weights so large that the last bit of a sigmoid is seen in the probabilities.
-    folder = exported(MODEL, TRAINING, spread=14.0).folder
+    folder = exported(model, TRAINING, spread=14.0).folder
     context = ("--context", "w1 w2\nw3 w4 w5 w6 w7 w8", "--prefix", "w1")
     here, there = tmp_path / "here", tmp_path / "there"
     assert place.run("quantize", folder, "--out", here).code == 0
@@ -162,17 +171,18 @@ def test_a_phone_suggests_the_users_words_as_this_machine_does(
         assert here["words"][0]["word"] == "du"
 
 
-@pytest.mark.parametrize("cpu", FEATURES)
+@CELLS
 def test_a_phone_trains_the_weights_that_this_machine_trains(
-    tmp_path: Path, place: Place, binary: Path, cpu: str
+    tmp_path: Path, place: Place, binary: Path, cpu: str, model: LanguageModelConfig
 ) -> None:
-    job = ("train", place.artifacts.folder, "--user", place.user, "--seed", 3)
+    folder = exported(model, TRAINING, spread=spread_of(model)).folder
+    job = ("train", folder, "--user", place.user, "--seed", 3)
     here = outcome_of([str(place.command), *map(str, job), "--out", str(tmp_path / "here")]).only("report")
     there = outcome_of(emulated(cpu, binary, *job, "--out", tmp_path / "there")).only("report")
     assert there["kernels"] == "neon"
     assert there["steps"] == here["steps"] > 10
     np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-4)
-    found, first = load_tensors(tmp_path / "there"), load_tensors(place.artifacts.folder / "weights.safetensors")
+    found, first = load_tensors(tmp_path / "there"), load_tensors(folder / "weights.safetensors")
     for tensor, expected in load_tensors(tmp_path / "here").items():
         error, moved = (np.linalg.norm(other[tensor] - expected) for other in (found, first))
         assert error <= TOLERANCE * np.linalg.norm(expected), tensor

@@ -30,6 +30,7 @@ MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
     "untied": (LanguageModelConfig("lstm", V, E, H, 2), CLIPPED),
     "mean": (LanguageModelConfig("lstm", V, E, H, 1), MEAN),
     "no bias": (LanguageModelConfig("gru", V, E, H, 1, output_bias=False), CLIPPED),
+    "coupled": (LanguageModelConfig("cifg", V, E, H, 1, tied=True), CLIPPED),
     "tied": (LanguageModelConfig("lstm", V, H, H, 1, tied=True), CLIPPED),
     "lwf": (LanguageModelConfig("lstm", V, E, H, 1), LWF),
 }

@@ -18,6 +18,7 @@ R = 3
 MODELS = {
     "lstm": LanguageModelConfig("lstm", 80, 10, 12, 2, adapters=R),
     "gru": LanguageModelConfig("gru", 80, 10, 12, 1, adapters=R),
+    "cifg": LanguageModelConfig("cifg", 80, 10, 12, 2, adapters=R),
     "tied": LanguageModelConfig("lstm", 80, 10, 12, 1, tied=True, output_bias=False, adapters=R),
 }
 

@@ -14,7 +14,7 @@ from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
 from phonograd.device_runtime.native_build import NATIVE
 from tests.native.graphs import SmallGraph, node
-from tests.reference.onnx_cells import Values, gru, lstm
+from tests.reference.onnx_cells import Values, cifg, gru, lstm
 
 TOLERANCE = 1e-5  # relative Frobenius error
 KERNELS = load_library().cpu_info()["kernels"]
@@ -56,14 +56,16 @@ def log_softmax(x: Array) -> Array:
 
 def recurrent(cell: str, T: int, B: int, E: int, H: int, bias: bool) -> Case:
     gates = 4 if cell == "LSTM" else 3
+    fed = E + 1 if cell == "CIFG" else H  # how wide what is fed back is
     inputs = {
         "x": normal(T, B, E),
         "w": normal(1, gates * H, E, scale=0.7),
-        "r": normal(1, gates * H, H, scale=0.7),
+        "r": normal(1, gates * H, fed, scale=0.7),
+        **({"p": normal(1, fed, H, scale=0.7)} if cell == "CIFG" else {}),
         **({"b": normal(1, 2 * gates * H, scale=0.5)} if bias else {}),
         "h0": normal(1, B, H, scale=0.5),
         "c0": normal(1, B, H),
-        "dy": normal(T, 1, B, H),
+        "dy": normal(T, B, fed) if cell == "CIFG" else normal(T, 1, B, H),
     }
     b, db = ("b", "db") if bias else ("-", "")
     if cell == "LSTM":
@@ -71,6 +73,12 @@ def recurrent(cell: str, T: int, B: int, E: int, H: int, bias: bool) -> Case:
             node("LSTM", f"x w r {b} - h0 c0", "y h c", hidden_size=H),
             node("LSTMTraining", f"x w r {b} - h0 c0", "yt ht ct cells iofc", hidden_size=H),
             node("LSTMGrad", "x w r - h0 c0 yt cells iofc dy", f"dx dw dr {db}", hidden_size=H),
+        ]
+    elif cell == "CIFG":
+        nodes = [
+            node("CIFG", f"x w r {b} - h0 c0 p", "y h c", hidden_size=H),
+            node("CIFGTraining", f"x w r {b} - h0 c0 p", "yt ht ct cells ioc mt", hidden_size=H),
+            node("CIFGGrad", "x w r - h0 c0 mt cells ioc dy p yt", f"dx dw dr {db or '-'} dp", hidden_size=H),
         ]
     else:
         del inputs["c0"]
@@ -80,12 +88,14 @@ def recurrent(cell: str, T: int, B: int, E: int, H: int, bias: bool) -> Case:
             node("GRUTraining", f"x w r {b} - h0", "yt ht zrh", **settings),
             node("GRUGrad", f"x w r {b} - h0 yt zrh dy", f"dx dw dr {db}", **settings),
         ]
-    states = ["h", "c"] if cell == "LSTM" else ["h"]
-    gradients = {name: name[1:] for name in ("dx", "dw", "dr", *([db] if bias else []))}
+    states = ["h"] if cell == "GRU" else ["h", "c"]
+    projection = ["dp"] if cell == "CIFG" else []
+    gradients = {name: name[1:] for name in ("dx", "dw", "dr", *([db] if bias else []), *projection)}
     outputs = ["y", "yt", *states, *(f"{state}t" for state in states), *gradients]
 
     def forward(v: Values) -> Values:
-        values = lstm(v) if cell == "LSTM" else gru(v)
+        values = dict({"LSTM": lstm, "GRU": gru, "CIFG": cifg}[cell](v))
+        values["y"] = values["y"][:, 0] if cell == "CIFG" else values["y"]
         return {**values, **{f"{name}t": value for name, value in values.items()}}
 
     return Case(SmallGraph(nodes, inputs, outputs), forward, gradients, {"y": "dy"})
@@ -243,7 +253,7 @@ def cases_with_gradients() -> dict[str, Case]:
     for reduction in ("sum", "mean"):
         for N, V, ignored in ((6, 9, -1), (1, 2, -1), (7, 600, -1), (5, 4, 2)):
             made[f"cross-entropy {reduction} {N} {V} {ignored}"] = cross_entropy(N, V, reduction, ignored)
-    for cell in ("LSTM", "GRU"):
+    for cell in ("LSTM", "GRU", "CIFG"):
         for T, B, E, H in ((1, 1, 1, 1), (3, 2, 3, 5), (4, 9, 5, 10), (2, 12, 3, 18)):
             made[f"{cell} {T} {B} {E} {H}"] = recurrent(cell, T, B, E, H, bias=True)
         made[f"{cell} without biases"] = recurrent(cell, 3, 3, 2, 4, bias=False)
@@ -292,7 +302,7 @@ def test_values_and_gradients_of_operators(tmp_path: Path, name: str) -> None:
             assert difference(values, expected[output]) <= TOLERANCE, (output, kernels)
 
 
-@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+@pytest.mark.parametrize("cell", ["LSTM", "GRU", "CIFG"])
 def test_the_gradient_reaches_the_first_of_many_steps(tmp_path: Path, cell: str) -> None:
     case = recurrent(cell, 30, 2, 3, 4, bias=True)
     case.graph.inputs["dy"][:-1] = 0

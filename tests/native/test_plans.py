@@ -23,6 +23,7 @@ MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
     "tied lwf": (LanguageModelConfig("gru", V, E, H, 1, tied=True), LWF_MEAN),
     "adapters": (LanguageModelConfig("lstm", V, E, H, 2, adapters=4), TRAINING),
     "tied, adapters, lwf": (LanguageModelConfig("gru", V, E, H, 1, tied=True, adapters=4), LWF),
+    "tied, coupled": (LanguageModelConfig("cifg", V, E, H, 1, tied=True, output_bias=False), TRAINING),
     "tied, projected": (LanguageModelConfig("gru", V, E, H, 1, tied=True, output_bias=False), TRAINING),
 }
 

@@ -49,6 +49,8 @@ MODELS = {
     "lstm": LanguageModelConfig("lstm", vocabulary=311, embedding=33, hidden=37, layers=2),
     "tied": LanguageModelConfig("lstm", vocabulary=150, embedding=40, hidden=40, layers=1, tied=True),
     "projected": LanguageModelConfig("lstm", 150, embedding=17, hidden=40, layers=1, tied=True, output_bias=False),
+    "cifg": LanguageModelConfig("cifg", vocabulary=200, embedding=5, hidden=45, layers=2),
+    "cifg-tied": LanguageModelConfig("cifg", 150, embedding=7, hidden=30, layers=1, tied=True, output_bias=False),
     "gru": LanguageModelConfig("gru", vocabulary=200, embedding=24, hidden=45, layers=2),
     "narrow": LanguageModelConfig("gru", vocabulary=90, embedding=1, hidden=3, layers=1, tied=True),
 }

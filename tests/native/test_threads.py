@@ -33,6 +33,8 @@ FULL: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
     "lstm-dropout": (LanguageModelConfig("lstm", V, E, H, 2), DROPPING),
     "gru": (LanguageModelConfig("gru", V, E, H, 1), PLAIN),
     "lstm-tied-projected": (LanguageModelConfig("lstm", V, E, H, 1, tied=True), CLIPPED),
+    "cifg-dropout": (LanguageModelConfig("cifg", V, E, H, 2), _training(clip_norm=0.05, dropout=0.3)),
+    "cifg-tied": (LanguageModelConfig("cifg", V, E, H, 1, tied=True, output_bias=False), CLIPPED),
     "gru-tied-lwf": (LanguageModelConfig("gru", V, H, H, 1, tied=True), LWF),
 }
 MODELS = {
@@ -103,7 +105,9 @@ def test_weights_are_the_same_bits_on_any_number_of_threads(
 
 
 @pytest.mark.parametrize("precision", BF16)
-@pytest.mark.parametrize("name", ["lstm-clipped", "gru", "lstm-tied-projected", "gru-tied-lwf", "sampled lstm-clipped"])
+@pytest.mark.parametrize(
+    "name", ["lstm-clipped", "gru", "lstm-tied-projected", "cifg-tied", "gru-tied-lwf", "sampled lstm-clipped"]
+)
 def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(
     folders: dict[str, Artifacts], name: str, precision: Precision
 ) -> None:
@@ -120,7 +124,7 @@ def rounded_to_bf16(array: Array) -> Array:
 
 
 @pytest.mark.parametrize("precision", ["fp32", *BF16])
-@pytest.mark.parametrize("name", ["lstm-dropout", "gru"])
+@pytest.mark.parametrize("name", ["lstm-dropout", "gru", "cifg-dropout"])
 def test_a_sweep_in_bf16_rounds_the_recurrent_weights(
     folders: dict[str, Artifacts], tmp_path: Path, name: str, precision: Precision
 ) -> None:

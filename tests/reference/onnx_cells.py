@@ -1,4 +1,6 @@
-"""ONNX's LSTM and GRU, default activations, as the operators' specification has them, in the dtype of what is given."""
+"""ONNX's LSTM and GRU, default activations, as the operators' specification has them, and a CIFG with its projection;
+all in the dtype of what is given.
+"""
 
 from collections.abc import Mapping
 
@@ -39,3 +41,17 @@ def gru(v: Values) -> Values:
         h = (1 - z) * n + z * h
         steps.append(h)
     return {"y": np.stack(steps)[:, None], "h": h[None]}
+
+
+def cifg(v: Values) -> Values:
+    """An LSTM with f = 1 - i, gates i, o, c, that outputs and is fed back p m: r [1,3H,P], p [1,P,H], y [T,1,B,P]."""
+    H = v["p"].shape[2]
+    m, c, steps, units = v["h0"][0], v["c0"][0], [], []
+    for x in v["x"]:
+        bias = v["b"][0, : 3 * H] + v["b"][0, 3 * H :] if "b" in v else 0
+        i, o, g = np.split(x @ v["w"][0].T + m @ v["p"][0].T @ v["r"][0].T + bias, 3, axis=1)
+        c = (1 - sigmoid(i)) * c + sigmoid(i) * np.tanh(g)
+        m = sigmoid(o) * np.tanh(c)
+        units.append(m)
+        steps.append(m @ v["p"][0].T)
+    return {"y": np.stack(steps)[:, None], "h": m[None], "c": c[None], "m": np.stack(units)[:, None]}

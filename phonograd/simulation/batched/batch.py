@@ -183,7 +183,7 @@ class Batch:
         N = self._training.bptt * self._training.minibatch
         masks = []
         for place, node in enumerate(self._dropout_nodes):
-            width = self._model.embedding if place == 0 else self._model.hidden
+            width = self._model.embedding if place == 0 else self._model.width
             drawn = [
                 dropout_mask(phone.seed, step, node, self._training.dropout, N * width)
                 for phone in self._phones[:active]

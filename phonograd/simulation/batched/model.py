@@ -1,10 +1,10 @@
 """A language model over weights [P, ...] of P phones: each computes with its own, and a product is one of all phones.
 
-W [P, G·H, I], R [P, G·H, H] and B [P, 2·G·H] of a recurrent layer are laid out as in weights.safetensors: gates i,o,f,c
-or z,r,h. A window's tokens are N = T·B rows, time step by time step.
+W [P, G·H, I], R [P, G·H, H] and B [P, 2·G·H] of a recurrent layer are laid out as in weights.safetensors: gates
+i,o,f,c, z,r,h or i,o,c. A window's tokens are N = T·B rows, time step by time step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,12 +13,13 @@ from torch.nn.functional import embedding
 
 from phonograd.device_runtime.engine.backend import IGNORED
 from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B, LanguageModelConfig
+from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B, Cell, LanguageModelConfig
 
+MATRICES: Mapping[Cell, str] = {"lstm": "WR", "gru": "WR", "cifg": "WRP"}
 EMBEDDING, DECODER, BIAS, PROJECTION = "embedding.weight", "decoder.weight", "decoder.bias", "projection.weight"
 
 Weights = Mapping[str, Tensor]
-# (h, c) of an LSTM or (h,) of a GRU, each [P, B, H].
+# (h, c) of an LSTM, (h,) of a GRU or (m, c) of a CIFG, which is fed back P m, each [P, B, H].
 State = tuple[Tensor, ...]
 
 
@@ -71,11 +72,11 @@ def logits_of(
 
     table = Matrix.of(weights, EMBEDDING)
     x = masked(table.rows(tokens), 0)
-    cell = _lstm if config.cell == "lstm" else _gru
+    cells: dict[Cell, Callable[..., tuple[Tensor, State]]] = {"lstm": _lstm, "gru": _gru, "cifg": _cifg}
     after: list[State] = []
     for layer, state in enumerate(states):
-        W, R = (Matrix.of(weights, f"{config.cell}.{layer}.{part}") for part in "WR")
-        x, state_after = cell(W, R, weights[f"{config.cell}.{layer}.B"], x, state)
+        matrices = [Matrix.of(weights, f"{config.cell}.{layer}.{part}") for part in MATRICES[config.cell]]
+        x, state_after = cells[config.cell](*matrices, weights[f"{config.cell}.{layer}.B"], x, state)
         x = masked(x, layer + 1)
         after.append(state_after)
     if config.projected:
@@ -113,6 +114,24 @@ def _gru(W: Matrix, R: Matrix, B: Tensor, x: Tensor, state: State) -> tuple[Tens
         h = torch.lerp((candidate + r * reset).tanh(), h, z)
         outputs.append(h)
     return torch.cat(outputs, 1), (h,)
+
+
+def _cifg(W: Matrix, R: Matrix, P: Matrix, B: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
+    """The forget gate is 1 - i."""
+    m, c = state
+    H = m.shape[2]
+    none = m.new_zeros(1, 1, 1)
+    h = P.product(m, none)
+    first, second = B[:, None].chunk(2, 2)
+    outputs = []
+    for gates in _by_time(W.product(x, first + second), h):
+        bounded, candidate = torch.split(R.product(h, gates), [2 * H, H], 2)
+        i, o = bounded.sigmoid().chunk(2, 2)
+        c = torch.lerp(c, candidate.tanh(), i)
+        m = o * c.tanh()
+        h = P.product(m, none)
+        outputs.append(h)
+    return torch.cat(outputs, 1), (m, c)
 
 
 def _by_time(rows: Tensor, state: Tensor) -> tuple[Tensor, ...]:

@@ -4,6 +4,7 @@
 #include "capi/handles.h"
 #include "formats/onnx_reader.h"
 #include "formats/optimizer_model.h"
+#include "graph/coupling.h"
 
 using namespace phonograd;
 
@@ -14,7 +15,9 @@ pg_graph::pg_graph(const char* model, const char* optimizer, const char* weights
   how.fuse = options.fuse;
   how.updates = optimizer != nullptr;
   if (how.updates) how.clip_norm = read_clip_norm(optimizer);
-  auto graph = std::make_unique<Graph>(onnx::read_model(model), FreeSizes{}, check_node);
+  onnx::Model planned = onnx::read_model(model);
+  if (how.fuse) couple_gates(planned);
+  auto graph = std::make_unique<Graph>(std::move(planned), FreeSizes{}, check_node);
   std::map<std::string, float*> memory;
   if (weights != nullptr) {
     file_ = std::make_unique<TensorFile>(weights);

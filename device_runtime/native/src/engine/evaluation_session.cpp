@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "formats/onnx_reader.h"
+#include "graph/coupling.h"
 
 namespace phonograd {
 
@@ -24,8 +25,9 @@ void EvaluationSession::plan(int64_t T, int64_t B) {
   program_.reset();
   T_ = B_ = 0;  // until all is in place: what follows may find no memory
   const Manifest& manifest = model_.manifest;
-  auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("eval_model.onnx")),
-                                       FreeSizes{{"T", T}, {"B", B}}, check_node);
+  onnx::Model planned = onnx::read_model(manifest.path("eval_model.onnx"));
+  if (model_.options.fuse) couple_gates(planned);
+  auto graph = std::make_unique<Graph>(std::move(planned), FreeSizes{{"T", T}, {"B", B}}, check_node);
   model_.check_parameters(*graph, model_.memory);
   ProgramOptions how;
   how.fuse = model_.options.fuse;

@@ -7,6 +7,7 @@
 
 #include "formats/onnx_reader.h"
 #include "formats/optimizer_model.h"
+#include "graph/coupling.h"
 #include "graph/packing.h"
 
 namespace phonograd {
@@ -45,12 +46,13 @@ TrainingSession::TrainingSession(LoadedModel& model) : model_(model) {
 // gathers them in every step, as it stands.
 std::unique_ptr<Graph> TrainingSession::graph(BoundParameters& bound, BoundParameters& moved) {
   const Manifest& manifest = model_.manifest;
-  if (model_.candidates.empty()) {
-    return std::make_unique<Graph>(onnx::read_model(manifest.path("training_model.onnx")), FreeSizes{}, check_node);
-  }
-  onnx::Model sampled = onnx::read_model(manifest.path("training_model_sampled.onnx"));
-  if (model_.options.fuse) pack(sampled, bound, moved);
-  return std::make_unique<Graph>(std::move(sampled), FreeSizes{{"C", model_.candidates.count()}}, check_node);
+  const bool sampled = !model_.candidates.empty();
+  onnx::Model planned =
+      onnx::read_model(manifest.path(sampled ? "training_model_sampled.onnx" : "training_model.onnx"));
+  if (model_.options.fuse) couple_gates(planned);
+  if (model_.options.fuse && sampled) pack(planned, bound, moved);
+  const FreeSizes sizes = sampled ? FreeSizes{{"C", model_.candidates.count()}} : FreeSizes{};
+  return std::make_unique<Graph>(std::move(planned), sizes, check_node);
 }
 
 void TrainingSession::pack(onnx::Model& graph, BoundParameters& bound, BoundParameters& moved) {

@@ -132,7 +132,7 @@ class Section {
 void read_model(const std::string& path, const json::Value& value, Manifest* manifest) {
   const Section model(path, "model", value,
                       {"cell", "vocabulary", "embedding", "hidden", "layers", "tied", "output_bias", "adapters"});
-  manifest->cell = model.one_of("cell", {"lstm", "gru"});
+  manifest->cell = model.one_of("cell", {"lstm", "gru", "cifg"});
   manifest->vocabulary = model.size("vocabulary");
   manifest->embedding = model.size("embedding");
   manifest->hidden = model.size("hidden");

@@ -23,7 +23,7 @@ struct ManifestTensor {
 struct Manifest {
   std::string folder;
   // model
-  std::string cell;  // "lstm" or "gru"
+  std::string cell;  // "lstm", "gru" or "cifg"
   int64_t vocabulary = 0, embedding = 0, hidden = 0, layers = 0;
   bool tied = false, output_bias = true;
   int64_t adapters = 0;  // their rank

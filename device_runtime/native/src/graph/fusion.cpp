@@ -352,9 +352,10 @@ std::optional<GradientTerm> term_of(const Graph& graph, const std::set<int>& upd
     if (graph.value(rows).producer < 0 || only_user(graph, rows) != number) return {};
     return GradientTerm{value, Form::rows, producer.inputs[1], producer.inputs[2]};
   }
-  if (producer.source->op != "LSTMGrad" && producer.source->op != "GRUGrad") return {};
+  const std::string& op = producer.source->op;
+  if (op != "LSTMGrad" && op != "GRUGrad" && op != "CIFGGrad") return {};
   if (!is_factor(graph, updated, producer.inputs[0])) return {};
-  for (const size_t weights : {1, 2}) {
+  for (const size_t weights : {1, 2, 4}) {  // 4: only CIFGGrad has it
     if (output(graph, number, weights) == value) return GradientTerm{value, Form::factors, -1, -1, weights};
   }
   return {};

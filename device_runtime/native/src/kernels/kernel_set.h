@@ -71,6 +71,10 @@ struct KernelSet {
   // dc: [units] of c on entry, of c_before on return.
   void (*lstm_cell_gradient)(int units, float* gates, ptrdiff_t gate_row, const float* c_before, const float* c,
                              const float* dh, float* dc);
+  // The same with coupled gates i, o, c: the forget gate is 1 - i.
+  void (*coupled_cell)(int units, float* gates, ptrdiff_t gate_row, const float* c_before, float* c, float* h);
+  void (*coupled_cell_gradient)(int units, float* gates, ptrdiff_t gate_row, const float* c_before, const float* c,
+                                const float* dh, float* dc);
 
   // Softmax by column over blocks of rows; `columns` is a whole number of vectors. For one block X [rows, columns]:
   // X[r, n] = exp(X[r, n] + bias[r] - highest[n]) in place, where highest[n] is the column's maximum and sum[n] the sum

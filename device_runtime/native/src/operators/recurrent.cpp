@@ -5,12 +5,13 @@
 
 namespace phonograd {
 
-RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bias, size_t first_state, size_t states) {
+RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bias, size_t first_state, size_t states,
+                               bool projection) {
   const Shape& x = node.float_input(0, 3).shape;
   const Shape& r = node.float_input(2, 3).shape;
-  const RecurrentShape s{x[0], x[1], x[2], r[2]};
+  const RecurrentShape s = recurrent_shape(x, r, gates);
   node.require_floats(1, {1, gates * s.H, s.E});
-  node.require_floats(2, {1, gates * s.H, s.H});
+  node.require_floats(2, {1, gates * s.H, projection ? s.fed : s.H});
   if (node.has_input(bias)) node.require_floats(bias, {1, 2 * gates * s.H});
   for (size_t state = 0; state < states; ++state) {
     node.require_floats(first_state + state, {1, s.B, s.H});
@@ -24,7 +25,7 @@ RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bi
 void give_gradients(NodeChecker& node, int64_t gates, const RecurrentShape& s) {
   node.output(0, DataType::float32, {s.T, s.B, s.E});
   node.output(1, DataType::float32, {1, gates * s.H, s.E});
-  node.output(2, DataType::float32, {1, gates * s.H, s.H});
+  node.output(2, DataType::float32, {1, gates * s.H, s.fed});
   node.output(3, DataType::float32, {1, 2 * gates * s.H});
 }
 
@@ -43,7 +44,7 @@ void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor&
 }
 
 void states_before(const RecurrentShape& s, const float* h0, const float* y, float* before) {
-  const size_t step = static_cast<size_t>(s.B * s.H);
+  const size_t step = static_cast<size_t>(s.B * s.fed);
   std::memcpy(before, h0, step * sizeof(float));
   std::memcpy(before + step, y, step * static_cast<size_t>(s.T - 1) * sizeof(float));
 }
@@ -80,21 +81,21 @@ bool packing_pays(const NodeBuilder& node, const RecurrentShape& s) {
 }  // namespace
 
 RecurrentGates::RecurrentGates(NodeBuilder& node, int64_t gates, const RecurrentShape& s) : gates_(gates), s_(s) {
-  if (packing_pays(node, s)) packed_.emplace(node, gates, s.B, s.H, s.H);
+  if (packing_pays(node, s)) packed_.emplace(node, gates, s.B, s.fed, s.H);
 }
 
 void RecurrentGates::begin(Run& run, const float* r) {
   r_ = r;
   if (!packed_) return;
   for (int64_t gate = 0; gate < gates_; ++gate) {
-    packed_->pack(run, gate, transposed(row_major(r + gate * s_.H * s_.H, s_.H)));
+    packed_->pack(run, gate, transposed(row_major(r + gate * s_.H * s_.fed, s_.fed)));
   }
 }
 
 void RecurrentGates::multiply_rows(Run& run, const float* h, int64_t gate, int64_t first, int64_t count,
                                    Target sums) const {
-  run.kernels.multiply_rows(static_cast<int>(s_.B), static_cast<int>(count), static_cast<int>(s_.H), h, s_.H,
-                            r_ + (gate * s_.H + first) * s_.H, s_.H, sums.to + first, sums.row, sums.beta);
+  run.kernels.multiply_rows(static_cast<int>(s_.B), static_cast<int>(count), static_cast<int>(s_.fed), h, s_.fed,
+                            r_ + (gate * s_.H + first) * s_.fed, s_.fed, sums.to + first, sums.row, sums.beta);
 }
 
 }  // namespace phonograd

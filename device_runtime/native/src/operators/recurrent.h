@@ -11,16 +11,18 @@ namespace phonograd {
 
 struct RecurrentShape {
   int64_t T, B, E, H;
+  int64_t fed;  // what a layer is fed back: H states, or those of a projection
   int64_t N() const { return T * B; }
 };
 
-inline RecurrentShape recurrent_shape(const Tensor& x, const Tensor& r) {
-  return {x.shape[0], x.shape[1], x.shape[2], r.shape[2]};
+inline RecurrentShape recurrent_shape(const Shape& x, const Shape& r, int64_t gates) {
+  return {x[0], x[1], x[2], r[1] / gates, r[2]};
 }
 
-// Checks X [T,B,E], W [1,gates*H,E], R [1,gates*H,H], B [1,2*gates*H] (at `bias`, may be left out), the initial states
-// [1,B,H] from input `first_state` on, and the attributes hidden_size, direction.
-RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bias, size_t first_state, size_t states);
+// Checks X [T,B,E], W [1,gates*H,E], R [1,gates*H,fed], B [1,2*gates*H] (at `bias`, may be left out), the initial
+// states [1,B,H] from input `first_state` on, and the attributes hidden_size, direction.
+RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bias, size_t first_state, size_t states,
+                               bool projection = false);
 
 // dX, dW, dR and dB of a gradient node.
 void give_gradients(NodeChecker& node, int64_t gates, const RecurrentShape& s);
@@ -29,7 +31,7 @@ void give_gradients(NodeChecker& node, int64_t gates, const RecurrentShape& s);
 void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor& x, const Tensor& w, const float* bias,
                  float* by_gate, float* G);
 
-// The hidden states before each token, [N, H]: h0, then Y without its last step.
+// The states that are fed back before each token, [N, fed]: h0, then Y without its last step.
 void states_before(const RecurrentShape& s, const float* h0, const float* y, float* before);
 
 // Of gradients G [N, rows]: dX [N, E] = G W and dense dW [rows, columns] = G^T X, where they are wanted.
@@ -43,7 +45,7 @@ class RecurrentGates {
  public:
   RecurrentGates(NodeBuilder& node, int64_t gates, const RecurrentShape& s);
 
-  // Before the sweep, with all threads idle: R [gates * H, H].
+  // Before the sweep, with all threads idle: R [gates * H, fed].
   void begin(Run& run, const float* r);
 
   // Where a step's sums of a gate go: to[b * row + u], added to what is there (beta 1) or in its place (0).
@@ -52,7 +54,7 @@ class RecurrentGates {
     ptrdiff_t row;
     float beta;
   };
-  // In the pool's task, by all its threads, which wait for each other at its end: R times the states h [B, H], summed
+  // In the pool's task, by all its threads, which wait for each other at its end: R times the states h [B, fed], summed
   // into target(gate) of every gate; and work(first, count) for units that have their sums.
   template <typename GateTarget, typename Work>
   void share(Run& run, int thread, const float* h, GateTarget&& target, Work&& work) const {
@@ -85,26 +87,34 @@ class RecurrentGates {
   std::optional<StepProduct> packed_;  // R^T of each gate, where packing pays
 };
 
-// The recurrent side of a backward sweep, by all threads of a task: the steps from the last one on, with
-// work(t, first, count) for units whose dh [B, H] of step t is complete. That is dY's part and, of the step after it,
-// D R, D [N, gates * H] being written by `work`.
+// A step of a backward sweep, by all threads of a task: to dh [B, fed], dY's part, if there is one, and of the step
+// after it, if there is one, D R, D [gates * H, B] being written by `work`(first, count) for units whose dh is
+// complete.
+template <typename Work>
+void step_back(Run& run, int thread, const RecurrentShape& s, const StepProduct& recurrent, const float* dy,
+               const float* D_after, float* dh, Work&& work) {
+  const StepProduct::Factor after = D_after == nullptr ? StepProduct::Factor{} : recurrent.factor(D_after, thread);
+  run.pool.share(thread, recurrent.panels(), [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t first = recurrent.first_column(panel), count = recurrent.width(panel);
+      for (int64_t b = 0; b < s.B && dy != nullptr; ++b) {
+        std::copy_n(dy + b * s.fed + first, count, dh + b * s.fed + first);
+      }
+      if (D_after != nullptr) recurrent.multiply(after, 0, panel, dh + first, s.fed, dy == nullptr ? 0 : 1);
+      work(first, count);
+    }
+  });
+}
+
+// The recurrent side of a backward sweep where states h [B, H] are fed back: the steps from the last one on, with
+// work(t, first, count). D [N, gates * H].
 template <typename Work>
 void sweep_back(Run& run, int thread, const RecurrentShape& s, int64_t gates, const StepProduct& recurrent,
                 const float* dy, const float* D, float* dh, Work&& work) {
-  const int64_t of_step = s.B * gates * s.H;
   for (int64_t t = s.T - 1; t >= 0; --t) {
-    const bool last = t == s.T - 1;
-    const StepProduct::Factor after = last ? StepProduct::Factor{} : recurrent.factor(D + (t + 1) * of_step, thread);
-    run.pool.share(thread, recurrent.panels(), [&](int64_t begin, int64_t end) {
-      for (int64_t panel = begin; panel < end; ++panel) {
-        const int64_t first = recurrent.first_column(panel), count = recurrent.width(panel);
-        for (int64_t b = 0; b < s.B; ++b) {
-          std::copy_n(dy + (t * s.B + b) * s.H + first, count, dh + b * s.H + first);
-        }
-        if (!last) recurrent.multiply(after, 0, panel, dh + first, s.H, 1);
-        work(t, first, count);
-      }
-    });
+    const float* after = t == s.T - 1 ? nullptr : D + (t + 1) * s.B * gates * s.H;
+    step_back(run, thread, s, recurrent, dy + t * s.B * s.H, after, dh,
+              [&](int64_t first, int64_t count) { work(t, first, count); });
   }
 }
 

@@ -38,20 +38,22 @@ Network::Network(const Manifest& manifest, PredictionWeights& weights, ThreadPoo
     : pool_(pool),
       kernels_(kernels),
       cells_(weights.int8() ? kernel_set("portable") : kernels),
-      lstm_(manifest.cell == "lstm"),
+      lstm_(manifest.cell != "gru"),
+      coupled_(manifest.cell == "cifg"),
       H_(manifest.hidden),
+      fed_(coupled_ ? manifest.embedding : H_),
       states_(lstm_ ? 2 : 1),
-      gates_(lstm_ ? 4 : 3) {
+      gates_(manifest.cell == "lstm" ? 4 : 3) {
   const int64_t V = manifest.vocabulary, E = manifest.embedding;
   embedding_ = weights.matrix("embedding.weight", {V, E}, manifest.adapters);
   read_layers(manifest, weights);
-  if (manifest.tied && E != H_) projection_ = weights.matrix("projection.weight", {E, H_}, manifest.adapters);
-  decoder_ = manifest.tied ? embedding_ : weights.matrix("decoder.weight", {V, H_}, manifest.adapters);
+  if (manifest.tied && E != fed_) projection_ = weights.matrix("projection.weight", {E, H_}, manifest.adapters);
+  decoder_ = manifest.tied ? embedding_ : weights.matrix("decoder.weight", {V, fed_}, manifest.adapters);
   if (manifest.output_bias) output_bias_ = weights.vector("decoder.bias", {V});
   weights.require_no_more();
   x_.resize(static_cast<size_t>(std::max(E, H_)));
   g_.resize(static_cast<size_t>(gates_ * H_));
-  q_.resize(static_cast<size_t>(H_));
+  q_.resize(x_.size());
   rounded_.resize(x_.size());
   low_.resize(static_cast<size_t>(manifest.adapters));
 }
@@ -61,8 +63,9 @@ void Network::read_layers(const Manifest& manifest, PredictionWeights& weights) 
   for (int64_t number = 0; number < manifest.layers; ++number) {
     const std::string name = manifest.cell + "." + std::to_string(number) + ".";
     Layer layer;
-    layer.W = weights.matrix(name + "W", {1, rows, number == 0 ? manifest.embedding : H_}, manifest.adapters);
-    layer.R = weights.matrix(name + "R", {1, rows, H_}, manifest.adapters);
+    layer.W = weights.matrix(name + "W", {1, rows, number == 0 ? manifest.embedding : fed_}, manifest.adapters);
+    layer.R = weights.matrix(name + "R", {1, rows, fed_}, manifest.adapters);
+    if (coupled_) layer.P = weights.matrix(name + "P", {1, fed_, H_}, manifest.adapters);
     const float* biases = weights.vector(name + "B", {1, 2 * rows});
     const int64_t added = lstm_ ? rows : 2 * H_;
     for (int64_t m = 0; m < rows; ++m) layer.biases.push_back(m < added ? biases[m] + biases[rows + m] : biases[m]);
@@ -81,7 +84,7 @@ void Network::step(int64_t word, float* state) {
     } else {
       gru(layer, x, h);
     }
-    x = h;
+    if (&layer != &layers_.back()) x = fed_back(layer, h, x_);
     state += states_ * H_;
   }
 }
@@ -89,8 +92,15 @@ void Network::step(int64_t word, float* state) {
 void Network::lstm(const Layer& layer, const float* x, float* h, float* c) {
   std::copy(layer.biases.begin(), layer.biases.end(), g_.begin());
   add_product(layer.W, x, g_.data());
-  add_product(layer.R, h, g_.data());
-  cells_.lstm_cell(static_cast<int>(H_), g_.data(), H_, c, c, h);
+  add_product(layer.R, fed_back(layer, h, q_), g_.data());
+  (coupled_ ? cells_.coupled_cell : cells_.lstm_cell)(static_cast<int>(H_), g_.data(), H_, c, c, h);
+}
+
+const float* Network::fed_back(const Layer& layer, const float* h, std::vector<float>& memory) {
+  if (!coupled_) return h;
+  std::fill_n(memory.begin(), fed_, 0.0f);
+  add_product(layer.P, h, memory.data());
+  return memory.data();
 }
 
 void Network::gru(const Layer& layer, const float* x, float* h) {
@@ -108,7 +118,8 @@ void Network::gru(const Layer& layer, const float* x, float* h) {
 }
 
 void Network::scores(const float* state, float* scores) {
-  const float* x = state + (layers_.size() - 1) * static_cast<size_t>(states_ * H_);
+  const float* h = state + (layers_.size() - 1) * static_cast<size_t>(states_ * H_);
+  const float* x = fed_back(layers_.back(), h, x_);
   if (projection_.rows > 0) {
     std::fill_n(x_.begin(), projection_.rows, 0.0f);
     add_product(projection_, x, x_.data());
