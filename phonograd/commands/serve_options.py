@@ -49,6 +49,7 @@ SERVER = Options(ServerSettings).group(
     links_kept=opt("Newest links to keep on disk, as far as they are smaller than a model; or all.", number_or_all),
     ledger="PostgreSQL for several servers: postgresql://USER@HOST/DATABASE.  [default: SQLite in the state folder]",
     store="Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
+    workers="Processes that share the work; as many as the machine has cores for them.",
     downloads="Who sends models: the server, nginx before it, or the store (docs/deployment.md).",
 )
 RULES = Options(RoundRules).group(

@@ -43,8 +43,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     import logging
 
     from phonograd.api.serving import serve as run_server
+    from phonograd.server_agg.listening import Address
     from phonograd.server_agg.rounds.responses import OpenRound
-    from phonograd.server_agg.server import AggregationServer
 
     if options["masked"]:
         build_on_first_use(console)  # it has the rules of masked rounds
@@ -54,7 +54,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     level = logging.WARNING if console.quiet else logging.INFO
     configure(sys.stderr, level, log_format)
 
-    def ready(server: AggregationServer, opened: OpenRound) -> None:
+    def ready(server: Address, opened: OpenRound) -> None:
         if console.as_json:
             document = {"url": server.url, "admin_url": server.admin_url, **written(opened)}
             click.echo(json.dumps(document))
@@ -64,7 +64,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
         if not console.as_json:
             console.say(f"dashboard, for you alone: {server.admin_url}")
 
-    run_server(artifacts, state, settings, ready)
+    run_server(artifacts, state, settings, ready, (level, log_format))
 
 
 @click.command()

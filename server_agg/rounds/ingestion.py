@@ -170,9 +170,10 @@ def _accept(
         raise InvalidUpdateError(redact_path(error, update.path)) from error
     if ahead is None:  # else it is durable already
         folder.sync(update.path)
-    folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
     try:
-        seen = _recorded(current, uploads, row, info, origin, sha256, nbytes, weight, measures)
+        with folder.unswept():
+            folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
+            seen = _recorded(current, uploads, row, info, origin, sha256, nbytes, weight, measures)
     except (RefusalError, RoundClosingError):
         aggregator.take_back(update, ahead, origin, weight, measures)
         raise
@@ -200,10 +201,12 @@ def _recorded(
             if state.closing or current.row_if_same(session) is None:
                 raise RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
             admission.check_duplicate(session, state, row.phone)
-        if nbytes:  # otherwise all bytes came before a restart and were counted
-            add_traffic(session, accepted.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))
         # Counting an earlier request may have failed although its bytes are on disk.
         received = max(accepted.received_bytes + nbytes, accepted.length)
+        # Those of a worker that was killed are counted here; of one server, by its next start.
+        arrived = nbytes if current.folder.worker is None else received - accepted.received_bytes
+        if arrived:  # otherwise all bytes came before a restart and were counted
+            add_traffic(session, accepted.round, row.phone, "upload", WireBytes(up_body=arrived, requests=0))
         move_traffic(session, accepted, received, number)
         counted = {"received_bytes": received, "requests": accepted.requests + bool(nbytes), "round": number}
         found = {"sha256": sha256, "codec": info.codec, "tokens": info.tokens, "base_sha256": origin}
