@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from phonograd.api.serving import start_server
 from phonograd.bench.process_tree import _tree
+from phonograd.device_runtime.base.errors import StorageError, UsageError
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.storage.folder_claim import lock
 from tests.server_agg import test_crashes as crashes
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_rounds import opened
@@ -119,28 +124,21 @@ def test_two_workers_make_the_models_of_one_and_one_that_is_killed_is_replaced(
     check(workshop, state, updates, models)
 
 
-def test_workers_end_with_their_parent(workshop: Workshop, tmp_path: Path) -> None:
-    with serving(workshop, tmp_path / "state", 2) as two:
-        workers = two.workers()
-        two.process.kill()
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "the end of all workers")
-    with serving(workshop, tmp_path / "state", 2):  # the folder is free again
-        pass
-
-
-def test_a_folder_that_workers_use_is_locked_as_long_as_one_lives(workshop: Workshop, tmp_path: Path) -> None:
+def test_workers_end_with_their_parent_and_the_folder_is_locked_until_they_have(
+    workshop: Workshop, tmp_path: Path
+) -> None:
     with serving(workshop, tmp_path / "state", 2) as two:
         (pid, other) = two.workers()
         os.kill(pid, signal.SIGSTOP)
         try:
             two.process.kill()
             until(lambda: not Path(f"/proc/{other}").exists(), "the end of the other worker")
-            refused = run_serve(workshop, tmp_path / "state", "--workers", "2")
-            assert refused.returncode == 11
-            assert "another server uses this state folder" in refused.stderr
+            with pytest.raises(StorageError, match="another server uses this state folder"):
+                lock(tmp_path / "state")
         finally:
             os.kill(pid, signal.SIGCONT)
         until(lambda: not Path(f"/proc/{pid}").exists(), "its end")
+    os.close(lock(tmp_path / "state"))
 
 
 def run_serve(workshop: Workshop, state: Path, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -165,7 +163,7 @@ def test_all_workers_know_the_owner(workshop: Workshop, tmp_path: Path) -> None:
                 assert page.status_code == 200
                 answering.update(line for line in page.text.splitlines() if line.startswith("process_start_time"))
             with httpx.Client(base_url=three.url, trust_env=False, cookies=cookies) as http:
-                assert http.get("/dashboard").status_code == 200
+                assert http.get("/").status_code == 200
             return len(answering) == 3
 
         until(asked, "an answer of each worker")
@@ -188,20 +186,24 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("changes", "why"),
     [
-        (("--workers", "0"), "`workers` is 0, expected 1 to 64"),
-        (("--workers", "65"), "`workers` is 65, expected 1 to 64"),
-        (("--workers", "two"), "'two' is not a valid integer"),
-        (("--workers", "2", "--masked"), "`workers` is 2, expected 1 with `masked`: its cohorts are of one process"),
-        (("--workers", "2", "--store", "s3://b/f"), "`workers` is 2, expected 1 with `store`: workers share files"),
-        (("--workers", "2", "--strategy", "transfer", "--general", "generated"), "expected 1 with transfer"),
+        ({"workers": 0}, "`workers` is 0, expected 1 to 64"),
+        ({"workers": 65}, "`workers` is 65, expected 1 to 64"),
+        ({"ledger": "postgresql://a@b/c", "store": "s3://b/f"}, "`workers` is 2, expected 1 with `ledger`: start more"),
+        ({"store": "s3://b/f"}, "`workers` is 2, expected 1 with `store`: workers share files"),
+        ({"masked": MaskedSettings(), "clients_per_round": MaskedSettings().cohort}, "1 with `masked`: its cohorts are"),
+        ({"strategy": "transfer"}, "`workers` is 2, expected 1 with transfer: one process trains its models"),
     ],
 )
-def test_what_workers_cannot_share_is_refused(options: tuple[str, ...], why: str, workshop: Workshop, state: Path) -> None:
-    refused = run_serve(workshop, state, *options)
-    assert refused.returncode == 2
-    assert why.replace("`", "") in refused.stderr.replace("--", "").replace("`", "").replace("\n", " ")
+def test_what_workers_cannot_share_is_refused(changes: dict[str, object], why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        settings_with(**{"workers": 2} | changes)
+
+
+def test_a_server_in_a_thread_has_no_workers(workshop: Workshop, state: Path) -> None:
+    with pytest.raises(UsageError, match="`workers` is 2, expected 1 in a thread"):
+        start_server(workshop.artifacts, state, settings_with(workers=2))
     assert not state.exists()
 
 
