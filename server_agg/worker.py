@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.formats.manifest import open_artifacts
@@ -63,7 +64,7 @@ def _serve(job: Job, parent: BinaryIO) -> None:
         server = AggregationServer(coordinator, job.settings, listener, owner)
         with server.handling_signals():
             address = Address(server.url, server.local_url, server.admin_url, server.admin_token)
-            _tell(parent, Answer(Started(address, coordinator.current)))
+            _tell(parent, Answer(Started(address, written(coordinator.current))))
             server.run()
 
 

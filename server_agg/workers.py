@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -24,7 +25,6 @@ from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import interrupts_held
 from phonograd.server_agg.listening import Address, Listener
 from phonograd.server_agg.log_format import LogFormat, event
-from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.security.tokens import NewToken
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.folder_claim import claim, lock
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 # A worker that died begins again after so long for each of its deaths in the last REMEMBERED_SECONDS.
 PAUSE_SECONDS = 0.1
 REMEMBERED_SECONDS = 60.0
+OnReady: TypeAlias = Callable[[Address, Mapping[str, Any]], None]
 MOST_FAILED_STARTS = 5  # of a worker, one after the other
 
 
@@ -67,10 +68,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Started:
-    """A worker takes connections."""
+    """A worker takes connections. opened: the open round, as JSON: the parent does without what a server imports."""
 
     address: Address
-    opened: OpenRound
+    opened: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def serve_by_workers(
     artifacts: Path,
     state: Path,
     settings: ServerSettings,
-    on_ready: Callable[[Address, OpenRound], None],
+    on_ready: OnReady,
     log: tuple[int, LogFormat] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, in the main thread; on_ready hears once all workers take connections.
@@ -122,7 +123,7 @@ class _Workers:
         self._answered = threading.Semaphore(0)  # for each worker that has begun, or could not
         self._error: WorkerError | None = None
 
-    def run(self, on_ready: Callable[[Address, OpenRound], None]) -> None:
+    def run(self, on_ready: OnReady) -> None:
         with _at_signals(self._stop):
             first = self._start(0)
             answer = None if first is None else _answer_of(first)

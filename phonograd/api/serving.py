@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from phonograd.api.inputs import StrPath, artifacts_of
+from phonograd.device_runtime.base.documents import read
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.client.connection import Connection
 from phonograd.device_runtime.formats.manifest import Artifacts
@@ -93,7 +94,8 @@ def serve(
     log: of each of several workers, its level and format, on stderr. Raises as `start_server` does, and WorkerError.
     """
     if settings.workers > 1:
-        serve_by_workers(artifacts_of(artifacts).folder, Path(state), settings, on_ready, log)
+        folder = artifacts_of(artifacts).folder
+        serve_by_workers(folder, Path(state), settings, lambda at, found: on_ready(at, read(OpenRound, found)), log)
         return
     with _opened(artifacts, state, settings) as (listener, coordinator):
         serve_until_signal(coordinator, settings, lambda server: on_ready(server, coordinator.current), listener)

@@ -100,10 +100,6 @@ def check(workshop: Workshop, state: Path, updates: crashes.Updates, models: lis
             assert list((state / folder).iterdir()) == [], folder
 
 
-
-
-
-
 def test_two_workers_make_the_models_of_one_and_one_that_is_killed_is_replaced(
     workshop: Workshop, tmp_path: Path
 ) -> None:
@@ -192,7 +188,10 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(
         ({"workers": 65}, "`workers` is 65, expected 1 to 64"),
         ({"ledger": "postgresql://a@b/c", "store": "s3://b/f"}, "`workers` is 2, expected 1 with `ledger`: start more"),
         ({"store": "s3://b/f"}, "`workers` is 2, expected 1 with `store`: workers share files"),
-        ({"masked": MaskedSettings(), "clients_per_round": MaskedSettings().cohort}, "1 with `masked`: its cohorts are"),
+        (
+            {"masked": MaskedSettings(), "clients_per_round": MaskedSettings().cohort},
+            "1 with `masked`: its cohorts are",
+        ),
         ({"strategy": "transfer"}, "`workers` is 2, expected 1 with transfer: one process trains its models"),
     ],
 )
