@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.rounds import partial_sums
+from phonograd.server_agg.report.document import report_of
+from phonograd.server_agg.rounds import sweeping
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.folder_claim import claim, lock
-from phonograd.server_agg.storage.tables import Process, Update
-from phonograd.server_agg.storage.worker import Worker
+from phonograd.server_agg.storage.noise_keys import NoiseKeys
+from phonograd.server_agg.storage.upload_bytes import FileSink
+from phonograd.server_agg.storage.worker import Worker, locked
 from tests.cluster.conftest import Open
 from tests.cluster.test_partial_sums import (
     folded_again,
-    send_without_closing,
     small_chunks,
     test_a_beat_tells_once_of_a_round_that_closes_and_of_the_next,
     test_a_dead_server_is_not_waited_for,
@@ -38,6 +41,7 @@ from tests.cluster.test_replicas import (
     test_no_server_rolls_back_while_another_closes_the_round,
     test_the_same_models_as_one_process,
 )
+from tests.server_agg.faults import adds_up
 from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Workshop, settings_with
 
@@ -79,3 +83,94 @@ def replicas(workshop: Workshop, tmp_path: Path) -> Iterator[Open]:
             return made
 
         yield lambda count, **changes: [one(**changes) for _ in range(count)]
+
+
+def test_two_workers_never_write_one_upload(tmp_path: Path) -> None:
+    """Whoever adds to it first goes on; what the other one still gets is not written."""
+    first = FileSink(tmp_path / "upload", 0, workers=True)
+    first.write(memoryview(b"ab"))
+    second = FileSink(tmp_path / "upload", 2, workers=True)
+    second.write(memoryview(b"cd"))
+    with pytest.raises(RequestError) as error:
+        first.write(memoryview(b"xx"))
+    assert error.value.status == 409
+    second.write(memoryview(b"ef"))
+    first.close()
+    second.close()
+    assert (tmp_path / "upload").read_bytes() == b"abcdef"
+
+
+def test_what_a_worker_knows_of_an_upload_s_bytes_ends_with_its_request(replicas: Open) -> None:
+    """Another one may have added some: only an upload that begins is hashed on the way."""
+    (first,) = replicas(1)
+    upload = first.create_upload(UploadMetadata("a", 4))
+    assert first.uploads.bytes.hashed(upload.id) is not None
+    first.folder.upload(upload.id).write_bytes(b"ab")
+    assert first.uploads.bytes.hashed(upload.id) is None
+
+
+def test_bytes_that_a_killed_worker_had_not_counted_are_counted_once(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2)
+    update = workshop.update(1)
+    upload = first.create_upload(UploadMetadata("a", update.stat().st_size))
+    first.folder.upload(upload.id).write_bytes(update.read_bytes())  # and there it died
+    second.ingest(upload.id, sha256_of_file(update), 0)
+    second.ledger.flush()
+    entry = written(report_of(second.ledger))["rounds"][0]
+    assert adds_up(entry)
+    assert entry["up_body_bytes"] == entry["useful_bytes"] == update.stat().st_size
+
+
+def free(folder: Path, together: bool = False) -> bool:
+    with locked(folder / "locks" / "files", wait=False, together=together) as mine:
+        return mine
+
+
+def test_no_update_is_swept_before_the_ledger_names_it(
+    workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2)
+    link, needed, found = second.folder.link_into_place, queries.needed_update_hashes, []
+
+    def linked(*arguments: object) -> None:
+        link(*arguments)  # type: ignore[arg-type]
+        found.append(free(first.folder.root))
+
+    second.folder.link_into_place = linked  # type: ignore[method-assign]
+    send(second, workshop.update(1), "a")
+
+    def read(session: object) -> set[str]:
+        found.append(free(first.folder.root, together=True))
+        return needed(session)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(queries, "needed_update_hashes", read)
+    sweeping.sweep_folder(first.folder, first.ledger, first.settings)
+    assert (found, free(first.folder.root)) == ([False, False], True)
+    assert len(list(first.folder.updates.iterdir())) == 1
+
+
+def test_a_worker_that_comes_later_deletes_nothing_that_others_use(workshop: Workshop, replicas: Open) -> None:
+    """But the drafts of the one whose place it takes."""
+    first, second = replicas(2)
+    send(first, workshop.update(1), "a")
+    upload = first.create_upload(UploadMetadata("b", 100))
+    (update,) = first.folder.updates.iterdir()
+    theirs = [first.folder.new_draft(), second.folder.new_draft(), first.folder.upload(upload.id), update]
+    orphan, old = first.folder.update("ab" * 32), first.folder.root / "drafts" / f"02{'ab' * 15}"
+    for path in (*theirs[:3], orphan, old):
+        path.touch()
+    (third,) = replicas(1)
+    assert [path.exists() for path in (*theirs, orphan, old)] == [True] * 5 + [False]
+    for seed, one in ((2, second), (3, third)):
+        send(one, workshop.update(seed), f"phone{seed}")
+    assert not orphan.exists()  # the round has ended
+    assert theirs[2].exists()
+
+
+def test_a_worker_that_is_behind_keeps_the_next_round_s_noise_key(tmp_path: Path) -> None:
+    keys = NoiseKeys(tmp_path / "noise", tmp_path / "lock")
+    (tmp_path / "noise").mkdir()
+    made = [keys.get_or_create(number) for number in (1, 2, 3)]
+    keys.delete_all_except(2)
+    assert sorted(path.name for path in (tmp_path / "noise").iterdir()) == ["2", "3"]
+    assert keys.get_or_create(3) == made[2]
