@@ -35,8 +35,9 @@ log = logging.getLogger(__name__)
 # A worker that died begins again after so long for each of its deaths in the last REMEMBERED_SECONDS.
 PAUSE_SECONDS = 0.1
 REMEMBERED_SECONDS = 60.0
+MOST_FAILED_STARTS = 5  # of a worker, one after the other, that no signal ended
+
 OnReady: TypeAlias = Callable[[Address, Mapping[str, Any]], None]
-MOST_FAILED_STARTS = 5  # of a worker, one after the other
 
 
 class WorkerError(PhonogradError):
@@ -134,8 +135,8 @@ class _Workers:
             self._begun()
             self._job = replace(self._job, worker=replace(self._job.worker, alone=False))
             with answer.started.address.owner_file():
-                numbered = enumerate([first, *[None] * (self._job.settings.workers - 1)])
-                keepers = [threading.Thread(target=self._keep, args=one) for one in numbered]
+                others = ((number, None, None) for number in range(1, self._job.settings.workers))
+                keepers = [threading.Thread(target=self._keep, args=one) for one in ((0, first, answer), *others)]
                 for keeper in keepers:
                     keeper.start()
                 try:
@@ -150,19 +151,19 @@ class _Workers:
         if self._error is not None:
             raise self._error
 
-    def _keep(self, number: int, process: "subprocess.Popen[bytes] | None") -> None:
-        """Have a worker until all stop. process: its first one, if that takes connections."""
-        deaths, failed, answer = deque[float](maxlen=1000), 0, None
+    def _keep(self, number: int, process: "subprocess.Popen[bytes] | None", answer: Answer | None) -> None:
+        """Have a worker until all stop. process, answer: its first one, if that takes connections."""
+        deaths, failed = deque[float](maxlen=1000), 0
         while True:
             if process is None and (process := self._start(number)) is not None:
                 answer = _answer_of(process)
-                failed = failed + 1 if answer is None or answer.started is None else 0
             self._answered.release()
             if process is None:
                 return
             code, now = process.wait(), time.monotonic()
+            failed = failed + 1 if code > 0 and (answer is None or answer.started is None) else 0
             if self._stopping.is_set() or failed == MOST_FAILED_STARTS:
-                self._end(_error_of(number, code, answer) if code > 0 or failed == MOST_FAILED_STARTS else None)
+                self._end(_error_of(number, code, answer) if code > 0 else None)
                 return
             facts = event("worker_ended", worker=number, code=code)
             log.warning("worker %d ended with code %d and is started again", number, code, extra=facts)
