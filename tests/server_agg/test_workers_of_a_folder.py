@@ -3,9 +3,11 @@
 import contextlib
 import itertools
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from phonograd.device_runtime.base.documents import written
@@ -15,14 +17,17 @@ from phonograd.server_agg.report.document import report_of
 from phonograd.server_agg.rounds import sweeping
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.server import AggregationServer
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.folder_claim import claim, lock
 from phonograd.server_agg.storage.noise_keys import NoiseKeys
+from phonograd.server_agg.storage.tables import Process
 from phonograd.server_agg.storage.upload_bytes import FileSink
 from phonograd.server_agg.storage.worker import Worker, locked
 from tests.cluster.conftest import Open
 from tests.cluster.test_partial_sums import (
     folded_again,
+    send_without_closing,
     small_chunks,
     test_a_beat_tells_once_of_a_round_that_closes_and_of_the_next,
     test_a_dead_server_is_not_waited_for,
@@ -43,7 +48,8 @@ from tests.cluster.test_replicas import (
 )
 from tests.server_agg.faults import adds_up
 from tests.server_agg.test_rounds import send
-from tests.server_agg.workshop import Workshop, settings_with
+from tests.server_agg.tus_phone import announced
+from tests.server_agg.workshop import Workshop, client_of, settings_with
 
 __all__ = [
     "folded_again",
@@ -174,3 +180,49 @@ def test_a_worker_that_is_behind_keeps_the_next_round_s_noise_key(tmp_path: Path
     keys.delete_all_except(2)
     assert sorted(path.name for path in (tmp_path / "noise").iterdir()) == ["2", "3"]
     assert keys.get_or_create(3) == made[2]
+
+
+@contextlib.contextmanager
+def answering(coordinator: Coordinator) -> Iterator[httpx.Client]:
+    server = AggregationServer(coordinator, settings_with(port=0))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        with client_of(server.url, {}) as http:
+            yield http
+    finally:
+        server.stop()
+        thread.join()
+
+
+def test_an_upload_goes_on_at_another_worker(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2)
+    with answering(first) as here, answering(second) as there:
+        phone = announced(here, "phone1", workshop.update(1))
+        for at, start in enumerate(range(0, len(phone.data), 1000)):
+            phone.http = (here, there)[at % 2]
+            assert phone.offset() == start
+            assert phone.patch(start, phone.data[start : start + 1000]).status_code == 204
+        assert phone.outcome().json()["state"] == "accepted"
+
+
+def test_a_worker_that_gave_its_sum_away_keeps_none_and_ended_rounds_leave_none(
+    workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2, clients_per_round=2)
+    send(second, workshop.update(1), "a")
+    send_without_closing(first, workshop.update(2), "b")
+    mine = second._round.aggregator
+    assert mine._aggregation is not None
+    with first.ledger.closing_lock():
+        second.tick()
+    assert (mine._aggregation, mine.shared) == (None, True)
+    parts, clock = first.folder.root / "parts", first.ledger.clock
+    assert [path.name for path in parts.iterdir()] == [f"1-{second.ledger.process}"]
+    (parts / f"2-{'ab' * 16}").mkdir()  # of a worker that is quicker
+    monkeypatch.setattr(first.ledger, "clock", lambda: clock() + sweeping.FORGET_SECONDS + 60)
+    first.tick()
+    assert first.current.round == 2
+    assert [path.name for path in parts.iterdir()] == [f"2-{'ab' * 16}"]
+    with first.ledger.reading() as session:
+        assert session.query(Process).all() == []
