@@ -60,6 +60,9 @@ def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadat
         # of a lossless link, or a draft and a residual; and dp-ftrl's buffers, in float64.
         files = 2 if state.rules.publish == "rows-f32" else 3
         files += 0 if state.run is None else 2 * len(state.run.decays)
+        files += (
+            0 if current.folder.worker is None else 2 * current.settings.workers
+        )  # the sums of all but one, a draft
         space = queries.pending_bytes(session) + metadata.length + files * current.open_round.model_bytes
         current.folder.check_space(space)
         record = uploads.add(session, metadata, state.number)

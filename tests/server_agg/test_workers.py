@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from phonograd.api.serving import start_server
@@ -26,7 +27,7 @@ from phonograd.server_agg.storage.folder_claim import lock
 from tests.server_agg import test_crashes as crashes
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_rounds import opened
-from tests.server_agg.workshop import Workshop, client_of, settings_with
+from tests.server_agg.workshop import SMALL, Workshop, client_of, random_weights, settings_with, write_artifacts
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", "0"))
@@ -173,10 +174,11 @@ def test_all_workers_know_the_owner(workshop: Workshop, tmp_path: Path) -> None:
 def test_a_start_that_fails_says_why_and_leaves_nothing(
     workshop: Workshop, make_workshop: Callable[..., Workshop], tmp_path: Path
 ) -> None:
-    (workshop.artifacts.folder / "manifest.json").rename(tmp_path / "kept")
-    failed = run_serve(workshop, tmp_path / "new", "--workers", "2")
-    assert (failed.returncode, (tmp_path / "new").exists()) == (5, False)
-    (tmp_path / "kept").rename(workshop.artifacts.folder / "manifest.json")
+    weights = random_weights(SMALL, 0)
+    bad = write_artifacts(tmp_path / "bad", SMALL, {name: value * np.nan for name, value in weights.items()})
+    failed = run_serve(Workshop(tmp_path, SMALL, bad), tmp_path / "new", "--workers", "2")
+    assert (failed.returncode, (tmp_path / "new").exists()) == (6, False)
+    assert failed.stderr.splitlines()[-1].startswith("phonograd: ")
     with opened(workshop, tmp_path / "state"):
         pass
     other = make_workshop(seed=1, name="others")

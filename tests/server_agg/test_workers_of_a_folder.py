@@ -83,7 +83,7 @@ def replicas(workshop: Workshop, tmp_path: Path) -> Iterator[Open]:
         def one(**changes: object) -> Coordinator:
             number = next(numbers)
             worker = Worker(number, number == 0, os.dup(descriptor))
-            settings = settings_with(**{"clients_per_round": 3} | changes)
+            settings = settings_with(**{"clients_per_round": 3, "workers": 2} | changes)
             made = Coordinator(workshop.artifacts, root, settings, worker=worker)
             stack.callback(made.close)
             return made
@@ -165,7 +165,10 @@ def test_a_worker_that_comes_later_deletes_nothing_that_others_use(workshop: Wor
     orphan, old = first.folder.update("ab" * 32), first.folder.root / "drafts" / f"02{'ab' * 15}"
     for path in (*theirs[:3], orphan, old):
         path.touch()
+    theirs[2].write_bytes(b"half")  # by a request that goes on, and counts it at its end
     (third,) = replicas(1)
+    with first.ledger.reading() as session:
+        assert queries.update_row(session, upload.id).received_bytes == 0
     assert [path.exists() for path in (*theirs, orphan, old)] == [True] * 5 + [False]
     for seed, one in ((2, second), (3, third)):
         send(one, workshop.update(seed), f"phone{seed}")
@@ -226,3 +229,12 @@ def test_a_worker_that_gave_its_sum_away_keeps_none_and_ended_rounds_leave_none(
     assert [path.name for path in parts.iterdir()] == [f"2-{'ab' * 16}"]
     with first.ledger.reading() as session:
         assert session.query(Process).all() == []
+
+
+def test_the_disk_has_room_for_the_sums_too(workshop: Workshop, replicas: Open) -> None:
+    """Of all workers but one, which merges them, and one as a draft: in int64, twice the model each."""
+    (first,) = replicas(1)
+    asked: list[int] = []
+    first.folder.check_space = asked.append  # type: ignore[method-assign]
+    first.create_upload(UploadMetadata("a", 1000))
+    assert asked == [1000 + (2 + 2 * 2) * first.current.model_bytes]
