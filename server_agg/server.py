@@ -45,7 +45,7 @@ class AggregationServer(Address):
     ):
         self._coordinator = coordinator
         listener = listener or Listener(settings)
-        if not coordinator.folder.is_late:
+        if (worker := coordinator.folder.worker) is None or worker.alone:  # the first one says it
             _warn(coordinator, settings)
         self._socket = listener.socket
         owner, asks = owner or Owner(), coordinator.security.auth != "none"

@@ -25,7 +25,7 @@ from phonograd.server_agg.log_format import configure
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.server import AggregationServer
-from phonograd.server_agg.workers import Answer, Job, Started, encoded
+from phonograd.server_agg.workers import Answer, Job, encoded
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def _serve(job: Job, parent: BinaryIO) -> None:
         server = AggregationServer(coordinator, job.settings, listener, owner)
         with server.handling_signals():
             address = Address(server.url, server.local_url, server.admin_url, server.admin_token)
-            _tell(parent, Answer(Started(address, written(coordinator.current))))
+            _tell(parent, Answer(address, written(coordinator.current)))
             server.run()
 
 

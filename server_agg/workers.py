@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,7 +27,7 @@ from phonograd.server_agg.listening import Address, Listener
 from phonograd.server_agg.log_format import LogFormat, event
 from phonograd.server_agg.security.tokens import NewToken
 from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.server_agg.storage.folder_claim import claim, lock
+from phonograd.server_agg.storage.folder_claim import Claim, claim, lock
 from phonograd.server_agg.storage.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -68,18 +68,13 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Started:
-    """A worker takes connections. opened: the open round, as JSON: the parent does without what a server imports."""
-
-    address: Address
-    opened: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Answer:
-    """How a worker's start ended: in an error, with the exit code, if `started` is None."""
+    """A worker takes connections at `address`; None: it can't, for an error with an exit code. opened: the open round,
+    as JSON: the parent does without what a server imports.
+    """
 
-    started: Started | None = None
+    address: Address | None = None
+    opened: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     code: int = 0
 
@@ -95,29 +90,19 @@ def serve_by_workers(
 
     log: of each worker, see Job. Raises ServerAddressError, TlsError, StorageError, WorkerError.
     """
-    with contextlib.closing(Listener(settings)) as listener, _claimed(state) as (folder_lock, claimed):
-        first = Worker(0, True, folder_lock)
-        descriptor, token, cookie = listener.socket.fileno(), NewToken.make().text, secrets.token_hex(32)
-        job = Job(artifacts, state, settings, log, descriptor, token, cookie, first)
-        _Workers(job, claimed).run(on_ready)
-
-
-@contextlib.contextmanager
-def _claimed(root: Path) -> Iterator[tuple[int, Callable[[], None]]]:
-    """The lock of a state folder, and what says that it has begun: before that, a failure removes a new one."""
-    claimed, begun = claim(root), threading.Event()
-    descriptor = lock(root)
-    try:
-        yield descriptor, begun.set
-    finally:
-        if not begun.is_set():
-            claimed.undo()
-        os.close(descriptor)
+    with contextlib.closing(Listener(settings)) as listener:
+        claimed, folder_lock = claim(state), lock(state)
+        try:
+            worker, token, cookie = Worker(0, True, folder_lock), NewToken.make().text, secrets.token_hex(32)
+            job = Job(artifacts, state, settings, log, listener.socket.fileno(), token, cookie, worker)
+            _Workers(job, claimed).run(on_ready)
+        finally:
+            os.close(folder_lock)
 
 
 class _Workers:
-    def __init__(self, job: Job, begun: Callable[[], None]):
-        self._job, self._begun = job, begun
+    def __init__(self, job: Job, claimed: Claim):
+        self._job, self._claimed = job, claimed
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._stopping = threading.Event()
         self._starting = threading.Lock()  # while a process begins; none does once all stop
@@ -128,13 +113,13 @@ class _Workers:
         with _at_signals(self._stop):
             first = self._start(0)
             answer = None if first is None else _answer_of(first)
-            if answer is None or answer.started is None:
+            if answer is None or answer.address is None:
+                self._claimed.undo()
                 if first is not None and not self._stopping.is_set():
                     raise _error_of(0, first.wait(), answer)
                 return
-            self._begun()
             self._job = replace(self._job, worker=replace(self._job.worker, alone=False))
-            with answer.started.address.owner_file():
+            with answer.address.owner_file():
                 others = ((number, None, None) for number in range(1, self._job.settings.workers))
                 keepers = [threading.Thread(target=self._keep, args=one) for one in ((0, first, answer), *others)]
                 for keeper in keepers:
@@ -142,7 +127,7 @@ class _Workers:
                 try:
                     for _ in keepers:
                         self._answered.acquire()
-                    on_ready(answer.started.address, answer.started.opened)
+                    on_ready(answer.address, answer.opened)
                     self._stopping.wait()
                 finally:
                     self._stop()
@@ -161,7 +146,7 @@ class _Workers:
             if process is None:
                 return
             code, now = process.wait(), time.monotonic()
-            failed = failed + 1 if code > 0 and (answer is None or answer.started is None) else 0
+            failed = failed + 1 if code > 0 and (answer is None or answer.address is None) else 0
             if self._stopping.is_set() or failed == MOST_FAILED_STARTS:
                 self._end(_error_of(number, code, answer) if code > 0 else None)
                 return

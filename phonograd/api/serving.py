@@ -6,18 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from phonograd.api.inputs import StrPath, artifacts_of
-from phonograd.device_runtime.base.documents import read
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.client.connection import Connection
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.server_agg.listening import Address, Listener
-from phonograd.server_agg.log_format import LogFormat
+from phonograd.server_agg.listening import Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.server import AggregationServer
 from phonograd.server_agg.server import serve as serve_until_signal
 from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.server_agg.workers import serve_by_workers
 
 
 class RunningServer:
@@ -66,11 +63,9 @@ def start_server(
 
     artifacts: what phones train from; state: the folder of rounds, models and ledger, made if it is not there.
     settings: None is the default on a free port of this machine. Raises ArtifactsError, StorageError, WeightsError,
-    ServerAddressError, TlsError, UsageError for several workers, which only `serve` has.
+    ServerAddressError, TlsError, UsageError for several workers.
     """
     settings = settings or ServerSettings(port=0)
-    if settings.workers > 1:
-        raise UsageError(f"`workers` is {settings.workers}, expected 1 in a thread; use `serve`, or phonograd serve")
     with contextlib.ExitStack() as resources:
         listener, coordinator = resources.enter_context(_opened(artifacts, state, settings))
         server = AggregationServer(coordinator, settings, listener)
@@ -86,17 +81,12 @@ def serve(
     artifacts: Artifacts | StrPath,
     state: StrPath,
     settings: ServerSettings,
-    on_ready: Callable[[Address, OpenRound], None],
-    log: tuple[int, LogFormat] | None = None,
+    on_ready: Callable[[AggregationServer, OpenRound], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM, in the main thread; on_ready hears of the server once it takes connections.
 
-    log: of each of several workers, its level and format, on stderr. Raises as `start_server` does, and WorkerError.
+    Raises as `start_server` does.
     """
-    if settings.workers > 1:
-        folder = artifacts_of(artifacts).folder
-        serve_by_workers(folder, Path(state), settings, lambda at, found: on_ready(at, read(OpenRound, found)), log)
-        return
     with _opened(artifacts, state, settings) as (listener, coordinator):
         serve_until_signal(coordinator, settings, lambda server: on_ready(server, coordinator.current), listener)
 
@@ -105,6 +95,8 @@ def serve(
 def _opened(
     artifacts: Artifacts | StrPath, state: StrPath, settings: ServerSettings
 ) -> Iterator[tuple[Listener, Coordinator]]:
+    if settings.workers > 1:
+        raise UsageError(f"`workers` is {settings.workers}, expected 1: several are started by `phonograd serve`")
     folder = artifacts_of(artifacts)
     with (
         contextlib.closing(Listener(settings)) as listener,

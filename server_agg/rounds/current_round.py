@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings
 from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.rounds import noise_runs, opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import AdmissionState
@@ -102,7 +102,8 @@ class LiveRound:
         row, state = self._snapshot.row, self._snapshot.admission
         if self.ledger.shared:  # another server may have opened a round since
             row = opening.expect_open_round(self.ledger, session)
-            state = self._admission_of(row, privacy.halt_reason(session, row))
+            if not self._is_as_seen(row):
+                state = self._admission_of(row, privacy.halt_reason(session, row))
         if state.run is not None:
             left = (closes_at(row, state.rules) or 0.0) - self.ledger.clock()
             state = replace(state, seconds_left=max(left, 0.0))
@@ -218,6 +219,9 @@ class LiveRound:
         """The open round within a transaction, to be shown once that is durable."""
         row = opening.expect_open_round(self.ledger, session)
         accepted = queries.count_updates(session, row.number, "accepted")
+        if self._is_as_seen(row):
+            known = self._snapshot
+            return replace(known, open_round=structs.replace(known.open_round, accepted=accepted))
         halted = privacy.halt_reason(session, row)
         model_bytes = session.get_one(Model, row.base_sha256).bytes
         state, strategy = self._admission_of(row, halted), StrategySettings.from_json(row.strategy)
@@ -240,6 +244,13 @@ class LiveRound:
             phones = {update.phone for update in queries.accepted_updates(session, row.number)}
             self._phones = row.number, None if self.ledger.shared else phones
         return RoundSnapshot(open_round, state, row, self._phones[1])
+
+    def _is_as_seen(self, row: Round) -> bool:
+        """Whether the newest snapshot has all of a round but the number of its updates; never of a private one."""
+        known: RoundSnapshot | None = getattr(self, "_snapshot", None)
+        if known is None or known.open_round.strategy in PRIVATE_STRATEGIES:
+            return False
+        return all(getattr(row, one.name) == getattr(known.row, one.name) for one in Round.__table__.columns)
 
     def _admission_of(self, row: Round, halted: str | None) -> AdmissionState:
         soon = self.ledger.shared and row.closing_at is not None

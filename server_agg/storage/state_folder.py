@@ -67,7 +67,7 @@ class StateFolder:
         self.root = root
         self.store = store or (Store() if worker is None else FolderStore(root))
         self.worker = worker
-        self.others = self.is_late
+        self.others = worker is not None and not worker.alone
         self._fetching = threading.Lock()
         self._claim = claim(root)
         self.ledger = root / LEDGER
@@ -92,11 +92,6 @@ class StateFolder:
         self._lock = lock(root) if worker is None else worker.lock
         own = re.compile(rf"\.?{self._draft_names}[0-9a-f]+(\.[0-9a-f]{{8}}\.partial)?\Z")
         _remove_all_but(self._drafts, (), own if self.others else BY_ID)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether this is of a worker that came after the first."""
-        return self.worker is not None and not self.worker.alone
 
     def share_noise_keys(self, ledger: Ledger) -> None:
         """From here on, if other servers may use the ledger, have the noise keys that all of them have."""

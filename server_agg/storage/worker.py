@@ -33,14 +33,11 @@ def locked(path: Path, wait: bool = True, together: bool = False) -> Iterator[bo
     """
     with storage_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    mine = False
     try:
-        yield _taken(path, descriptor, wait, together)
+        with storage_errors(path), contextlib.suppress(BlockingIOError):
+            lock_file(descriptor, wait, together)
+            mine = True
+        yield mine
     finally:
         os.close(descriptor)
-
-
-def _taken(path: Path, descriptor: int, wait: bool, together: bool) -> bool:
-    with storage_errors(path), contextlib.suppress(BlockingIOError):
-        lock_file(descriptor, wait, together)
-        return True
-    return False

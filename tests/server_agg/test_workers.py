@@ -207,7 +207,7 @@ def test_what_workers_cannot_share_is_refused(changes: dict[str, object], why: s
 
 
 def test_a_server_in_a_thread_has_no_workers(workshop: Workshop, state: Path) -> None:
-    with pytest.raises(UsageError, match="`workers` is 2, expected 1 in a thread"):
+    with pytest.raises(UsageError, match="`workers` is 2, expected 1: several are started by"):
         start_server(workshop.artifacts, state, settings_with(workers=2))
     assert not state.exists()
 
