@@ -165,6 +165,8 @@ def _accept(
 ) -> None:
     """Check, aggregate, store, record: in this order, so that a refusal leaves nothing behind."""
     folder, aggregator, info = current.folder, current.aggregator, update.info
+    if aggregator.shared:  # its sum is given away, and another server may have ended the round since
+        raise _closing(aggregator.row.number)
     try:
         weight = aggregator.weight(info)
         measures = aggregator.take(update, ahead, origin, weight)
@@ -202,7 +204,7 @@ def _recorded(
         state = current.admission_state(session)  # another server may have done something since `_admitted`
         if ledger.shared:
             if state.closing or current.row_if_same(session) is None:
-                raise RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
+                raise _closing(number)
             admission.check_duplicate(session, state, row.phone)
         # Counting an earlier request may have failed although its bytes are on disk.
         received = max(accepted.received_bytes + nbytes, accepted.length)
@@ -223,6 +225,10 @@ def _recorded(
             session.flush()
             seen = current.seen(session)
         return seen
+
+
+def _closing(number: int) -> RoundClosingError:
+    return RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
 
 
 def _opened(current: LiveRound, path: Path) -> contextlib.AbstractContextManager[OpenedUpdate]:

@@ -12,9 +12,9 @@ import pytest
 
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.refusals import RequestError, RoundClosingError
 from phonograd.server_agg.report.document import report_of
-from phonograd.server_agg.rounds import sweeping
+from phonograd.server_agg.rounds import coordinator, sweeping
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.server import AggregationServer
@@ -186,8 +186,8 @@ def test_a_worker_that_is_behind_keeps_the_next_round_s_noise_key(tmp_path: Path
 
 
 @contextlib.contextmanager
-def answering(coordinator: Coordinator) -> Iterator[httpx.Client]:
-    server = AggregationServer(coordinator, settings_with(port=0))
+def answering(worker: Coordinator) -> Iterator[httpx.Client]:
+    server = AggregationServer(worker, settings_with(port=0))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -238,3 +238,19 @@ def test_the_disk_has_room_for_the_sums_too(workshop: Workshop, replicas: Open) 
     first.folder.check_space = asked.append  # type: ignore[method-assign]
     first.create_upload(UploadMetadata("a", 1000))
     assert asked == [1000 + (2 + 2 * 2) * first.current.model_bytes]
+
+
+def test_an_update_that_comes_after_the_sum_was_given_away_is_sent_again(
+    workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker has ended the round by then, whose updates nobody can read any more."""
+    first, second = replicas(2, clients_per_round=2, late="next")
+    send(second, workshop.update(1), "a")
+    send_without_closing(first, workshop.update(2), "b")
+    with first.ledger.closing_lock():
+        second.tick()
+    first.tick()
+    with monkeypatch.context() as patch, pytest.raises(RoundClosingError):
+        patch.setattr(coordinator, "end_if_complete", lambda *_: None)  # as if the round had ended after that
+        send(second, workshop.update(3), "c")
+    assert send(second, workshop.update(3), "c").round == 2
