@@ -46,6 +46,11 @@ class RoundSnapshot:
         asks = state.sampled or state.run or state.rules.max_clients or state.closing or state.halted or self.row.masked
         return not asks and self.phones is not None and phone not in self.phones
 
+    def has_all_of(self, row: Round) -> bool:
+        """Whether only the number of updates can have changed; never of a private round, which others halt."""
+        same = all(getattr(row, one.name) == getattr(self.row, one.name) for one in Round.__table__.columns)
+        return same and self.open_round.strategy not in PRIVATE_STRATEGIES
+
 
 # Of a round's row, what changes while it goes on as it is.
 CHANGES = ("closing_at", "noise_half")
@@ -99,10 +104,11 @@ class LiveRound:
 
     def admission_state(self, session: Session) -> AdmissionState:
         """The open round as admission sees it, within a transaction."""
-        row, state = self._snapshot.row, self._snapshot.admission
+        known = self._snapshot  # read once: another thread may show another one meanwhile
+        row, state = known.row, known.admission
         if self.ledger.shared:  # another server may have opened a round since
             row = opening.expect_open_round(self.ledger, session)
-            if not self._is_as_seen(row):
+            if not known.has_all_of(row):
                 state = self._admission_of(row, privacy.halt_reason(session, row))
         if state.run is not None:
             left = (closes_at(row, state.rules) or 0.0) - self.ledger.clock()
@@ -219,8 +225,8 @@ class LiveRound:
         """The open round within a transaction, to be shown once that is durable."""
         row = opening.expect_open_round(self.ledger, session)
         accepted = queries.count_updates(session, row.number, "accepted")
-        if self._is_as_seen(row):
-            known = self._snapshot
+        known: RoundSnapshot | None = getattr(self, "_snapshot", None)
+        if known is not None and known.has_all_of(row):
             return replace(known, open_round=structs.replace(known.open_round, accepted=accepted))
         halted = privacy.halt_reason(session, row)
         model_bytes = session.get_one(Model, row.base_sha256).bytes
@@ -244,13 +250,6 @@ class LiveRound:
             phones = {update.phone for update in queries.accepted_updates(session, row.number)}
             self._phones = row.number, None if self.ledger.shared else phones
         return RoundSnapshot(open_round, state, row, self._phones[1])
-
-    def _is_as_seen(self, row: Round) -> bool:
-        """Whether the newest snapshot has all of a round but the number of its updates; never of a private one."""
-        known: RoundSnapshot | None = getattr(self, "_snapshot", None)
-        if known is None or known.open_round.strategy in PRIVATE_STRATEGIES:
-            return False
-        return all(getattr(row, one.name) == getattr(known.row, one.name) for one in Round.__table__.columns)
 
     def _admission_of(self, row: Round, halted: str | None) -> AdmissionState:
         soon = self.ledger.shared and row.closing_at is not None
