@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.refusals import RequestError, RoundClosingError
 from phonograd.server_agg.report.document import report_of
-from phonograd.server_agg.rounds import coordinator, sweeping
+from phonograd.server_agg.rounds import coordinator, opening, sweeping
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.server import AggregationServer
@@ -254,3 +255,20 @@ def test_an_update_that_comes_after_the_sum_was_given_away_is_sent_again(
         patch.setattr(coordinator, "end_if_complete", lambda *_: None)  # as if the round had ended after that
         send(second, workshop.update(3), "c")
     assert send(second, workshop.update(3), "c").round == 2
+
+
+def test_admission_is_of_the_ledger_s_round_whatever_another_thread_shows_meanwhile(
+    workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2, clients_per_round=1)
+    send(first, workshop.update(1), "a")
+    expect = opening.expect_open_round
+
+    def read(*arguments: Any) -> Any:
+        monkeypatch.setattr(opening, "expect_open_round", expect)
+        second.refresh()
+        return expect(*arguments)
+
+    monkeypatch.setattr(opening, "expect_open_round", read)
+    with second.ledger.reading() as session:
+        assert second._round.admission_state(session).number == 2
