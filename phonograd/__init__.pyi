@@ -87,7 +87,7 @@ from phonograd.server_agg.aggregation.strategies.averaging import Averaging as A
 from phonograd.server_agg.aggregation.strategy import Aggregation as Aggregation
 from phonograd.server_agg.aggregation.strategy import ClientUpdate as ClientUpdate
 from phonograd.server_agg.aggregation.strategy import RoundContext as RoundContext
-from phonograd.server_agg.server import ServerAddressError as ServerAddressError
+from phonograd.server_agg.listening import ServerAddressError as ServerAddressError
 from phonograd.server_agg.settings.rules import RoundRules as RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings as SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings as ServerSettings

@@ -6,22 +6,19 @@ import gc
 import logging
 import math
 import signal
-import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
 
 import uvicorn
 
-from phonograd.device_runtime.base.errors import PhonogradError, StorageError
-from phonograd.device_runtime.client.owner_file import owner_file_written
+from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.aggregation.privacy.budget import idle_cost_warning
 from phonograd.server_agg.app import create_app
-from phonograd.server_agg.http.tcp import CountedListener
 from phonograd.server_agg.http.wire import MAX_HEAD_BYTES, CountingProtocol
+from phonograd.server_agg.listening import Address, Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.security.tls import tls_files
 from phonograd.server_agg.settings.server import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -34,48 +31,34 @@ LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 SHUTDOWN_SECONDS = 5
 
 
-class ServerAddressError(PhonogradError):
-    """The server cannot listen at the address it was given."""
-
-    exit_code = 13
-
-
-class Listener:
-    """The server's bound address and TLS files, checked before its state is touched.
-
-    Raises ServerAddressError, TlsError.
-    """
-
-    def __init__(self, settings: ServerSettings):
-        self.tls = tls_files(settings.security)
-        self.socket = _listen(settings.host, settings.port)
-
-    def close(self) -> None:
-        """Close the socket."""
-        self.socket.close()
-
-
-class AggregationServer:
+class AggregationServer(Address):
     """A server that listens once it is constructed, at `listener` if given, and serves requests during `run`.
 
-    url: where it listens; local_url: the same, as reached from this machine. admin_url: a secret link that logs a
-    browser in as an administrator while the server runs; `url` without authentication. admin_token: the same for
-    programs; None without authentication. Raises ServerAddressError, TlsError.
+    owner: whoever started it; None: one of its own. Raises ServerAddressError, TlsError.
     """
 
-    def __init__(self, coordinator: Coordinator, settings: ServerSettings, listener: Listener | None = None):
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        settings: ServerSettings,
+        listener: Listener | None = None,
+        owner: Owner | None = None,
+    ):
         self._coordinator = coordinator
         listener = listener or Listener(settings)
-        _warn(coordinator, settings)
+        if (worker := coordinator.folder.worker) is None or worker.alone:  # the first one says it
+            _warn(coordinator, settings)
         self._socket = listener.socket
-        owner, asks = Owner(), coordinator.security.auth != "none"
+        owner, asks = owner or Owner(), coordinator.security.auth != "none"
         scheme, address = "https" if listener.tls else "http", self._socket.getsockname()
-        self.url = _url(scheme, settings.host, address[1])
-        self.local_url = _url(scheme, LOOPBACK.get(address[0], address[0]), address[1])
-        self.admin_url = (
-            _url(scheme, LOOPBACK.get(settings.host, settings.host), address[1]) + owner.link if asks else self.url
+        url = _url(scheme, settings.host, address[1])
+        admin_url = _url(scheme, LOOPBACK.get(settings.host, settings.host), address[1]) + owner.link
+        super().__init__(
+            url,
+            _url(scheme, LOOPBACK.get(address[0], address[0]), address[1]),
+            admin_url if asks else url,
+            owner.token if asks else None,
         )
-        self.admin_token = owner.token if asks else None
         config = uvicorn.Config(
             create_app(coordinator, settings, owner),
             loop="asyncio",
@@ -131,20 +114,6 @@ class AggregationServer:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    @contextlib.contextmanager
-    def owner_file(self) -> Iterator[None]:
-        """Within the block, commands of the same user find the admin token in a file (see client/owner_file).
-
-        If the file cannot be written, the server runs without it and logs a warning.
-        """
-        with contextlib.ExitStack() as stack:
-            if self.admin_token is not None:
-                try:
-                    stack.enter_context(owner_file_written(self.local_url, self.admin_token))
-                except StorageError as error:
-                    log.warning("admin commands on this machine need a token: %s", error)
-            yield
-
 
 def serve(
     coordinator: Coordinator,
@@ -194,13 +163,3 @@ def _warn(coordinator: Coordinator, settings: ServerSettings) -> None:
 
 def _url(scheme: str, host: str, port: int) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise ServerAddressError(
-            f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another `port` or `host`"
-        ) from error
-    return CountedListener(fileno=listener.detach())

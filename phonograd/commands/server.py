@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ from phonograd.console import Console, figures, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 
 
@@ -42,9 +44,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     import json
     import logging
 
-    from phonograd.api.serving import serve as run_server
-    from phonograd.server_agg.rounds.responses import OpenRound
-    from phonograd.server_agg.server import AggregationServer
+    from phonograd.server_agg.listening import Address
 
     if options["masked"]:
         build_on_first_use(console)  # it has the rules of masked rounds
@@ -54,17 +54,24 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     level = logging.WARNING if console.quiet else logging.INFO
     configure(sys.stderr, level, log_format)
 
-    def ready(server: AggregationServer, opened: OpenRound) -> None:
+    def ready(server: Address, opened: Mapping[str, Any]) -> None:
         if console.as_json:
-            document = {"url": server.url, "admin_url": server.admin_url, **written(opened)}
+            document = {"url": server.url, "admin_url": server.admin_url, **opened}
             click.echo(json.dumps(document))
             sys.stdout.flush()
-        model = opened.base_sha256[:12]
-        console.say(f"listening on {server.url}: round {opened.round}, model {model}; Ctrl-C stops")
+        model = opened["base_sha256"][:12]
+        console.say(f"listening on {server.url}: round {opened['round']}, model {model}; Ctrl-C stops")
         if not console.as_json:
             console.say(f"dashboard, for you alone: {server.admin_url}")
 
-    run_server(artifacts, state, settings, ready)
+    if settings.workers > 1:  # a parent of them needs little memory
+        from phonograd.server_agg.workers import serve_by_workers
+
+        serve_by_workers(open_artifacts(artifacts).folder, state, settings, ready, (level, log_format))
+        return
+    from phonograd.api.serving import serve as run_server
+
+    run_server(artifacts, state, settings, lambda server, opened: ready(server, written(opened)))
 
 
 @click.command()

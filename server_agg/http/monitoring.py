@@ -1,7 +1,8 @@
 """What watches a server: /healthz, /metrics for Prometheus, and a log line and a place in a histogram for each request.
 
 Metrics are read from the ledger at every scrape, so a restart loses nothing. Only the seconds of requests, and what is
-said of the process, are of this process's life; Prometheus knows how to add those up.
+said of the process, are of this process's life; Prometheus knows how to add those up. Of several workers, each answers
+with its own, which have its number as a label.
 """
 
 import logging
@@ -134,9 +135,12 @@ class MetricsRoute:
     """The handler over an open coordinator. `registry`: the application's own; it may have other metrics already."""
 
     def __init__(self, coordinator: Coordinator, registry: CollectorRegistry):
+        ProcessCollector(registry=registry)
+        if (worker := coordinator.folder.worker) is not None:
+            of_process, registry = registry, CollectorRegistry(auto_describe=False)
+            registry.register(_OfWorker(of_process, worker.number))
         self._registry = registry
         registry.register(_FromLedger(coordinator))
-        ProcessCollector(registry=registry)
         Info("phonograd_build", "Always 1; says which version runs.", registry=registry).info({"version": __version__})
         free = Gauge("phonograd_state_free_bytes", "Free bytes on the state folder's disk.", registry=registry)
         free.set_function(lambda: shutil.disk_usage(coordinator.folder.root).free)
@@ -145,6 +149,20 @@ class MetricsRoute:
     def metrics(self, _: Request) -> Response:
         """All metrics, in Prometheus's text format."""
         return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE})
+
+
+class _OfWorker(Collector):
+    """A process's metrics with its number."""
+
+    def __init__(self, registry: CollectorRegistry, number: int):
+        self._registry, self._number = registry, str(number)
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [
+                sample._replace(labels={**sample.labels, "worker": self._number}) for sample in metric.samples
+            ]
+            yield metric
 
 
 class _FromLedger(Collector):

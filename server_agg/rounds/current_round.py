@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings
 from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.rounds import noise_runs, opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import AdmissionState
@@ -45,6 +45,11 @@ class RoundSnapshot:
         state = self.admission
         asks = state.sampled or state.run or state.rules.max_clients or state.closing or state.halted or self.row.masked
         return not asks and self.phones is not None and phone not in self.phones
+
+    def has_all_of(self, row: Round) -> bool:
+        """Whether only the number of updates can have changed; never of a private round, which others halt."""
+        same = all(getattr(row, one.name) == getattr(self.row, one.name) for one in Round.__table__.columns)
+        return same and self.open_round.strategy not in PRIVATE_STRATEGIES
 
 
 # Of a round's row, what changes while it goes on as it is.
@@ -99,10 +104,12 @@ class LiveRound:
 
     def admission_state(self, session: Session) -> AdmissionState:
         """The open round as admission sees it, within a transaction."""
-        row, state = self._snapshot.row, self._snapshot.admission
+        known = self._snapshot  # read once: another thread may show another one meanwhile
+        row, state = known.row, known.admission
         if self.ledger.shared:  # another server may have opened a round since
             row = opening.expect_open_round(self.ledger, session)
-            state = self._admission_of(row, privacy.halt_reason(session, row))
+            if not known.has_all_of(row):
+                state = self._admission_of(row, privacy.halt_reason(session, row))
         if state.run is not None:
             left = (closes_at(row, state.rules) or 0.0) - self.ledger.clock()
             state = replace(state, seconds_left=max(left, 0.0))
@@ -159,7 +166,8 @@ class LiveRound:
         self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
         if self.aggregator.settings.noisy:  # stored from the start, and so in any copy of the folder
             self.folder.noise_keys.get_or_create(round_.number)
-        sweeping.sweep_folder(self.folder, self.ledger, self.settings)
+        if not self.folder.others:
+            sweeping.sweep_folder(self.folder, self.ledger, self.settings)
         self.ledger.empty_log()  # of an ended masked round's messages
         self._loaded = True
 
@@ -171,9 +179,11 @@ class LiveRound:
     def load_after_end(self) -> None:
         """Load the round after one that this server ended, and delete what the store had for that.
 
-        With several servers, for the one that has the closing lock.
+        With several servers or workers, for the one that has the closing lock.
         """
         self.load()
+        if self.folder.others:
+            sweeping.sweep_folder(self.folder, self.ledger, self.settings)
         sweeping.sweep_store(self.folder, self.ledger, self.settings)
 
     def load_if_needed(self) -> None:
@@ -215,6 +225,9 @@ class LiveRound:
         """The open round within a transaction, to be shown once that is durable."""
         row = opening.expect_open_round(self.ledger, session)
         accepted = queries.count_updates(session, row.number, "accepted")
+        known: RoundSnapshot | None = getattr(self, "_snapshot", None)
+        if known is not None and known.has_all_of(row):
+            return replace(known, open_round=structs.replace(known.open_round, accepted=accepted))
         halted = privacy.halt_reason(session, row)
         model_bytes = session.get_one(Model, row.base_sha256).bytes
         state, strategy = self._admission_of(row, halted), StrategySettings.from_json(row.strategy)

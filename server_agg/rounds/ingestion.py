@@ -61,6 +61,9 @@ def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadat
         # of a lossless link, or a draft and a residual; and dp-ftrl's buffers, in float64.
         files = 2 if state.rules.publish == "rows-f32" else 3
         files += 0 if state.run is None else 2 * len(state.run.decays)
+        files += (
+            0 if current.folder.worker is None else 2 * current.settings.workers
+        )  # the sums of all but one, a draft
         space = queries.pending_bytes(session) + metadata.length + files * current.open_round.model_bytes
         current.folder.check_space(space)
         record = uploads.add(session, metadata, state.number)
@@ -178,6 +181,8 @@ def _accept(
 ) -> None:
     """Check, aggregate, store, record: in this order, so that a refusal leaves nothing behind."""
     folder, aggregator, info = current.folder, current.aggregator, update.info
+    if aggregator.shared:  # its sum is given away, and another server may have ended the round since
+        raise _closing(aggregator.row.number)
     try:
         weight = aggregator.weight(info)
         measures = aggregator.take(update, ahead, origin, weight)
@@ -186,9 +191,10 @@ def _accept(
         raise _refusal_of(error, update.path, row.phone) from error
     if ahead is None:  # else it is durable already
         folder.sync(update.path)
-    folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
     try:
-        seen = _recorded(current, uploads, row, info, origin, sha256, nbytes, weight, measures)
+        with folder.unswept():
+            folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
+            seen = _recorded(current, uploads, row, info, origin, sha256, nbytes, weight, measures)
     except (RefusalError, RoundClosingError):
         aggregator.take_back(update, ahead, origin, weight, measures)
         raise
@@ -214,12 +220,14 @@ def _recorded(
         state = current.admission_state(session)  # another server may have done something since `_admitted`
         if ledger.shared:
             if state.closing or current.row_if_same(session) is None:
-                raise RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
+                raise _closing(number)
             admission.check_duplicate(session, state, row.phone)
-        if nbytes:  # otherwise all bytes came before a restart and were counted
-            add_traffic(session, accepted.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))
         # Counting an earlier request may have failed although its bytes are on disk.
         received = max(accepted.received_bytes + nbytes, accepted.length)
+        # Those of a worker that was killed are counted here; of one server, by its next start.
+        arrived = nbytes if current.folder.worker is None else received - accepted.received_bytes
+        if arrived:  # otherwise all bytes came before a restart and were counted
+            add_traffic(session, accepted.round, row.phone, "upload", WireBytes(up_body=arrived, requests=0))
         move_traffic(session, accepted, received, number)
         counted = {"received_bytes": received, "requests": accepted.requests + bool(nbytes), "round": number}
         found = {"sha256": sha256, "codec": info.codec, "tokens": info.tokens, "base_sha256": origin}
@@ -233,6 +241,10 @@ def _recorded(
             session.flush()
             seen = current.seen(session)
         return seen
+
+
+def _closing(number: int) -> RoundClosingError:
+    return RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
 
 
 def _opened(current: LiveRound, path: Path) -> contextlib.AbstractContextManager[OpenedUpdate]:

@@ -60,6 +60,7 @@ def share(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> N
             pass
         _tell(ledger, seen_at=ledger.clock(), round=number, sha256=digest.hexdigest())
     aggregator.shared = True
+    aggregator.invalidate()  # the closer has it; if that one dies, it is folded again
 
 
 def merge(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> None:

@@ -1,13 +1,14 @@
 """Which folder may become a state folder: a server deletes files in it, so it must be the server's alone."""
 
 import contextlib
+import os
 import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.base.files import lock_file, storage_errors
 
 LEDGER = "ledger.sqlite"
 MARKER = "phonograd-state"
@@ -23,6 +24,8 @@ SUBFOLDERS = (
     "incoming",
     "noise",
     "closing",
+    "parts",
+    "locks",
     "drafts",
 )
 
@@ -80,6 +83,18 @@ def claim(root: Path) -> Claim:
         if not marked:
             (root / MARKER).write_text(MARKER_TEXT, "utf-8")
     return Claim(root, not names, made)
+
+
+def lock(root: Path) -> int:
+    """Lock a state folder until the descriptor is closed, in all processes that have it. Raises StorageError."""
+    with storage_errors(root):
+        descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        lock_file(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        raise StorageError(f"{root}: another server uses this state folder; stop it or choose another") from error
+    return descriptor
 
 
 def _create(root: Path) -> tuple[Path, ...]:

@@ -247,6 +247,13 @@ def check_ledger(state: Path, updates: Updates) -> None:
     assert sorted(accepted) == expected
 
 
+def results_of(state: Path) -> list[str]:
+    """The models of the closed rounds."""
+    with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:
+        closed = ledger.execute("SELECT result_sha256 FROM rounds WHERE closed_at IS NOT NULL").fetchall()
+    return [sha256 for (sha256,) in closed]
+
+
 def check_bytes(coordinator: Coordinator, updates: Updates, wire: Relay) -> None:
     """Every byte is counted once: what the ledger knows of a crash adds up, and is no more than the wire carried."""
     coordinator.ledger.flush()
@@ -300,9 +307,7 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             assert (coordinator.current.round, coordinator.current.accepted) == (ROUNDS + 1, 0)
             found = [coordinator.folder.model(model).is_file() for model in models]
             assert (coordinator.current.base_sha256, found) == (models[-1], [True] * ROUNDS)
-            with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:
-                closed = ledger.execute("SELECT result_sha256 FROM rounds WHERE closed_at IS NOT NULL").fetchall()
-            assert [sha256 for (sha256,) in closed] == models
+            assert results_of(state) == models
             for folder in ("incoming", "updates", "closing", "drafts"):
                 assert list((state / folder).iterdir()) == []
             keys = [str(ROUNDS + 1)] if settings_with(**changes).strategy.private else []
