@@ -32,8 +32,8 @@ class DecodedUpdate {
   // room for it. Throws what measure() does; the sums are of no use then.
   void add(double steps_per_unit, int64_t weight, const double* scales, int64_t* const* sums);
   // Measures, and adds in the same pass, without scales, if every |delta| is below `limit`: a delta is read while it is
-  // in the cache. Meanwhile the sums may wrap around. What it does not add it leaves as it was, also when it throws what
-  // measure() does; Error storage: an update that was read once can't be read again, and the sums are of no use.
+  // in the cache. Meanwhile the sums may wrap around. What it does not add it leaves as it was, also when it throws
+  // what measure() does; Error storage: an update that was read once can't be read again, and the sums are of no use.
   const std::vector<DeltaNorms>& take(double steps_per_unit, int64_t weight, double limit, int64_t* const* sums);
 
  private:
