@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -68,7 +69,7 @@ class TakesOwn(Grouped):
             kind, option = param.type, param.opts[0]
             if not isinstance(kind, OwnName) or param.multiple:
                 continue
-            named = [after for one, after in zip(args, [*args[1:], ""], strict=True) if one == option]
+            named = [after for one, after in pairwise(args) if one == option]
             named += [one.partition("=")[2] for one in args if one.startswith(f"{option}=")]
             if named and named[-1] not in kind.choices:
                 own += own_params(kind, kind.convert(named[-1], None, ctx), [*super().get_params(ctx), *own])

@@ -58,13 +58,13 @@ def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypa
 
 
 def test_the_server_adds_updates_while_later_phones_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events, add = [], Averaging.add
+    events, take = [], Averaging.take
 
-    def added(*arguments: Any) -> None:
+    def added(*arguments: Any) -> Any:
         events.append("added")
-        add(*arguments)
+        return take(*arguments)
 
-    monkeypatch.setattr(Averaging, "add", added)
+    monkeypatch.setattr(Averaging, "take", added)
     settings, general = dataclasses.replace(SETTINGS, rounds=1), [line.encode() for line in GENERAL]
     with Simulation(ARTIFACTS, Texts(encoded(), general, []), settings, tmp_path / "out", 1) as simulation:
         simulation.run(progress=lambda *_: events.append("trained"))
