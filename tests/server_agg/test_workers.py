@@ -22,6 +22,7 @@ from phonograd.api.serving import start_server
 from phonograd.bench.process_tree import _tree
 from phonograd.device_runtime.base.errors import StorageError, UsageError
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage.folder_claim import lock
 from tests.server_agg import test_crashes as crashes
@@ -80,7 +81,10 @@ def serving(workshop: Workshop, state: Path, workers: int, *more: str) -> Iterat
 def rounds(
     serving: Serving, updates: crashes.Updates, tmp_path: Path, chance: random.Random, url: str | None = None
 ) -> None:
-    """Phones that send a round's updates at once, each in its own way, until each is acknowledged."""
+    """Phones that send a round's updates at once, each in its own way, until each is acknowledged.
+
+    And until the next round is open: a worker may close the last one after it answers, and be killed before that.
+    """
     asking = Connection(url or serving.url, None)
     names = crashes.names()
     for sent in updates:
@@ -88,6 +92,16 @@ def rounds(
         with ThreadPoolExecutor(len(sent)) as phones:
             list(phones.map(lambda name: crashes.fetch(asking, tmp_path / name, name), names))
             list(phones.map(lambda way, *sending: way(asking, *sending), ways, sent, names))
+        with UpdateFile(sent[0]) as update:
+            number = update.info.round
+        until(lambda number=number: open_round(asking.url) > number, "the next round")  # type: ignore[misc]
+
+
+def open_round(url: str) -> int:
+    """The open round's number; 0 where a killed worker does not answer."""
+    with contextlib.suppress(httpx.TransportError):
+        return int(httpx.get(f"{url}/v1/round").json().get("round", 0))
+    return 0
 
 
 def check(workshop: Workshop, state: Path, updates: crashes.Updates, models: list[str]) -> None:

@@ -1,6 +1,7 @@
 #include "graph/coupling.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <set>
@@ -13,8 +14,10 @@ namespace {
 using onnx::Node;
 
 // Of a CIFG's gates i, o, c and an LSTM's i, o, f, c: sigmoid(-x) is 1 - sigmoid(x).
-const std::vector<int64_t> kNumbers = {0, 1, 0, 2}, kBiasNumbers = {0, 1, 0, 2, 3, 4, 3, 5};
-const std::vector<float> kSigns = {1, 1, -1, 1}, kBiasSigns = {1, 1, -1, 1, 1, 1, -1, 1};
+constexpr std::array<int64_t, 4> kNumbers = {0, 1, 0, 2};
+constexpr std::array<int64_t, 8> kBiasNumbers = {0, 1, 0, 2, 3, 4, 3, 5};
+constexpr std::array<float, 4> kSigns = {1, 1, -1, 1};
+constexpr std::array<float, 8> kBiasSigns = {1, 1, -1, 1, 1, 1, -1, 1};
 
 const std::string& input(const Node* node, size_t index) {
   static const std::string none;
@@ -90,16 +93,19 @@ class Coupling {
     return users(value).size() == 1 && outputs_.count(value) == 0 ? users(value)[0] : nullptr;
   }
 
-  template <typename Element>
-  bool holds(const std::string& value, const std::vector<Element>& expected) const {
+  template <typename Element, size_t kCount>
+  bool holds(const std::string& value, const std::array<Element, kCount>& expected) const {
     const auto found = constants_.find(value);
-    const size_t bytes = expected.size() * sizeof(Element);
+    const size_t bytes = kCount * sizeof(Element);
     return found != constants_.end() && found->second->bytes.size() == bytes &&
            std::memcmp(found->second->bytes.data(), expected.data(), bytes) == 0;
   }
-  bool holds_signs(const Node* node, bool biases) const { return holds(input(node, 1), biases ? kBiasSigns : kSigns); }
+  bool holds_signs(const Node* node, bool biases) const {
+    return biases ? holds(input(node, 1), kBiasSigns) : holds(input(node, 1), kSigns);
+  }
   bool holds_numbers(const Node* node, bool biases) const {
-    return holds(input(node, 1), biases ? kBiasNumbers : kNumbers) && node->integer("axis", 0) == 0;
+    const bool held = biases ? holds(input(node, 1), kBiasNumbers) : holds(input(node, 1), kNumbers);
+    return held && node->integer("axis", 0) == 0;
   }
 
   // The three gates that four are made of: Reshape, Gather, Mul, Reshape. "" if they are not.
@@ -108,7 +114,7 @@ class Coupling {
     const Node* gather = maker(input(signs, 0), "Gather");
     const Node* by_gate = maker(input(gather, 0), "Reshape");
     if (by_gate == nullptr || !holds_signs(signs, biases) || !holds_numbers(gather, biases)) return "";
-    return holds(input(by_gate, 1), std::vector<int64_t>{biases ? 6 : 3, -1}) ? input(by_gate, 0) : "";
+    return holds(input(by_gate, 1), std::array<int64_t, 2>{biases ? 6 : 3, -1}) ? input(by_gate, 0) : "";
   }
 
   bool is_cell(const Node& node, Cell& cell) const {
