@@ -19,14 +19,18 @@ constexpr std::array<int64_t, 8> kBiasNumbers = {0, 1, 0, 2, 3, 4, 3, 5};
 constexpr std::array<float, 4> kSigns = {1, 1, -1, 1};
 constexpr std::array<float, 8> kBiasSigns = {1, 1, -1, 1, 1, 1, -1, 1};
 
+// Never destroyed: a string's destructor at exit would be bound to the system's C++ library on macOS.
+const std::string& no_name() {
+  static const std::string& none = *new std::string;
+  return none;
+}
+
 const std::string& input(const Node* node, size_t index) {
-  static const std::string none;
-  return node != nullptr && index < node->inputs.size() ? node->inputs[index] : none;
+  return node != nullptr && index < node->inputs.size() ? node->inputs[index] : no_name();
 }
 
 const std::string& output(const Node* node, size_t index = 0) {
-  static const std::string none;
-  return node != nullptr && index < node->outputs.size() ? node->outputs[index] : none;
+  return node != nullptr && index < node->outputs.size() ? node->outputs[index] : no_name();
 }
 
 struct Cell {
