@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
 from phonograd.papers.images.dataset import Images, load_mnist, made_images
-from phonograd.papers.images.node import Classifier, Data, FineTuning, Phase, accuracy, fine_tune, train
+from phonograd.papers.images.node import Classifier, Data, FineTuning, Phase, accuracy, fine_tune, in_turn, train
 from phonograd.papers.images.pretrain import Perceptron, Pretraining, pretrain
+from phonograd.papers.images.together import together
 from tests.support.margins import Margin
 
 PIXELS = 36
@@ -54,7 +56,9 @@ def test_nodes_learn_a_new_kind_and_rehearsal_keeps_the_old(
         work = tmp_path / f"rehearsal-{rehearsal}"
         work.mkdir()
         data, weights = Data(general, nodes, kept_back, tested), tmp_path / "general.safetensors"
-        assert list(fine_tune(classifier, weights, data, settings, rehearsal, 1, work)) == list(range(1, 45))
+        assert list(fine_tune(partial(in_turn, classifier), weights, data, settings, rehearsal, 1, work)) == list(
+            range(1, 45)
+        )
         model = work / "44.safetensors"
         assert list(work.iterdir()) == [model]
         ended.append([accuracy(classifier, model, images) for images in (kept_back, tested)])
@@ -66,7 +70,14 @@ def test_nodes_learn_a_new_kind_and_rehearsal_keeps_the_old(
 
 def test_fine_tuning_resumes_after_the_last_round_in_the_same_bits(classifier: Classifier, tmp_path: Path) -> None:
     images, weights = made_images(60, 10, PIXELS, 1), classifier.folder / "first.safetensors"
-    job = classifier, weights, Data(*[images] * 4), FineTuning(4, 15, 2, (Phase(3, 0.2), Phase(2, 0.1))), True, 1
+    job = (
+        partial(in_turn, classifier),
+        weights,
+        Data(*[images] * 4),
+        FineTuning(4, 15, 2, (Phase(3, 0.2), Phase(2, 0.1))),
+        True,
+        1,
+    )
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
     assert list(fine_tune(*job, tmp_path / "whole")) == [1, 2, 3, 4, 5]
@@ -133,13 +144,36 @@ def test_torch_and_the_native_graph_have_the_same_logits(classifier: Classifier)
     assert accuracy(classifier, weights, images) == pytest.approx(np.mean(digits == images.labels))
 
 
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_nodes_in_one_batch_train_as_the_engine_does(
+    tmp_path: Path, seed: int, threads: int, clip_norm: float | None
+) -> None:
+    """Without dropout, and with gradients of which the norm clips some."""
+    config = PerceptronConfig((PIXELS, 16, 16, 10), 0.0, 0.0, clip_norm)
+    classifier = Classifier(tmp_path / "graphs", 10, 64, threads)
+    write_perceptron(classifier.folder, config, classifier.minibatch, classifier.evaluated)
+    save_tensors(tmp_path / "first.safetensors", first := first_weights(config, seed))
+    images = made_images(105, 10, PIXELS, 1)
+    nodes = {name: images.take(np.arange(place, 105, 3)) for place, name in enumerate("abc")}
+    models = []
+    for kind, train_round in (("engine", partial(in_turn, classifier)), ("torch", partial(together, config, 10))):
+        (tmp_path / kind).mkdir()
+        model = train_round(tmp_path / "first.safetensors", tmp_path / kind, 3, nodes, 0.2)
+        assert model == tmp_path / kind / "3.safetensors"
+        models.append(load_tensors(model))
+    for name, values in models[0].items():
+        change = np.abs(values - first[name]).max()
+        assert change > 0
+        np.testing.assert_allclose(models[1][name], values, atol=1e-3 * change, rtol=1e-4)
+
+
 def test_too_few_images(classifier: Classifier, tmp_path: Path) -> None:
     images = made_images(9, 10, PIXELS, 1)
     weights = classifier.folder / "first.safetensors"
     with pytest.raises(TrainingError, match="9 images: expected at least a minibatch, 10"):
         train(classifier, weights, images, 0.1, 1)
     settings = FineTuning(1, 10, 1, (Phase(1, 0.1),))
-    rounds = fine_tune(classifier, weights, Data(*[images] * 4), settings, True, 1, tmp_path)
+    rounds = fine_tune(partial(in_turn, classifier), weights, Data(*[images] * 4), settings, True, 1, tmp_path)
     with pytest.raises(TrainingError, match="10 images of the nodes expected, found 9"):
         next(rounds)
 
@@ -148,6 +182,8 @@ def test_a_rate_that_is_too_large_is_said(classifier: Classifier, tmp_path: Path
     images = made_images(200, 10, PIXELS, 1)
     with pytest.raises(TrainingError, match="not finite at learning rate 1e\\+30"):
         train(classifier, classifier.folder / "first.safetensors", images, 1e30, 1)
+    with pytest.raises(TrainingError, match="not finite at learning rate 1e\\+30"):
+        together(CONFIG, 10, classifier.folder / "first.safetensors", tmp_path, 1, {"a": images}, 1e30)
     with pytest.raises(TrainingError, match="not finite at learning rate 1e\\+30"):
         phases = [Pretraining(3, 1e30, 0.9, 0.0)]
         pretrain(CONFIG, first_weights(CONFIG, 1), images, phases, 20, 1, 1, tmp_path / "state.pt")

@@ -1,8 +1,9 @@
 """Nodes that train a classifier of images through the native engine, with or without rehearsal (P, Table 3)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -67,6 +68,19 @@ def accuracy(model: Classifier, weights: Path, images: Images) -> float:
     return right / len(images)
 
 
+# Trains a round's nodes: (the model's file, a folder, the round's number, images by node, learning rate) to the file of
+# the mean of their weights, folder/NUMBER.safetensors.
+TrainRound: TypeAlias = Callable[[Path, Path, int, Mapping[str, Images], float], Path]
+
+
+def in_turn(model: Classifier, base: Path, work: Path, number: int, nodes: Mapping[str, Images], rate: float) -> Path:
+    """A round of the native engine, whose updates the server's aggregation averages. Raises as `train`."""
+    round_ = NodeRound(base, work, number)
+    for node, images in nodes.items():
+        round_.add(node, train(model, base, images, rate, round_.seed(node)), len(images))
+    return round_.close()
+
+
 class Phase(Record, frozen=True):
     """Rounds with one learning rate."""
 
@@ -99,7 +113,7 @@ class Data:
 
 
 def fine_tune(
-    model: Classifier, weights: Path, data: Data, settings: FineTuning, rehearsal: bool, seed: int, work: Path
+    train_round: TrainRound, weights: Path, data: Data, settings: FineTuning, rehearsal: bool, seed: int, work: Path
 ) -> Iterator[int]:
     """Run all rounds from `weights`; yields each one's number when its model is work/NUMBER.safetensors.
 
@@ -117,14 +131,13 @@ def fine_tune(
         yield done
     for number, rate in enumerate(settings.rates[done:], done + 1):
         random = np.random.default_rng([seed, number])
-        round_ = NodeRound(base, work, number)
+        nodes = {}
         for node in random.choice(settings.nodes, settings.per_round, replace=False):
             images = data.nodes.take(np.arange(node * count, (node + 1) * count))
             if rehearsal:
                 images = images.and_also(data.general.take(random.choice(len(data.general), count, replace=False)))
-            trained = train(model, base, images, rate, round_.seed(str(node)))
-            round_.add(str(node), trained, len(images))
-        base = round_.close()
+            nodes[str(node)] = images
+        base = train_round(base, work, number, nodes, rate)
         for path in work.glob("[0-9]*.safetensors"):
             if path != base:
                 path.unlink()

@@ -10,8 +10,9 @@ from phonograd.device_runtime.base.documents import Positive
 from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
 from phonograd.papers.images.dataset import load_mnist, made_images
-from phonograd.papers.images.node import Classifier, Data, FineTuning, accuracy, fine_tune
+from phonograd.papers.images.node import Classifier, Data, FineTuning, TrainRound, accuracy, fine_tune, in_turn
 from phonograd.papers.images.pretrain import Pretraining, pretrain
+from phonograd.papers.images.together import together
 from phonograd.papers.run import Context, Outcome
 
 _CLASSES = 10
@@ -20,7 +21,8 @@ _MEASURED = 10  # figures are means over the last rounds
 
 class Settings(FineTuning, frozen=True, kw_only=True):
     """hidden: units of the hidden layers; pretraining: of the general model; every: rounds between points of the
-    curves; made: images that a small run makes, made_pixels: of each.
+    curves; together: a round's nodes train in torch as one batch, else in turn by the native engine; made: images that
+    a small run makes, made_pixels: of each.
     """
 
     hidden: tuple[Positive, ...]
@@ -29,6 +31,7 @@ class Settings(FineTuning, frozen=True, kw_only=True):
     minibatch: Positive
     pretraining: tuple[Pretraining, ...]
     every: Positive
+    together: bool = False
     made: Positive = 1
     made_pixels: Positive = 1
 
@@ -41,6 +44,9 @@ def run(settings: Settings, context: Context) -> Outcome:
     evaluated = min(500, len(data.general_test))
     classifier = Classifier(context.work / "graphs", settings.minibatch, evaluated, context.workers)
     write_perceptron(classifier.folder, config, classifier.minibatch, classifier.evaluated)
+    train_round: TrainRound = partial(in_turn, classifier)
+    if settings.together:
+        train_round = partial(together, config, settings.minibatch)
     general = context.work / "general.safetensors"
 
     def figures(model: Path) -> dict[str, float]:
@@ -63,7 +69,7 @@ def run(settings: Settings, context: Context) -> Outcome:
         def measured(number: int) -> dict[str, float]:
             return context.kept(_point(row, number), partial(figures, work / f"{number}.safetensors"))
 
-        for number in fine_tune(classifier, general, data, settings, rehearsal, context.seed, work):
+        for number in fine_tune(train_round, general, data, settings, rehearsal, context.seed, work):
             context.progress(number, rounds, row)
             if number in shown:
                 measured(number)
