@@ -49,7 +49,7 @@ def pretrain(
     torch.set_num_threads(threads)
     model = Perceptron(config).to(DEVICE)
     model.load_state_dict({name: torch.from_numpy(values) for name, values in weights.items()})
-    optimizer = torch.optim.SGD(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), fused=True)
     done = 0
     if state.exists():
         saved = torch.load(state, weights_only=True)
