@@ -266,6 +266,37 @@ void integers(const KernelSet& set) {
   std::printf("{\"rows\": %ld, \"wrong\": %ld}\n", rows, wrong);
 }
 
+// Sums of exponentials of every size up to a few vectors and beyond a chunk, within 1e-6 of double's; the largest of
+// them where it may stand first or last, NaN and infinity anywhere.
+void exponentials(const KernelSet& set) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> gaussian(0, 5);
+  const float infinity = std::numeric_limits<float>::infinity();
+  long sums = 0, wrong = 0;
+  for (size_t n = 1; n < 13000; n < 70 ? ++n : n = 2 * n + 1) {
+    for (int repeat = 0; repeat < 20; ++repeat, ++sums) {
+      std::vector<float> x(n);
+      for (float& value : x) value = gaussian(random);
+      const size_t place = repeat % 3 == 0 ? 0 : repeat % 3 == 1 ? n - 1 : random() % n;
+      if (repeat < 15) x[place] = 40 - static_cast<float>(repeat) * 10;  // far above all others, or below
+      if (repeat == 15) x[place] = -infinity;
+      if (repeat >= 16) x[place] = repeat % 2 == 0 ? std::nanf("") : infinity;
+      float highest;
+      const double found = set.sum_of_exponentials(n, x.data(), &highest);
+      if (repeat >= 16) {
+        wrong += !std::isnan(found);
+        continue;
+      }
+      const float largest = *std::max_element(x.begin(), x.end());
+      if (largest == -infinity) continue;
+      double right = 0;
+      for (const float value : x) right += std::exp(static_cast<double>(value - largest));
+      wrong += highest != largest || !(std::abs(found / right - 1) < 1e-6);
+    }
+  }
+  std::printf("{\"sums\": %ld, \"wrong\": %ld}\n", sums, wrong);
+}
+
 // H and random signs of every size of block, against a plain loop in the promised order: the same bits.
 void rotation(const KernelSet& set) {
   std::mt19937 random(1);
@@ -395,6 +426,8 @@ int main(int count, char** arguments) {
     rounding(bf16_kernels(set, std::string(arguments[3]) == "bf16-emulated"));
   } else if (what == "integers") {
     integers(set);
+  } else if (what == "exponentials") {
+    exponentials(set);
   } else if (what == "rotation") {
     rotation(set);
   } else if (what == "deltas") {

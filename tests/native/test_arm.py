@@ -106,6 +106,7 @@ def test_neon_keeps_the_error_bounds(kernels_tool: Path) -> None:
         ("max", ("rounding", "neon", "bf16")),  # Arm's instruction for it: NaN and subnormal numbers included
         ("cortex-a53", ("integers", "neon")),
         ("cortex-a53", ("integers", "portable")),
+        ("cortex-a53", ("exponentials", "neon")),
     ],
 )
 def test_products_sums_and_roundings_of_a_phone(kernels_tool: Path, cpu: str, arguments: tuple[object, ...]) -> None:

@@ -88,6 +88,9 @@ struct KernelSet {
                       ptrdiff_t ldy, float* dots);
   // X[r, n] *= scale[n]; row_sum[r] = the sum over n of the result.
   void (*scale_columns)(int rows, int columns, float* X, ptrdiff_t ldx, const float* scale, float* row_sum);
+  // The sum of exp(x[i] - highest), of differences in float, within 1e-6 of it; highest: the largest of x [n], n > 0.
+  // NaN if one is NaN or infinity; -infinity adds nothing.
+  double (*sum_of_exponentials)(size_t n, const float* x, float* highest);
 
   // y += alpha * x
   void (*add_scaled)(size_t n, float alpha, const float* x, float* y);

@@ -8,22 +8,6 @@ namespace phonograd {
 
 namespace {
 
-// log of the sum of exponentials of a row.
-float log_sum(const KernelSet& kernels, const float* row, int64_t V, float* scratch) {
-  const float highest = *std::max_element(row, row + V);
-  constexpr int64_t kPiece = 512;
-  double total = 0;
-  for (int64_t first = 0; first < V; first += kPiece) {
-    const int64_t n = std::min(kPiece, V - first);
-    for (int64_t i = 0; i < n; ++i) scratch[i] = row[first + i] - highest;
-    kernels.exponential(scratch, scratch, static_cast<size_t>(n));
-    float piece = 0;
-    for (int64_t i = 0; i < n; ++i) piece += scratch[i];
-    total += static_cast<double>(piece);
-  }
-  return highest + static_cast<float>(std::log(total));
-}
-
 class Softmax : public Operator {
  public:
   Softmax(Tensor* x, Tensor* y, bool logarithm) : x_(x), y_(y), logarithm_(logarithm) {}
@@ -31,10 +15,10 @@ class Softmax : public Operator {
   void run(Run& run) override {
     const int64_t V = x_->shape.back();
     run.pool.for_each(x_->elements() / V, [&](int64_t n, int) {
-      float scratch[512];
       const float* x = x_->floats() + n * V;
-      float* y = y_->floats() + n * V;
-      const float sum = log_sum(run.kernels, x, V, scratch);
+      float *y = y_->floats() + n * V, highest;
+      const double exponentials = run.kernels.sum_of_exponentials(static_cast<size_t>(V), x, &highest);
+      const float sum = highest + static_cast<float>(std::log(exponentials));
       for (int64_t v = 0; v < V; ++v) y[v] = x[v] - sum;
       if (!logarithm_) run.kernels.exponential(y, y, static_cast<size_t>(V));
     });

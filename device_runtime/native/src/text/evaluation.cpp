@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kernels/kernel_set.h"
 #include "text/kss.h"
 #include "text/text.h"
 #include "text/windows.h"
@@ -33,12 +34,19 @@ void Tally::operator+=(const Tally& other) {
   typed += other.typed;
 }
 
+// Whether a keyboard would suggest `target` first: no word scores more, and none before it as much.
+bool suggested(const float* scores, int64_t V, int64_t target) {
+  const float score = scores[target];
+  const auto as_much = [score](float other) { return other >= score; };
+  const auto more = [score](float other) { return other > score; };
+  return target > kEos && std::none_of(scores + kEos + 1, scores + target, as_much) &&
+         std::none_of(scores + target + 1, scores + V, more);
+}
+
 // Of `target` under scores [V], without its keystrokes.
 Tally tally_of(const float* scores, int64_t V, int64_t target) {
-  const float* best = std::max_element(scores, scores + V);  // the first of equals
-  const float highest = *best;
-  double sum = 0;
-  for (int64_t word = 0; word < V; ++word) sum += static_cast<double>(std::exp(scores[word] - highest));
+  float highest;
+  const double sum = kernel_set().sum_of_exponentials(static_cast<size_t>(V), scores, &highest);
   const float loss = highest + static_cast<float>(std::log(sum)) - scores[target];
   if (!std::isfinite(loss)) {  // a NaN anywhere is in the sum
     throw Error(Status::training,
@@ -48,8 +56,8 @@ Tally tally_of(const float* scores, int64_t V, int64_t target) {
   (target == kUnk ? one.unknown_loss : one.known_loss) = static_cast<double>(loss);
   (target == kUnk ? one.unknown : one.known) = 1;
   one.words = target != kEos;
-  one.hits = std::max_element(scores + kEos + 1, scores + V) == scores + target;
-  one.hits_with_unknown = target > kEos && best == scores + target;
+  one.hits = suggested(scores, V, target);
+  one.hits_with_unknown = one.hits != 0 && std::max(scores[kUnk], scores[kEos]) < scores[target];
   return one;
 }
 
