@@ -28,6 +28,8 @@ CEILINGS = tuple(
     )
     for variant in ("openblas", "torch", "native", "torch bf16", "native bf16")
 )
+# A dozen steps amplify rounding to a thousandth, more of them to a hundredth; parity compares single steps.
+_COMPARED = 10
 PAPER_EPOCH_STEPS = 20  # about 20 KB of text: 4,000 tokens in windows of 200
 
 Kind = tuple[LanguageModelConfig, TrainingConfig]
@@ -48,8 +50,8 @@ def kind_named(name: str, paper: LanguageModelConfig) -> Kind:
 
 @dataclass(frozen=True)
 class EpochBenchConfig:
-    """steps: measured rounds; warm_up: rounds before them; tolerance: relative, between the last losses in float32. A
-    dozen steps amplify rounding to a thousandth; parity compares single steps.
+    """steps: measured rounds; warm_up: rounds before them; tolerance: relative, between the losses in float32 of the
+    measured step _COMPARED, or of the last of fewer.
     """
 
     steps: int = 10
@@ -65,7 +67,7 @@ def bench_epoch(
 
     folders: artifacts by the names of kinds, all of the same vocabulary, minibatch and steps; the ceiling is the first
     one's. The result has `kinds` by name, what contestants train; `ceilings`, each library's rate of the output layer's
-    product in turns of its own; and a line in `disagreements` for each float32 contestant with another last loss.
+    product in turns of its own; and a line in `disagreements` for each float32 contestant with another loss.
 
     Raises BenchError if a contestant fails, none can run here or the folders do not go together, and what opening the
     artifacts raises.
@@ -159,7 +161,7 @@ def _disagreements(measured: Sequence[Answers], entries: Sequence[Entry], tolera
     losses: dict[tuple[str, int], dict[str, float]] = {}
     for one in measured:
         if one["name"] not in reduced:
-            losses.setdefault((one["kind"], one["output_words"]), {})[one["name"]] = one["last_loss"]
+            losses.setdefault((one["kind"], one["output_words"]), {})[one["name"]] = one["loss"]
     return tuple(line for group in losses.values() for line in disagreements(group, tolerance))
 
 
@@ -199,12 +201,12 @@ def _measured(
     output sample; gflop: of a step; gflops: per median second; fraction_of_ceiling: median over rounds of that rate
     divided by the ceiling's in the same round, the fastest of `ceilings` in the contestant's precision; ratio,
     ratio_least: seconds divided by the first contestant's in the same round, median and minimum over rounds;
-    own_rss_bytes: peak memory minus the interpreter's before loading; last_loss: of the last step, as the manifest
-    defines it, over the output words; phases: of backend native.
+    own_rss_bytes: peak memory minus the interpreter's before loading; loss: of the step that is compared, as the
+    manifest defines it, over the output words; phases: of backend native.
     """
     seconds = [turn.seconds for turn in turns]
     median = statistics.median(seconds)
-    about, peak, loss = worker.loaded["about"], turns[-1].peak_rss_bytes, turns[-1].loss
+    about, peak, loss = worker.loaded["about"], turns[-1].peak_rss_bytes, turns[:_COMPARED][-1].loss
     layer = about.get("output_layer")
     output_words = layer["words"] if layer else manifest.model.vocabulary
     gflop = step_flop(manifest.model, manifest.training, output_words) / 1e9
@@ -230,7 +232,7 @@ def _measured(
         "peak_rss_bytes": peak,
         "own_rss_bytes": peak - worker.loaded["baseline_rss_bytes"],
         "load_seconds": worker.loaded["load_seconds"],
-        "last_loss": loss,
+        "loss": loss,
         "phases": _phases(turns, ceiling, output_words, about.get("factored", ()), manifest),
         "about": about,
     }
@@ -270,7 +272,7 @@ def disagreements(losses: Mapping[str, float], tolerance: float) -> tuple[str, .
         return ()
     (first, expected), *others = losses.items()
     return tuple(
-        f"the last loss of {name} is {loss:.6g}, of {first} {expected:.6g}"
+        f"the loss of {name} is {loss:.6g}, of {first} {expected:.6g}"
         for name, loss in others
         if not abs(loss - expected) <= tolerance * abs(expected)
     )

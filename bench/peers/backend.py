@@ -1,5 +1,6 @@
 """Our backends: `native` and `ort`, by the interface that `phonograd train` uses."""
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from phonograd.bench.worker import Ids, Job
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions, Window
-from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.c_abi import KERNELS, load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array
@@ -32,7 +33,7 @@ class BackendContestant:
         words = artifacts.manifest.model.vocabulary if sample is None else len(sample)
         self.about: Mapping[str, Any] = {
             "versions": version_of("numpy", "onnxruntime-training-cpu") if name == "ort" else version_of("phonograd"),
-            "kernels": load_library().cpu_info()["kernels"][0] if name == "native" else None,
+            "kernels": _kernels() if name == "native" else None,
             "output_layer": {"kind": "full" if sample is None else "sampled", "words": words},
             "factored": _factored(self._backend.plan()) if isinstance(self._backend, NativeBackend) else (),
             "libraries": {path.name: sha256_of_file(path) for path in _own_libraries()},
@@ -45,6 +46,11 @@ class BackendContestant:
     def weights(self) -> dict[str, Array]:
         """Of `bench parity`: the tensors as they are now."""
         return self._backend.weights()
+
+
+def _kernels() -> str:
+    best: str = load_library().cpu_info()["kernels"][0]
+    return os.environ.get(KERNELS) or best
 
 
 def _factored(plan: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""A contestant for tests: its variant says what it does, or is what its losses and weights are multiplied by."""
+"""A contestant for tests: its variant says what it does, or is what its losses and weights are multiplied by; "after N"
+doubles losses after N steps.
+"""
 
 import sys
 from pathlib import Path
@@ -14,7 +16,8 @@ class FakePeer:
     def __init__(self, job):
         self.about = {"versions": {"fake": "1"}}
         self.artifacts, self.variant, self.steps = Path(job.artifacts), job.variant, 0
-        self.scale = float(1 if job.variant in ("", "phased", "overflows") else job.variant)
+        self.after = int(job.variant.split()[1]) if job.variant.startswith("after") else None
+        self.scale = float(1 if job.variant in ("", "phased", "overflows") or self.after else job.variant)
 
     def step(self, tokens, targets):
         sys.stdout.write("noise of a library\n")
@@ -22,7 +25,8 @@ class FakePeer:
         if self.scale < 0 and self.steps > 1:
             sys.exit("fell over")
         # The same for all that saw the same windows.
-        return self.scale * float((tokens * targets).sum())
+        late = self.after is not None and self.steps > self.after
+        return (1 + late) * self.scale * float((tokens * targets).sum())
 
     def weights(self):
         added = np.float32(np.inf if self.variant == "overflows" else 1)

@@ -2,6 +2,7 @@ import contextlib
 import json
 import os
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_backends_and_torch_are_measured_on_the_same_windows(artifacts: Path) ->
     assert [one["name"] for one in result["contestants"]] == ["ort", "torch eager", "torch sparse"]
     # The same arithmetic, so the same loss after three updates, clipping, carried states and all.
     assert not result["disagreements"]
-    losses = [one["last_loss"] for one in result["contestants"]]
+    losses = [one["loss"] for one in result["contestants"]]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
     gflop = result["kinds"]["untied"]["step_gflop"]
     assert gflop == pytest.approx(6 * 200 * (preset_named("tiny").model.parameters - 100 * 16) / 1e9)
@@ -74,10 +75,10 @@ def test_contestants_are_measured_with_an_output_sample_too(of_all_kinds: Docume
     assert first["output_words"] < full["output_words"] == 2000
     for name in ("ort", "torch eager", "torch sparse"):
         assert found[f"{name} sampled"]["output_words"] == first["output_words"]
-        assert found[f"{name} sampled"]["last_loss"] == pytest.approx(first["last_loss"], rel=1e-5)
+        assert found[f"{name} sampled"]["loss"] == pytest.approx(first["loss"], rel=1e-5)
     # The losses agree among those with the same words, and not with the others.
     assert not of_all_kinds["disagreements"]
-    assert first["last_loss"] != pytest.approx(full["last_loss"], rel=1e-3)
+    assert first["loss"] != pytest.approx(full["loss"], rel=1e-3)
     saved = (2000 - first["output_words"]) * (16 + 1)  # the output layer's rows left out
     assert first["gflop"] == pytest.approx(full["gflop"] - 6 * 200 * saved / 1e9)
     page = render({"epoch.json": {**of_all_kinds, "command": "c"}})
@@ -143,7 +144,13 @@ def test_a_peer_with_its_own_python_computes_the_same(peer: str) -> None:
     clipped = exported(preset_named("tiny").model, TrainingConfig(clip_norm=0.5)).folder
     result = bench_epoch({"untied": clipped}, selected_entries(["native", peer], pythons=given), SHORT)
     native, other = result["contestants"]
-    assert other["last_loss"] == pytest.approx(native["last_loss"], rel=1e-5)
+    assert other["loss"] == pytest.approx(native["loss"], rel=1e-5)
+
+
+def test_the_kernel_set_that_ran_is_named(artifacts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHONOGRAD_KERNELS", "portable")
+    (native,) = bench_epoch({"untied": artifacts}, selected_entries(["native"]), SHORT)["contestants"]
+    assert native["about"]["kernels"] == "portable"
 
 
 def test_who_cannot_run_here_is_named_and_left_out(artifacts: Path) -> None:
@@ -176,6 +183,10 @@ def test_losses_that_differ_are_told(artifacts: Path) -> None:
     assert "fake 1.01" in result["disagreements"][0]
     assert disagreements({}, 1e-3) == ()
     assert len(disagreements({"a": 1.0, "b": float("nan")}, 1e-3)) == 1
+    # Of longer runs the tenth measured step counts: what comes later is rounding, amplified.
+    config = replace(SHORT, steps=11)
+    result = bench_epoch({"untied": artifacts}, [fake(), fake("after 10"), fake("after 11")], config)
+    assert [line.split(" is ")[0] for line in result["disagreements"]] == ["the loss of fake after 10"]
     # Reduced precision is not held to float32's loss.
     assert selected_entries(["native"], [], ["fp32", "bf16"])[1].reduced
     assert not selected_entries(["native"], [], ["fp32"])[0].reduced
