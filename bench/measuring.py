@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from phonograd.device_runtime.base.system import interrupts_held, memory_bytes
+from phonograd.device_runtime.base.system import end_with_parent, interrupts_held, memory_bytes
 
 Result = TypeVar("Result")
 
@@ -28,6 +28,7 @@ def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Res
 
 
 def _end_at_interrupts() -> None:
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

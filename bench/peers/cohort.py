@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from phonograd.bench.worker import die_with_parent
+from phonograd.device_runtime.base.system import end_with_parent
 
 _made: list[Any] = []
 
@@ -20,7 +20,7 @@ class Beside:
 
     def __init__(self, make: Callable[..., object], *given: object):
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=die_with_parent)
+        self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent)
         self._pool.submit(_make, make, *given).result()
 
     def __enter__(self) -> "Beside":

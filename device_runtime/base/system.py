@@ -7,6 +7,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,23 @@ def interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """Let this process, which multiprocessing started, end when its parent does, killed or not: else it waits for work
+    forever.
+    """
+    import multiprocessing  # noqa: PLC0415  # most commands start no process; it takes them 10 ms
+
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        raise RuntimeError("end_with_parent: a process that multiprocessing started expected")
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def peak_rss_bytes() -> int:

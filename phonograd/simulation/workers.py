@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StoppedError
-from phonograd.device_runtime.base.system import interrupts_held
+from phonograd.device_runtime.base.system import end_with_parent, interrupts_held
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult, VirtualPhone
@@ -172,6 +172,7 @@ class _Batches:
 
 def _start(artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    end_with_parent()
     global _phone  # noqa: PLW0603  # a process has one
     _phone = VirtualPhone(artifacts, rehearsal, settings)
 

@@ -4,6 +4,8 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +21,7 @@ from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.workers import Workers, start_workers
 from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, comparable, encoded, run
+from tests.support.waiting import until
 
 
 def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
@@ -95,6 +98,36 @@ def test_ctrl_c_while_workers_start_is_the_parents_alone() -> None:
             status = Path(f"/proc/{process}/status").read_text("ascii")
             held = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")), 16)
             assert held >> (signal.SIGINT - 1) & 1
+
+
+STARTED = """
+import time
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.simulation.phone import EvaluationJob
+from phonograd.simulation.workers import start_workers
+from tests.simulation.test_simulation import ARTIFACTS, SETTINGS, encoded
+with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:
+    workers.evaluate([EvaluationJob(ARTIFACTS.path(WEIGHTS), messages[:9]) for messages in encoded().values()])
+    print(*workers._pool._processes, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTED], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = [Path(f"/proc/{number}/stat") for number in parent.stdout.readline().split()]
+        assert len(workers) == 2 and all(map(runs, workers))
+        parent.kill()
+    until(lambda: not any(map(runs, workers)), "the workers' end")
+
+
+def runs(process: Path) -> bool:
+    """Whether it is there, and more than an exit code that nobody has read."""
+    try:
+        return process.read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize(
