@@ -96,6 +96,7 @@ def run(
         require_inputs(name, experiment, given)
     make_folder(work)
     _require_same(work, {"experiment": name, "small": small, "settings": written(settings), "given": _places(given)})
+    commits = _commits(work)
     outcomes = []
     for seed in seeds:
         place = work / f"seed-{seed}"
@@ -116,7 +117,7 @@ def run(
         runs={row: tuple(outcome.runs[row] for outcome in outcomes) for row in first.runs},
         inputs={key: sha256_of(path) for key, path in sorted(given.items())},
         version=phonograd.__version__,
-        commits=_commits(work),
+        commits=commits,
     )
 
 

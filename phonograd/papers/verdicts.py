@@ -65,7 +65,10 @@ def _ordered(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     steps = [_effect(claim, result, *pair) for pair in pairwise(claim.rows)]
     signs = [_sign(step, experiment.exact) for step in steps]
     holds = all(step.mean > 0 for step in steps)
-    evidence = ours.evidence(experiment.exact)
+    held = sum(min(of_seed) > 0 for of_seed in zip(*(step.seeds for step in steps), strict=True))
+    evidence = "exact" if experiment.exact else f"{held} of {len(ours.seeds)} seeds"
+    if ours.interval is not None and not experiment.exact:
+        evidence += f"; {len(ours.units)} users or nodes"
     verdict: Verdict = "inconclusive"
     if min(signs) < 0:
         verdict = "contradicts"
@@ -135,12 +138,6 @@ class _Effect:
     @property
     def mean(self) -> float:
         return fmean(self.seeds)
-
-    def evidence(self, exact: bool) -> str:
-        if exact:
-            return "exact"
-        seeds = f"{sum(effect > 0 for effect in self.seeds)} of {len(self.seeds)} seeds"
-        return f"{seeds}; {len(self.units)} users or nodes" if self.interval else seeds
 
     def shown(self) -> str:
         mean = _shown(self.claim, self.mean)

@@ -110,6 +110,15 @@ def test_a_result_says_where_it_comes_from(tmp_path: Path) -> None:
     assert (kept.version, kept.commits, kept.inputs) == (again.version, again.commits, again.inputs)
 
 
+def test_a_run_that_was_killed_has_left_its_commit(tmp_path: Path) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.run("p-table3", tmp_path, small=True, progress=killed)
+    assert json.loads((tmp_path / "commits.json").read_bytes())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -39,6 +39,8 @@ def test_the_chosen_model_is_best_on_clients_that_never_train_and_measured_on_th
     assert (figures["perplexity"], figures["best round"]) == (pytest.approx(70), 2.0)
     assert figures["rounds to the target"] == 1.0
     assert units == {}
+    never, _ = from_scratch._figures(found, settings(chosen=True, target=30.0))
+    assert never["rounds to the target"] == 4.0  # of three rounds; all seeds must have the figure
 
 
 def test_otherwise_a_row_is_the_mean_of_the_last_five_evaluations() -> None:

@@ -125,7 +125,9 @@ def test_an_exact_experiment_needs_no_seeds() -> None:
 def test_a_chain_is_as_strong_as_its_weakest_pair() -> None:
     chain = Claim("one, two, three", "loss", ("one", "two", "three"))
     rows = {"one": {"loss": (1.0,) * 3}, "two": {"loss": (2.0,) * 3}, "three": {"loss": (3.0, 3.0, 1.9)}}
-    assert verdict(chain, msgspec.structs.replace(result((1.0,) * 3, (2.0,) * 3), rows=rows)) == "inconclusive"
+    found = msgspec.structs.replace(result((1.0,) * 3, (2.0,) * 3), rows=rows)
+    (one,) = judged(msgspec.structs.replace(EXPERIMENT, claims=(chain,)), found)
+    assert (one.verdict, one.evidence) == ("inconclusive", "2 of 3 seeds")
 
 
 def test_a_small_run_is_held_to_the_means_alone() -> None:

@@ -45,7 +45,8 @@ class Settings(Record, frozen=True):
 
     Clients that never train (`test_users`) are the test of M's tables, which have means of the last five evaluations.
     With `chosen` they are the validation, as J's: figures are of the general test (test_bytes of it), by the model that
-    is best on it. target: a perplexity, for the rounds until it is reached; bigram: a row of a bigram's top-1.
+    is best on it. target: a perplexity, for the rounds until it is reached: one more than there are if it never is;
+    bigram: a row of a bigram's top-1.
     """
 
     model: LanguageModelConfig
@@ -107,7 +108,7 @@ def _figures(record: SimulationRecord, settings: Settings) -> tuple[dict[str, fl
         figures = mean_of([_scores(_tests(quality)) for quality in ended])
     if settings.target is not None:
         reached = [number for number, quality in points.items() if _pooled(_tests(quality)) <= settings.target]
-        figures |= {"rounds to the target": float(min(reached))} if reached else {}
+        figures["rounds to the target"] = float(min(reached, default=len(record.rounds) + 1))
     last = record.rounds[-1]
     if last.epsilon is not None:
         figures["epsilon"] = last.epsilon
