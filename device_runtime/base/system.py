@@ -55,8 +55,7 @@ def end_with_parent() -> None:
     import multiprocessing  # noqa: PLC0415  # most commands start no process; it takes them 10 ms
 
     parent = multiprocessing.parent_process()
-    if parent is None:
-        raise RuntimeError("end_with_parent: a process that multiprocessing started expected")
+    assert parent is not None
 
     def watch() -> None:
         parent.join()

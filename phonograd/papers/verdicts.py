@@ -66,9 +66,7 @@ def _ordered(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     signs = [_sign(step, experiment.exact) for step in steps]
     holds = all(step.mean > 0 for step in steps)
     held = sum(min(of_seed) > 0 for of_seed in zip(*(step.seeds for step in steps), strict=True))
-    evidence = "exact" if experiment.exact else f"{held} of {len(ours.seeds)} seeds"
-    if ours.interval is not None and not experiment.exact:
-        evidence += f"; {len(ours.units)} users or nodes"
+    evidence = _evidence(experiment.exact, held, len(ours.seeds), len(ours.units))
     verdict: Verdict = "inconclusive"
     if min(signs) < 0:
         verdict = "contradicts"
@@ -104,10 +102,16 @@ def _bounded(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     values = [rows[row][claim.figure] for rows in seeds for row in claim.rows]
     theirs = [value for row in claim.rows if (value := experiment.published.get(row, {}).get(claim.figure)) is not None]
     units = len(_units(result, claim.rows[0], claim.figure))
-    evidence = "exact" if experiment.exact else f"{sum(map(all, found))} of {len(seeds)} seeds"
-    evidence += f"; {units} users or nodes" if units >= UNITS else ""
+    evidence = _evidence(experiment.exact, sum(map(all, found)), len(seeds), units)
     verdict: Verdict = "agrees" if signs == {1} else "contradicts" if -1 in signs else "inconclusive"
     return Judged(claim, verdict, all(inside(result.means())), _range(values), _range(theirs), evidence)
+
+
+def _evidence(exact: bool, held: int, seeds: int, units: int) -> str:
+    """held: seeds that show all of a claim."""
+    if exact:
+        return "exact"
+    return f"{held} of {seeds} seeds" + (f"; {units} users or nodes" if units >= UNITS else "")
 
 
 def _units(result: Result, row: str, figure: str) -> list[float]:

@@ -172,6 +172,8 @@ def test_too_few_images(classifier: Classifier, tmp_path: Path) -> None:
     weights = classifier.folder / "first.safetensors"
     with pytest.raises(TrainingError, match="9 images: expected at least a minibatch, 10"):
         train(classifier, weights, images, 0.1, 1)
+    with pytest.raises(TrainingError, match="9 images: expected at least a minibatch, 10"):
+        together(CONFIG, 10, weights, tmp_path, 1, {"a": images}, 0.1)
     settings = FineTuning(1, 10, 1, (Phase(1, 0.1),))
     rounds = fine_tune(partial(in_turn, classifier), weights, Data(*[images] * 4), settings, True, 1, tmp_path)
     with pytest.raises(TrainingError, match="10 images of the nodes expected, found 9"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.formats.tensor_file import Array
 
 MAGIC_IMAGES, MAGIC_LABELS = 0x803, 0x801
@@ -23,6 +23,12 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def minibatches(self, size: int) -> int:
+        """Whole minibatches of this size. Raises TrainingError if there is none."""
+        if len(self) < size:
+            raise TrainingError(f"{len(self)} images: expected at least a minibatch, {size}")
+        return len(self) // size
 
     def take(self, places: Array) -> "Images":
         """The images at these places."""

@@ -35,9 +35,7 @@ def train(model: Classifier, weights: Path, images: Images, learning_rate: float
     Images that do not fill the last minibatch are left out. seed: of the order and of dropout. Raises TrainingError for
     a loss that is not finite, or too few images; WeightsError, ArtifactsError.
     """
-    if len(images) < model.minibatch:
-        raise TrainingError(f"{len(images)} images: expected at least a minibatch, {model.minibatch}")
-    steps = len(images) // model.minibatch
+    steps = images.minibatches(model.minibatch)
     order = np.random.default_rng(seed).permutation(len(images))[: steps * model.minibatch]
     files = model.folder / TRAINING_MODEL, model.folder / OPTIMIZER_MODEL
     with NativeGraph(*files, weights, BackendOptions(threads=model.threads, seed=seed)) as graph:

@@ -26,7 +26,7 @@ def together(
 ) -> Path:
     """A round as `node.in_turn` has it, for nodes of equally many images; only dropout draws otherwise.
 
-    Raises TrainingError for a loss that is not finite, WeightsError, StorageError.
+    Raises as `node.in_turn`.
     """
     sha256 = sha256_of_file(base)
     seeds = [seed_of(sha256, number, name) for name in nodes]
@@ -43,7 +43,7 @@ def together(
     pixels = torch.from_numpy(np.stack([images.pixels for images in shown])).to(DEVICE)  # [K, N, P]
     labels = torch.from_numpy(np.stack([images.labels for images in shown])).to(DEVICE)  # [K, N]
     logits_of = torch.vmap(lambda of, x: torch.func.functional_call(model, of, (x,)), randomness="different")
-    for step in range(labels.shape[1] // minibatch):
+    for step in range(shown[0].minibatches(minibatch)):
         part = slice(step * minibatch, (step + 1) * minibatch)
         logits = logits_of(weights, pixels[:, part]).flatten(0, 1)
         loss = nn.functional.cross_entropy(logits, labels[:, part].flatten(), reduction="sum") / minibatch
