@@ -34,7 +34,9 @@ from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo, write_update
+from phonograd.device_runtime.update.own_codec import write_encoded
+from phonograd.device_runtime.update.own_update import open_update
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInfo
 from phonograd.server_agg.aggregation.fold import Fold
 
 SCHEMA_VERSION = 1
@@ -146,15 +148,17 @@ def _cost(
         for phone in phones:
             trained = load_tensors(phone.weights)
             began = time.perf_counter()
-            written = write_update(path, base, trained, UpdateInfo(sha256, 1, phone.tokens, codec, phone.seed))
+            info = UpdateInfo(sha256, 1, phone.tokens, codec, phone.seed)
+            written = write_encoded(path, base, trained, info, codec)
             encoding.append(time.perf_counter() - began)
             sizes.append(written.nbytes)
-            with UpdateFile(path) as update:
+            with open_update(path) as update:
                 began = time.perf_counter()
-                update.check(base, sha256)
-                decoding.append(time.perf_counter() - began)
-                with DecodedUpdate(update, base) as decoded:
-                    fold.accumulate(decoded, 1)
+                with update.decoded(base) as native:
+                    native.check(base, sha256)
+                    decoding.append(time.perf_counter() - began)
+                    with DecodedUpdate(native, base) as decoded:
+                        fold.accumulate(decoded, 1)
         average = write_tensor_file(place / "average", base.specs.values(), fold.finish(), {})
     evaluations = models.evaluations(place / "average", average.sha256)
     perplexities = _without_unknown(evaluations)

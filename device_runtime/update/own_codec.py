@@ -12,9 +12,9 @@ import numpy as np
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.base.own_classes import OwnClasses, settings_of
 from phonograd.device_runtime.formats.frozen import trained_specs
-from phonograd.device_runtime.formats.tensor_file import Floats, TensorFile, WrittenFile, save_tensors
+from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFile, WrittenFile, save_tensors
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
-from phonograd.device_runtime.update.update_file import FORMAT, VERSION, UpdateFile
+from phonograd.device_runtime.update.update_file import FORMAT, VERSION, UpdateFile, UpdateInfo, write_update
 
 PAYLOAD = "payload"  # U8[n], what the codec made
 SETTINGS = "codec_settings"  # metadata key: those that it was made with, as JSON
@@ -94,6 +94,14 @@ def made(name: str, settings: str) -> Codec:
     """A loaded codec with its settings, a JSON object or "". Raises whatever its dataclass does."""
     own = OWN.loaded(name)
     return own(settings_of(own)(**json.loads(settings or "{}")))
+
+
+def write_encoded(
+    path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo, codec: str
+) -> WrittenFile:
+    """As `write_update`, also in a codec of one's own. codec: as in own_codec. Raises OwnCodecError, UsageError too."""
+    written = write_update(path, base, trained, msgspec.structs.replace(info, codec=native_codec(codec)))
+    return recode(path, base.path, codec) or written
 
 
 def recode(update: Path, base: Path, codec: str) -> WrittenFile | None:

@@ -42,7 +42,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 class OwnUpdate(OfModel):
     """An update in a codec of one's own, open for reading. One thread at a time.
 
-    info: its metadata. Raises WeightsError or UpdateError for a damaged file or a codec that is not loaded.
+    info: its metadata; settings: its codec's, as JSON. Raises WeightsError or UpdateError for a damaged file or a
+    codec that is not loaded.
     """
 
     def __init__(self, path: Path):
@@ -51,6 +52,7 @@ class OwnUpdate(OfModel):
             self._file = opened.enter_context(TensorFile(path))
             self._file.take_checksum()
             self.info = _info_of(self._file)
+            self.settings = self._file.metadata.get(SETTINGS, "")
             opened.pop_all()
 
     def __enter__(self) -> "OwnUpdate":
@@ -85,7 +87,7 @@ class OwnUpdate(OfModel):
         specs = trained_specs(base)
         payload = self._file.read(PAYLOAD).tobytes()
         try:
-            codec = made(self.info.codec, self._file.metadata.get(SETTINGS, ""))
+            codec = made(self.info.codec, self.settings)
         except (ValueError, TypeError) as error:
             raise UpdateError(f"{self.path}: {SETTINGS}: {error}") from error
         deltas = dict(codec.decode(payload, {spec.name: spec.shape for spec in specs}, self.info.seed))
@@ -101,15 +103,40 @@ class OwnUpdate(OfModel):
 
 def open_update(path: Path) -> UpdateFile | OwnUpdate:
     """Open an update, of whichever codec. Raises UpdateError."""
+    if OWN.by_name and _in_own_codec(path):
+        return _own_update(path)
     try:
-        if OWN.by_name:
-            with TensorFile(path) as file:
-                own = ":" in file.metadata.get("codec", "")
-            if own:
-                return OwnUpdate(path)
+        return UpdateFile(path)
+    except UpdateError:
+        if not OWN.by_name and _in_own_codec(path):
+            return _own_update(path)  # which says that its codec is not loaded
+        raise
+
+
+def _in_own_codec(path: Path) -> bool:
+    with contextlib.suppress(WeightsError), TensorFile(path) as file:
+        return ":" in file.metadata.get("codec", "")
+    return False
+
+
+def _own_update(path: Path) -> OwnUpdate:
+    try:
+        return OwnUpdate(path)
     except WeightsError as error:
         raise UpdateError(str(error)) from error
-    return UpdateFile(path)
+
+
+@contextlib.contextmanager
+def native_update(path: Path, base: TensorFile, base_sha256: str) -> Iterator[UpdateFile]:
+    """An update of whichever codec as a native one, all of it held against its model.
+
+    Raises UpdateError (another base model, parts that disagree), what OwnUpdate.decoded raises.
+    """
+    with open_update(path) as update:
+        update.check_base(base_sha256)
+        with update.decoded(base) as native:
+            native.check(base, base_sha256)
+            yield native
 
 
 def _info_of(file: TensorFile) -> UpdateInfo:
@@ -121,7 +148,8 @@ def _info_of(file: TensorFile) -> UpdateInfo:
         if not _NUMBER.fullmatch(found := told.get(key, "")) or (key == "tokens" and not int(found)):
             raise UpdateError(f"{path}: {key}: a whole number expected, found {found[:80]!r}; send it again")
     if (codec := told["codec"]) not in OWN.by_name:
-        raise UpdateError(f"{path}: codec {codec[:80]!r} is unknown; this server has {', '.join(sorted(OWN.by_name))}")
+        loaded = ", ".join(sorted(OWN.by_name)) or "none"
+        raise UpdateError(f"{path}: codec {codec[:80]!r} is unknown; expected one that was named as `codec`: {loaded}")
     if [(spec.name, spec.dtype, len(spec.shape)) for spec in specs] != [(PAYLOAD, "U8", 1)]:
         raise UpdateError(f"{path}: tensor {PAYLOAD} U8 expected, found {', '.join(map(str, specs))[:200] or 'none'}")
     number, tokens, seed = (int(told[key]) for key in ("round", "tokens", "seed"))

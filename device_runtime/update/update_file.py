@@ -1,5 +1,6 @@
 """The update a phone sends, written and read by the native library. FORMAT.md, "Updates"."""
 
+import contextlib
 import weakref
 from collections.abc import Iterator, Mapping
 from ctypes import POINTER, c_int64, c_void_p, cast
@@ -107,6 +108,11 @@ class OfModel:
     path: Path
     info: UpdateInfo
 
+    def parts(self) -> list[TensorSpec]:
+        """The tensors that the file holds, without its checksum. Raises WeightsError."""
+        with TensorFile(self.path) as file:
+            return [spec for name, spec in file.specs.items() if name != CHECKSUM]
+
     def check_base(self, base_sha256: str) -> None:
         """Raise UpdateError for an update of another base model."""
         if self.info.base_sha256 != base_sha256:
@@ -135,10 +141,11 @@ class UpdateFile(OfModel, Handle):
         self.nbytes: int = facts.nbytes
         self.result_sha256: str | None = facts.result_sha256 and facts.result_sha256.decode(errors="replace")
 
-    def parts(self) -> list[TensorSpec]:
-        """The tensors that the file holds, without its checksum. Raises WeightsError."""
-        with TensorFile(self.path) as file:
-            return [spec for name, spec in file.specs.items() if name != CHECKSUM]
+    @contextlib.contextmanager
+    def decoded(self, base: TensorFile) -> Iterator["UpdateFile"]:
+        """Itself: what one in a codec of one's own has to be made into first."""
+        del base
+        yield self
 
     def check(self, base: TensorFile, base_sha256: str) -> None:
         """Hold the whole update against the model it must be for, one tile in memory at a time.

@@ -1,14 +1,14 @@
 """`--strategy MODULE:CLASS`, `--codec MODULE:CLASS`: classes of one's own, whose settings become options."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
 import click
 
-from phonograd.commands.options import Grouped, Options, opt, usage_errors
+from phonograd.commands.options import Grouped, Options, usage_errors
 from phonograd.commands.shared_options import CODEC
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.own_classes import OwnClasses
@@ -48,12 +48,13 @@ CODEC_OR_OWN = {
     "type": OwnName("codec", CODECS, _CODECS),
     "help": f"{CODEC['help']} Or MODULE:CLASS of your own.",
 }
-OWN_CODECS = opt(
-    "MODULE:CLASS of a codec of your own that updates may have; may be repeated.",
-    OwnName("codec", (), _CODECS),
-    name="--codec",
-    metavar="NAME",
-)
+_NAMED: Mapping[str, Any] = {
+    "help": "MODULE:CLASS of a codec of your own that updates may have; may be repeated.",
+    "type": OwnName("codec", (), _CODECS),
+    "metavar": "NAME",
+}
+OWN_CODECS = {"name": "--codec", **_NAMED}
+loads_codecs = click.option("--codec", multiple=True, expose_value=False, **_NAMED)
 
 
 class TakesOwn(Grouped):

@@ -17,6 +17,5 @@ def decoded_on(base: TensorFile, update: UpdateFile | OwnUpdate, its_base: Path 
     """
     with contextlib.ExitStack() as opened:
         models = (base,) if its_base is None else (opened.enter_context(TensorFile(its_base)), base)
-        if isinstance(update, OwnUpdate):
-            update = opened.enter_context(update.decoded(models[0]))
-        yield opened.enter_context(DecodedUpdate(update, *models))
+        native = opened.enter_context(update.decoded(models[0]))
+        yield opened.enter_context(DecodedUpdate(native, *models))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import phonograd
+from phonograd.device_runtime.update.own_codec import OWN
 from tests.support.command_line import Outcome, Run, Workplace
 
 NAME = "examples.own_codec:Ternary"
@@ -105,3 +106,47 @@ def test_a_server_takes_several(
     assert [settings.codecs for settings in started] == [(NAME, FAULTY), ()]
     refused = phono(*line, "--codec", NAME, "--masked")
     assert (refused.code, "--codec" in refused.err) == (2, True), refused.err
+
+
+def test_updates_outside_a_round(
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, sent, trained = workplace.artifacts / "weights.safetensors", tmp_path / "sent", tmp_path / "trained"
+    codec = ("--codec", NAME, "--deviations", 3)
+    line = ("train", workplace.artifacts, "--user", workplace.user, "--seed", 5, "--out", trained, "--update", sent)
+    tokens = phono(*line, *codec, "--json").document["tokens"]
+    encode = ("update", "encode", trained, "--base", base, "--tokens", tokens, "--seed", 5, "--out", tmp_path / "own")
+    assert phono(*encode, *codec, "--json").document["codec"] == NAME
+    assert (tmp_path / "own").read_bytes() == sent.read_bytes()
+
+    shown = phono("update", "show", sent, "--codec", NAME, "--json").document
+    assert (shown["codec"], shown["codec_settings"]) == (NAME, '{"deviations": 3.0}')
+    assert [part["part"] for part in shown["parts"]] == ["payload"]
+    decode = ("update", "decode", sent, "--base", base, "--out", tmp_path / "decoded")
+    assert phono(*decode, "--codec", NAME).code == 0
+    encode = (
+        "update",
+        "encode",
+        tmp_path / "decoded",
+        "--base",
+        base,
+        "--tokens",
+        tokens,
+        "--out",
+        tmp_path / "native",
+    )
+    assert phono(*encode, "--seed", 5).code == 0
+    fold = ("fold", workplace.artifacts, "--json", "--out", tmp_path / "model")
+    model = phono(*fold, tmp_path / "native").document["sha256"]
+    assert phono(*fold, sent, "--codec", NAME).document["sha256"] == model
+
+    other = phono("update", "decode", sent, "--base", trained, "--out", tmp_path / "other", "--codec", NAME)
+    assert (other.code, "made from model" in other.err) == (7, True), other.err
+    assert phono(*encode[:-1], tmp_path / "faulty", "--codec", FAULTY, "--fault", "raises").code == 0
+    failed = phono(*fold, tmp_path / "faulty", "--codec", FAULTY)
+    assert (failed.code, f"{FAULTY}: decode: RuntimeError" in failed.err) == (32, True), failed.err
+
+    monkeypatch.setattr(OWN, "by_name", {})
+    for command in (("update", "show", sent), decode, (*fold, sent)):
+        refused = phono(*command)
+        assert (refused.code, "expected one that was named as --codec: none" in refused.err) == (7, True), refused.err
