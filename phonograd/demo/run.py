@@ -196,7 +196,10 @@ def _train_phones(
                 lambda: {"phone": name, "codec": codec, "epoch": epoch, **_upload(update, url, name)}
             )
 
-        return [sent.result() for sent in training.map(phone, range(config.phones))]
+        try:
+            return [sent.result() for sent in training.map(phone, range(config.phones))]
+        finally:
+            training.shutdown(wait=False, cancel_futures=True)  # an interrupt waits for those that train, not for all
 
 
 def _compare_output_layers(

@@ -253,8 +253,8 @@ def test_artifact_variants_train(
     margin("perplexity after, of that before", after / before, high=0.95)
 
 
-@pytest.mark.long
-def test_the_demo_at_tiny_size(phono: Run, tmp_path: Path) -> None:
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
     corpus = tmp_path / "corpus"
     (corpus / "users").mkdir(parents=True)
     for name, seed in (
@@ -267,11 +267,31 @@ def test_the_demo_at_tiny_size(phono: Run, tmp_path: Path) -> None:
         (corpus / f"{name}.txt").write_bytes(text_of(seed, 150))
     for user in (1, 2):
         (corpus / "users" / f"user-{user:02}.txt").write_bytes(text_of(user + 5, 60))
-    sizes = ("--preset", "tiny", "--vocabulary", "17", "--pretrain-steps", "2", "--phones", "2")
+    return corpus
+
+
+DEMO_SIZES = ("--preset", "tiny", "--vocabulary", "17", "--pretrain-steps", "2", "--phones", "2")
+
+
+@pytest.mark.long
+def test_the_demo_at_tiny_size(phono: Run, corpus: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    outcome = phono("demo", "--corpus", corpus, "--out", tmp_path / "out", "--report", report, *sizes, "--json")
+    outcome = phono("demo", "--corpus", corpus, "--out", tmp_path / "out", "--report", report, *DEMO_SIZES, "--json")
     document = outcome.document
     assert [row["codec"] for row in document["codecs"]] == ["full-f32", "rows-f32"]
     assert document["report"]["rounds"][0]["accepted"] == 2
     assert report.read_text().count("<svg") == 4
     assert phono("demo", "--out", tmp_path / "out").code == 11  # the folder is not empty
+
+
+@pytest.mark.long
+def test_a_demo_that_is_ended_leaves_no_server(corpus: Path, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "phonograd", "demo", "--corpus", corpus, "--out", "out", *DEMO_SIZES]
+    with subprocess.Popen([*map(str, line)], stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stderr is not None
+        url = next(said.split()[-1] for said in process.stderr if "train and upload to" in said)
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+    assert (process.returncode, "phonograd: interrupted" in rest.splitlines()) == (143, True), rest
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url, trust_env=False)
