@@ -23,9 +23,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Servers that tests start leave their owner's files in no user's home."""
+    """Servers that tests start leave their owner's files in no user's home, and phones no models."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
+        patch.setenv("PHONOGRAD_MODEL_CACHE", str(tmp_path_factory.mktemp("models")))
         yield
 
 

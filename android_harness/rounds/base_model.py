@@ -1,5 +1,6 @@
 """The base model of a round: download it once, cache it by hash, and check it against the artifacts."""
 
+import contextlib
 import hashlib
 import os
 import time
@@ -15,6 +16,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec, check_specs
 
 MODELS_KEPT = 3  # of 183 MB each at full size: this round's, the previous round's, another server's
+KEPT_DAYS = 30.0  # of models that nobody uses, such as those of a server that is gone
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,11 @@ def fetch_base_model(
     """The base model of the open round: the artifacts' weights, else from the cache, else downloaded.
 
     `cache` has a folder for each server and phone, as if each were a device of its own, of models named by their hash;
-    the MODELS_KEPT most recently used are kept in each. What is downloaded are links from the last one used, or from
-    the artifacts' weights, where the server has them; else the model. An interrupted download is resumed. `phone` is
-    the phone that the server's ledger counts the download for. Raises WeightsError if the model is damaged or has
-    another shape than the artifacts', StorageError, ServerRefusedError, ServerUnreachableError.
+    the MODELS_KEPT most recently used are kept in each, those not used for KEPT_DAYS in none. What is downloaded are
+    links from the last one used, or from the artifacts' weights, where the server has them; else the model. An
+    interrupted download is resumed. `phone` is the phone that the server's ledger counts the download for. Raises
+    WeightsError if the model is damaged or has another shape than the artifacts', StorageError, ServerRefusedError,
+    ServerUnreachableError.
     """
     sha256, downloaded = opened.base_sha256, 0
     cache = cache / quote(str(server), safe="") / f"phone-{phone or _unnamed(server)}"
@@ -55,6 +58,7 @@ def fetch_base_model(
             # Only the access time: training refuses a file whose time of change differs from the one at its opening.
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
             _prune(cache)
+            _prune_unused(cache.parent.parent)
     _check_fit(path, artifacts, sha256)
     return BaseModel(path, sha256, path.stat().st_size, downloaded)
 
@@ -73,6 +77,15 @@ def _by_use(cache: Path) -> list[Path]:
 def _prune(cache: Path) -> None:
     for path in _by_use(cache)[MODELS_KEPT:]:
         path.unlink(missing_ok=True)
+
+
+def _prune_unused(cache: Path) -> None:
+    """Of all servers and phones."""
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for path in cache.glob("*/phone-*/[!.]*.safetensors"):
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            if path.stat().st_atime < oldest:
+                path.unlink()
 
 
 def _check_fit(path: Path, artifacts: Artifacts, sha256: str) -> None:

@@ -66,7 +66,7 @@ def served(
     with phonograd.start_server(artifacts, folder / "state", settings) as server:
         for number in (1, 2):
             for user, text in texts.items():
-                joined = phonograd.join_round(server.url, artifacts, user)
+                joined = phonograd.join_round(server.url, artifacts, user, cache=folder / "models")
                 phonograd.train(artifacts, text, weights=joined.weights, round_number=number, phone=user, **options)
                 joined.send(folder / "update")
         return phonograd.current_round(server.url).base_sha256

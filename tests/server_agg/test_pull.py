@@ -6,6 +6,7 @@ import http.server
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,6 +169,20 @@ def test_a_phones_round_begins_with_a_pull(server: RunningServer, made: list[Mod
     assert (second.sha256, second.downloaded_bytes) == (newest.sha256, newest.link_bytes)
     kept = {path.name for path in second.path.parent.iterdir()}
     assert kept == {f"{made[-1].sha256}.safetensors", f"{newest.sha256}.safetensors"}
+
+
+def test_models_that_nobody_uses_are_deleted(server: RunningServer, made: list[Model], tmp_path: Path) -> None:
+    """Those of servers and phones that never come again, and nothing else in the folder."""
+    artifacts, cache = server.workshop.artifacts, tmp_path / "cache"
+    gone = cache / "http%3A%2F%2Fgone" / "phone-p1"
+    gone.mkdir(parents=True)
+    kept = [gone / "0b.safetensors", cache / "mine.safetensors", gone / "mine.txt"]
+    for path in (gone / "0a.safetensors", *kept):
+        path.write_bytes(b"a model")
+        days = 29 if path == kept[0] else 31
+        os.utime(path, (time.time() - days * 24 * 3600, path.stat().st_mtime))
+    fetched = fetch_base_model(server.url, artifacts, current_round(server.url), cache, "p1")
+    assert {path for path in cache.rglob("*") if path.is_file()} == {fetched.path, *kept}
 
 
 def test_pull_falls_back_to_the_whole_model(server: RunningServer, made: list[Model], local: Path) -> None:
