@@ -30,7 +30,7 @@ def compiled_sets(folder: Path = NATIVE / "src" / "kernels") -> list[CompiledSet
         if name := re.search(r'^#define (?:SET|BF16)_NAME "(.+)"$', text, re.MULTILINE):
             machine = re.search(r"^#if defined\(__(\w+)__\)$", text, re.MULTILINE)
             features = re.search(r'^#define KERNEL_LAMBDA __attribute__\(\(target\("(.+)"\)\)\)$', text, re.MULTILINE)
-            needed = frozenset(features[1].split(",")) if features else frozenset()
+            needed = frozenset(features[1].replace("-", "").split(",")) if features else frozenset()
             found.append(CompiledSet(name[1], machine[1] if machine else None, needed))
     return sorted(found)
 
@@ -62,7 +62,8 @@ def told(sets: Iterable[CompiledSet], machine: str, here: Iterable[str], emulato
     if emulated:
         way = "under qemu-aarch64 (make phone-test)" if emulator else "not run, qemu-aarch64 is missing"
         parts.append(f"{way}: {', '.join(emulated)}")
-    parts.append(f"NOT RUN, this CPU lacks them: {', '.join(lacking)}" if lacking else "this CPU lacks none")
+    why = "this CPU lacks them or has better ones"
+    parts.append(f"NOT RUN, {why}: {', '.join(lacking)}" if lacking else "this CPU lacks none")
     return "; ".join(parts)
 
 

@@ -1,5 +1,6 @@
 // Measures the kernels of one set against double: `functions SET [PLANTED]`, `gemm SET THREADS
-// fp32|bf16|bf16-emulated`, `rounding SET bf16|bf16-emulated`, and `integers SET`, `rotation SET`, `deltas SET`. One
+// fp32|bf16|bf16-emulated|amx-model`, `rounding SET bf16|bf16-emulated|amx-model` (which no set has: amx_model.cpp),
+// and `integers SET`, `rotation SET`, `deltas SET`. One
 // JSON object on stdout. PLANTED: units in the last place by which each function's result at 1 is made wrong. `bits
 // SET` prints a hash of the results of the functions that a prediction takes, to compare CPUs by.
 #include <algorithm>
@@ -16,6 +17,10 @@
 
 #include "kernels/gemm.h"
 #include "kernels/kernel_set.h"
+
+namespace phonograd::amx_model {
+extern const Bf16Kernels kernels;  // amx_model.cpp
+}
 
 using namespace phonograd;
 
@@ -140,14 +145,16 @@ void rounding(const Bf16Kernels& kernels) {
   }
   const size_t panel = static_cast<size_t>(kernels.panel), words = static_cast<size_t>(kernels.depth / 2);
   xs.resize(xs.size() / panel * panel);
-  std::vector<uint32_t> packed(xs.size() * words);
+  const size_t of_column = static_cast<size_t>(kernels.pairs_of(1));
+  std::vector<uint32_t> packed(xs.size() * of_column, ~0u);
   const ptrdiff_t columns = static_cast<ptrdiff_t>(xs.size());
   kernels.pack(xs.data(), columns, 1, 1, static_cast<int>(columns), packed.data());
   long wrong = 0;
   for (size_t n = 0; n < xs.size(); ++n) {
     bool filled = true;  // with zeros
-    for (size_t w = 1; w < words; ++w) filled = filled && packed[n * words + w] == 0;
-    wrong += !filled || packed[n * words] != bits_in_bf16(xs[n], kernels.subnormals);
+    const size_t at = n / panel * panel * of_column + n % panel * words, next = words == 1 ? panel : 1;
+    for (size_t w = 1; w < of_column; ++w) filled = filled && packed[at + w * next] == 0;
+    wrong += !filled || packed[at] != bits_in_bf16(xs[n], kernels.subnormals);
   }
   std::printf("{\"rounded\": %zu, \"wrong\": %ld}\n", xs.size(), wrong);
 }
@@ -203,10 +210,19 @@ struct Product {
   }
 };
 
-void gemm(const KernelSet& set, int threads, const std::string& precision) {
-  const Bf16Kernels* bf16 = precision == "fp32" ? nullptr : &bf16_kernels(set, precision == "bf16-emulated");
+const Bf16Kernels& bf16_of(const KernelSet& set, const std::string& precision) {
+  return precision == "amx-model" ? amx_model::kernels : bf16_kernels(set, precision == "bf16-emulated");
+}
+
+void gemm(const KernelSet& named, int threads, const std::string& precision) {
+  const Bf16Kernels* bf16 = precision == "fp32" ? nullptr : &bf16_of(named, precision);
+  KernelSet set = named;
+  if (bf16 != nullptr) set.panel = bf16->panel;  // the model's is another set's
   ThreadPool pool(threads, false);
   Products products(pool, set, bf16);
+  // What a product leaves behind in the memory for packing is no part of the next.
+  std::vector<float> nans(static_cast<size_t>(kMostRows * 328), std::nanf("")), result(nans.size());
+  products.gemm(kMostRows, 48, 328, row_major(nans.data(), 328), row_major(nans.data(), 48), result.data(), 48);
   std::mt19937 random(1);
   long count = 0, wrong = 0;
   const auto check = [&](const Product& product) {
@@ -423,7 +439,7 @@ int main(int count, char** arguments) {
   if (what == "functions") {
     functions(set, count > 3 ? std::atof(arguments[3]) : 0);
   } else if (what == "rounding") {
-    rounding(bf16_kernels(set, std::string(arguments[3]) == "bf16-emulated"));
+    rounding(bf16_of(set, arguments[3]));
   } else if (what == "integers") {
     integers(set);
   } else if (what == "exponentials") {

@@ -12,7 +12,7 @@ from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.native_build import NATIVE, build_program
 
 SOURCES = (
-    Path(__file__).with_name("kernels_tool.cpp"),
+    *(Path(__file__).with_name(f"{name}.cpp") for name in ("kernels_tool", "amx_model")),
     *sorted((NATIVE / "src" / "kernels").glob("*.cpp")),
     *(
         NATIVE / "src" / "base" / f"{name}.cpp"
@@ -78,6 +78,12 @@ def test_numbers_are_rounded_to_bf16_to_the_bit(tool: Path, kernels: str, precis
 @pytest.mark.parametrize(("kernels", "precision"), PRODUCTS)
 def test_products_of_awkward_sizes(tool: Path, kernels: str, threads: str, precision: str) -> None:
     hold(told(tool, "gemm", kernels, threads, precision))
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_tiles_of_amx_on_a_model_of_its_instructions(tool: Path, threads: str) -> None:
+    hold(told(tool, "rounding", "portable", "amx-model"))
+    hold(told(tool, "gemm", "portable", threads, "amx-model"))
 
 
 @pytest.mark.parametrize("kernels", FUNCTIONS)

@@ -2,6 +2,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__) && !defined(__ANDROID__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
 #elif defined(__aarch64__)
@@ -19,6 +23,16 @@ bool bit(unsigned value, int number) {
   return (value >> number & 1) != 0;
 }
 
+// Whether the system lets this process use tiles: Linux must be asked first, for all threads to come.
+bool tiles_allowed() {
+#if defined(__linux__) && !defined(__ANDROID__)
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 CpuFeatures detect() {
   CpuFeatures found;
   unsigned a, b, c, d;
@@ -27,14 +41,16 @@ CpuFeatures detect() {
   const bool crc32 = bit(c, 1);  // PCLMULQDQ
   unsigned saved, high;
   __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
-  constexpr unsigned kAvx = 0x6, kAvx512 = 0xe6;
+  constexpr unsigned kAvx = 0x6, kAvx512 = 0xe6, kTiles = 0x60000;
   if ((saved & kAvx) != kAvx || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return found;
   found.fma = fma;
   found.crc32 = crc32;
   found.avx2 = bit(b, 5);
   found.sha256 = sse41 && bit(b, 29);
   found.avx512 = (saved & kAvx512) == kAvx512 && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
+  const bool tiles = (saved & kTiles) == kTiles && bit(d, 22) && bit(d, 24);  // AMX-BF16, AMX-TILE
   if (found.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) found.avx512_bf16 = bit(a, 5);
+  found.amx_bf16 = found.avx512_bf16 && tiles && tiles_allowed();
   return found;
 }
 

@@ -20,6 +20,7 @@ std::string features() {
   add("fma", cpu.fma);
   add("avx512", cpu.avx512);
   add("avx512_bf16", cpu.avx512_bf16);
+  add("amx_bf16", cpu.amx_bf16);
   add("neon", cpu.neon);
   add("half", cpu.half);
   add("dot", cpu.dot);

@@ -2,7 +2,7 @@
 // instructions for it. Two bf16 that are next to each other along the depth make a 32-bit pair, the earlier one in its
 // lower half; where the depth ends, zeros fill up the last pairs.
 //
-// Functions of one thread, as those of KernelSet. AVX512-BF16 and Arm's BFMMLA take subnormal numbers as zero.
+// Functions of one thread, as those of KernelSet. AVX512-BF16, AMX and Arm's BFMMLA take subnormal numbers as zero.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,19 @@
 namespace phonograd {
 
 struct Bf16Kernels {
-  const char* name;  // "avx512-bf16", "bfmmla", or "emulated": rounded the same, multiplied in float arithmetic
+  const char* name;  // "amx-bf16", "avx512-bf16", "bfmmla", or "emulated": rounded the same, multiplied in floats
   int panel;         // that of the set it goes with
-  int depth;         // an element's bf16 along the depth, which is filled up to a multiple of it: 2, a pair, or 4, two
+  int depth;         // an element's bf16 along the depth: 2, a pair, or 4, two
+  int filled;        // the depth is filled up to a multiple of it, of whole elements
   bool subnormals;   // they are kept; else packed as the zeros that the instructions take them for
 
-  // Pairs that hold a depth of so many numbers: of whole elements.
-  int64_t pairs_of(int64_t numbers) const { return (numbers + depth - 1) / depth * (depth / 2); }
+  // Pairs that hold a depth of so many numbers.
+  int64_t pairs_of(int64_t numbers) const { return (numbers + filled - 1) / filled * (filled / 2); }
 
   // A [rows, depth], one of its strides 1, as pairs in the order that multiply() likes best, and their strides for it;
   // `pairs` has room for the set's whole tiles.
   Strides (*to_pairs)(const float* A, ptrdiff_t a_row, ptrdiff_t a_column, int rows, int depth, uint32_t* pairs);
-  // As KernelSet::pack, with elements in place of floats: [ceil(columns / panel)][ceil(depth / this->depth)][panel].
+  // As KernelSet::pack, with elements in place of floats: [ceil(columns / panel)][pairs_of(depth) in elements][panel].
   void (*pack)(const float* B, ptrdiff_t row_stride, ptrdiff_t column_stride, int depth, int columns, uint32_t* packed);
   // As KernelSet::multiply, over `pairs` pairs, a whole number of elements; A's strides as to_pairs() tells them.
   void (*multiply)(int M, int N, int pairs, const uint32_t* A, ptrdiff_t a_row, ptrdiff_t a_column,

@@ -117,7 +117,7 @@ void multiply(int M, int N, int pairs, const uint32_t* A, ptrdiff_t a_row, ptrdi
 }  // namespace
 
 extern const Bf16Kernels kernels;
-const Bf16Kernels kernels = {BF16_NAME, kPanel, 4, true, to_quads, pack, multiply};
+const Bf16Kernels kernels = {BF16_NAME, kPanel, 4, 4, true, to_quads, pack, multiply};
 
 }  // namespace phonograd::PHONOGRAD_SET
 

@@ -25,6 +25,9 @@ extern const Bf16Kernels emulated;
 namespace avx512_bf16 {
 extern const Bf16Kernels kernels;
 }
+namespace amx_bf16 {
+extern const Bf16Kernels kernels;
+}
 #elif defined(__aarch64__)
 namespace neon {
 extern const KernelSet set;
@@ -46,7 +49,8 @@ struct Available {
     const CpuFeatures& cpu = cpu_features();
 #if defined(__x86_64__)
     if (cpu.avx512 && cpu.avx2 && cpu.fma) {
-      add(avx512::set, avx512::emulated, cpu.avx512_bf16 ? &avx512_bf16::kernels : nullptr);
+      const Bf16Kernels* vectors = cpu.avx512_bf16 ? &avx512_bf16::kernels : nullptr;
+      add(avx512::set, avx512::emulated, cpu.amx_bf16 ? &amx_bf16::kernels : vectors);
     }
     if (cpu.avx2 && cpu.fma) add(avx2::set, avx2::emulated, nullptr);
 #elif defined(__aarch64__)
@@ -101,9 +105,10 @@ const Bf16Kernels* bf16_instructions(const KernelSet& set) {
 const Bf16Kernels& bf16_kernels(const KernelSet& set, bool emulated) {
   if (emulated) return *available().emulated[place_of(set)];
   if (const Bf16Kernels* kernels = bf16_instructions(set)) return *kernels;
-  throw Error(Status::unsupported, "precision bf16: kernels '" + std::string(set.name) +
-                                       "' on this CPU have no bf16 instructions (AVX512-BF16, Arm BF16); use fp32, or "
-                                       "bf16-emulated to see what bf16 would give");
+  throw Error(Status::unsupported,
+              "precision bf16: kernels '" + std::string(set.name) +
+                  "' on this CPU have no bf16 instructions (AVX512-BF16, AMX-BF16, Arm BF16); use fp32, or "
+                  "bf16-emulated to see what bf16 would give");
 }
 
 }  // namespace phonograd
