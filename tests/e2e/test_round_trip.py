@@ -27,6 +27,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that commands run in, and a cache of models of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rounds, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.delenv("PHONOGRAD_MODEL_CACHE")
     return tmp_path
 
 
