@@ -149,7 +149,7 @@ def _cost(
             trained = load_tensors(phone.weights)
             began = time.perf_counter()
             info = UpdateInfo(sha256, 1, phone.tokens, codec, phone.seed)
-            written = write_encoded(path, base, trained, info, codec)
+            written = write_encoded(path, base, trained, info)
             encoding.append(time.perf_counter() - began)
             sizes.append(written.nbytes)
             with open_update(path) as update:

@@ -96,12 +96,10 @@ def made(name: str, settings: str) -> Codec:
     return own(settings_of(own)(**json.loads(settings or "{}")))
 
 
-def write_encoded(
-    path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo, codec: str
-) -> WrittenFile:
-    """As `write_update`, also in a codec of one's own. codec: as in own_codec. Raises OwnCodecError, UsageError too."""
-    written = write_update(path, base, trained, msgspec.structs.replace(info, codec=native_codec(codec)))
-    return recode(path, base.path, codec) or written
+def write_encoded(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
+    """As `write_update`, also in a codec of one's own, with its settings. Raises OwnCodecError, UsageError too."""
+    written = write_update(path, base, trained, msgspec.structs.replace(info, codec=native_codec(info.codec)))
+    return recode(path, base.path, info.codec) or written
 
 
 def recode(update: Path, base: Path, codec: str) -> WrittenFile | None:

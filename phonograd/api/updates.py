@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from phonograd.api.inputs import Engine, StrPath, chosen_seed, require_engine, require_output, workers_of
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -49,9 +51,10 @@ def encode_update(
     with _base_file(base) as base_file:
         base_sha256 = base_file.sha256()
         seed = chosen_seed(seed, phone, lambda: base_sha256, round_number)
-        info = UpdateInfo(base_sha256, round_number, tokens, name_of(codec), seed)
+        info = UpdateInfo(base_sha256, round_number, tokens, codec, seed)
         trained = load_tensors(Path(weights)) if isinstance(weights, str | os.PathLike) else weights
-        return EncodedUpdate(info, write_encoded(Path(out), base_file, trained, info, codec))
+        written = write_encoded(Path(out), base_file, trained, info)
+        return EncodedUpdate(replace(info, codec=name_of(codec)), written)
 
 
 def read_update(update: StrPath) -> UpdateInfo:

@@ -28,10 +28,11 @@ def list_of(allowed: Names, own: OwnName | None = None) -> Callable[[click.Conte
 
     def read(context: click.Context, parameter: click.Parameter, text: str) -> Names:
         names = tuple(name.strip() for name in text.split(","))
+        known = allowed
         if own is not None:
-            names = tuple(own.convert(name, parameter, context) for name in names)
+            known = names = tuple(own.convert(name, parameter, context) for name in names)  # which refuses all others
         for name in names:
-            if (own is None and name not in allowed) or names.count(name) > 1:
+            if name not in known or names.count(name) > 1:
                 raise click.BadParameter(f"{name!r}: expected each of {', '.join(allowed)} at most once, by commas")
         return names
 
