@@ -28,8 +28,8 @@ last five evaluations (geometric for perplexities).
 """
 VERDICTS = f"""## The papers' claims
 
-**Agrees**: all of at least {SEEDS} seeds show it, or the 95 % interval of the paired effect over users or nodes does
-(bootstrap), and the effect is at least a tenth of the paper's. **Contradicts**: they show the opposite.
+**Agrees**: all of at least {SEEDS} seeds show it, or the 95 % interval of the paired effect over users, nodes or rounds
+does (bootstrap), and the effect is at least a tenth of the paper's. **Contradicts**: they show the opposite.
 **Inconclusive**: neither. An effect is that from the first row to the last one that the claim compares, with its
 interval, or the lowest and highest of the seeds. Where nothing is drawn at random (exact), the figures decide.
 """

@@ -29,7 +29,7 @@ _DIGITS = 6  # significant
 
 class Result(Record, frozen=True):
     """A run of an experiment. rows, facts: for each figure the values of all seeds, in their order; units: for each of
-    these seeds, the values of all users or nodes, in one order for all rows.
+    these seeds, the values of all users, nodes or rounds, in one order for all rows.
     """
 
     experiment: str

@@ -64,7 +64,7 @@ class Context:
 @dataclass(frozen=True)
 class Outcome:
     """What a kind measured with one seed. facts: what else belongs to the figures, such as tokens; units: a row's
-    figures of each user or node, in one order for all rows; runs: a row's hash of what ran.
+    figures of each user, node or round, in one order for all rows; runs: a row's hash of what ran.
     """
 
     rows: Rows

@@ -1,7 +1,7 @@
 """Whether figures show what an experiment claims: agrees, contradicts, or neither (inconclusive).
 
-A claim agrees if all of at least three seeds show it, or the 95 % interval of the paired effect over users or nodes
-does, and if the effect is at least a tenth of the paper's. It is contradicted if they show the opposite. In an exact
+A claim agrees if all of at least three seeds show it, or the 95 % interval of the paired effect over users, nodes or
+rounds does, and if the effect is at least a tenth of the paper's. It is contradicted if they show the opposite. In an exact
 experiment, in which nothing is drawn, the figures themselves decide.
 """
 
@@ -21,7 +21,7 @@ from phonograd.papers.result import Result
 Verdict = Literal["agrees", "inconclusive", "contradicts"]
 SEEDS = 3  # at least
 SHARE = 0.1  # of the paper's effect, at least
-UNITS = 10  # users or nodes, for an interval: at least
+UNITS = 10  # users, nodes or rounds, for an interval: at least
 _RESAMPLES, _INTERVAL = 10_000, (2.5, 97.5)
 
 
@@ -111,16 +111,16 @@ def _evidence(exact: bool, held: int, seeds: int, units: int) -> str:
     """held: seeds that show all of a claim."""
     if exact:
         return "exact"
-    return f"{held} of {seeds} seeds" + (f"; {units} users or nodes" if units >= UNITS else "")
+    return f"{held} of {seeds} seeds" + (f"; {units} users, nodes or rounds" if units >= UNITS else "")
 
 
 def _units(result: Result, row: str, figure: str) -> list[float]:
-    """A row's figure of each user or node, of all seeds."""
+    """A row's figure of each user, node or round, of all seeds."""
     return [value for seed in result.units.get(row, {}).get(figure, ()) for value in seed]
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % of the mean over users or nodes, by bootstrap; None for too few."""
+    """95 % of the mean over users, nodes or rounds, by bootstrap; None for too few."""
     if len(values) < UNITS:
         return None
     drawn = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values))).mean(1)
@@ -130,8 +130,8 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class _Effect:
-    """How far one row is above another, in the claim's terms. seeds: of each seed, pooled; units: of each user or node
-    that has the figure; interval: of their mean, None for too few.
+    """How far one row is above another, in the claim's terms. seeds: of each seed, pooled; units: of each user, node
+    or round that has the figure; interval: of their mean, None for too few.
     """
 
     claim: Claim

@@ -21,6 +21,7 @@ from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import SimulationRecord
 
 WHOLE, LOSSLESS, LOSSY = "whole models", "lossless links", "lossy links"
+FEWER, LEFT_OUT = "times fewer bytes", "left out, % of a round's change"
 _COMPARED = ("general perplexity", "user perplexity", "mean perplexity")
 
 
@@ -45,23 +46,33 @@ def run(settings: Settings, context: Context) -> Outcome:
         points = {number: _after(record, number, exact) for number in measured(record)}
         rows |= {f"{row}, round {number}": figures for number, figures in points.items()}
         rows[row] = mean_of([points[number] for number in sorted(points)[-LAST:]])
-        rows[row] |= _down(_mean_link(record, model), model)
+        rows[row] |= _down(fmean(_links(record, model)), model)
         facts |= {f"{row}: {fact}": value for fact, value in _facts(record).items()}
     records = {LOSSLESS: exact, LOSSY: lossy}
-    units = {row: by_user(last_ones(measured(record))) for row, record in records.items()}
+    units = {row: _units(record, exact, model) for row, record in records.items()}
     return Outcome(rows, facts, units, {row: run_of(record) for row, record in records.items()})
 
 
-def _mean_link(record: SimulationRecord, model: int) -> float:
-    """Bytes to get from a round's model to the next one, the mean; a link that is no smaller is the whole model."""
+def _units(record: SimulationRecord, exact: SimulationRecord, model: int) -> dict[str, list[float]]:
+    """Figures of each user, and of each round's link."""
+    users, theirs = (by_user(last_ones(measured(one))) for one in (record, exact))
+    name = "user perplexity"
+    above = [100 * (ours / lossless - 1) for ours, lossless in zip(users[name], theirs[name], strict=True)]
+    left_out = [100 * (ended.left_out or 0.0) for ended in record.rounds]
+    links = [model / link for link in _links(record, model)]
+    return users | {_above(name): above, FEWER: links, LEFT_OUT: left_out}
+
+
+def _links(record: SimulationRecord, model: int) -> list[int]:
+    """Bytes to get from each round's model to the next one; a link that is no smaller is the whole model."""
     closed = [ended for ended in record.rounds if ended.outcome == "closed"]
     if not closed:
         raise StateError("a simulation with a model after some round expected; all rounds failed")
-    return fmean(model if ended.link_bytes is None else ended.link_bytes for ended in closed)
+    return [model if ended.link_bytes is None else ended.link_bytes for ended in closed]
 
 
 def _down(nbytes: float, model: int) -> dict[str, float]:
-    return {"MB down a round": nbytes / 1e6, "times fewer bytes": model / nbytes}
+    return {"MB down a round": nbytes / 1e6, FEWER: model / nbytes}
 
 
 def _after(record: SimulationRecord, number: int, exact: SimulationRecord) -> dict[str, float]:
@@ -70,7 +81,7 @@ def _after(record: SimulationRecord, number: int, exact: SimulationRecord) -> di
     if record is not exact:
         lossless = figures_of(measured(exact)[number])
         figures |= {_above(name): 100 * (figures[name] / lossless[name] - 1) for name in _COMPARED}
-    return figures | {"left out, % of a round's change": 100 * (record.rounds[number - 1].left_out or 0.0)}
+    return figures | {LEFT_OUT: 100 * (record.rounds[number - 1].left_out or 0.0)}
 
 
 def _above(name: str) -> str:
