@@ -1,8 +1,8 @@
 """Whether figures show what an experiment claims: agrees, contradicts, or neither (inconclusive).
 
 A claim agrees if all of at least three seeds show it, or the 95 % interval of the paired effect over users, nodes or
-rounds does, and if the effect is at least a tenth of the paper's. It is contradicted if they show the opposite. In an exact
-experiment, in which nothing is drawn, the figures themselves decide.
+rounds does, and if the effect is at least a tenth of the paper's. It is contradicted if they show the opposite. In an
+exact experiment, in which nothing is drawn, the figures themselves decide.
 """
 
 import math

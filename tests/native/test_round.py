@@ -4,6 +4,9 @@ tests/native/test_round_abi.py holds the round itself to the phone's command.
 """
 
 import dataclasses
+import os
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +92,22 @@ def test_what_a_callback_raises_ends_the_training(
         round_.train(**{which: failing})
     assert len(asked) == 3
     assert not (tmp_path / "update").exists()
+
+
+def test_an_interrupt_ends_the_training_wherever_it_comes(place: Place, tmp_path: Path) -> None:
+    """While the library runs, here in a rest of days, it is raised before a callback's first line."""
+    asked: list[int] = []
+
+    def stop() -> int:
+        asked.append(1)
+        if len(asked) == 3:
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return 15 * (len(asked) > 1000)
+
+    before = signal.getsignal(signal.SIGINT)
+    with Round(settings_of(place, tmp_path, duty=1e-9)) as round_, pytest.raises(KeyboardInterrupt):
+        round_.train(stop=stop)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_stop_ends_a_rest(place: Place, tmp_path: Path) -> None:
