@@ -10,6 +10,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
 
@@ -48,17 +52,17 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def end_with_parent() -> None:
-    """Let this process, which multiprocessing started, end when its parent does, killed or not: else it waits for work
-    forever.
+def end_with_parent(*ended: "Connection") -> None:
+    """Let this process, which multiprocessing started, end when its parent does, killed or not, else it waits for work
+    forever; or when the other end of one of these pipes is closed.
     """
-    import multiprocessing  # noqa: PLC0415  # most commands start no process; it takes them 10 ms
+    import multiprocessing.connection  # noqa: PLC0415  # most commands start no process; it takes them 10 ms
 
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def watch() -> None:
-        parent.join()
+        multiprocessing.connection.wait([parent.sentinel, *ended])
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -28,6 +28,7 @@ from phonograd.device_runtime.base.errors import (
     VocabularyError,
     WeightsError,
 )
+from phonograd.device_runtime.base.signals import signals_noted
 from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions
 from phonograd.device_runtime.engine.header import functions, new, plain, structs
 from phonograd.device_runtime.native_build import (
@@ -77,7 +78,8 @@ def options_of(options: BackendOptions, fuse: bool = True) -> Any:
 def callback(struct: str, field: str, function: Callable[..., object]) -> Iterator[Any]:
     """A function as a struct's field of that name, to be called by the library until the end of the block.
 
-    What it raises is raised at the end; the library then stops, as for a true result.
+    What it raises, and what handlers of signals do meanwhile, is raised at the end; the library then stops, as for a
+    true result.
     """
     raised: list[BaseException] = []
 
@@ -88,9 +90,12 @@ def callback(struct: str, field: str, function: Callable[..., object]) -> Iterat
             raised.append(error)
             return True
 
-    yield dict(structs()[struct]._fields_)[field](call)
-    if raised:
-        raise raised[0]
+    try:
+        with signals_noted(raised):
+            yield dict(structs()[struct]._fields_)[field](call)
+    finally:
+        if raised:
+            raise raised[0]
 
 
 SYSTEMS = ("x86_64 Linux", "aarch64 Linux", "arm64 macOS", "x86_64 macOS")

@@ -3,21 +3,19 @@
 import ctypes
 import json
 import os
-import signal
 import statistics
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from phonograd.device_runtime.base.errors import StoppedError, UsageError
+from phonograd.device_runtime.base.signals import signals_noted
 from phonograd.device_runtime.engine.backend import BackendOptions, Ids
 from phonograd.device_runtime.engine.c_abi import Handle, load_library, options_of
 from phonograd.device_runtime.engine.header import new, structs
@@ -145,7 +143,7 @@ class Round(Handle):
                     progress(step.step, step.steps, step.loss)
 
         on_progress = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)(heard)
-        with self._signals_noted():
+        with signals_noted(self._raised):
             (finished,) = self._library.call("pg_round_train", self.handle, on_progress, None)
         if self._raised:
             raise self._raised[0]
@@ -168,29 +166,6 @@ class Round(Handle):
         with self._noted():
             self._signal = self._stop() if self._stop else 0
         return bool(self._signal or self._raised)
-
-    @contextmanager
-    def _signals_noted(self) -> Iterator[None]:
-        """What handlers of signals raise ends the training: raised before a callback's first line, ctypes drops it."""
-
-        def noting(handler: Callable[[int, FrameType | None], object]) -> Callable[[int, FrameType | None], None]:
-            def note(number: int, frame: FrameType | None) -> None:
-                with self._noted():
-                    handler(number, frame)
-
-            return note
-
-        before = {}
-        if threading.current_thread() is threading.main_thread():  # the only one that handles them
-            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-            before = {number: handler for number, handler in handlers.items() if callable(handler)}
-        for number, handler in before.items():
-            signal.signal(number, noting(handler))
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     @contextmanager
     def _noted(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -95,19 +96,19 @@ class _Processes:
 
     def __init__(self, count: int, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings):
         self.count = count
-        self._pool = ProcessPoolExecutor(
-            count,
-            multiprocessing.get_context("spawn"),  # a fork would copy threads' locks
-            _start,
-            (artifacts, rehearsal, settings),
-        )
+        context = multiprocessing.get_context("spawn")  # a fork would copy threads' locks
+        ended, self._going_on = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(count, context, _start, (ended, artifacts, rehearsal, settings))
         self._processes: set[BaseProcess] = set()  # all that were started; the pool doesn't tell
 
     def __enter__(self) -> "_Processes":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._going_on.close()  # nobody waits for what runs
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._going_on.close()
 
     def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
         left = iter(jobs)
@@ -170,9 +171,9 @@ class _Batches:
         self._native.__exit__(*error)
 
 
-def _start(artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> None:
+def _start(ended: Connection, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    end_with_parent()
+    end_with_parent(ended)
     global _phone  # noqa: PLW0603  # a process has one
     _phone = VirtualPhone(artifacts, rehearsal, settings)
 

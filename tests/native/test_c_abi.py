@@ -1,5 +1,6 @@
 """What phonograd.h promises to a caller in any language, asked of the engine itself: NULL, and errors by thread."""
 
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import ArtifactsError, UsageError
-from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.c_abi import callback, load_library
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.engine.header import functions
 
@@ -53,3 +54,13 @@ def test_the_last_error_is_the_calling_threads_own(tmp_path: Path) -> None:
         assert other.submit(said).result() == b""
         assert "there.onnx" in other.submit(fail, "there.onnx").result()
     assert "here.onnx" in said().decode()
+
+
+def test_an_interrupt_between_a_callbacks_calls_stops_the_library() -> None:
+    """Raised in the next call, before its first line, it would be dropped."""
+    stops = list[int]()
+    heard = callback("pg_evaluation_options", "progress", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt), heard as called:
+        signal.raise_signal(signal.SIGINT)
+        stops.append(called(None, 0, 1))
+    assert stops == [1]

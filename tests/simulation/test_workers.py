@@ -122,6 +122,32 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
     until(lambda: not any(map(runs, workers)), "the workers' end")
 
 
+FAILING = """
+import dataclasses
+from pathlib import Path
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.simulation.phone import PhoneJob
+from phonograd.simulation.workers import start_workers
+from tests.simulation.test_simulation import ARTIFACTS, SETTINGS, encoded
+base = ARTIFACTS.path("weights.safetensors"), ARTIFACTS.weights_sha256
+job = PhoneJob("user", encoded()["user-1"], 1, *base, 0, Path("update"))
+endless = dataclasses.replace(SETTINGS, epochs=10**6)
+try:
+    with start_workers(2, ARTIFACTS, [], endless) as workers:
+        list(workers.train([job, dataclasses.replace(job, messages=[])]))
+except TextError as error:
+    print(error)
+"""
+
+
+def test_an_error_does_not_wait_for_the_phones_that_train(tmp_path: Path) -> None:
+    place = dict(os.environ, PYTHONPATH=str(Path.cwd()))
+    command = [sys.executable, "-c", FAILING]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=place, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "text" in ended.stdout
+
+
 def runs(process: Path) -> bool:
     """Whether it is there, and more than an exit code that nobody has read."""
     try:
