@@ -1,5 +1,6 @@
 """docs/python.md and examples/: their code runs as it stands."""
 
+import os
 import re
 import subprocess
 import sys
@@ -14,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(code: str, folder: Path) -> str:
+    command, place = [sys.executable, "-c", code], dict(os.environ, TMPDIR=str(folder))
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, timeout=PATIENCE_SECONDS
+        command, capture_output=True, text=True, check=False, cwd=folder, env=place, timeout=PATIENCE_SECONDS
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr == ""
