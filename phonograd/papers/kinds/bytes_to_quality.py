@@ -34,6 +34,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     for row, one in settings.runs.items():
         simulation = settings.simulation | ({"rounds": 1} if row in settings.same_models else {})
         records[row] = simulated(simulation, settings.strategy, row, one, context)
+    runs = {row: run_of(record) for row, record in records.items()}
     for row, other in settings.same_models.items():
         records[row] = _with_bytes_of(records[other], records[row], f"{row} and {other}")
     rows: dict[str, dict[str, float]] = {}
@@ -42,7 +43,7 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows[row] = _last(record) | _until(record, settings.user_perplexity)
     facts = {f"{row}: rounds": float(len(record.rounds)) for row, record in records.items()}
     units = {row: by_user(last_ones(measured(record))) | _by_round(record) for row, record in records.items()}
-    return Outcome(rows, facts, units, {row: run_of(record) for row, record in records.items()})
+    return Outcome(rows, facts, units, runs)
 
 
 def _with_bytes_of(record: SimulationRecord, first: SimulationRecord, rows: str) -> SimulationRecord:
