@@ -34,11 +34,6 @@ does (bootstrap), and the effect is at least a tenth of the paper's. **Contradic
 interval, or the lowest and highest of the seeds. Where nothing is drawn at random (exact), the figures decide.
 """
 NOT_RUN = Path(__file__).parent / "not_run.json"
-# Of a result from before results recorded it.
-_UNKNOWN_ORIGIN = (
-    "measured before results had a version: user perplexities are arithmetic means over users, and what a simulation "
-    "ends with is its last round"
-)
 # Between a row and its fact, in the name of a fact.
 ROW = ": "
 # How the names of percentiles over users end.
@@ -131,9 +126,8 @@ def _section(name: str, experiment: Experiment, results: Mapping[str, Result]) -
     facts = [f"{fact}: {_over_seeds(values)}" for fact, values in result.facts.items() if ROW not in fact]
     texts = [f"Texts: {result.texts}"] if result.texts else []
     seeds = [f"seeds: {', '.join(map(str, result.seeds))}"] if len(result.seeds) > 1 else []
-    commits = ", ".join(commit[:7] for commit in result.commits)
-    origin = [f"version {result.version}, commit {commits}" if commits else _UNKNOWN_ORIGIN]
-    yield "; ".join([*texts, *seeds, *facts, *origin, *_same_runs(name, results)]) + (
+    origin = ", ".join([f"version {result.version}", *(f"commit {commit[:7]}" for commit in result.commits)])
+    yield "; ".join([*texts, *seeds, *facts, origin, *_same_runs(name, results)]) + (
         f". Repeat: `phonograd reproduce {name}`."
     )
 

@@ -39,6 +39,7 @@ class Result(Record, frozen=True):
     settings: dict[str, Any]
     facts: Annotated[dict[str, tuple[Number, ...]], about("what else belongs to the figures, such as tokens")]
     rows: dict[str, dict[str, tuple[Number, ...]]]
+    version: Annotated[str, about("of phonograd")]
     units: dict[str, dict[str, tuple[tuple[Number, ...], ...]]] = field(default_factory=dict)
     runs: Annotated[dict[str, tuple[Sha256, ...]], about("of what ran for a row, by seed: settings, model, texts")] = (
         field(default_factory=dict)
@@ -46,7 +47,6 @@ class Result(Record, frozen=True):
     inputs: Annotated[dict[str, Sha256], about("of the files and folders that were given")] = field(
         default_factory=dict
     )
-    version: Annotated[str, about("of phonograd; empty in results from before it was recorded")] = ""
     commits: Annotated[tuple[str, ...], about("of the checkout, that ran parts of it; none outside of one")] = ()
     schema_version: Literal[1] = 1
 

@@ -43,6 +43,7 @@ RESULT = Result(
         "slow, round 5": {"loss": (6.0, 6.0), "loss, p10": (5.0, 5.0), "loss, p90": (7.0, 7.0)},
         "slow": {"loss": (6.0, 6.0)},
     },
+    version="0",
 )
 
 

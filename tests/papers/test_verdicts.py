@@ -23,7 +23,7 @@ ASCENDING = Claim("one is less", "loss", ("one", "two"))
 
 def result(one: tuple[float, ...], two: tuple[float, ...], figure: str = "loss", **more: Any) -> Result:
     rows = {"one": {figure: one}, "two": {figure: two}}
-    return Result("p-table0", False, tuple(range(1, len(one) + 1)), "none", {}, {}, rows, **more)
+    return Result("p-table0", False, tuple(range(1, len(one) + 1)), "none", {}, {}, rows, "0", **more)
 
 
 def verdict(claim: Claim, found: Result, experiment: Experiment = EXPERIMENT) -> str:
@@ -112,7 +112,7 @@ def test_a_range_over_pairs_needs_their_interval() -> None:
     for passing, expected in ((19, "agrees"), (12, "inconclusive"), (3, "contradicts")):
         pairs = (1.0,) * passing + (0.0,) * (20 - passing)
         rows = {"one": {"passes": (passing / 20,)}}
-        found = Result("p-table0", False, (1,), "none", {}, {}, rows, units={"one": {"passes": (pairs,)}})
+        found = Result("p-table0", False, (1,), "none", {}, {}, rows, "0", units={"one": {"passes": (pairs,)}})
         assert verdict(most, found) == expected
 
 
