@@ -65,10 +65,10 @@ def _units(record: SimulationRecord, exact: SimulationRecord, model: int) -> dic
 
 def _links(record: SimulationRecord, model: int) -> list[int]:
     """Bytes to get from each round's model to the next one; a link that is no smaller is the whole model."""
-    closed = [ended for ended in record.rounds if ended.outcome == "closed"]
-    if not closed:
+    rounds = [one for one in record.rounds if one.outcome == "closed"]
+    if not rounds:
         raise StateError("a simulation with a model after some round expected; all rounds failed")
-    return [model if ended.link_bytes is None else ended.link_bytes for ended in closed]
+    return [model if one.link_bytes is None else one.link_bytes for one in rounds]
 
 
 def _down(nbytes: float, model: int) -> dict[str, float]:
