@@ -15,13 +15,12 @@ from phonograd.simulation.server import Arrival, ModelFiles, close_round
 class NodeRound:
     """A round whose model, the mean of what is added, becomes folder/NUMBER.safetensors. nbytes: of all updates."""
 
-    def __init__(self, base: Path, folder: Path, number: int, codec: str = "full-f32"):
+    def __init__(self, base: Path, folder: Path, number: int):
         self.nbytes = 0
         self._base = base
         self._base_sha256 = sha256_of_file(base)
         self._folder = folder
         self._number = number
-        self._codec = codec
         self._arrivals: list[Arrival] = []
 
     def seed(self, node: str) -> int:
@@ -31,7 +30,7 @@ class NodeRound:
     def add(self, node: str, weights: Mapping[str, Array], examples: int) -> None:
         """A node uploads weights that it trained on so many tokens or images. Raises WeightsError, StorageError."""
         path = self._folder / f"{self._number}.{node}.update"
-        info = UpdateInfo(self._base_sha256, self._number, examples, self._codec, self.seed(node))
+        info = UpdateInfo(self._base_sha256, self._number, examples, "full-f32", self.seed(node))
         with TensorFile(self._base) as base:
             written = write_update(path, base, weights, info)
         self.nbytes += written.nbytes

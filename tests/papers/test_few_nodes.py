@@ -46,10 +46,8 @@ def streams() -> list[np.ndarray]:
     return np.array_split(np.array(ids, np.int64), 4)
 
 
-def averaged(
-    artifacts: Artifacts, work: Path, settings: Plateau, threads: int = 1, codec: str = "full-f32", nodes: int = 4
-) -> Reached:
-    train = Averaging(artifacts, streams()[:nodes], work, threads, codec)
+def averaged(artifacts: Artifacts, work: Path, settings: Plateau, threads: int = 1, nodes: int = 4) -> Reached:
+    train = Averaging(artifacts, streams()[:nodes], work, threads)
     return train_to_plateau(settings, artifacts.path(WEIGHTS), work, train, validated(artifacts))
 
 
@@ -75,16 +73,6 @@ def test_nodes_train_in_turn_once_and_are_averaged_then(
     floats = sum(values.size for values in load_tensors(tmp_path / reached.model).values())
     assert 12 * 4 * floats < reached.nbytes < 12 * (4 * floats + 4096)
     assert {path.name for path in tmp_path.iterdir()} == {"state.json", reached.model, reached.best}
-
-
-def test_codecs_make_uploads_smaller(artifacts: Artifacts, tmp_path: Path) -> None:
-    sizes = []
-    for codec in ("full-f32", "delta-int8", "rot-q1"):
-        (tmp_path / codec).mkdir()
-        reached = averaged(artifacts, tmp_path / codec, Plateau(2.0, 1.0, 9, 2), codec=codec)
-        sizes.append(reached.nbytes)
-        assert reached.uploads == 8
-    assert sizes[0] > 2 * sizes[1] > 2 * sizes[2]
 
 
 def test_in_the_first_round_each_node_continues_the_model_of_the_one_before(

@@ -15,8 +15,7 @@ from phonograd.papers.node_round import NodeRound
 
 @dataclass(frozen=True)
 class Averaging:
-    """Rounds of averaging on the nodes' streams, for `train_to_plateau`. work: a folder for updates and models; codec:
-    of the uploads.
+    """Rounds of averaging on the nodes' streams, for `train_to_plateau`. work: a folder for updates and models.
 
     In the first round the nodes train one model in turn; in each later one all start from the same model, and the plain
     mean of theirs is the next (paper P, section 3).
@@ -26,14 +25,13 @@ class Averaging:
     streams: Sequence[Ids]
     work: Path
     threads: int
-    codec: str = "full-f32"
 
     def __call__(self, base: Path, epochs: int, reached: Reached) -> tuple[Path, int, int]:
         """A round; raises TrainingError, StorageError."""
         nodes = list(range(len(self.streams)))
         nbytes = 0
         for place, group in enumerate([nodes] if reached.passes else [[node] for node in nodes]):
-            round_ = NodeRound(base, self.work, reached.uploads + place, self.codec)
+            round_ = NodeRound(base, self.work, reached.uploads + place)
             for node in group:
                 weights = self._trained(base, node, epochs, reached.learning_rate, round_.seed(str(node)))
                 round_.add(str(node), weights, len(self.streams[node]))

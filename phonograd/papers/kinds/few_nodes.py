@@ -1,6 +1,5 @@
 """A language model from scratch on a few nodes: averaging after whole epochs against DGC (paper P, Table 5)."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,7 @@ from phonograd.papers.run import Context, Outcome
 
 class Settings(Record, frozen=True):
     """vocabulary: words, from the training text; units: of the embedding and of each layer; tokens: of the training
-    text that are used; averaging, compressed: until when rounds of averaging and epochs of DGC go on; codecs: with
-    which averaging is repeated.
+    text that are used; averaging, compressed: until when rounds of averaging and epochs of DGC go on.
     """
 
     vocabulary: Positive
@@ -30,7 +28,6 @@ class Settings(Record, frozen=True):
     nodes: Positive
     averaging: Plateau
     compressed: Plateau
-    codecs: tuple[str, ...] = ()
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -41,10 +38,10 @@ def run(settings: Settings, context: Context) -> Outcome:
     streams = np.array_split(stream, settings.nodes)
     first = artifacts.path(WEIGHTS)
 
-    def averaged(row: str, codec: str) -> dict[str, float]:
-        work = context.folder(row)
-        train = Averaging(artifacts, streams, work, context.workers, codec)
-        return _trained(row, settings.averaging, artifacts, work, train, context)
+    def averaged() -> dict[str, float]:
+        work = context.folder("averaging")
+        train = Averaging(artifacts, streams, work, context.workers)
+        return _trained("averaging", settings.averaging, artifacts, work, train, context)
 
     def compressed() -> dict[str, float]:
         work = context.folder("DGC")
@@ -53,12 +50,9 @@ def run(settings: Settings, context: Context) -> Outcome:
 
     rows = {
         "initial": context.kept("initial", lambda: {"perplexity": _perplexity(artifacts, first, "test-text", context)}),
-        "averaging": context.kept("averaging", partial(averaged, "averaging", "full-f32")),
+        "averaging": context.kept("averaging", averaged),
         "DGC": context.kept("DGC", compressed),
     }
-    for codec in settings.codecs:
-        row = f"averaging, {codec}"
-        rows[row] = context.kept(row, partial(averaged, row, codec))
     return Outcome(rows, {"tokens": len(stream), "MB of the weights": first.stat().st_size / 1e6})
 
 
