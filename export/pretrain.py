@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError, VocabularyError
+from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError, TrainingError, VocabularyError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.corpus import Corpus, require_window
@@ -96,7 +96,15 @@ class _Run:
                 self.evaluate(steps)
             if max(steps, self.state.evaluated) >= total:
                 return
-            done = self.trainer.train(steps, total, self.report, self.asked_to_stop)
+            try:
+                done = self.trainer.train(steps, total, self.report, self.asked_to_stop)
+            except TrainingError as error:
+                best = (
+                    f"; {self.state.out} has the weights of step {self.state.best.steps}"
+                    if self.state.evaluated
+                    else ""
+                )
+                raise TrainingError(f"pre-training, after step {steps}: {error}{best}") from error
             if done > steps and self.state.folder is not None and (sha256 := self.trainer.save(done)):
                 self.state.advance(done, sha256)
             steps = done

@@ -48,11 +48,11 @@ class PretrainState:
     """A run's record, and its folder, made if missing and locked until `close`; without one, nothing is saved.
 
     Raises StorageError for a folder that holds something else, StateError for one that is in use, damaged or another
-    run's, and if the best weights so far are no longer at `best`.
+    run's, and if the best weights so far are no longer at `out`.
     """
 
-    def __init__(self, folder: Path | None, identity: Mapping[str, str], best: Path):
-        self.folder, self._best, self._lock = folder, best, -1
+    def __init__(self, folder: Path | None, identity: Mapping[str, str], out: Path):
+        self.folder, self.out, self._lock = folder, out, -1
         self.record = RunRecord(dict(identity))
         if folder is None:
             return
@@ -113,7 +113,7 @@ class PretrainState:
                 "validation_perplexity_with_unknown": repr(found.with_unknown),
                 "steps": str(steps),
             }
-            save_tensors(self._best, weights(), record.identity | told)
+            save_tensors(self.out, weights(), record.identity | told)
         self._save(record)
 
     def _save(self, record: RunRecord) -> None:
@@ -139,7 +139,7 @@ class PretrainState:
         if found.sha256 is not None:
             _check_hash(self.weights(found.steps), found.sha256)
         if found.curve:
-            _check_best(self._best, found.identity)
+            _check_best(self.out, found.identity)
 
 
 def _check_identity(path: Path, stored: Mapping[str, str], expected: Mapping[str, str]) -> None:

@@ -132,7 +132,7 @@ def train_step(
     mean = loss.item() / len(inputs)
     if not (math.isfinite(mean) and math.isfinite(norm)):
         raise TrainingError(
-            f"pre-training: step {step + 1}: loss {mean:g} and gradient norm {norm:g}, expected finite numbers; "
+            f"step {step + 1}: loss {mean:g} and gradient norm {norm:g}, expected finite numbers; "
             f"the learning rate is {learning_rate:g}, clip norm {config.clip_norm}: choose a lower learning rate"
         )
     # Clipping only scales the step: no pass over the gradients of its own, and plain SGD needs no optimizer object.
