@@ -40,34 +40,27 @@ def sparsity(epoch: int) -> float:
 
 
 class DgcNode:
-    """A node. momentum: m of momentum correction (0: plain SGD); clip_norm: of the sum over all `nodes`. memory: u and
-    v of the algorithm, as `velocity.NAME` and `unsent.NAME`.
-    """
+    """A node of plain SGD, without momentum. clip_norm: of the sum over all `nodes`. unsent: v of the algorithm."""
 
-    def __init__(self, nodes: int, momentum: float = 0.0, clip_norm: float | None = None):
-        self._momentum = momentum
+    def __init__(self, nodes: int, clip_norm: float | None = None):
         self._clip = None if clip_norm is None else clip_norm / math.sqrt(nodes)  # local clipping, section 3.2
-        self.memory: dict[str, Array] = {}
+        self.unsent: dict[str, Array] = {}
 
     def compress(self, gradients: Mapping[str, Array], kept_back: float) -> dict[str, SparseGradient]:
         """What to send of a step's gradients, float32 by name: of each tensor the largest of what was never sent.
 
-        Algorithm 4: u = m·u + g, v = v + u; the elements of v that are sent become zero in v and in u (masking).
+        Algorithm 1: v = v + g; the elements of v that are sent become zero in it.
         """
         scale = self._scale(gradients)
         sent = {}
         for name, gradient in gradients.items():
             flat = gradient.reshape(-1) * np.float32(scale)
-            velocity = self.memory.setdefault(f"velocity.{name}", np.zeros_like(flat))
-            unsent = self.memory.setdefault(f"unsent.{name}", np.zeros_like(flat))
-            velocity *= np.float32(self._momentum)
-            velocity += flat
-            unsent += velocity
+            unsent = self.unsent.setdefault(name, np.zeros_like(flat))
+            unsent += flat
             count = max(1, math.ceil(len(flat) * (1 - kept_back)))
             places = np.sort(np.argpartition(np.abs(unsent), len(flat) - count)[len(flat) - count :]).astype(np.int32)
             sent[name] = SparseGradient(places, unsent[places])
             unsent[places] = 0
-            velocity[places] = 0
         return sent
 
     def _scale(self, gradients: Mapping[str, Array]) -> float:
@@ -107,7 +100,7 @@ class Compressed:
         if reached.passes:
             for name, values in load_tensors(base.with_suffix(_MEMORY)).items():
                 place, _, key = name.partition(".")
-                nodes[int(place)].memory[key] = values
+                nodes[int(place)].unsent[key] = values
         uploads = nbytes = 0
         for _ in range(epochs):
             for sent in self._steps(model, nodes, sparsity(reached.passes)):
@@ -116,7 +109,7 @@ class Compressed:
                 nbytes += sum(part.nbytes for message in sent for part in message.values())
         trained = self.work / f"{reached.passes + 1}.safetensors"
         save_tensors(trained, model.weights())
-        memories = {f"{place}.{key}": values for place, node in enumerate(nodes) for key, values in node.memory.items()}
+        memories = {f"{place}.{key}": values for place, node in enumerate(nodes) for key, values in node.unsent.items()}
         save_tensors(trained.with_suffix(_MEMORY), memories)
         return trained, uploads, nbytes
 
