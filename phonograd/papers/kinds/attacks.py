@@ -17,11 +17,10 @@ LEAST_OTHERS = 100  # with fewer none of them may be a false positive
 
 
 class Run(Record, frozen=True):
-    """One simulation: its settings that differ from the others', and whether phones mix in general text."""
+    """One simulation: its settings that differ from the others'."""
 
     simulation: dict[str, Any] = field(default_factory=dict)
     strategy: dict[str, Any] = field(default_factory=dict)
-    rehearsal: bool = True
 
 
 class Settings(Record, frozen=True):
@@ -67,7 +66,7 @@ def _attacked(settings: Settings, row: str, one: Run, context: Context) -> dict[
         context.folder(row),
         simulation,
         phonograd.AttackSettings(canaries, settings.membership_users),
-        rehearsal=context.input("rehearsal") if one.rehearsal else None,
+        rehearsal=context.input("rehearsal"),
         workers=context.workers,
         progress=lambda done, total, _: context.progress(done, total, row),
     )

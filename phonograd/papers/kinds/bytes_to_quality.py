@@ -22,7 +22,6 @@ class Settings(Record, frozen=True):
     runs: dict[str, Run]
     user_perplexity: float
     same_models: dict[str, str] = field(default_factory=dict)
-    strategy: dict[str, Any] = field(default_factory=dict)
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -33,7 +32,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     records = {}
     for row, one in settings.runs.items():
         simulation = settings.simulation | ({"rounds": 1} if row in settings.same_models else {})
-        records[row] = simulated(simulation, settings.strategy, row, one, context)
+        records[row] = simulated(simulation, {}, row, one, context)
     runs = {row: run_of(record) for row, record in records.items()}
     for row, other in settings.same_models.items():
         records[row] = _with_bytes_of(records[other], records[row], f"{row} and {other}")

@@ -41,7 +41,6 @@ class Settings(Record, frozen=True):
     text_bytes: Positive
     test_bytes: Positive
     methods: dict[str, Method]
-    epochs: Positive = 1
     precision: Precision = "fp32"
 
 
@@ -77,7 +76,6 @@ class _Phone:
             messages,
             rehearsal=self.rehearsal if with_rehearsal else None,
             user_share=method.user_share if with_rehearsal else None,
-            epochs=self.settings.epochs,
             seed=self.context.seed,
             out=trained,
             options=dataclasses.replace(self._options(), precision=self.settings.precision),
