@@ -39,8 +39,8 @@ _REACH, _POINTS = 12, 20_001  # of the integral below a loss: standard widths, a
 
 
 def rank_of(losses: Doubles, loss: float) -> int:
-    """1 and the number of losses below that one."""
-    return 1 + int(np.count_nonzero(losses < loss))
+    """1 and the number of losses, which rise, below that one."""
+    return 1 + int(np.searchsorted(losses, loss))
 
 
 def exposure_of(rank: int, space: int) -> float:
@@ -79,11 +79,6 @@ class SkewNormal:
         densities = np.exp(logs - highest)
         integral = step * (densities.sum() - (densities[0] + densities[-1]) / 2)
         return min(0.0, float(highest + math.log(integral)) / math.log(2))
-
-
-def extrapolated(losses: Doubles, loss: float) -> float:
-    """-log2 of the chance that a loss of the fitted distribution is at most that one, in bits."""
-    return -SkewNormal.fit(losses).log2_below(loss)
 
 
 def _log_normal_below(z: Doubles) -> Doubles:
@@ -264,13 +259,16 @@ def measure(artifacts: Artifacts, plan: Plan, first: Path, last: Path, threads: 
     for canary in canaries:
         nobody_has[canary.secret] = canary.user is None
     space = after.size
+    others_before, others = (np.sort(losses[nobody_has]) for losses in (before, after))
+    fitted = SkewNormal.fit(others)
     exposures = []
     for canary in canaries:
-        rank, rank_before = (rank_of(losses[nobody_has], losses[canary.secret]) for losses in (after, before))
-        beyond = max(0.0, extrapolated(after[nobody_has], float(after[canary.secret])))
-        exposure = exposure_of(rank, space)
+        rank, rank_before = rank_of(others, after[canary.secret]), rank_of(others_before, before[canary.secret])
+        beyond = max(0.0, -fitted.log2_below(float(after[canary.secret])))
         exposures.append(
-            Exposure(canary.user, canary.insertions, rank, exposure, beyond, exposure_of(rank_before, space))
+            Exposure(
+                canary.user, canary.insertions, rank, exposure_of(rank, space), beyond, exposure_of(rank_before, space)
+            )
         )
     return Canaries(space, tuple(exposures), tuple(changes_of(exposures, seed)))
 
