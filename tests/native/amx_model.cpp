@@ -104,6 +104,6 @@ void _tile_dpbf16ps(int c, int a, int b) {
 }  // namespace
 
 extern const Bf16Kernels kernels;
-const Bf16Kernels kernels = {"amx-model", kPanel, 2, 2 * PAIRS_OF_TILE, true, to_pairs, pack_pairs, multiply_tiles};
+const Bf16Kernels kernels = {"amx-model", kPanel, 2, kFilled, true, to_pairs, pack_pairs, multiply_tiles};
 
 }  // namespace phonograd::PHONOGRAD_SET

@@ -176,8 +176,8 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   t.bias_gradient = use_if_there(layer.bias_gradient);
   t.logits = scratch("logits", V * columns, true);
   t.packed_hidden = scratch("packed hidden", static_cast<int64_t>(compute_.products.packed_size(H, N)), false);
-  t.gram = options_.clip_norm > 0 && layer.weight_gradient >= 0 ? scratch("gram of logits' gradients", N * N, true)
-                                                                : nullptr;
+  const bool wants_gram = options_.clip_norm > 0 && layer.weight_gradient >= 0 && !smaller_than_factors(V, N, H);
+  t.gram = wants_gram ? scratch("gram of logits' gradients", N * N, true) : nullptr;
   t.sums = scratch("sums of exponentials", OutputLayerOperator::sums_floats(V, N), false);
   const int64_t R = t.low == nullptr ? 0 : t.low->shape[1];
   if (R > 0) {
@@ -246,6 +246,11 @@ ParameterGradient Planner::planned(const MarkedGradient& gradient) {
     } else {
       result.factors = factors_of(term);
     }
+  }
+  const Factors& f = result.factors;
+  if (options_.clip_norm > 0 && result.has_factors() && smaller_than_factors(f.M, f.N, f.K)) {
+    result.dense = scratch("gradient of " + result.parameter->name, f.M * f.K, false);
+    result.dense->shape = result.parameter->shape;
   }
   return result;
 }

@@ -12,6 +12,11 @@
 
 namespace phonograd {
 
+// Pairs that hold a depth of so many numbers, filled up to a multiple of `filled`.
+constexpr int64_t pairs_of(int64_t numbers, int filled) {
+  return (numbers + filled - 1) / filled * (filled / 2);
+}
+
 struct Bf16Kernels {
   const char* name;  // "amx-bf16", "avx512-bf16", "bfmmla", or "emulated": rounded the same, multiplied in floats
   int panel;         // that of the set it goes with
@@ -19,8 +24,7 @@ struct Bf16Kernels {
   int filled;        // the depth is filled up to a multiple of it, of whole elements
   bool subnormals;   // they are kept; else packed as the zeros that the instructions take them for
 
-  // Pairs that hold a depth of so many numbers.
-  int64_t pairs_of(int64_t numbers) const { return (numbers + filled - 1) / filled * (filled / 2); }
+  int64_t pairs_of(int64_t numbers) const { return phonograd::pairs_of(numbers, filled); }
 
   // A [rows, depth], one of its strides 1, as pairs in the order that multiply() likes best, and their strides for it;
   // `pairs` has room for the set's whole tiles.

@@ -35,7 +35,7 @@ namespace {
 }  // namespace
 
 extern const Bf16Kernels kernels;
-const Bf16Kernels kernels = {BF16_NAME, kPanel, 2, 2 * PAIRS_OF_TILE, false, to_pairs, pack_pairs, multiply_tiles};
+const Bf16Kernels kernels = {BF16_NAME, kPanel, 2, kFilled, false, to_pairs, pack_pairs, multiply_tiles};
 
 }  // namespace phonograd::PHONOGRAD_SET
 

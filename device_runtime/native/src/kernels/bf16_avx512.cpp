@@ -33,7 +33,7 @@ namespace {
 }  // namespace
 
 extern const Bf16Kernels kernels;
-const Bf16Kernels kernels = {BF16_NAME, kPanel, 2, 2, false, to_pairs, pack_pairs, multiply_pairs};
+const Bf16Kernels kernels = {BF16_NAME, kPanel, 2, kFilled, false, to_pairs, pack_pairs, multiply_pairs};
 
 }  // namespace phonograd::PHONOGRAD_SET
 

@@ -49,6 +49,11 @@ struct Factors {
   Tensor* gram = nullptr;  // D^T D [N, N] above the diagonal, where an operator has it
 };
 
+// Whether a gradient is smaller than its factors. Its norm then costs less after the product than from the factors.
+inline bool smaller_than_factors(int64_t M, int64_t N, int64_t K) {
+  return M * K < N * (M + K);
+}
+
 // One planned piece of work. It holds the tensors it reads and writes; run() allocates nothing and does not throw,
 // except Error(training) for token ids that are out of range, before anything is changed.
 class Operator {

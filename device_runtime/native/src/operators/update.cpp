@@ -42,9 +42,9 @@ std::string Update::description() const {
   if (clip_norm_ > 0) text += ", norm clipped at " + std::to_string(clip_norm_);
   for (const ParameterGradient& gradient : gradients_) {
     text += "\n      " + gradient.parameter->name + " " + to_text(gradient.parameter->shape);
-    if (gradient.dense != nullptr) text += " dense";
     if (gradient.has_factors()) text += " factored";
     if (gradient.rows != nullptr) text += " rows";
+    if (gradient.dense != nullptr) text += gradient.has_factors() ? ", multiplied out" : " dense";
   }
   return text;
 }
@@ -65,6 +65,7 @@ int64_t Update::scratch_floats(const std::vector<ParameterGradient>& gradients) 
 void Update::run(Run& run) {
   for (ParameterGradient& gradient : gradients_) {
     if (gradient.rows != nullptr) merge_rows(run, gradient);
+    if (gradient.has_factors() && gradient.dense != nullptr) multiply_out(run, gradient);
   }
   if (loss_ != nullptr && !std::isfinite(*loss_->floats())) return;
   double scale = 1;
@@ -200,22 +201,33 @@ void Update::merge_rows(Run& run, ParameterGradient& gradient) {
   touched_count_[i] = count;
 }
 
+void Update::multiply_out(Run& run, const ParameterGradient& gradient) {
+  const Factors& f = gradient.factors;
+  run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K),
+                    gradient.dense->floats(), f.K);
+  if (gradient.rows != nullptr) add_rows(run, gradient, 1, gradient.dense->floats());
+}
+
+void Update::add_rows(Run& run, const ParameterGradient& gradient, float factor, float* to) {
+  const size_t i = place_of(gradient);
+  const int64_t E = gradient.rows->elements() / gradient.ids->elements();
+  for (size_t row = 0; row < touched_count_[i]; ++row) {
+    run.kernels.add_scaled(static_cast<size_t>(E), factor, gradient.rows->floats() + order_[i][row] * E,
+                           to + touched_[i][row] * E);
+  }
+}
+
 void Update::apply(Run& run, const ParameterGradient& gradient, float rate) {
   float* parameter = gradient.target != nullptr ? gradient.target : gradient.parameter->floats();
-  if (gradient.has_factors()) {
+  if (gradient.dense == nullptr) {
     const Factors& f = gradient.factors;
-    run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter,
-                      f.K, -rate, 1);
-  }
-  if (gradient.rows != nullptr) {
-    const size_t i = place_of(gradient);
-    const int64_t E = gradient.rows->elements() / gradient.ids->elements();
-    for (size_t row = 0; row < touched_count_[i]; ++row) {
-      run.kernels.add_scaled(static_cast<size_t>(E), -rate, gradient.rows->floats() + order_[i][row] * E,
-                             parameter + touched_[i][row] * E);
+    if (gradient.has_factors()) {
+      run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter,
+                        f.K, -rate, 1);
     }
+    if (gradient.rows != nullptr) add_rows(run, gradient, -rate, parameter);
+    return;
   }
-  if (gradient.dense == nullptr) return;
   const int64_t elements = gradient.dense->elements();
   run.pool.for_each(chunks(elements), [&](int64_t chunk, int) {
     const int64_t first = chunk * kChunk, count = std::min(kChunk, elements - first);
