@@ -96,6 +96,10 @@ class Lstm : public Operator {
     for (int64_t b = 0; b < B; ++b) {
       const int64_t token = t * B + b, at = token * H + first;
       const float* c_before = t == 0 ? c0_->floats() + b * H + first : cells_->floats() + at - B * H;
+      fetch_after(c_before, count);
+      fetch_after(cells_->floats() + at, count);
+      fetch_after(y_->floats() + at, count);
+      fetch_after(gates_->floats() + token * rows() + first, count, kGates<coupled>, H);
       cell(static_cast<int>(count), gates_->floats() + token * rows() + first, H, c_before, cells_->floats() + at,
            y_->floats() + at);
     }
@@ -217,6 +221,9 @@ class LstmGradient : public Operator {
     for (int64_t b = 0; b < B; ++b) {
       const int64_t token = t * B + b, at = token * H + first, of_step = b * H + first;
       const float* c_before = t == 0 ? c0_->floats() + of_step : cells_->floats() + at - B * H;
+      fetch_after(c_before, count);
+      fetch_after(cells_->floats() + at, count);
+      fetch_after(gates_->floats() + token * rows() + first, count, kGates<coupled>, H);
       gradient(static_cast<int>(count), gates_->floats() + token * rows() + first, H, c_before, cells_->floats() + at,
                dh_->floats() + of_step, dc_->floats() + of_step);
     }
