@@ -40,9 +40,9 @@ void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const f
 // sums[m] = sum over n of G[n, m].
 void column_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums);
 
-// A sweep reads and writes a few units of each token, in rows that lie apart, and then the next few: no cache finds that
-// out by itself. So what follows `count` floats of a row, as many again, is fetched while these are computed with; of
-// `rows` rows, H apart.
+// A sweep reads and writes a few units of each token, in rows that lie apart, and then the next few: no cache finds
+// that out by itself. So what follows `count` floats of a row, as many again, is fetched while these are computed with;
+// of `rows` rows, H apart.
 inline void fetch_after(const float* row, int64_t count, int64_t rows = 1, int64_t H = 0) {
   constexpr int64_t kLine = 16;  // floats in a cache line
   for (int64_t i = 0; i < rows; ++i, row += H) {
