@@ -283,7 +283,7 @@ def section(document: Document) -> Iterator[str | Table]:
     contestants, (kind, *others) = document["contestants"], document["kinds"]
     training, first = document["kinds"][kind]["training"], contestants[0]
     clip = "no clipping" if training["clip_norm"] is None else f"clip norm {training['clip_norm']:g}"
-    yield f"A step: {model_name(document['kinds'][kind]['model'])}"
+    yield f"A step: {_model_of(document)}"
     yield (
         f"A step of {training['bptt']} x {training['minibatch']} tokens, {clip}; "
         f"{len(first['step_seconds'])} rounds after {document['warm_up']} warm-up rounds. In each "
@@ -352,10 +352,17 @@ def _best_of_torch(contestants: Sequence[Row], first: Row, variables: Mapping[st
 
 
 def side_by_side(documents: Sequence[Document]) -> Iterator[str | Table]:
-    """See phonograd.bench.results: the contestants of several machines in one table."""
+    """See phonograd.bench.results: the contestants of several machines that ran the first one's model, in one table."""
+    documents = [one for one in documents if _model_of(one) == _model_of(documents[0])]
+    if len(documents) == 1:
+        return
     cpus = [document["environment"]["cpu"] for document in documents]
-    names = [cpu if cpus.count(cpu) == 1 else f"{cpu} {place}" for place, cpu in enumerate(cpus, 1)]
-    yield f"A step on {' and '.join(names)}"
+    sets = [document["contestants"][0]["about"].get("kernels") for document in documents]
+    names = [
+        cpu if cpus.count(cpu) == 1 else f"{cpu} {place} ({kernels})"
+        for place, (cpu, kernels) in enumerate(zip(cpus, sets, strict=True), 1)
+    ]
+    yield f"A step on {' and '.join(names)}: {_model_of(documents[0])}"
     yield (
         "Of each CPU: time relative to the first contestant's there, seconds a step, and the share of its fastest "
         "product in the same precision. The sections below describe each measurement."
@@ -372,6 +379,11 @@ def side_by_side(documents: Sequence[Document]) -> Iterator[str | Table]:
     yield Table(
         "CPUs side by side", columns, [{"name": name, "of": [one.get(name, {}) for one in found]} for name in every]
     )
+
+
+def _model_of(document: Document) -> str:
+    first, *_ = document["kinds"].values()
+    return model_name(first["model"])
 
 
 def _of(place: int, key: str, form: str) -> Column:

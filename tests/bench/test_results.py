@@ -84,7 +84,7 @@ def test_several_makers_are_in_one_table() -> None:
     slower = EPOCH["contestants"][0] | {"ratio": 1.0, "median_seconds": 0.31, "fraction_of_ceiling": 0.73}
     other["contestants"] = [slower, torch_step("sparse", 1.15)]
     page = render({"a.json": EPOCH, "b.json": other, "kernels.json": {**KERNELS, "command": "make bench-kernels"}})
-    assert "## A step on Some CPU and Other CPU\n" in page
+    assert "## A step on Some CPU and Other CPU: LSTM 2x650, 30,000 words\n" in page
     assert (
         "| contestant | Some CPU: time / native | Some CPU: seconds a step | Some CPU: of ceiling "
         "| Other CPU: time / native | Other CPU: seconds a step | Other CPU: of ceiling |" in page
@@ -93,7 +93,13 @@ def test_several_makers_are_in_one_table() -> None:
     assert "| torch sparse | - | - | - | 1.15 | 0.155 | 92% |" in page
     assert "Other CPU (family 6, model 143, avx2, fma), 2 cores" in page
     assert page.count("## A step: LSTM 2x650") == 2
-    assert "## A step on Some CPU 1 and Some CPU 2\n" in render({"a.json": EPOCH, "b.json": EPOCH})
+    of_one_name = {**EPOCH, "contestants": [slower | {"about": {"kernels": "avx512"}}]}
+    both = render({"a.json": EPOCH, "b.json": of_one_name})
+    assert "## A step on Some CPU 1 (avx2) and Some CPU 2 (avx512): LSTM" in both
+    model = {"cell": "cifg", "layers": 1, "hidden": 670, "vocabulary": 10000}
+    small = {**EPOCH, "kinds": {"untied": EPOCH["kinds"]["untied"] | {"model": model}}}
+    assert "## A step on" not in render({"a.json": EPOCH, "b.json": small})
+    assert "## A step on Some CPU and Other CPU: LSTM" in render({"a.json": EPOCH, "b.json": other, "c.json": small})
 
 
 @pytest.mark.parametrize(
