@@ -98,9 +98,8 @@ def render(documents: Mapping[str, Any]) -> str:
     page = [HEAD]
     for kind, same in groupby(documents.items(), lambda item: str(item[1]["kind"])):
         group = dict(same)
-        if len(group) > 1 and hasattr(_module(kind), "side_by_side"):
-            if parts := [*_module(kind).side_by_side([*group.values()])]:
-                page.append(_markdown([f"## {parts[0]}", *parts[1:]]))
+        if hasattr(_module(kind), "side_by_side") and (parts := [*_module(kind).side_by_side([*group.values()])]):
+            page.append(_markdown([f"## {parts[0]}", *parts[1:]]))
         for name, document in group.items():
             heading, *parts = _parts(document)
             last = f"Repeat: `{document['command']}` (`results/{name}`)."
