@@ -22,7 +22,7 @@ def normal(seed: int, *shape: int) -> Array:
 
 
 def updated(folder: Path, inputs: dict[str, Array], fuse: bool) -> Array:
-    """A table of zeros after the update of a tied embedding alone: its gradient is the scattered rows, -`taken`, plus D^T X."""
+    """A table of zeros after the update of a tied embedding alone: its gradient is D^T X less the scattered `taken`."""
     table = np.zeros((V, E), np.float32)
     buffer = "table_grad.accumulation.buffer"
     graph = SmallGraph(
