@@ -65,7 +65,6 @@ int64_t Update::scratch_floats(const std::vector<ParameterGradient>& gradients) 
 void Update::run(Run& run) {
   for (ParameterGradient& gradient : gradients_) {
     if (gradient.rows != nullptr) merge_rows(run, gradient);
-    if (gradient.has_factors() && gradient.dense != nullptr) multiply_out(run, gradient);
   }
   if (loss_ != nullptr && !std::isfinite(*loss_->floats())) return;
   double scale = 1;
@@ -87,7 +86,10 @@ void Update::run(Run& run) {
 
 // Of factors DX and rows S: ||DX + S||^2 = ||DX||^2 + ||S||^2 + 2 <DX, S>.
 double Update::squared_norm(Run& run, const ParameterGradient& gradient) {
-  if (gradient.dense != nullptr) return dense_squared_norm(run, *gradient.dense);
+  if (gradient.dense != nullptr) {
+    if (gradient.has_factors()) add_terms(run, gradient, 1, 0, gradient.dense->floats());
+    return dense_squared_norm(run, *gradient.dense);
+  }
   double total = 0;
   if (gradient.has_factors()) total += factored_squared_norm(run, gradient.factors);
   if (gradient.rows != nullptr) total += squared_norm_of_rows(run, gradient);
@@ -201,14 +203,13 @@ void Update::merge_rows(Run& run, ParameterGradient& gradient) {
   touched_count_[i] = count;
 }
 
-void Update::multiply_out(Run& run, const ParameterGradient& gradient) {
+void Update::add_terms(Run& run, const ParameterGradient& gradient, float factor, float beta, float* to) {
   const Factors& f = gradient.factors;
-  run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K),
-                    gradient.dense->floats(), f.K);
-  if (gradient.rows != nullptr) add_rows(run, gradient, 1, gradient.dense->floats());
-}
-
-void Update::add_rows(Run& run, const ParameterGradient& gradient, float factor, float* to) {
+  if (gradient.has_factors()) {
+    run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), to, f.K,
+                      factor, beta);
+  }
+  if (gradient.rows == nullptr) return;
   const size_t i = place_of(gradient);
   const int64_t E = gradient.rows->elements() / gradient.ids->elements();
   for (size_t row = 0; row < touched_count_[i]; ++row) {
@@ -219,15 +220,7 @@ void Update::add_rows(Run& run, const ParameterGradient& gradient, float factor,
 
 void Update::apply(Run& run, const ParameterGradient& gradient, float rate) {
   float* parameter = gradient.target != nullptr ? gradient.target : gradient.parameter->floats();
-  if (gradient.dense == nullptr) {
-    const Factors& f = gradient.factors;
-    if (gradient.has_factors()) {
-      run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter,
-                        f.K, -rate, 1);
-    }
-    if (gradient.rows != nullptr) add_rows(run, gradient, -rate, parameter);
-    return;
-  }
+  if (gradient.dense == nullptr) return add_terms(run, gradient, -rate, 1, parameter);
   const int64_t elements = gradient.dense->elements();
   run.pool.for_each(chunks(elements), [&](int64_t chunk, int) {
     const int64_t first = chunk * kChunk, count = std::min(kChunk, elements - first);

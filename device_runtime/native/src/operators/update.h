@@ -9,7 +9,7 @@ namespace phonograd {
 
 // A parameter and its gradient, in the form in which it was left: dense, or factors, or rows, or the sum of factors and
 // rows (of a tied embedding). What is not there is nullptr. With factors, `dense` is memory for the whole gradient,
-// which the update computes first.
+// which the update computes for its norm.
 struct ParameterGradient {
   Tensor* parameter = nullptr;
   float* target = nullptr;  // what the update changes, of the parameter's shape; nullptr: the parameter
@@ -41,8 +41,8 @@ class Update : public Operator {
   double squared_norm_of_rows(Run& run, const ParameterGradient& gradient);
   double rows_times_factors(Run& run, const ParameterGradient& gradient);
   void merge_rows(Run& run, ParameterGradient& gradient);
-  void multiply_out(Run& run, const ParameterGradient& gradient);
-  void add_rows(Run& run, const ParameterGradient& gradient, float factor, float* to);
+  // factor times factors' product and rows, added to what is there (beta 1); or in its place (0), if there are factors.
+  void add_terms(Run& run, const ParameterGradient& gradient, float factor, float beta, float* to);
   void apply(Run& run, const ParameterGradient& gradient, float rate);
   size_t place_of(const ParameterGradient& gradient) const {
     return static_cast<size_t>(&gradient - gradients_.data());
