@@ -57,6 +57,8 @@ def run_round(
     shared = next(iter(connections.values()), access.connection)
     shared = access.connection if access.connection.token else shared
     opened = open_round(shared, waiting=waiting)
+    if settings.masking.only:
+        opened.require_masked()
     if opened.masked is None and settings.training.codec not in opened.codecs:
         expected = ", ".join(opened.codecs)
         raise UsageError(f"codec {settings.training.codec}: {shared} accepts {expected}; choose one of these")

@@ -73,12 +73,17 @@ class MaskingSettings:
             min_cohort=(self.min_cohort >= 1, "at least 1"),
         )
 
+    @property
+    def only(self) -> bool:
+        """Whether phones take part in masked rounds alone."""
+        return self.vendor is not None or self.certificates is not None
+
     def command_line(self, name: str, identity: str) -> list[str]:
         """Options of phonograd-phone mask, for a phone and its public key. Raises UsageError without a certificate."""
         line = ["--min-cohort", str(self.min_cohort)]
         if self.vendor is not None:
             line += ["--vendor", self.vendor]
-        if self.vendor is None and self.certificates is None:
+        if not self.only:
             return line
         if name not in (self.certificates or {}):
             raise UsageError(

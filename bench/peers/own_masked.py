@@ -85,20 +85,24 @@ class OwnRound:
                     reply = facts.answer(kinds[facts.place - 1], name) if facts.place else None
                 request = self._step(name, reply)
                 if stage.kind == "list":
-                    self._add(name, request.file)
+                    self._take("members", name, request)
+                    self._add(name, self._step(name, {}).file)
                     self._step(name)
                     continue
-                unsaid = ("round",) if stage.kind == "keys" else ("round", "phone")
-                with spent(self.seconds, "messages"):
-                    message = {key: value for key, value in json.loads(request.body).items() if key not in unsaid}
-                    facts.check(name, message)
-                facts.messages[stage.kind][name] = message
+                self._take(stage.kind, name, request)
             with spent(self.seconds, "messages"):
                 facts.fix()
             facts.place += 1
         for name in self.alive:
             self._step(name, {})
         return self._unmask()
+
+    def _take(self, kind: MessageKind, name: str, request: Request) -> None:
+        unsaid = ("round",) if kind == "keys" else ("round", "phone")
+        with spent(self.seconds, "messages"):
+            message = {key: value for key, value in json.loads(request.body).items() if key not in unsaid}
+            self._facts.check(kind, name, message)
+        self._facts.messages[kind][name] = message
 
     def _add(self, name: str, update: Path) -> None:
         """Add and remove an update, before the next one is masked."""
@@ -130,7 +134,7 @@ class OwnRound:
         if body is not None:
             self.meter.add(name, self._kinds[name], down=len(body))
         stage = "update" if upload else request.path.rpartition("/")[2]
-        kinds = {"keys": "keys", "draws": "keys", "shares": "shares", "update": "update"}
+        kinds = {"keys": "keys", "draws": "keys", "shares": "shares", "members": "shares", "update": "update"}
         kind = self._kinds[name] = kinds.get(stage, "unmasking")
         self.meter.add(name, kind, seconds, request.file.stat().st_size if upload else len(request.body))
         return request

@@ -22,7 +22,7 @@ from phonograd.device_runtime.masked.phone import Request
 
 WAIT_SECONDS = 5.0  # where the server does not say
 
-# Called before each wait with what the phone waits for (keys, shares, list, agreement, answer) and the seconds.
+# Called before each wait with what the phone waits for (keys, draws, shares, list, agreement) and the seconds.
 MaskedWaiting = Callable[[str, float], None]
 
 

@@ -57,6 +57,14 @@ class CurrentRound:
                 f"`steps` 1 expected: round {self.round} has strategy {self.strategy}, which averages single steps"
             )
 
+    def require_masked(self) -> None:
+        """Raise ServerRefusedError for a round that is not masked, where the server would see the update."""
+        if self.masked is None:
+            raise ServerRefusedError(
+                f"round {self.round} is not masked, and this phone takes part in masked rounds alone: an identity, "
+                "certificate or vendor's key was given; leave these out to send an update that the server can read"
+            )
+
 
 # Called before each wait with the number of the round that is closing and the seconds to wait.
 Waiting = Callable[[int, float], None]

@@ -99,9 +99,13 @@ class MaskedCohort(Handle):
         """The members are fixed, who sent shares."""
         self._fix("members", sorted(names))
 
-    def list(self, alive: Collection[str]) -> None:
-        """The list is fixed: the members whose update was accepted."""
-        self._fix("alive", sorted(alive))
+    def check_members(self, phone: str, signature: str) -> None:
+        """Check a phone's signature of the members."""
+        self._check("members", phone, {"signature": signature})
+
+    def list(self, alive: Collection[str], signatures: Mapping[str, str]) -> None:
+        """Fix the list of the members whose update was accepted. signatures: the members', of the members, by name."""
+        self._fix("alive", sorted(alive), signatures=signatures)
 
     def check_agreement(self, phone: str, signature: str) -> None:
         """Check a phone's signature of the list."""
@@ -114,8 +118,8 @@ class MaskedCohort(Handle):
     def _check(self, kind: str, phone: str, message: Message) -> None:
         self._library.call("pg_cohort_check", self.handle, kind, phone, json.dumps(message))
 
-    def _fix(self, what: str, fixed: object) -> Fixed:
-        (address,) = self._library.call("pg_cohort_fix", self.handle, what, json.dumps({what: fixed}))
+    def _fix(self, what: str, fixed: object, **more: object) -> Fixed:
+        (address,) = self._library.call("pg_cohort_fix", self.handle, what, json.dumps({what: fixed, **more}))
         return Fixed(**json.loads(text_at(address)))
 
 

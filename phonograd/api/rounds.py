@@ -30,7 +30,7 @@ from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.own_codec import name_of
 
 UPDATES = Path("phonograd-updates")  # as `phonograd phone-round` has it
-BEFORE_UPLOAD = ("/keys", "/draws", "/shares")  # what phones of a masked round send before their update
+BEFORE_UPLOAD = ("/keys", "/draws", "/shares", "/members")  # what phones of a masked round send before their update
 ROUND_OVER = 410  # the status of what is sent for a masked round that failed, or has ended
 UNNAMED = "phone"  # who sends to a server that asks for no token, where nobody is named
 
@@ -187,18 +187,22 @@ def join_round(
     steps: int | None = None,
     waiting: Waiting | None = None,
     cache: StrPath | None = None,
+    masked_only: bool = False,
 ) -> JoinedRound:
     """Ask for a place in the open round, and bring its model here unless it is here already.
 
     If a round is closing, it waits for the next one, as the server says; waiting hears the closing round's number and
     the seconds before each wait. phone: as in `upload`; steps: as in `train`. cache: where models are kept, for each
-    server and phone its own; None is `models` in phonograd's cache folder. Raises UsageError for a codec that the
-    server does not take, and for steps that the round's strategy does not average, ServerRefusedError without a place,
+    server and phone its own; None is `models` in phonograd's cache folder. masked_only: refuse a round in which the
+    server would see the update. Raises UsageError for a codec that the server does not take, and for steps that the
+    round's strategy does not average, ServerRefusedError without a place or for a round that is not masked,
     ServerUnreachableError, WeightsError for a model of another shape, StorageError.
     """
     folder = artifacts_of(artifacts)
     phone = _name(server, phone)
     opened = server_client.open_round(server, waiting=waiting)
+    if masked_only:
+        opened.require_masked()
     if opened.masked is None and name_of(codec) not in opened.codecs:
         raise UsageError(f"`codec` {name_of(codec)}: {server} takes {', '.join(opened.codecs)}; choose one of them")
     opened.require_steps(steps)

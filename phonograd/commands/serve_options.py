@@ -234,6 +234,7 @@ def settings_from(options: dict[str, Any]) -> ServerSettings:
     if masked is not None:
         rules = dataclasses.replace(rules, clients_per_round=masked.cohort)
         strategy = dataclasses.replace(strategy, weighting=masked.weighting)
+        masked = dataclasses.replace(masked, steps=int(strategy.one_step))
     return SERVER.take(
         options,
         strategy=strategy,

@@ -114,6 +114,7 @@ def simulate(
     masked = simulated_grid_from(options)
     if masked is not None:
         strategy = dataclasses.replace(strategy, weighting=masked.weighting)
+        masked = dataclasses.replace(masked, steps=int(strategy.one_step))
     if options["backend"] != "torch":
         options["precision"] = chosen_precision(console, options["precision"], threads=1)
     options["codec"] = codec_from(options)

@@ -65,6 +65,12 @@ class SharesRequest(MaskedRequest, frozen=True, kw_only=True):
     shares: Annotated[dict[Name, Sealed], Meta(max_length=255)]
 
 
+class MembersRequest(MaskedRequest, frozen=True, kw_only=True):
+    """Its signature of who the members are, which binds its update to them."""
+
+    signature: Signature
+
+
 class ListRequest(MaskedRequest, frozen=True, kw_only=True):
     """It has sent its update, or could not."""
 
@@ -102,9 +108,10 @@ class MembersAnswer(Record, frozen=True):
 
 
 class ListAnswer(Record, frozen=True):
-    """The members whose update was accepted."""
+    """The members whose update was accepted, and the members' signatures of who they are, by phone."""
 
     alive: list[str]
+    signatures: dict[str, str]
 
 
 class SignaturesAnswer(Record, frozen=True):
@@ -114,7 +121,7 @@ class SignaturesAnswer(Record, frozen=True):
 
 
 class Taken(Record, frozen=True):
-    """The phone has done its part."""
+    """The message was taken."""
 
 
 WAIT = Answer("The stage goes on: send the same again after Retry-After.", headers=(RETRY_AFTER,))
@@ -131,8 +138,8 @@ def _taking(
 
     handler.__name__, handler.__doc__ = f"masked_{kind}", summary
     answers = {200: Answer("What the next stage needs.", answer), 202: WAIT}
-    if kind == "answer":
-        answers = {200: Answer("It has done its part.", answer)}
+    if answer is Taken:
+        answers = {200: Answer("The message was taken.", answer)}
     return operation(f"POST /v1/masked/{kind}", "phone", answers, refuses=REFUSES, body=Body(body))(handler)
 
 
@@ -150,6 +157,7 @@ class MaskedRoutes:
     masked_shares = _taking(
         "shares", SharesRequest, MembersAnswer, "shares", "Leave shares of the secrets with others, before the update."
     )
+    masked_members = _taking("members", MembersRequest, Taken, "shares", "Sign who the members are, before the update.")
     masked_list = _taking("list", ListRequest, ListAnswer, "unmasking", "Ask whose masked updates were accepted.")
     masked_agreement = _taking("agreement", AgreementRequest, SignaturesAnswer, "unmasking", "Sign that list.")
     masked_answer = _taking("answer", AnswerRequest, Taken, "unmasking", "Give what takes the masks out of the sum.")

@@ -97,12 +97,12 @@ class MaskedRound:
         facts, number = self.facts, self._row.number
         if self.failure is not None:
             raise RoundFailedError(f"round {number}: failed: {self.failure}; take part in the next one")
-        if self.over or facts.stage.kind != kind or not facts.invites(phone):
+        if self.over or not facts.takes(kind) or not facts.invites(phone):
             raise self._no_place(phone, facts)
         if kind == "keys" and len(facts.through) >= self.settings.cohort:
             raise RoundFullError(f"round {number}: its cohort is full; take part in the next one", self._retry_seconds)
         try:
-            facts.check(phone, message)
+            facts.check(kind, phone, message)
         except UpdateError as error:
             raise InvalidMessageError(f"round {number}: {error}") from error
         with self._ledger.writing() as session:
@@ -163,3 +163,5 @@ class MaskedRound:
         facts = self._facts
         if facts is None or facts.stage.name != "uploading" or not facts.invites(phone):
             raise self._no_place(phone, facts)
+        if phone not in facts.messages["members"]:
+            raise OtherMessageError(f"phone {phone}: its signature of the members expected before its update")

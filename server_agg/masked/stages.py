@@ -20,7 +20,8 @@ Document: TypeAlias = Mapping[str, Any]
 
 
 class Stage(NamedTuple):
-    """A stage: `kind` is that of its phones' messages; where it is a list, they send updates, and ask for that.
+    """A stage: `kind` is that of its phones' messages; where it is a list, they sign the members, send updates, and ask
+    for that.
 
     invited: who may send one, by the message that they sent before; None: whoever comes. awaited: those of them without
     whom it does not end before its time.
@@ -39,7 +40,7 @@ STAGES = (
     Stage("drawing", "draws", "keys", "keys"),
     # Each sends the shares of its secrets, sealed for its neighbours, and is then a member.
     Stage("sharing", "shares", "draws", "draws"),
-    # The members send their masked updates. Those whose update was accepted are alive.
+    # Each member signs who the members are, then sends its masked update. Those whose update was accepted are alive.
     Stage("uploading", "list", "shares", "shares"),
     # Members sign the list of those that are alive, so that nobody is shown another one. The dead rarely come.
     Stage("agreeing", "agreement", "shares", "list"),
@@ -77,6 +78,10 @@ class Facts:
         """The phones whose message of a kind was accepted; for a list, whose update was."""
         return self.alive if kind == "list" else self.messages[kind]
 
+    def takes(self, kind: RequestKind) -> bool:
+        """Whether messages of a kind are the stage's."""
+        return kind == self.stage.kind or (kind == "members" and self.stage.kind == "list")
+
     def invites(self, phone: str) -> bool:
         """Whether the stage waits for a phone."""
         return self.stage.invited is None or phone in self.messages[self.stage.invited]
@@ -104,9 +109,9 @@ class Facts:
             late or all(phone in through for phone in self.senders(self.stage.awaited))
         )
 
-    def check(self, phone: str, message: Document) -> None:
+    def check(self, kind: RequestKind, phone: str, message: Document) -> None:
         """Check an invited phone's message, as far as it alone shows. Raises UpdateError."""
-        match self.stage.kind:
+        match kind:
             case "keys":
                 self.cohort.check_keys(message)
                 self._check_fresh(phone, message)
@@ -114,6 +119,8 @@ class Facts:
                 self.cohort.check_draw(phone, message)
             case "shares":
                 self.cohort.check_shares(phone, message)
+            case "members":
+                self.cohort.check_members(phone, message["signature"])
             case "agreement":
                 self.cohort.check_agreement(phone, message["signature"])
             case "answer":
@@ -135,12 +142,12 @@ class Facts:
             case "sharing":
                 self.cohort.members(self.messages["shares"])
             case "uploading":
-                self.cohort.list(self.alive)
+                self.cohort.list(self.alive, self._signatures("members"))
 
     def answer(self, kind: RequestKind, phone: str) -> Document | None:
         """What a phone that sent a message of that kind is told; None: not yet."""
-        if kind == "answer":
-            return {}  # it has done its part
+        if kind in ("members", "answer"):
+            return {}  # there is nothing to wait for
         if all(stage.kind != kind for stage in STAGES[: self.place]):
             return None
         sent = self.messages
@@ -149,10 +156,13 @@ class Facts:
             "keys": {"cohort": list(sent["keys"].values())},
             "draws": {"draws": self._draws},
             "shares": {"members": sorted(sent["shares"]), "shares": held},
-            "list": {"alive": sorted(self.alive)},
-            "agreement": {"signatures": {one: said["signature"] for one, said in sent["agreement"].items()}},
+            "list": {"alive": sorted(self.alive), "signatures": self._signatures("members")},
+            "agreement": {"signatures": self._signatures("agreement")},
         }
         return answers[kind]
+
+    def _signatures(self, kind: MessageKind) -> dict[str, str]:
+        return {phone: message["signature"] for phone, message in self.messages[kind].items()}
 
     @property
     def _draws(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from phonograd.device_runtime.masked.cohort import About, check_settings
 from phonograd.server_agg.aggregation.privacy.distributed import effective_noise
 
 FEWEST = 3  # phones of a cohort
-TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts")
+TO_PHONES = ("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts", "steps")
 PUBLIC_KEY = re.compile(r"[0-9a-f]{64}\Z")
 
 _checked = functools.lru_cache(check_settings)  # a server asks for the same with each update
@@ -27,6 +27,7 @@ class MaskedSettings:
         of a delta; phones hold to it, the server can't check it. weight_cap: a phone's weight: its tokens, cut to this.
     cohort: phones that mask together, at most; min_cohort: at least, and how many of them must get through.
     curious, dropouts: shares of the cohort that may work with the server, and that may drop out.
+    steps: 1: phones take a single step with the gradient of their whole text; 0: one for each window.
     distributed_noise: the noise that phones add together, in standard deviations over how far one phone of full weight
         can move the sum; 0: none.
     stage_seconds: how long a stage of the round waits for its phones.
@@ -44,6 +45,7 @@ class MaskedSettings:
     min_cohort: int = 50
     curious: float = 0.1
     dropouts: float = 0.3
+    steps: int = 0
     distributed_noise: float = 0.0
     stage_seconds: float = 120.0
     vendor: str | None = None

@@ -156,6 +156,11 @@ class ServerSettings:
             (not self.codecs, "`codecs` are set, expected none with `masked`: its updates are rounded to a grid"),
             (self.ledger is None, "`ledger` is set, expected none with `masked`: its cohorts are of one server"),
             (
+                masked.steps == int(strategy.one_step),
+                f"`steps` is {masked.steps}, expected {int(strategy.one_step)} for {name} with `masked`: all phones "
+                "train alike",
+            ),
+            (
                 strategy.private or strategy.weighting == masked.weighting,
                 f"`weighting` is {strategy.weighting!r}, expected 'equal' with `weight_cap` 1 and 'tokens' above it",
             ),

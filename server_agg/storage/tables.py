@@ -35,7 +35,7 @@ MASKED_KINDS: tuple[TrafficKind, ...] = ("keys", "shares", "unmasking")
 # list, its answer. over: all are there.
 StageName = Literal["gathering", "drawing", "sharing", "uploading", "agreeing", "answering", "over"]
 # What phones send in the stages, but for updates.
-MessageKind = Literal["keys", "draws", "shares", "agreement", "answer"]
+MessageKind = Literal["keys", "draws", "shares", "members", "agreement", "answer"]
 # Links instead of a model, by their codec.
 LINK_KINDS: Mapping[LinkCodec, TrafficKind] = {"rows-f32": "link-rows-f32", "top-rows": "link-top-rows"}
 # Downloads that others send, nginx or the store: their bodies are counted by what was asked for.

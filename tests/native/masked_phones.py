@@ -19,21 +19,22 @@ Sent = tuple[str, Document | Path] | None
 SHAPES = {"embedding.weight": (70, 61), "decoder.bias": (19,)}
 SETTINGS = {
     "bits": 8, "support": 1, "clip": 0.5, "weight_cap": 1, "cohort": 64, "min_cohort": 3,
-    "curious": 0.1, "dropouts": 0.3, "noise": 0,
+    "curious": 0.1, "dropouts": 0.3, "steps": 0, "noise": 0,
 }  # fmt: skip
 
 
 @dataclass
 class Fleet:
-    """A base model, the settings' text, and a folder for each phone."""
+    """A base model, the settings' text, and a folder for each phone. seed: of the model."""
 
     folder: Path
     settings: Document = field(default_factory=lambda: dict(SETTINGS))
     number: int = 1
+    seed: int = 7
 
     def __post_init__(self) -> None:
-        random = np.random.default_rng(7)
-        path = self.folder / "base.safetensors"
+        random = np.random.default_rng(self.seed)
+        path = self.folder / f"base-{self.seed}.safetensors"
         if not path.exists():
             save_tensors(path, {name: random.standard_normal(shape, "f4") for name, shape in SHAPES.items()})
         self.base = TensorFile(path)
@@ -154,6 +155,11 @@ class Sharing:
     draws: dict[str, str]
     shares: dict[str, Document]
     files: dict[str, Path] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)  # of the members
+
+    def listed(self, alive: Sequence[str]) -> Document:
+        """The answer that names those who are alive."""
+        return {"alive": list(alive), "signatures": self.signatures}
 
     def cohort(self, kind: Callable[..., Any], fleet: Fleet) -> Any:
         """A cohort that has come as far."""
@@ -174,9 +180,15 @@ def until_list(phones: dict[str, Any]) -> Sharing:
     found = Sharing(*until_shares(phones))
     shares = found.shares
     replies = {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones}
-    found.files = {name: sent[1] for name, sent in of_all(phones, replies).items() if sent is not None}
+    found.signatures = sign_members(phones, replies)
+    found.files = {name: sent[1] for name, sent in of_all(phones, {}).items() if sent is not None}
     of_all(phones, {})
     return found
+
+
+def sign_members(phones: Mapping[str, Any], replies: Mapping[str, Document]) -> dict[str, str]:
+    """Tell phones who the members are; their signatures of that."""
+    return {name: message(sent, "members")["signature"] for name, sent in of_all(phones, replies).items()}
 
 
 def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any, Any, dict[str, Document]]:
@@ -189,8 +201,8 @@ def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any,
     alive = sorted(phones)
     for name in alive:
         total.add(cohort, found.files[name])
-    cohort.list(alive)
-    sent = of_all(phones, {"alive": alive})
+    cohort.list(alive, found.signatures)
+    sent = of_all(phones, found.listed(alive))
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
     return (
         cohort,

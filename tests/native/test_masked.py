@@ -26,6 +26,7 @@ from tests.native.masked_phones import (
     of_all,
     opened,
     shares_for,
+    sign_members,
     until_list,
     until_shares,
     without,
@@ -53,14 +54,15 @@ def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
     total = kinds[1](about.values, about.width)
     without(phones, sorted(phones)[: dead // 2])  # they sent shares, and no update
     replies = {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones}
-    for sent in of_all(phones, replies).values():
+    found.signatures = sign_members(phones, replies)
+    for sent in of_all(phones, {}).values():
         assert sent is not None
         total.add(cohort, sent[1])
     alive = sorted(phones)
-    cohort.list(alive)
+    cohort.list(alive, found.signatures)
     of_all(phones, {})
     signatures = {
-        name: message(sent, "agreement")["signature"] for name, sent in of_all(phones, {"alive": alive}).items()
+        name: message(sent, "agreement")["signature"] for name, sent in of_all(phones, found.listed(alive)).items()
     }
     for name, signature in signatures.items():
         cohort.check_agreement(name, signature)
@@ -172,8 +174,10 @@ def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
     shares = {name: message(one, "shares") for name, one in sent.items()}
     sent = of_all(phones, {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones})
     reopened(sent["p000"])
+    members = {name: message(one, "members")["signature"] for name, one in sent.items()}
     reopened(of_all(phones, {})["p000"])
-    sent = of_all(phones, {"alive": sorted(phones)})
+    reopened(of_all(phones, {})["p000"])
+    sent = of_all(phones, {"alive": sorted(phones), "signatures": members})
     reopened(sent["p000"])
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
     sent = of_all(phones, {"signatures": signatures})
@@ -262,10 +266,10 @@ def test_a_sum_that_no_codes_have_fails(trio: tuple[Fleet, dict[str, Any]]) -> N
     cohort = found.cohort(MaskedCohort, fleet)
     about = cohort.about(fleet.parameters)
     total = MaskedSum(about.values, about.width)
-    cohort.list(sorted(phones))
+    cohort.list(sorted(phones), found.signatures)
     for name in "abcd":  # e is alive, and its update is not in the sum
         total.add(cohort, found.files[name])
-    sent = of_all(phones, {"alive": sorted(phones)})
+    sent = of_all(phones, found.listed(sorted(phones)))
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
     answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}
     with pytest.raises(UpdateError, match="none of codes"):
@@ -349,7 +353,7 @@ def test_what_is_no_grid_update_is_refused(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     grid = fleet.grid("a", 1)
     with pytest.raises(UpdateError, match="grid update expected|no grid update"):
-        fleet.phone("a", tmp_path / "base.safetensors")
+        fleet.phone("a", fleet.base.path)
     data = bytearray(grid.read_bytes())
     data[-600] ^= 1
     (tmp_path / "damaged").write_bytes(data)

@@ -35,8 +35,11 @@ def test_the_sum_of_a_large_cohort_is_the_plain_one(tmp_path: Path, count: int) 
     shares = {name: message(sent[name], "shares") for name in phones}
     sent = of_all(phones, {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones})
     phones = some(phones, random, 0.1)
+    found = Sharing(keys, draws, shares)
+    found.signatures = {name: message(sent[name], "members")["signature"] for name in phones}
+    sent = of_all(phones, {})
     files = {name: one[1] for name in phones if (one := sent[name]) and isinstance(one[1], Path)}
-    cohort = Sharing(keys, draws, shares).cohort(MaskedCohort, fleet)
+    cohort = found.cohort(MaskedCohort, fleet)
     assert max(len(one["shares"]) for one in shares.values()) < len(draws) - 1  # nobody has all for neighbours
     about = cohort.about(fleet.parameters)
     total = MaskedSum(about.values, about.width)
@@ -44,8 +47,8 @@ def test_the_sum_of_a_large_cohort_is_the_plain_one(tmp_path: Path, count: int) 
     alive = sorted(phones)
     for name in alive:
         total.add(cohort, files[name])
-    cohort.list(alive)
-    sent = of_all(phones, {"alive": alive})
+    cohort.list(alive, found.signatures)
+    sent = of_all(phones, found.listed(alive))
     phones = some(phones, random, 0.05)
     signatures = {name: message(sent[name], "agreement")["signature"] for name in phones}
     answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}

@@ -127,6 +127,26 @@ def binomial(count: int, a: int, least: int, most: int) -> int:
     return sum(math.comb(count, k) * a**k * (256 - a) ** (count - k) for k in hits)
 
 
+def log_many(count: int, p: float, least: int) -> float:
+    """A bound of the log of the chance that `least` or more of `count` come, each with chance p."""
+    share = least / count
+    if share <= p:
+        return 0.0
+    return -count * (share * math.log(share / p) + (1 - share) * math.log((1 - share) / (1 - p) if share < 1 else 1))
+
+
+def part_chance(honest: int, c: int, a: int, t: int, agree: int) -> float:
+    """A bound of the chance that a list can be named whose honest phones fall into two parts."""
+    chance = 0.0
+    for k in range(1, honest // 2 + 1):
+        needed, others = max(t - k + 1, 0), max(k, agree - c - k)
+        if needed <= c and k + others <= honest:
+            enough = binomial(c, a, needed, c) / 256**c
+            found = math.log(math.comb(honest, k)) + k * math.log(enough)
+            chance += math.exp(min(found + log_many(honest - k, (1 - a / 256) ** k, others), 0.0))
+    return chance
+
+
 @functools.cache
 def rule(phones: int, curious: float, dropouts: float) -> tuple[int, int, int]:
     """a, t and T."""
@@ -148,7 +168,8 @@ def rule(phones: int, curious: float, dropouts: float) -> tuple[int, int, int]:
             mean = (phones - 1) * a / 256
             if mean + 6 * math.sqrt(mean * (1 - a / 256)) > 255:
                 break
-            return a, t, agree
+            if part_chance(phones - c, c, a, t, agree) <= 2**-40:
+                return a, t, agree
     raise UsageError(f"cohort of {phones}: no number of neighbours will do")
 
 
@@ -249,6 +270,10 @@ class Cohort:
         self.grid = Grid(self.text, self.base_sha256, parameters)
         return self.grid.about()
 
+    def commitment(self, kind: str, phone: str, identity: str, value: str) -> str:
+        """The hash by which a phone announces its self mask or its draw."""
+        return hash_of(f"phonograd-{kind}-1", self.context, phone, identity, value)
+
     def keys_text(self, message: Message) -> bytes:
         names = (message["phone"], message["sealing"], message["masking"], message["self"], message["draw"])
         return lines("phonograd-keys-1", self.context, *names)
@@ -266,8 +291,10 @@ class Cohort:
         self.keys = {message["phone"]: message for message in sorted(keys, key=lambda one: one["phone"].encode())}
         for message in self.keys.values():
             self.check_keys(message)
-        every = [message[name] for message in self.keys.values() for name in KEY_FIELDS]
+        every = [message[name] for message in self.keys.values() for name in (*KEY_FIELDS, "self", "draw")]
         require(len(set(every)) == len(every), "a key comes twice")
+        last_bits = [int(message[name][62:], 16) >> 7 for message in self.keys.values() for name in KEY_FIELDS[1:]]
+        require(not any(last_bits), "a key in another form")
         of_phones = (
             f"{name} {' '.join(one[field] for field in (*KEY_FIELDS, 'self', 'draw'))}"
             for name, one in self.keys.items()
@@ -278,14 +305,17 @@ class Cohort:
         self.numbers: dict[str, int] = {}
         return Fixed(self.hash, self.a, self.t, self.agree)
 
+    def _announced(self, kind: str, phone: str, value: str) -> bool:
+        keys = self.keys[phone]
+        return bool(self.commitment(kind, phone, keys["identity"], value) == keys[kind])
+
     def check_draw(self, phone: str, message: Message) -> None:
-        announced = sha256(bytes.fromhex(message["draw"])).hexdigest() == self.keys[phone]["draw"]
-        require(announced, f"phone {phone}: another draw than it announced")
+        require(self._announced("draw", phone, message["draw"]), f"phone {phone}: another draw than it announced")
 
     def draws(self, draws: Mapping[str, str]) -> None:
         for phone, draw in draws.items():
             self.check_draw(phone, {"draw": draw})
-        seeds = {phone: hash_of("phonograd-number-1", self.hash, draw) for phone, draw in draws.items()}
+        seeds = {phone: hash_of("phonograd-number-1", self.hash, phone, draw) for phone, draw in draws.items()}
         self.numbers = {phone: int.from_bytes(bytes.fromhex(seed)[:8], "big") for phone, seed in seeds.items()}
         ordered = sorted(draws, key=str.encode)
         self.id = hash_of("phonograd-draws-1", self.hash, *(f"{phone} {draws[phone]}" for phone in ordered))
@@ -313,14 +343,29 @@ class Cohort:
 
     def members(self, names: Collection[str]) -> None:
         require(set(names) <= set(self.numbers) and len(set(names)) == len(names), "members that told no draw")
+        self._require_neighbours(names)
         self.of_cohort = sorted(names, key=str.encode)
         self.held = {phone: self.holders(phone) for phone in self.of_cohort}
 
-    def list(self, alive: Collection[str]) -> None:
+    def members_text(self) -> bytes:
+        listed = hash_of("phonograd-member-list-1", self.id, *self.of_cohort)
+        return lines("phonograd-members-1", self.id, listed)
+
+    def check_members(self, phone: str, signature: str) -> None:
+        signed = phone in self.held and signed_by(self.keys[phone]["identity"], signature, self.members_text())
+        require(signed, f"phone {phone}: wrong signature of the members")
+
+    def _require_neighbours(self, phones: Collection[str]) -> None:
+        for phone in phones:
+            left = sum(self.are_neighbours(phone, other) for other in phones)
+            require(left >= self.t, f"phone {phone}: too few of its neighbours are left")
+
+    def list(self, alive: Collection[str], signatures: Mapping[str, str]) -> None:
         require(set(alive) <= set(self.of_cohort) and len(set(alive)) == len(alive), "the list has others than members")
-        for phone in alive:
-            left = sum(self.are_neighbours(phone, other) for other in alive)
-            require(left >= self.t, f"phone {phone}: too few of its neighbours are alive")
+        for phone, signature in signatures.items():
+            self.check_members(phone, signature)
+        require(set(alive) <= set(signatures), "one that is alive signed no members")
+        self._require_neighbours(alive)
         self.alive = set(alive)
         names = self.of_cohort
         said = (f"{name} {'alive' if name in self.alive else 'dead'}" for name in names)
@@ -333,9 +378,14 @@ class Cohort:
         signed = phone in self.held and signed_by(self.keys[phone]["identity"], signature, self.agree_text())
         require(signed, f"phone {phone}: wrong signature of the list")
 
+    def is_secret(self, phone: str, secret: bytes, alive: bool) -> bool:
+        """Whether this is its self mask (alive), or its masking key."""
+        if alive:
+            return self._announced("self", phone, secret.hex())
+        return bool(public_of(secret) == self.keys[phone]["masking"])
+
     def check_answer(self, phone: str, message: Message) -> None:
-        own = sha256(bytes.fromhex(message["self"])).hexdigest() == self.keys[phone]["self"]
-        require(own, f"phone {phone}: another self mask than it announced")
+        require(self._announced("self", phone, message["self"]), f"phone {phone}: another self mask than it announced")
         held = {name for name in self.held if name != phone and phone in self.held[name]}
         require(set(message["shares"]) <= held, f"phone {phone}: shares of phones that it holds none of")
 
@@ -398,11 +448,10 @@ class Sum:
             for x, holder in enumerate(cohort.held[phone], 1)
             if holder in answers and phone in answers[holder]["shares"]
         }
-        wanted = cohort.keys[phone]["self" if alive else "masking"]
         for chosen in itertools.islice(itertools.combinations(shares, cohort.t), 2000):
             some = {x: shares[x] for x in chosen}
             secret = value_at(0, some)
-            if wanted == (sha256(secret).hexdigest() if alive else public_of(secret)):
+            if cohort.is_secret(phone, secret, alive):
                 wrong |= {cohort.held[phone][x - 1] for x in shares if value_at(x, some) != shares[x]}
                 return secret
         raise UpdateError(f"phone {phone}: its secret can't be put together of {len(shares)} shares")

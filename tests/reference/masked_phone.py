@@ -2,8 +2,7 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +43,28 @@ class Opened:
     settings: str
 
 
+@dataclass
+class Memory:
+    """What a phone keeps from round to round."""
+
+    last_round: int = 0
+    bases: set[str] = field(default_factory=set)
+    known: dict[str, str] = field(default_factory=dict)
+
+    def begin(self, opened: Opened) -> None:
+        """Take part in a round anew. Raises UpdateError if the phone may not."""
+        require(opened.number > self.last_round, f"a round after {self.last_round} expected, found {opened.number}")
+        most = self.last_round + 10**6 if self.last_round else 10**9
+        require(opened.number <= most, f"a round up to {most} expected, found {opened.number}")
+        require(opened.base_sha256 not in self.bases, "a masked update of this model was sent before")
+        self.last_round = opened.number
+
+
 class Phone:
     """One phone in one round; `next` is what to send: ("keys", body), or ("upload", path); None when it is done.
 
-    values: its grid update. seed: its secrets are drawn from it, so that a test can be repeated.
+    values: its grid update. seed: its secrets are drawn from it, so that a test can be repeated. memory: None is a new
+    phone's. Raises UpdateError for a round in which it may not take part.
     """
 
     def __init__(
@@ -59,7 +76,10 @@ class Phone:
         seed: int = 0,
         vendor: Ed25519PrivateKey | None = None,
         pinned: str | None = None,
+        memory: Memory | None = None,
     ):
+        self.memory, self.pinned = memory or Memory(), pinned
+        self.memory.begin(opened)
         self.name, self.opened, self.values, self.folder = name, opened, values, folder
         self.random = random.Random(f"{name} {seed} {opened.number}")
         self.key = Ed25519PrivateKey.from_private_bytes(self.random.randbytes(32))
@@ -76,8 +96,8 @@ class Phone:
     def keys(self) -> Document:
         public = {"phone": self.name, "identity": self.identity, "certificate": self.certificate}
         public |= {"sealing": public_of(self.sealing), "masking": public_of(self.masking)}
-        public |= {"self": sha256(self.self_mask).hexdigest()}
-        public["draw"] = sha256(self.draw).hexdigest()
+        for kind, value in (("self", self.self_mask), ("draw", self.draw)):
+            public[kind] = self.cohort.commitment(kind, self.name, self.identity, value.hex())
         return {**public, "signature": self.signed(self.cohort.keys_text(public))}
 
     def first(self) -> tuple[str, Document]:
@@ -91,7 +111,8 @@ class Phone:
         then = {
             "keys": "draws",
             "draws": "shares",
-            "shares": "upload",
+            "shares": "members",
+            "members": "upload",
             "upload": "list",
             "list": "agreement",
             "agreement": "answer",
@@ -108,6 +129,9 @@ class Phone:
         require(settings["min_cohort"] <= len(reply["cohort"]) <= settings["cohort"], "a cohort of another size")
         self.facts = cohort.fix(reply["cohort"])
         require(cohort.keys.get(self.name) == self.keys(), "this phone's own keys were swapped")
+        for name, keys in cohort.keys.items() if self.pinned is None else ():
+            first = self.memory.known.setdefault(name, keys["identity"])
+            require(first == keys["identity"], f"phone {name} has another identity than before")
         return {"draw": self.draw.hex()}
 
     def after_draws(self, reply: Document) -> Document:
@@ -129,7 +153,7 @@ class Phone:
         secret = agreed(self.sealing, self.cohort.keys[other]["sealing"])
         return ChaCha20Poly1305(derived(secret, self.cohort.id, "phonograd-seal-1", sender, holder))
 
-    def after_shares(self, reply: Document) -> Path:
+    def after_shares(self, reply: Document) -> Document:
         cohort = self.cohort
         cohort.members(reply["members"])
         require(self.name in reply["members"], "this phone is no member")
@@ -137,6 +161,11 @@ class Phone:
         for owner, holders in cohort.held.items():
             if self.name in holders and owner != self.name and owner in reply["shares"]:
                 self._open(owner, holders.index(self.name) + 1, bytes.fromhex(reply["shares"][owner]))
+        return {"signature": self.signed(cohort.members_text())}
+
+    def after_members(self, reply: Document) -> Path:
+        cohort = self.cohort
+        self.memory.bases.add(self.opened.base_sha256)
         about = cohort.about((len(self.values) - 1) * cohort.settings["support"])
         values = self.values + stream(
             derived(self.self_mask, cohort.id, "phonograd-self-1"), about.width, len(self.values)
@@ -161,13 +190,15 @@ class Phone:
 
     def after_list(self, reply: Document) -> Document:
         require(len(reply["alive"]) >= self.cohort.settings["min_cohort"], "too few are alive")
-        self.cohort.list(reply["alive"])
+        self.cohort.list(reply["alive"], reply["signatures"])
+        require(self.name in reply["alive"], "this phone is listed dead")
         return {"signature": self.signed(self.cohort.agree_text())}
 
     def after_agreement(self, reply: Document) -> Document:
-        for phone, signature in reply["signatures"].items():
-            self.cohort.check_agreement(phone, signature)
-        require(len(reply["signatures"]) >= self.facts.agree, "too few agree on the list")
+        agree = [phone for phone in reply["signatures"] if phone in self.cohort.alive]
+        for phone in agree:
+            self.cohort.check_agreement(phone, reply["signatures"][phone])
+        require(len(agree) >= self.facts.agree, "too few agree on the list")
         told = {owner: pair[owner in self.cohort.alive].hex() for owner, pair in self.held.items()}
         return {"self": self.self_mask.hex(), "shares": told}
 

@@ -18,7 +18,7 @@ from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Clock, Workshop, settings_with
 
 STAGE_SECONDS = 60.0
-STAGES = ("keys", "draws", "shares", "upload", "list", "agreement", "answer")
+STAGES = ("keys", "draws", "shares", "members", "upload", "list", "agreement", "answer")
 
 
 def masked_settings(

@@ -31,7 +31,7 @@ def test_a_round_over_http(server: RunningServer, http: httpx.Client, workshop: 
     opened = http.get("/v1/round").json()
     assert opened["masked"] == MASKED.text
     assert json.loads(opened["masked"]).keys() == {
-        *("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts", "noise")
+        *("bits", "support", "clip", "weight_cap", "cohort", "min_cohort", "curious", "dropouts", "steps", "noise")
     }
     fleet = Fleet(server.coordinator, workshop, 4)
     sent = {"keys": 0, "shares": 0, "unmasking": 0}
@@ -42,7 +42,7 @@ def test_a_round_over_http(server: RunningServer, http: httpx.Client, workshop: 
             upload_update(server.url, body, name)
             return {}
         answer = http.post(f"/v1/masked/{kind}", json=body)
-        counted = kind if kind in sent else "keys" if kind == "draws" else "unmasking"
+        counted = {"draws": "keys", "members": "shares"}.get(kind, kind if kind in sent else "unmasking")
         sent[counted] += len(answer.request.content)
         told[counted] += len(answer.content)
         if answer.status_code == 202:

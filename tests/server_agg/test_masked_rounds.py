@@ -31,7 +31,7 @@ from tests.server_agg.masked_fleet import STAGE_SECONDS, STAGES, Fleet, masked_s
 from tests.server_agg.workshop import Clock, Workshop, small_workshop
 
 LOST = STAGES[1:]  # before which a phone can be lost, once it is in the cohort
-NOT_IN_THE_SUM = ("draws", "shares", "upload")
+NOT_IN_THE_SUM = ("draws", "shares", "members", "upload")
 
 
 @contextlib.contextmanager

@@ -554,11 +554,11 @@ typedef struct pg_cohort pg_cohort;
 PG_API pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
                                 pg_cohort** cohort);
 PG_API void pg_cohort_close(pg_cohort* cohort);
-/* Check a phone's message: of its "keys", "draws", "shares", "agreement" or "answer". */
+/* Check a phone's message: of its "keys", "draws", "shares", "members", "agreement" or "answer". */
 PG_API pg_status pg_cohort_check(const pg_cohort* cohort, const char* kind, const char* phone, const char* message);
 /* Fix what is the same for all, as the answer to them says it: the "cohort", a list of messages of keys in any order;
-   the "draws" by phone; the "members", all that sent shares; who of them are "alive". *json: {"cohort": K, then W;
-   "chance": a, "threshold": t, "agree": T}. */
+   the "draws" by phone; the "members", all that sent shares; who of them are "alive", beside them the members'
+   "signatures" by phone. *json: {"cohort": K, then W; "chance": a, "threshold": t, "agree": T}. */
 PG_API pg_status pg_cohort_fix(pg_cohort* cohort, const char* what, const char* answer, const char** json);
 
 /* The sum of masked updates, 4 bytes a value. Not thread-safe; it runs `threads` threads inside (0: 2). */
@@ -601,7 +601,8 @@ typedef struct pg_masked_options {
   int32_t threads;         /* 0: 2 */
 } pg_masked_options;
 
-/* PG_TOOK_PART if the phone took part in this round or a later one; PG_STATE for a folder in use, or a damaged one. */
+/* PG_TOOK_PART if the phone took part in this round or a later one, or sent a masked update of this model; PG_UPDATE for
+   a round's number too far from the last one; PG_STATE for a folder in use, or a damaged one. */
 PG_API pg_status pg_masked_open(const pg_masked_options* options, pg_masked** masked);
 PG_API void pg_masked_close(pg_masked* masked);
 /* answer: the body of the answer to what it said last, "" after an upload; NULL: nothing new, it says the same again.

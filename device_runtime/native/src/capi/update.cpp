@@ -65,7 +65,7 @@ pg_status pg_update_write(const pg_weights* base, const float* const* tensors, c
     const std::vector<TensorOut> trained = trained_of(*base, tensors);
     AtomicFile file(path);
     if (options->masked == nullptr) return tell_written(write_update(file, base->file, trained, info), written);
-    const GridInfo grid{options->masked, info.base_sha256, static_cast<int64_t>(info.tokens)};
+    const GridInfo grid{options->masked, info.base_sha256, static_cast<int64_t>(info.tokens), info.one_step};
     tell_written(write_grid(file, base->file, trained, grid), written);
   });
 }

@@ -45,6 +45,7 @@ void Cohort::check(const std::string& kind, const std::string& phone, const json
   const size_t place = place_of(phone);
   if (kind == "draws") return check_draw(place, text_in(message, "draw"));
   if (kind == "shares") return check_shares(place, texts_in(message, "shares"));
+  if (kind == "members") return check_membership(place, text_in(message, "signature"));
   if (kind == "answer") return static_cast<void>(answer_in(place, message));
   if (kind != "agreement") throw Error(Status::usage, kind + ": no kind of message");
   if (!agrees(place, text_in(message, "signature"))) refuse(phones_[place], "its signature is not of this list");
@@ -55,7 +56,7 @@ void Cohort::fix(const std::string& what, const json::Value& answer) {
   if (what == "draws") return fix_draws(texts_in(answer, "draws"));
   if (what == "members") return fix_members(places_in(answer, "members"));
   if (what != "alive") throw Error(Status::usage, what + ": nothing that a cohort fixes");
-  fix_alive(places_in(answer, "alive"));
+  fix_alive(places_in(answer, "alive"), texts_in(answer, "signatures"));
 }
 
 void Cohort::fix_cohort(const json::Array& messages) {
@@ -63,8 +64,8 @@ void Cohort::fix_cohort(const json::Array& messages) {
   std::set<std::string> seen;
   for (const json::Value& message : messages) {
     Keys keys = keys_in(message);
-    for (const std::string* key : {&keys.identity, &keys.sealing, &keys.masking, &keys.self}) {
-      if (!seen.insert(*key).second) refuse(keys, "has a key that the cohort has already");
+    for (const std::string* key : {&keys.identity, &keys.sealing, &keys.masking, &keys.self, &keys.draw}) {
+      if (!seen.insert(*key).second) refuse(keys, "has a key, self mask or draw that the cohort has already");
     }
     if (by_name.count(keys.phone) != 0) refuse(keys, "is in the cohort twice");
     by_name[keys.phone] = std::move(keys);
@@ -83,7 +84,7 @@ void Cohort::fix_cohort(const json::Array& messages) {
     phones_.push_back(std::move(keys));
   }
   id_ = cohort_ = hash_of(text);
-  numbers_.clear(), members_.clear(), alive_.clear();
+  numbers_.clear(), members_.clear(), alive_.clear(), membership_.clear(), agreement_.clear();
 }
 
 size_t Cohort::place_of(const std::string& phone) const {
@@ -94,7 +95,7 @@ size_t Cohort::place_of(const std::string& phone) const {
 
 void Cohort::check_draw(size_t phone, const std::string& draw) const {
   std::array<uint8_t, 32> bytes;
-  if (!from_hex(draw, bytes) || hash_of(bytes) != phones_[phone].draw) {
+  if (!from_hex(draw, bytes) || commitment("draw", context_, phones_[phone], bytes_of(bytes)) != phones_[phone].draw) {
     refuse(phones_[phone], "its draw is not the one that it announced");
   }
 }
@@ -105,7 +106,7 @@ void Cohort::fix_draws(const std::map<std::string, std::string>& draws) {
   for (const auto& [name, draw] : draws) {
     const size_t phone = place_of(name);
     check_draw(phone, draw);
-    numbers[phone] = first_word(hash_of("phonograd-number-1\n" + cohort_ + "\n" + draw + "\n"));
+    numbers[phone] = first_word(hash_of("phonograd-number-1\n" + cohort_ + "\n" + name + "\n" + draw + "\n"));
     text += name + " " + draw + "\n";
   }
   numbers_ = std::move(numbers);
@@ -145,12 +146,16 @@ void Cohort::check_shares(size_t phone, const std::map<std::string, std::string>
   if (shares.size() != holders.size()) refuse(sender, "shares for phones that are no neighbours of it");
 }
 
+bool Cohort::is_self_mask(size_t phone, const Secret<32>& self) const {
+  return commitment("self", context_, phones_[phone], bytes_of(self)) == phones_[phone].self;
+}
+
 Answer Cohort::answer_in(size_t phone, const json::Value& message) const {
   const Keys& sender = phones_[phone];
   if (!is_alive(phone)) refuse(sender, "is not on the list of those who are alive");
   Answer answer;
   bytes_in(message, "self", answer.self);
-  if (hash_of(answer.self) != sender.self) refuse(sender, "another self mask than the one it announced");
+  if (!is_self_mask(phone, answer.self)) refuse(sender, "another self mask than the one it announced");
   for (const auto& [name, share] : texts_in(message, "shares")) {
     const size_t member = place_of(name);
     if (share_number(member, phone) == 0) refuse(sender, "holds no share of " + name);
@@ -174,7 +179,28 @@ void Cohort::fix_members(const std::set<size_t>& members) {
   for (const size_t phone : members) {
     if (!has_drawn(phone)) refuse(phones_[phone], "a member, but told no draw");
   }
+  require_neighbours(members, "are members");
+  std::string list = "phonograd-member-list-1\n" + id_ + "\n";
+  for (const size_t phone : members) list += phones_[phone].phone + "\n";
+  membership_ = "phonograd-members-1\n" + id_ + "\n" + hash_of(list) + "\n";
   members_ = members;
+}
+
+// Masks with neighbours hide an update, and some of t neighbours do not work with the server.
+void Cohort::require_neighbours(const std::set<size_t>& phones, const char* are) const {
+  for (const size_t phone : phones) {
+    size_t left = 0;
+    for (const size_t other : phones) left += are_neighbours(phone, other);
+    if (left >= rule_.threshold) continue;
+    refuse(phones_[phone], std::to_string(left) + " of its neighbours " + are + ", at least " +
+                               std::to_string(rule_.threshold) + " expected");
+  }
+}
+
+void Cohort::check_membership(size_t phone, const std::string& signature) const {
+  if (!is_member(phone)) refuse(phones_[phone], "signed the members, but sent no shares");
+  if (is_signed(phones_[phone].identity, membership_, signature)) return;
+  refuse(phones_[phone], "its signature is not of these members: it was shown others");
 }
 
 std::vector<size_t> Cohort::masks_with(size_t phone) const {
@@ -185,28 +211,21 @@ std::vector<size_t> Cohort::masks_with(size_t phone) const {
   return others;
 }
 
-void Cohort::fix_alive(const std::set<size_t>& alive) {
+void Cohort::fix_alive(const std::set<size_t>& alive, const std::map<std::string, std::string>& signatures) {
+  for (const auto& [name, signature] : signatures) check_membership(place_of(name), signature);
   for (const size_t phone : alive) {
     if (!is_member(phone)) refuse(phones_[phone], "listed alive, but sent no shares");
-    size_t left = 0;
-    for (const size_t other : alive) left += are_neighbours(phone, other);
-    // The masks with these hide its update, and some of them do not work with the server.
-    if (left < rule_.threshold) {
-      refuse(phones_[phone], std::to_string(left) + " of its neighbours are alive, at least " +
-                                 std::to_string(rule_.threshold) + " expected");
-    }
+    if (signatures.count(phones_[phone].phone) == 0) refuse(phones_[phone], "listed alive, but signed no members");
   }
+  require_neighbours(alive, "are alive");
   alive_ = alive;
-}
-
-std::string Cohort::agreement() const {
   std::string list = "phonograd-list-1\n" + id_ + "\n";
   for (const size_t phone : members_) list += phones_[phone].phone + (is_alive(phone) ? " alive\n" : " dead\n");
-  return "phonograd-agree-1\n" + id_ + "\n" + hash_of(list) + "\n";
+  agreement_ = "phonograd-agree-1\n" + id_ + "\n" + hash_of(list) + "\n";
 }
 
 bool Cohort::agrees(size_t phone, const std::string& signature) const {
-  return is_signed(phones_[phone].identity, agreement(), signature);
+  return is_signed(phones_[phone].identity, agreement_, signature);
 }
 
 }  // namespace phonograd

@@ -161,6 +161,7 @@ MaskedSettings settings_in(const TensorFile& file) {
 Written write_grid(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
                    const GridInfo& info) {
   const MaskedSettings settings = masked_settings(info.settings);
+  require_steps(settings, info.one_step);
   DeltaVector deltas(base, trained);
   const GridShape shape(settings, static_cast<int64_t>(deltas.elements()));
   TensorSpec spec;

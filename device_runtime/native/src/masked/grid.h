@@ -23,6 +23,7 @@ struct GridInfo {
   std::string settings;  // the server's text
   std::string base_sha256;
   int64_t tokens = 0;
+  bool one_step = false;  // of the training
 };
 
 // Round trained weights to the grid and write the grid update, which must not leave the phone. `trained`: the engine's
@@ -55,7 +56,8 @@ class GridUpdate {
 };
 
 // Summed values [shape.codes()], times the step and divided by `divisor`, as the deltas [4096 * columns] of all weights
-// that are not frozen, one after the other; the last few are of no weight. Of the info, tokens are not read.
+// that are not frozen, one after the other; the last few are of no weight. Of the info, settings and base alone are
+// read.
 void decode_grid(const int32_t* sums, const GridShape& shape, const GridInfo& info, double divisor, ThreadPool& pool,
                  float* deltas);
 

@@ -63,6 +63,13 @@ const std::string& hex_in(const json::Value& object, const char* name, size_t by
   refuse(std::string("`") + name + "`: " + std::to_string(bytes) + " bytes in lower-case hex expected");
 }
 
+// An X25519 key in its one form: the last bit means nothing, and could make a copied key look like another one.
+static const std::string& public_key_in(const json::Value& message, const char* name) {
+  const std::string& key = hex_in(message, name, 32);
+  if (key[62] > '7') refuse(std::string("`") + name + "`: an X25519 key whose last bit is 0 expected");
+  return key;
+}
+
 std::map<std::string, std::string> texts_in(const json::Value& object, const char* name) {
   const json::Object* members = member_in(object, name).as<json::Object>();
   if (members == nullptr) refuse(std::string("`") + name + "`: an object expected");
@@ -98,8 +105,8 @@ Keys Keys::parse(const json::Value& message) {
   keys.identity = hex_in(message, "identity", 32);
   keys.certificate = text_in(message, "certificate");
   if (!keys.certificate.empty()) hex_in(message, "certificate", 64);
-  keys.sealing = hex_in(message, "sealing", 32);
-  keys.masking = hex_in(message, "masking", 32);
+  keys.sealing = public_key_in(message, "sealing");
+  keys.masking = public_key_in(message, "masking");
   keys.self = hex_in(message, "self", 32);
   keys.draw = hex_in(message, "draw", 32);
   keys.signature = hex_in(message, "signature", 64);
@@ -114,6 +121,15 @@ void Keys::add_to(JsonLine& message) const {
 
 std::string Keys::fields(char separator) const {
   return sealing + separator + masking + separator + self + separator + draw + "\n";
+}
+
+std::string Keys::text() const {
+  return phone + " " + identity + " " + certificate + " " + signature + " " + fields(' ');
+}
+
+std::string commitment(const char* kind, const std::string& context, const Keys& keys, Bytes value) {
+  return hash_of(std::string("phonograd-") + kind + "-1\n" + context + "\n" + keys.phone + "\n" + keys.identity + "\n" +
+                 to_hex(value) + "\n");
 }
 
 std::string certificate_text(const std::string& phone, const std::string& identity) {

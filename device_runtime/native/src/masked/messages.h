@@ -64,7 +64,7 @@ bool is_signed(const std::string& key, const std::string& text, const std::strin
 struct Keys {
   std::string phone, identity, certificate;
   std::string sealing, masking;
-  std::string self, draw;  // hashes of its self mask and of its draw
+  std::string self, draw;  // commitments to its self mask and to its draw
   std::string signature;
 
   // Throws Error(update) for a message of another form; signatures are not looked at.
@@ -72,7 +72,13 @@ struct Keys {
   void add_to(JsonLine& message) const;  // all but the name
   // The fields that are signed, `separator` between them.
   std::string fields(char separator) const;
+  // Everything that it says, as one text.
+  std::string text() const;
 };
+
+// The hash by which a phone announces its self mask or its draw: `kind` is self or draw. It has the phone's name and
+// identity in it, so that no other phone can announce the same and repeat it once it is told.
+std::string commitment(const char* kind, const std::string& context, const Keys& keys, Bytes value);
 
 // What is signed.
 std::string certificate_text(const std::string& phone, const std::string& identity);

@@ -7,28 +7,40 @@
 #include "formats/json_file.h"
 
 namespace phonograd {
+namespace {
+
+// A number that a server announces once, and that is then the phone's last round: how far it may be from the one
+// before, and how large a phone's first one may be.
+constexpr int64_t kFarthest = 1'000'000, kLargestFirst = 1'000'000'000;
+
+}  // namespace
 
 MaskedPhone::MaskedPhone(const MaskedPhoneSettings& settings) : lock_(settings.folder), part_(settings) {
-  if (json::is_there(history_file())) {
-    const json::Value history = json::read_own(history_file());
-    const json::Value* round = history.find("last_round");
-    if (round == nullptr || round->as<int64_t>() == nullptr) {
-      throw Error(Status::state, history_file() + ": `last_round`, a whole number, expected; remove the folder");
-    }
-    last_round_ = *round->as<int64_t>();
-    part_.known = texts_in(history, "known");
-  }
+  recall();
   if (!resume()) begin();
 }
 
-// Goes on with the round whose secrets are in the folder; those of another one are removed.
+void MaskedPhone::recall() {
+  if (!json::is_there(history_file())) return;
+  const json::Value history = json::read_own(history_file());
+  const json::Value* round = history.find("last_round");
+  try {
+    if (round == nullptr || round->as<int64_t>() == nullptr) {
+      throw Error(Status::state, "`last_round`, a whole number, expected");
+    }
+    last_round_ = *round->as<int64_t>();
+    part_.known = texts_in(history, "known");
+    for (const json::Value& base : list_in(history, "bases")) bases_.insert(text_of(base, "bases"));
+  } catch (const Error& error) {
+    throw Error(Status::state, history_file() + ": " + error.what() + "; remove the folder");
+  }
+}
+
+// Goes on with the round whose secrets are in the folder.
 bool MaskedPhone::resume() {
   if (!json::is_there(round_file())) return false;
   const json::Value kept = json::read_own(round_file());
-  if (text_in(kept, "context") != part_.cohort.context()) {
-    leave();
-    return false;
-  }
+  if (text_in(kept, "context") != part_.cohort.context()) return false;
   bytes_in(kept, "sealing", part_.sealing);
   bytes_in(kept, "masking", part_.masking);
   bytes_in(kept, "self", part_.self);
@@ -42,16 +54,36 @@ bool MaskedPhone::resume() {
   return true;
 }
 
-void MaskedPhone::begin() {
+// Whether this phone may take part in the round anew.
+void MaskedPhone::check_round() const {
+  const std::string& folder = part_.settings.folder;
   const auto round = static_cast<int64_t>(part_.settings.round);
+  const std::string last = std::to_string(last_round_), found = "found " + std::to_string(round);
   if (round <= last_round_) {
-    throw Error(Status::took_part, part_.settings.folder + ": this phone has taken part in round " +
-                                       std::to_string(last_round_) + "; a later round expected, found " +
-                                       std::to_string(round));
+    throw Error(Status::took_part, folder + ": this phone has taken part in round " + last +
+                                       "; a later round expected, " + found +
+                                       ". If the server began anew, remove the folder");
   }
+  const int64_t most = last_round_ == 0 ? kLargestFirst : last_round_ + kFarthest;
+  if (round > most) {
+    throw Error(Status::update, folder + ": after round " + last + " a round up to " + std::to_string(most) +
+                                    " expected, " + found + ". If the server has come so far, remove the folder");
+  }
+  if (bases_.count(part_.cohort.grid().base_sha256) != 0) {
+    throw Error(Status::took_part, folder + ": this phone has sent a masked update of model " +
+                                       part_.cohort.grid().base_sha256 +
+                                       ": a second sum with it, less the first, could give it away. It takes part "
+                                       "again once the server has another model");
+  }
+}
+
+// What is left of another round is removed.
+void MaskedPhone::begin() {
+  check_round();
+  leave();
   for (Secret<32>* secret : {&part_.sealing, &part_.masking, &part_.self, &part_.draw})
     random_bytes(secret->data(), 32);
-  last_round_ = round;
+  last_round_ = static_cast<int64_t>(part_.settings.round);
   remember();
   proceed();
 }
@@ -74,6 +106,8 @@ void MaskedPhone::take(const std::string& answer) {
 void MaskedPhone::proceed() {
   if (answers_.size() == kPhoneStates.size()) return leave();
   request_ = kPhoneStates[answers_.size()].request(part_);
+  // On disk before the update is told: after a kill at any moment there is no second one of this model.
+  if (request_.action == "upload" && bases_.insert(part_.cohort.grid().base_sha256).second) remember();
   save();
 }
 
@@ -88,10 +122,13 @@ void MaskedPhone::save() const {
   json::write_own(round_file(), line.raw("answers", "[" + answers + "]"));
 }
 
-// Which rounds it took part in, and whom it knows.
+// Which rounds it took part in, whom it knows, and of which models it sent an update.
 void MaskedPhone::remember() const {
+  std::string bases;
+  for (const std::string& base : bases_) bases += (bases.empty() ? "" : ",") + json::quote(base);
   JsonLine line;
-  json::write_own(history_file(), line.integer("last_round", last_round_).raw("known", object_of(part_.known)));
+  line.integer("last_round", last_round_).raw("known", object_of(part_.known));
+  json::write_own(history_file(), line.raw("bases", "[" + bases + "]"));
 }
 
 void MaskedPhone::leave() {

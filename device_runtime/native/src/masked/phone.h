@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace phonograd {
 class MaskedPhone {
  public:
   // Takes part in the round, or goes on with it. Throws Error: usage for settings, took_part if the phone took part in
-  // this round or a later one before, state if the folder is in use or damaged, update for the grid update, storage.
+  // this round or a later one before, or sent a masked update of this model, state if the folder is in use or damaged,
+  // update for the grid update or a round's number that is too far from the last one, storage.
   explicit MaskedPhone(const MaskedPhoneSettings& settings);
   MaskedPhone(const MaskedPhone&) = delete;
   MaskedPhone& operator=(const MaskedPhone&) = delete;
@@ -27,7 +29,9 @@ class MaskedPhone {
   void take(const std::string& answer);
 
  private:
+  void recall();
   bool resume();
+  void check_round() const;
   void begin();
   void proceed();
   void save() const;
@@ -38,7 +42,8 @@ class MaskedPhone {
 
   StateFolder lock_;
   PhonePart part_;
-  int64_t last_round_ = 0;  // taken part in
+  int64_t last_round_ = 0;       // taken part in
+  std::set<std::string> bases_;  // hashes of the models of which a masked update was sent
   // Kept on disk, with what the phone drew at random: what it was told, and the request in progress. The rest follows.
   std::vector<std::string> answers_;
   PhoneRequest request_;

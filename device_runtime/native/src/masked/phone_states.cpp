@@ -31,18 +31,23 @@ void require_phones(const PhonePart& part, size_t count, const char* what) {
   refuse(std::to_string(count) + " phones " + what + ", at least " + std::to_string(least) + " expected");
 }
 
-PhoneRequest keys_request(PhonePart& part) {
+// What this phone announces: the same at each call.
+Keys own_keys(const PhonePart& part) {
   Keys keys;
   keys.phone = part.settings.phone;
   keys.identity = public_identity(part.identity);
   keys.certificate = part.settings.certificate;
   keys.sealing = to_hex(x25519_public(part.sealing));
   keys.masking = to_hex(x25519_public(part.masking));
-  keys.self = hash_of(part.self);
-  keys.draw = hash_of(part.draw);
+  keys.self = commitment("self", part.cohort.context(), keys, bytes_of(part.self));
+  keys.draw = commitment("draw", part.cohort.context(), keys, bytes_of(part.draw));
   keys.signature = signed_text(part.identity, keys_text(part.cohort.context(), keys));
+  return keys;
+}
+
+PhoneRequest keys_request(PhonePart& part) {
   JsonLine message = message_of(part);
-  keys.add_to(message);
+  own_keys(part).add_to(message);
   return sent("keys", message);
 }
 
@@ -50,9 +55,8 @@ void take_cohort(PhonePart& part, const json::Value& answer) {
   part.cohort.fix("cohort", answer);
   require_phones(part, part.cohort.phones().size(), "in the cohort");
   part.place = part.cohort.place_of(part.settings.phone);
-  const Keys& own = part.cohort.phones()[part.place];
-  if (own.sealing != to_hex(x25519_public(part.sealing)) || own.masking != to_hex(x25519_public(part.masking))) {
-    refuse("the cohort has other keys of this phone");
+  if (part.cohort.phones()[part.place].text() != own_keys(part).text()) {
+    refuse("the cohort has other keys of this phone than it sent");
   }
   if (part.settings.vendor) return;
   for (const Keys& keys : part.cohort.phones()) {
@@ -109,6 +113,11 @@ void take_members(PhonePart& part, const json::Value& answer) {
   require_phones(part, part.cohort.members().size(), "sent shares");
   if (!part.cohort.is_member(part.place)) refuse("this phone is no member, although its shares were accepted");
   for (const auto& [name, hex] : texts_in(answer, "shares")) take_share(part, name, hex);
+}
+
+// What binds the update to the list under which it is masked: nobody gives away this phone's self mask without it.
+PhoneRequest members_request(PhonePart& part) {
+  return sent("members", message_of(part).text("signature", signed_text(part.identity, part.cohort.membership())));
 }
 
 void write_masked(PhonePart& part, const std::vector<Mask>& masks) {
@@ -176,10 +185,11 @@ PhoneRequest answer_request(PhonePart& part) {
 
 }  // namespace
 
-const std::array<PhoneState, 7> kPhoneStates = {{
+const std::array<PhoneState, 8> kPhoneStates = {{
     {keys_request, take_cohort},
     {[](PhonePart& part) { return sent("draws", message_of(part).text("draw", to_hex(part.draw))); }, take_draws},
     {shares_request, take_members},
+    {members_request, [](PhonePart&, const json::Value&) {}},
     {upload_request, [](PhonePart&, const json::Value&) {}},
     {[](PhonePart& part) { return sent("list", message_of(part)); }, take_list},
     {[](PhonePart& part) {

@@ -60,6 +60,6 @@ struct PhoneState {
 };
 
 // In order; after the last one the phone is done.
-extern const std::array<PhoneState, 7> kPhoneStates;
+extern const std::array<PhoneState, 8> kPhoneStates;
 
 }  // namespace phonograd

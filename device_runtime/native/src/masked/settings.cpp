@@ -53,6 +53,11 @@ int64_t GridShape::largest_sum(int64_t phones, int64_t weight) const {
   return weight * settings.largest() + static_cast<int64_t>(std::ceil(of_noise));
 }
 
+void require_steps(const MaskedSettings& settings, bool one_step) {
+  require(one_step == (settings.steps == 1), settings.steps == 1 ? "`steps` 1 expected: its phones take a single step"
+                                                                 : "no `steps` expected: its phones take all steps");
+}
+
 MaskedSettings masked_settings(const std::string& text) {
   const json::Value value = json::parse(text, Status::usage, "settings of the masked round");
   require(value.as<json::Object>() != nullptr, "an object expected, found " + value.text());
@@ -90,6 +95,7 @@ MaskedSettings masked_settings(const std::string& text) {
   settings.min_cohort = whole("min_cohort", kFewest, settings.cohort);
   settings.curious = number("curious", 0, 0.5);
   settings.dropouts = number("dropouts", 0, 0.5);
+  settings.steps = whole("steps", 0, 1);
   settings.noise = number("noise", 0, kLargestClip);
   require(settings.noise == 0 || settings.weight_cap == 1, "`noise` needs `weight_cap` 1: it does not hide weights");
   for (const json::Member& member : *value.as<json::Object>()) {

@@ -16,6 +16,7 @@ struct MaskedSettings {
   int64_t weight_cap = 0;  // the largest weight of a phone
   int64_t cohort = 0, min_cohort = 0;
   double curious = 0, dropouts = 0;  // shares of the cohort
+  int64_t steps = 0;                 // 1: a single step with the gradient of the whole text; 0: one a window
   double noise = 0;                  // standard deviation of what each phone adds to an element, over the clip; 0: none
 
   // The largest code, L.
@@ -28,6 +29,10 @@ struct MaskedSettings {
   // The weight of a phone that trained on so many tokens.
   int64_t weight_of(int64_t tokens) const { return std::clamp<int64_t>(tokens, 1, weight_cap); }
 };
+
+// Throws Error(usage) unless this is how the settings let phones train: a phone whose delta is of many steps would
+// stand out in a sum of others' single ones.
+void require_steps(const MaskedSettings& settings, bool one_step);
 
 // Parse a server's text. Throws Error(usage) for a field that is missing, unknown or out of range, and for shares for
 // which a cohort has no rule.

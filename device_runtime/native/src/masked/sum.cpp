@@ -53,7 +53,7 @@ std::vector<Mask> masks_of(const Cohort& cohort, const std::map<size_t, Answer>&
   for (const size_t phone : cohort.members()) {
     const Keys& keys = cohort.phones()[phone];
     if (cohort.is_alive(phone)) {
-      const auto fits = [&](const Secret<32>& self) { return hash_of(self) == keys.self; };
+      const auto fits = [&](const Secret<32>& self) { return cohort.is_self_mask(phone, self); };
       const auto own = answers.find(phone);
       masks.push_back(own != answers.end() ? self_mask(cohort, own->second.self)
                                            : self_mask(cohort, joined(cohort, answers, phone, fits, wrong)));

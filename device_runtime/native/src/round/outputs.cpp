@@ -81,7 +81,8 @@ void write_outputs(const RoundSettings& settings, const Engine& engine, const st
       to_descriptor ? std::unique_ptr<OutputFile>(std::make_unique<DescriptorFile>(settings.update_descriptor))
                     : std::make_unique<AtomicFile>(settings.update);
   if (!settings.masked.empty()) {
-    const Written written = write_grid(*file, engine.weights(), trained, {settings.masked, sha256, tokens});
+    const Written written =
+        write_grid(*file, engine.weights(), trained, {settings.masked, sha256, tokens, settings.steps == 1});
     report.object("update", fields(written, settings.update).text("codec", "masked"));
     return;
   }

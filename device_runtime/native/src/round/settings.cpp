@@ -45,7 +45,7 @@ void check_input(const RoundSettings& settings) {
 
 void check_outputs(const RoundSettings& settings) {
   codec_named(settings.codec);
-  if (!settings.masked.empty()) masked_settings(settings.masked);
+  if (!settings.masked.empty()) require_steps(masked_settings(settings.masked), settings.steps == 1);
   require(settings.run.empty() == settings.run_history.empty(), "`run` and `run_history` go together");
   require(settings.run.empty() || writes_update(settings), "`run` needs an update");
   require(settings.update.empty() || settings.update_descriptor < 0,
