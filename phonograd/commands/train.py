@@ -148,8 +148,8 @@ def train(
         named = {name: training[name] for name in ("phone", "codec", "steps")}
         # Whoever has a key for masked rounds sends no update that a server could read, whatever it says of the round.
         masked_only = any(masking[name] is not None for name in ("identity", "certificate", "vendor"))
-        asking = {"waiting": closing_notice(console), "cache": model_cache, "masked_only": masked_only}
-        joined = join_round(connection, folder, **named, **asking)
+        waiting = closing_notice(console)
+        joined = join_round(connection, folder, **named, waiting=waiting, cache=model_cache, masked_only=masked_only)
         training |= {"weights": joined.weights, "update": asked_for or joined.update_path()}
         training |= {"masked": joined.opened.masked, "run": joined.opened.run}
         training["run_history"] = joined.run_history_path()

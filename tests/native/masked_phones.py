@@ -72,10 +72,8 @@ class Fleet:
         key = self.folder / f"{name}.key"
         if not key.exists():
             new_identity(key)
-        chosen = {"min_cohort": 3, **given}
-        return NativePhone(
-            MaskedPhone(PhoneMasking(self.folder / f"{name}.state", key, **chosen), name, grid, self.number)
-        )
+        chosen = {"min_cohort": 3, "state": self.folder / f"{name}.state", **given}
+        return NativePhone(MaskedPhone(PhoneMasking(identity=key, **chosen), name, grid, self.number))
 
 
 @dataclass

@@ -47,7 +47,7 @@ def lines(*parts: str) -> bytes:
     return "".join(f"{part}\n" for part in parts).encode()
 
 
-@functools.cache
+@functools.lru_cache(100_000)
 def signed_by(key: str, signature: str, text: bytes) -> bool:
     try:
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), text)
@@ -303,6 +303,7 @@ class Cohort:
         self.a, self.t, self.agree = rule(len(self.keys), self.settings["curious"], self.settings["dropouts"])
         self.id = self.hash
         self.numbers: dict[str, int] = {}
+        self.coins: dict[tuple[str, str], bool] = {}
         return Fixed(self.hash, self.a, self.t, self.agree)
 
     def _announced(self, kind: str, phone: str, value: str) -> bool:
@@ -315,6 +316,7 @@ class Cohort:
     def draws(self, draws: Mapping[str, str]) -> None:
         for phone, draw in draws.items():
             self.check_draw(phone, {"draw": draw})
+        self.coins = {}
         seeds = {phone: hash_of("phonograd-number-1", self.hash, phone, draw) for phone, draw in draws.items()}
         self.numbers = {phone: int.from_bytes(bytes.fromhex(seed)[:8], "big") for phone, seed in seeds.items()}
         ordered = sorted(draws, key=str.encode)
@@ -324,12 +326,11 @@ class Cohort:
     def neighbours(self, phone: str) -> list[str]:
         return [other for other in self.sorted if self.are_neighbours(phone, other)]
 
-    @functools.cache  # noqa: B019 - a test's cohort lives as long as the test
     def are_neighbours(self, one: str, other: str) -> bool:
-        if one == other:
-            return False
-        number = SplitMix64(self.numbers[one] + self.numbers[other] - 0x9E3779B97F4A7C15).next()
-        return number >> 56 < self.a
+        if (one, other) not in self.coins:
+            number = SplitMix64(self.numbers[one] + self.numbers[other] - 0x9E3779B97F4A7C15).next()
+            self.coins[one, other] = self.coins[other, one] = one != other and number >> 56 < self.a
+        return self.coins[one, other]
 
     def holders(self, phone: str) -> list[str]:
         """Those that hold shares of a phone's secrets, in order."""
@@ -374,9 +375,11 @@ class Cohort:
     def agree_text(self) -> bytes:
         return lines("phonograd-agree-1", self.id, self.listed)
 
+    def agrees(self, phone: str, signature: str) -> bool:
+        return phone in self.held and signed_by(self.keys[phone]["identity"], signature, self.agree_text())
+
     def check_agreement(self, phone: str, signature: str) -> None:
-        signed = phone in self.held and signed_by(self.keys[phone]["identity"], signature, self.agree_text())
-        require(signed, f"phone {phone}: wrong signature of the list")
+        require(self.agrees(phone, signature), f"phone {phone}: wrong signature of the list")
 
     def is_secret(self, phone: str, secret: bytes, alive: bool) -> bool:
         """Whether this is its self mask (alive), or its masking key."""

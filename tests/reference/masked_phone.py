@@ -67,6 +67,8 @@ class Phone:
     phone's. Raises UpdateError for a round in which it may not take part.
     """
 
+    cohort_kind = Cohort
+
     def __init__(
         self,
         name: str,
@@ -85,7 +87,7 @@ class Phone:
         self.key = Ed25519PrivateKey.from_private_bytes(self.random.randbytes(32))
         self.identity = identity_of(self.key)
         self.certificate = certificate_of(vendor, name, self.identity) if vendor else ""
-        self.cohort = Cohort(opened.number, opened.base_sha256, opened.settings, pinned)
+        self.cohort = self.cohort_kind(opened.number, opened.base_sha256, opened.settings, pinned)
         self.sealing, self.masking, self.self_mask, self.draw = (self.random.randbytes(32) for _ in range(4))
         self.held: dict[str, tuple[bytes, bytes]] = {}  # by owner: shares of its masking key and of its b
         self.stage = "keys"
