@@ -61,23 +61,25 @@ HONEST = Split(frozenset(), (frozenset(), frozenset()))
 
 @st.composite
 def plans(draw: Callable[..., Any]) -> Plan:
-    """Any plan; most of its lists are short, so that rounds get far."""
+    """Any plan; half of them aim at one phone, which is shown members that are then called dead."""
     count = draw(st.integers(6, MOST))
     everybody, none = frozenset(range(count)), frozenset[int]()
     few = st.frozensets(st.integers(0, count - 1), max_size=2)
     some = st.frozensets(st.integers(0, count - 1), min_size=2, max_size=4)
-    early = st.just(HONEST) | st.builds(Split, few, st.tuples(few, few))
-    # A few are shown others as members; those are then called dead, or anybody is.
-    second, shown = draw(few), draw(some | st.just(everybody))
-    members = draw(early | st.just(Split(second, (none, everybody - second - shown))))
-    alive = draw(early | st.just(Split(none, (shown - second, none))))
+    any_lists = st.builds(Split, few, st.tuples(few, few))
+    usual = st.sampled_from((True, True, True, False)).flatmap(lambda honest: st.just(HONEST) if honest else any_lists)
+    cohort, draws, members, alive = (draw(usual) for _ in range(4))
+    if draw(st.booleans()):
+        victim = frozenset({draw(st.integers(0, count - 1))})
+        shown = draw(some) - victim
+        members, alive = Split(victim, (none, everybody - victim - shown)), Split(none, (shown, none))
     return Plan(
         count,
         draw(st.integers(0, int(0.2 * count))),
-        *(draw(early), draw(early), members, alive),
-        draw(st.frozensets(st.sampled_from(TAMPERED), max_size=1)),
+        *(cohort, draws, members, alive),
+        draw(st.just(none) | st.frozensets(st.sampled_from(TAMPERED), max_size=1)),
         draw(few),
-        draw(few),
+        draw(st.just(none) | few),
         draw(st.lists(st.sampled_from(LATER), max_size=2).map(tuple)),
     )
 
@@ -233,7 +235,11 @@ class HostileRound:
 
     def cohort(self, name: str) -> Document:
         keys = {one: dict(self.sent["keys"][one]) for one in self.shown(self.plan.cohort, name, self.sent["keys"])}
-        first = next(iter(self.helpers), None)
+        # No more of a cohort work with the server than its settings say.
+        for helper in [one for one in keys if one in self.helpers]:
+            if len(keys.keys() & self.helpers) > int(self.fleet.settings["curious"] * len(keys)):
+                del keys[helper]
+        first = next((one for one in keys if one in self.helpers), None)
         copied = self.plan.tampered & {"copied draw", "copied self"}
         for kind in (one.removeprefix("copied ") for one in copied if first in keys and name in keys):
             helper = self.helpers[str(first)]
@@ -248,7 +254,7 @@ class HostileRound:
     def draws(self, name: str) -> Document:
         told = {one: message["draw"] for one, message in self.sent["draws"].items() if one in self.cohorts[name].keys}
         draws = {one: told[one] for one in self.shown(self.plan.draws, name, told)}
-        first = next(iter(self.helpers), None)
+        first = next((one for one in draws if one in self.helpers), None)
         if "copied draw" in self.plan.tampered and first in draws and name in draws:
             draws[str(first)] = draws[name]
         return self.follow(name, {"draws": draws}, lambda of: of.draws(draws))
