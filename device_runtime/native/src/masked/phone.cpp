@@ -97,8 +97,11 @@ void MaskedPhone::take(const std::string& answer) {
     if (answers_.size() == 1) remember();
     proceed();
   } catch (const Error& error) {
-    if (error.status() == Status::update) leave();
-    throw;
+    if (error.status() != Status::update) throw;
+    const std::string stage = request_.path.substr(request_.path.rfind('/') + 1);
+    leave();
+    throw Error(Status::update, "the server's answer to this phone's `" + stage + "`: " + error.what() +
+                                    "; it leaves the round, and can take part in a later one");
   }
 }
 

@@ -13,7 +13,7 @@ namespace phonograd {
 namespace {
 
 [[noreturn]] void refuse(const std::string& message) {
-  throw Error(Status::update, "the server's answer: " + message + "; this phone leaves the round");
+  throw Error(Status::update, message);
 }
 
 // A message of this phone, in this round.

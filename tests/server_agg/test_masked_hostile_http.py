@@ -1,0 +1,190 @@
+"""`phonograd train --server` at a hostile server of masked rounds: it leaves the round, and says why."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from phonograd.api import rounds
+from phonograd.device_runtime.base.errors import UpdateError
+from phonograd.device_runtime.client.server_client import upload_update
+from phonograd.device_runtime.masked.cohort import MaskedCohort
+from phonograd.device_runtime.masked.phone import new_identity
+from phonograd.server_agg.masked import round as round_
+from phonograd.server_agg.masked.stages import Facts
+from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.storage import cohorts
+from tests.reference.masked_phone import identity_of
+from tests.server_agg.masked_fleet import Fleet
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.simulation.test_published import ARTIFACTS
+from tests.support.command_line import Outcome, Run, phono
+from tests.support.waiting import until
+
+__all__ = ["phono"]
+
+MASKED = MaskedSettings(cohort=4, min_cohort=3, clip=5.0, stage_seconds=60.0, support=64)
+NAME = "phone9"
+Document = Mapping[str, Any]
+Change = Callable[[str, str, Document, dict[str, Any]], Document]  # of kind, phone, honest answer, reference phones
+
+
+class Scene:
+    """A server that answers as `change` says, three reference phones, and the command as the fourth."""
+
+    def __init__(self, server: RunningServer, folder: Path, phono: Run):
+        self.server, self.folder, self.phono = server, folder, phono
+        new_identity(folder / "phone.key")
+        (folder / "text").write_text("\n".join(f"w{n} w{n % 7} w{n % 5}" for n in range(40)))
+        workshop = SimpleNamespace(folder=folder, base_path=ARTIFACTS.path("weights.safetensors"))
+        self.fleet = Fleet(server.coordinator, cast(Workshop, workshop), 3)
+        self.refused: dict[str, str] = {}
+
+    def train(self) -> Outcome:
+        line = ["train", ARTIFACTS.folder, "--user", self.folder / "text", "--server", self.server.url]
+        line += ["--phone", NAME, "--identity", self.folder / "phone.key", "--min-cohort", 3, "--max-unknown", 1]
+        return self.phono(*line)
+
+    def train_beside_others(self) -> Outcome:
+        """The others go on as long as they may, or the command is there."""
+        over = threading.Event()
+        others = threading.Thread(target=self._go, args=(over,))
+        others.start()
+        try:
+            return self.train()
+        finally:
+            over.set()
+            others.join()
+
+    def _go(self, over: threading.Event) -> None:
+        with client_of(self.server.url, {}) as http:
+            self.fleet.send = lambda name, kind, body: self._send(http, name, kind, body)  # type: ignore[method-assign]
+            while not over.wait(0.1):
+                for name in [one for one in self.fleet.phones if one not in self.refused]:
+                    try:
+                        if self.fleet.requests[name] is not None:
+                            self.fleet.deliver(name)
+                    except UpdateError as error:
+                        self.refused[name] = str(error)
+
+    def _send(self, http: httpx.Client, name: str, kind: str, body: Any) -> Document | None:
+        if kind == "upload":
+            upload_update(self.server.url, body, name)
+            return {}
+        answer = http.post(f"/v1/masked/{kind}", json=body)
+        return dict(answer.json()) if answer.status_code == 200 else None
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phono: Run) -> Iterator[Callable[[Change], Scene]]:
+    """Begin a scene."""
+    monkeypatch.setattr(round_, "POLLS", MASKED.stage_seconds)  # phones ask each second
+    monkeypatch.setattr(rounds, "cache_folder", lambda: tmp_path / "cache")
+    served = cast(Workshop, SimpleNamespace(artifacts=ARTIFACTS))
+    with contextlib.ExitStack() as stack:
+
+        def begin(change: Change) -> Scene:
+            sizes = {"clients_per_round": 4, "weighting": "equal", "masked": MASKED}
+            server = stack.enter_context(run_server(served, tmp_path / "state", **sizes))
+            at, honest = Scene(server, tmp_path, phono), Facts.answer
+
+            def answer(facts: Facts, kind: Any, phone: str) -> Document | None:
+                found = honest(facts, kind, phone)
+                return found if found is None else change(kind, phone, found, at.fleet.phones)
+
+            monkeypatch.setattr(Facts, "answer", answer)
+            return at
+
+        yield begin
+
+
+def with_copied_draw(kind: str, phone: str, answer: Document, phones: dict[str, Any]) -> Document:
+    """phone0 works with the server, and announces the draw of whoever asks."""
+    if kind != "keys" or phone != NAME:
+        return answer
+    keys = {one["phone"]: one for one in answer["cohort"]}
+    helper = phones["phone0"]
+    keys["phone0"] = keys["phone0"] | {"draw": keys[NAME]["draw"]}
+    keys["phone0"]["signature"] = helper.signed(helper.cohort.keys_text(keys["phone0"]))
+    return {"cohort": list(keys.values())}
+
+
+def with_false_identity(kind: str, phone: str, answer: Document, phones: dict[str, Any]) -> Document:
+    """Its own keys, signed by another identity."""
+    if kind != "keys" or phone != NAME:
+        return answer
+    keys, false = {one["phone"]: one for one in answer["cohort"]}, Ed25519PrivateKey.generate()
+    keys[NAME] = keys[NAME] | {"identity": identity_of(false)}
+    keys[NAME]["signature"] = false.sign(phones["phone0"].cohort.keys_text(keys[NAME])).hex()
+    return {"cohort": list(keys.values())}
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (with_copied_draw, "has a key, self mask or draw that the cohort has already"),
+        (with_false_identity, "the cohort has other keys of this phone than it sent"),
+    ],
+)
+def test_a_false_cohort_is_refused(scene: Callable[[Change], Scene], change: Change, reason: str) -> None:
+    at = scene(change)
+    done = at.train_beside_others()
+    assert (done.code, reason in done.err) == (7, True), done.err
+    with at.server.coordinator.ledger.reading() as session:
+        assert NAME not in cohorts.messages_of(session, 1)["draws"]
+
+
+def with_other_members(kind: str, phone: str, answer: Document, phones: dict[str, Any]) -> Document:
+    return {**answer, "members": [NAME, "phone0", "phone1"]} if kind == "shares" and phone == NAME else answer
+
+
+def test_other_members_are_refused_on_both_sides(
+    scene: Callable[[Change], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("check_members", "list"):  # the server knows what it has done
+        monkeypatch.setattr(MaskedCohort, name, lambda *given: None)
+    at = scene(with_other_members)
+    done = at.train_beside_others()
+    expected = "answer to this phone's `list`: phone phone0: its signature is not of these members: it was shown others"
+    assert (done.code, expected in done.err) == (7, True), done.err
+    assert set(at.refused.values()) == {f"phone {NAME}: wrong signature of the members"}
+    with at.server.coordinator.ledger.reading() as session:
+        assert len(cohorts.messages_of(session, 1)["members"]) == 4
+        assert cohorts.messages_of(session, 1)["answer"] == {}
+
+
+def test_a_second_update_of_a_model_is_refused(scene: Callable[[Change], Scene]) -> None:
+    """The round fails once all updates are there, so that the next one has the same model."""
+
+    def failing(kind: str, phone: str, answer: Document, phones: dict[str, Any]) -> Document:
+        if kind == "list":
+            masked = at.server.coordinator._round.masked
+            assert masked is not None
+            masked.failure = "in a test"
+        return answer
+
+    at = scene(failing)
+    done = at.train_beside_others()
+    assert (done.code, "round 1: failed: in a test" in done.err) == (8, True), done.err
+    until(lambda: at.server.coordinator.current.round == 2, "the next round")
+    done = at.train()
+    base = at.server.coordinator.current.base_sha256
+    assert (done.code, f"this phone has sent a masked update of model {base}" in done.err) == (29, True), done.err
+
+
+def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phono: Run) -> None:
+    """Whatever a server says of its round."""
+    new_identity(tmp_path / "phone.key")
+    (tmp_path / "text").write_text("w1 w2 w3\n" * 20)
+    served = cast(Workshop, SimpleNamespace(artifacts=ARTIFACTS))
+    with run_server(served, tmp_path / "state", clients_per_round=4) as server:
+        line = ["train", ARTIFACTS.folder, "--user", tmp_path / "text", "--server", server.url, "--phone", NAME]
+        done = phono(*line, "--identity", tmp_path / "phone.key", "--max-unknown", 1)
+        assert (done.code, "round 1 is not masked" in done.err) == (8, True), done.err
+        assert server.coordinator.current.accepted == 0
