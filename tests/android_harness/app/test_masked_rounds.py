@@ -7,13 +7,16 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.masked.cohort import MaskedCohort
 from phonograd.device_runtime.masked.phone import certify, new_identity
+from phonograd.server_agg.masked.stages import Facts
+from phonograd.server_agg.storage import cohorts
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.masked_others import MASKED, SIZES, Others
 from tests.android_harness.app.round_phones import REMAINS, App, Phones, serving
@@ -29,7 +32,7 @@ pytestmark = pytest.mark.apk
 NAMES = ("phone-17", "phone-18", "phone-19")
 KEPT = REMAINS | {"identity.key", "masking"}
 # From the grid update to the end of the phone's part: requests, and both sides of each change of the disk.
-STEPS = 45
+STEPS = 49
 
 
 def in_folder(phones: Phones, name: str = "phone-17") -> set[str]:
@@ -203,6 +206,35 @@ def test_its_part_is_never_begun_twice(trained: Phones, tmp_path: Path) -> None:
         (at.phones.workspace() / "masking" / "round.json").unlink()
         assert "this phone has taken part in round 1" in app.network().trouble
         over(at, app)
+
+
+def test_a_phone_that_was_shown_other_members_is_noticed(
+    phones: Phones, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this one, which gives away no share of the other's self mask; the server knows what it has done."""
+    for name in ("check_members", "list"):
+        monkeypatch.setattr(MaskedCohort, name, lambda *given: None)
+    honest = Facts.answer
+
+    def answer(facts: Facts, kind: Any, phone: str) -> Any:
+        found = honest(facts, kind, phone)
+        shown = ["phone-17", "phone-18", "phone-19"]
+        return found if found is None or (kind, phone) != ("shares", "phone-18") else {**found, "members": shown}
+
+    monkeypatch.setattr(Facts, "answer", answer)
+    settings = SIZES | {"clients_per_round": 4, "masked": replace(MASKED, cohort=4)}
+    with serving(phones.place, tmp_path, **settings) as server, phones.app(server.url, cohort=3) as app:
+        app.network()
+        app.train()
+        grid, others = phones.workspace() / "grid.safetensors", ("phone-18", "phone-19", "phone-20")
+        with contextlib.closing(Others(tmp_path, server.url, grid, others)) as three:
+            while grid.exists():
+                three.go(before="list")
+                said = app.network()
+        assert "phone phone-18: its signature is not of these members: it was shown others" in said.trouble
+        assert in_folder(phones) == {"history.json"}
+        with server.coordinator.ledger.reading() as session:
+            assert cohorts.messages_of(session, 1)["answer"] == {}
 
 
 def over(at: Scene, app: App) -> None:
