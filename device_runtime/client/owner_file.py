@@ -21,14 +21,19 @@ from phonograd.device_runtime.client.protocol import is_loopback
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def owner_file(port: int) -> Path:
-    """The owner file of the server on `port`, in the user's state folder (XDG). Raises StorageError without a home."""
+def user_state_folder() -> Path:
+    """phonograd's folder of what is kept for this user (XDG). Raises StorageError without a home."""
     base = os.environ.get("XDG_STATE_HOME")
     try:
         home = Path(base) if base else Path.home() / ".local" / "state"
     except RuntimeError as error:
         raise StorageError("no home folder is known; set HOME or XDG_STATE_HOME") from error
-    return home / "phonograd" / "servers" / f"{port}.json"
+    return home / "phonograd"
+
+
+def owner_file(port: int) -> Path:
+    """The owner file of the server on `port`. Raises StorageError without a home."""
+    return user_state_folder() / "servers" / f"{port}.json"
 
 
 @contextlib.contextmanager

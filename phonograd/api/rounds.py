@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import httpx
+
 from phonograd.android_harness.rounds.base_model import fetch_base_model
 from phonograd.api.inputs import StrPath, artifacts_of, path_of, require_output
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.client import masked_round, server_client
 from phonograd.device_runtime.client.masked_round import MaskedWaiting
-from phonograd.device_runtime.client.owner_file import with_owner_token
+from phonograd.device_runtime.client.owner_file import user_state_folder, with_owner_token
 from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.resumable_upload import update_metadata
 from phonograd.device_runtime.client.server_client import (
@@ -107,7 +109,7 @@ class JoinedRound:
         """Where this phone keeps which rounds of dp-ftrl it took part in; None in a round of another strategy."""
         if self.opened.run is None:
             return None
-        return cache_folder() / "runs" / quote(str(self.server), safe="") / f"phone-{self.phone or UNNAMED}.json"
+        return _kept("runs", self.server) / f"phone-{self.phone or UNNAMED}.json"
 
     def send(self, update: StrPath, progress: Callable[[int, int], None] | None = None) -> UploadReceipt:
         """Upload it. Raises what `upload` raises, with the command that sends it later; the update stays."""
@@ -166,10 +168,10 @@ def phone_masking(
 ) -> PhoneMasking:
     """What a phone takes part with in a server's masked rounds.
 
-    Its state is in phonograd's cache folder, for each server and phone its own. identity: None is a key in that folder,
+    Its state is in the user's state folder, for each server and phone its own. identity: None is a key in that folder,
     made if there is none. Raises StorageError.
     """
-    folder = cache_folder() / "masked" / quote(str(server), safe="") / f"phone-{phone or UNNAMED}"
+    folder = _kept("masked", server) / f"phone-{phone or UNNAMED}"
     key = path_of(identity) or folder / "identity.key"
     if identity is None:
         with storage_errors(folder):
@@ -211,6 +213,11 @@ def join_round(
         raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}")
     base = fetch_base_model(server, folder, opened, path_of(cache) or cache_folder() / "models", phone)
     return JoinedRound(server, phone, opened, base.path)
+
+
+def _kept(kind: str, server: Server) -> Path:
+    """The folder of what phones keep of a server. A server's address has many forms, and one folder."""
+    return user_state_folder() / kind / quote(str(httpx.URL(str(server))).rstrip("/"), safe="")
 
 
 def _name(server: Server, phone: str | None) -> str | None:

@@ -1,5 +1,6 @@
 """`phonograd train`: what a phone does, on this machine."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,7 @@ TRAINING = Options(
 
 MASKING = Options(
     phone_masking,
-    identity=opt("In masked rounds: file of the phone's key.  [default: one made in the cache folder]", INPUT),
+    identity=opt("In masked rounds: file of the phone's key.  [default: one made in the user's state folder]", INPUT),
     certificate=opt("The vendor's certificate of the phone's name and key: see phonograd keys sign."),
     vendor=VENDOR,
     min_cohort=MIN_COHORT,
@@ -185,9 +186,8 @@ def train(
         codec = "masked" if joined is not None and joined.opened.masked else name_of(training["codec"])
         document["update"] = {"path": str(update), "codec": codec, **dataclasses.asdict(trained.update)}
     if joined is not None:
-        receipt = _send(console, joined, update, masking)
+        receipt = _send(console, joined, update, masking, keep=asked_for is not None)
         if asked_for is None:
-            update.unlink()
             document["update"]["path"] = None
         document["receipt"] = receipt and dataclasses.asdict(receipt)
     _show(console, document)
@@ -199,10 +199,17 @@ def _masking(options: dict[str, Any], connection: Connection | None) -> dict[str
     return MASKING.values(options)
 
 
-def _send(console: Console, joined: JoinedRound, update: Path, masking: dict[str, Any]) -> UploadReceipt | None:
-    with console.progress("uploading") as show:
+def _send(
+    console: Console, joined: JoinedRound, update: Path, masking: dict[str, Any], keep: bool
+) -> UploadReceipt | None:
+    with console.progress("uploading") as show, contextlib.ExitStack() as after:
         if joined.opened.masked is None:
-            return joined.send(update, lambda done, total: show(done, total, "bytes"))
+            receipt = joined.send(update, lambda done, total: show(done, total, "bytes"))
+            if not keep:
+                update.unlink()
+            return receipt
+        if not keep:  # also after an error: it never leaves this machine, and is not sent later
+            after.callback(update.unlink)
         return joined.take_part(
             update,
             phone_masking(joined.server, joined.phone, **masking),

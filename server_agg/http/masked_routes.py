@@ -66,7 +66,7 @@ class SharesRequest(MaskedRequest, frozen=True, kw_only=True):
 
 
 class MembersRequest(MaskedRequest, frozen=True, kw_only=True):
-    """Its signature of who the members are, which binds its update to them."""
+    """A phone's signature of who the members are, which binds its update to them."""
 
     signature: Signature
 

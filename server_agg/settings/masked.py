@@ -92,7 +92,7 @@ class MaskedSettings:
 
         about: of the round's model.
         """
-        honest = alive - math.floor(self.curious * phones)
+        honest = alive - math.floor(self.curious * phones + 1e-9)  # as FORMAT.md has c
         reach = about.sensitivity / self.support / about.step  # with the rounding of each value
         return effective_noise(honest, about.noise, reach, about.values - 1)
 

@@ -3,9 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from phonograd.device_runtime.base.errors import UpdateError, UsageError
+from phonograd.device_runtime.base.errors import (
+    StateError,
+    StorageError,
+    TookPartError,
+    UpdateError,
+    UsageError,
+)
 from phonograd.device_runtime.masked.cohort import MaskedCohort
 from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
 from tests.native.masked_phones import (
@@ -21,6 +28,7 @@ from tests.native.masked_phones import (
     until_shares,
 )
 from tests.reference import masked as reference
+from tests.reference.masked_phone import Phone
 
 
 def refuses(phone: Any, reply: Document, reason: str) -> None:
@@ -45,6 +53,112 @@ def test_a_phone_refuses_a_hostile_cohort(trio: tuple[Fleet, dict[str, Any]], tm
     refuses(
         phones["e"], {"cohort": [*keys, keys[0]]}, "phone a: has a key, self mask or draw that the cohort has already"
     )
+
+
+def test_a_phone_refuses_what_another_one_copied(tmp_path: Path) -> None:
+    """Its commitments, and its keys in another form, whose last bit means nothing."""
+    phones, _ = mixed(Fleet(tmp_path), 9)
+    keys = [message(phone.first(), "keys") for phone in phones.values()]
+    thief, mine = phones["p001"], keys[0]
+    flipped = f"{int(mine['masking'][62:], 16) | 0x80:02x}"
+    copies = [{"draw": mine["draw"]}, {"self": mine["self"]}, {"masking": mine["masking"][:62] + flipped}]
+    for name, copied in zip(("p002", "p004", "p006"), copies, strict=True):
+        false = keys[1] | copied
+        false["signature"] = thief.signed(thief.cohort.keys_text(false))
+        reason = "has a key, self mask or draw that the cohort has already|whose last bit is 0 expected"
+        refuses(phones[name], {"cohort": swapped(keys, "p001", **false)}, reason)
+    # Where the cohort has its own commitment, the draw of another one does not open it.
+    for name in ("p000", "p008"):
+        phones[name].next({"cohort": keys})
+    told = {name: phone.draw.hex() for name, phone in phones.items() if isinstance(phone, Phone)}
+    for name in ("p000", "p008"):
+        own = message(phones[name].first(), "draws")["draw"]
+        reply = {"draws": told | {name: own, "p001": own}}
+        refuses(phones[name], reply, "phone p001: its draw is not the one that it announced")
+
+
+def test_a_model_is_masked_once(tmp_path: Path) -> None:
+    """Also in a later round, after a restart, and if the update was never asked for again."""
+    fleet = Fleet(tmp_path)
+    phones = {name: fleet.phone(name, fleet.grid(name, 1)) for name in "abc"}
+    shares = until_shares(phones)[2]
+    phones["a"].next({"members": sorted(shares), "shares": shares_for("a", shares)})
+    phones["b"].next({"members": sorted(shares), "shares": shares_for("b", shares)})
+    assert phones["b"].next({})[0] == "upload"
+    for phone in phones.values():
+        phone.phone.close()
+    fleet.number = 5
+    assert fleet.phone("a", tmp_path / "a.grid").first()[0] == "keys"  # it has signed, and made no update
+    with pytest.raises(TookPartError, match="this phone has sent a masked update of model .* another model"):
+        fleet.phone("b", tmp_path / "b.grid")
+    later = Fleet(tmp_path, number=5, seed=8)
+    assert later.phone("b", later.grid("b", 1)).first()[0] == "keys"
+
+
+def test_what_is_not_on_disk_is_not_told(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    """A phone that a full disk stops signs no list that it could have forgotten after a kill."""
+    fleet, phones = trio
+    listed, kept = until_list(phones).listed, fleet.folder / "a.state" / "round.json"
+    before = kept.read_bytes()
+    kept.unlink()
+    (kept / "in the way").mkdir(parents=True)
+    with pytest.raises(StorageError):
+        phones["a"].next(listed([*"abcde"]))
+    with pytest.raises(StateError, match="an error came before; open the round again"):
+        phones["a"].first()
+    (kept / "in the way").rmdir()
+    kept.rmdir()
+    kept.write_bytes(before)
+    phones["a"].phone.close()
+    again = fleet.phone("a", fleet.folder / "a.grid")
+    assert again.first()[0] == "list"
+    assert message(again.next(listed([*"abcd"])), "agreement")
+
+
+def test_a_servers_share_of_curious_phones_has_an_end(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.settings["curious"] = 0.05
+    with pytest.raises(UsageError, match="`curious` 0.05: expected a number from 0.1 to 0.5"):
+        fleet.grid("a", 1)
+    assert [reference.rule(200, share, 0.1)[2] - 101 for share in (0.28, 0.29)] == [28, 29]  # 0.29 · 200 is below 58
+
+
+@pytest.mark.parametrize("last, far", [(0, 10**18 - 1), (0, 10**9 + 1), (7, 10**6 + 8)])
+def test_a_rounds_number_that_is_far_away_is_not_remembered(tmp_path: Path, last: int, far: int) -> None:
+    fleet = Fleet(tmp_path)
+    grid = fleet.grid("a", 1)
+    if last:
+        fleet.number = last
+        fleet.phone("a", grid).phone.close()
+    fleet.number = far
+    with pytest.raises(UpdateError, match=f"a round up to {10**9 if not last else last + 10**6} expected, found {far}"):
+        fleet.phone("a", grid)
+    fleet.number = last + 1
+    assert fleet.phone("a", grid).first()[0] == "keys"
+
+
+@pytest.mark.parametrize("curious, cut", [(0.0, True), (0.1, False)])
+def test_no_list_leaves_two_phones_alone_with_each_other(curious: float, cut: bool) -> None:
+    """A server that knows the graph calls dead who is a neighbour of either. cut: whether few neighbours would do."""
+    count, random = 60, np.random.default_rng(1)
+
+    def pairs(a: int, t: int, agree: int) -> int:
+        """Graphs of 100 in which some pair can be cut off."""
+        found = 0
+        for _ in range(100):
+            coins = np.triu(random.integers(0, 256, (count, count)) < a, 1)
+            graph = coins | coins.T
+            left = count - (graph[:, None, :] | graph[None, :, :]).sum(2)  # no neighbours of either
+            found += bool((graph & (left + 2 >= agree)).any()) and t <= 1
+        return found
+
+    a, t, agree = reference.rule(count, curious, 0.3)
+    assert pairs(a, t, agree) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "part_chance", lambda *given: 0.0)
+        few = reference.rule.__wrapped__(count, curious, 0.3)
+    assert few[0] < a
+    assert (pairs(*few) > 50) == cut
 
 
 def test_a_phone_has_a_least_cohort_of_its_own(tmp_path: Path) -> None:
@@ -125,7 +239,7 @@ def test_a_phone_leaves_if_another_has_a_key_that_is_none(tmp_path: Path) -> Non
 def test_a_phone_that_is_left_alone_with_others_masks_is_noticed(tmp_path: Path) -> None:
     """A server that knows the graph lists a phone's neighbours as dead, to be left with its masks alone."""
     fleet = Fleet(tmp_path)
-    fleet.settings |= {"curious": 0.02, "dropouts": 0.4}
+    fleet.settings |= {"dropouts": 0.2}
     phones, _ = mixed(fleet, 60)
     found = until_list(phones)
     cohort = found.cohort(reference.Cohort, fleet)

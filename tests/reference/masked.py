@@ -127,6 +127,10 @@ def binomial(count: int, a: int, least: int, most: int) -> int:
     return sum(math.comb(count, k) * a**k * (256 - a) ** (count - k) for k in hits)
 
 
+def share_of(phones: int, share: float) -> int:
+    return math.floor(share * phones + 1e-9)
+
+
 def log_many(count: int, p: float, least: int) -> float:
     """A bound of the log of the chance that `least` or more of `count` come, each with chance p."""
     share = least / count
@@ -150,7 +154,7 @@ def part_chance(honest: int, c: int, a: int, t: int, agree: int) -> float:
 @functools.cache
 def rule(phones: int, curious: float, dropouts: float) -> tuple[int, int, int]:
     """a, t and T."""
-    c, d = math.floor(curious * phones), math.floor(dropouts * phones)
+    c, d = share_of(phones, curious), share_of(phones, dropouts)
     agree = (phones + c) // 2 + 1
     if agree > phones - d:
         raise UsageError(f"cohort of {phones}: {agree} must agree, {phones - d} may be left")
@@ -207,7 +211,7 @@ class Grid:
         fewest, support = self.settings["min_cohort"], self.settings["support"]
         moved = support * (self.settings["clip"] + self.step * math.sqrt(self.values - 1))
         honest = rule(fewest, self.settings["curious"], self.settings["dropouts"])[2]
-        honest -= math.floor(self.settings["curious"] * fewest)
+        honest -= share_of(fewest, self.settings["curious"])
         return About(self.width, self.values, self.columns * ROWS, self.step, self.noise, moved, honest)
 
     def largest_sum(self, phones: int) -> int:

@@ -84,6 +84,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phono: Run) -> Iterator[Callable[[Change], Scene]]:
     """Begin a scene."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(round_, "POLLS", MASKED.stage_seconds)  # phones ask each second
     monkeypatch.setattr(rounds, "cache_folder", lambda: tmp_path / "cache")
     served = cast(Workshop, SimpleNamespace(artifacts=ARTIFACTS))
@@ -176,6 +177,7 @@ def test_a_second_update_of_a_model_is_refused(scene: Callable[[Change], Scene])
     done = at.train()
     base = at.server.coordinator.current.base_sha256
     assert (done.code, f"this phone has sent a masked update of model {base}" in done.err) == (29, True), done.err
+    assert not [path for path in Path("phonograd-updates").rglob("*") if path.is_file()]  # it is of no more use
 
 
 def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phono: Run) -> None:

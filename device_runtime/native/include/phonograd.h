@@ -608,7 +608,7 @@ PG_API void pg_masked_close(pg_masked* masked);
 /* answer: the body of the answer to what it said last, "" after an upload; NULL: nothing new, it says the same again.
    *json, valid until the next call: {"action": "send": POST `body`, JSON, to `path`; "upload": send the file `path` as
    an update; or "done"; "path", "body"}. PG_UPDATE for an answer that this phone may not go on with: it has then left
-   the round. */
+   the round. After another error, such as of a full disk, the handle refuses all: open a new one, which goes on. */
 PG_API pg_status pg_masked_next(pg_masked* masked, const char* answer, const char** json);
 
 /* Make an Ed25519 key in the file `path`, which must not exist, readable by its owner alone; public_key [65]: hex. */

@@ -71,7 +71,8 @@ double part_chance(size_t n, const GraphRule& rule, const std::vector<double>& k
 }  // namespace
 
 size_t share_of(size_t n, double share) {
-  return static_cast<size_t>(share * static_cast<double>(n));
+  // 0.29 of 200 are 58, which the product of the two falls short of.
+  return static_cast<size_t>(share * static_cast<double>(n) + 1e-9);
 }
 
 size_t agreeing(size_t n, double curious, double dropouts) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/random_bytes.h"
 #include "formats/json_file.h"
+#include "formats/phone_name.h"
 
 namespace phonograd {
 namespace {
@@ -12,10 +13,12 @@ namespace {
 // A number that a server announces once, and that is then the phone's last round: how far it may be from the one
 // before, and how large a phone's first one may be.
 constexpr int64_t kFarthest = 1'000'000, kLargestFirst = 1'000'000'000;
+constexpr size_t kMostBytes = size_t{8} << 20;  // of an answer: the keys of 2,048 phones have 2 MB
 
 }  // namespace
 
 MaskedPhone::MaskedPhone(const MaskedPhoneSettings& settings) : lock_(settings.folder), part_(settings) {
+  check_phone_name(settings.phone);
   recall();
   if (!resume()) begin();
 }
@@ -56,21 +59,20 @@ bool MaskedPhone::resume() {
 
 // Whether this phone may take part in the round anew.
 void MaskedPhone::check_round() const {
-  const std::string& folder = part_.settings.folder;
   const auto round = static_cast<int64_t>(part_.settings.round);
   const std::string last = std::to_string(last_round_), found = "found " + std::to_string(round);
   if (round <= last_round_) {
-    throw Error(Status::took_part, folder + ": this phone has taken part in round " + last +
+    throw Error(Status::took_part, history_file() + ": this phone has taken part in round " + last +
                                        "; a later round expected, " + found +
-                                       ". If the server began anew, remove the folder");
+                                       ". If the server began anew, set `last_round` there to 0");
   }
   const int64_t most = last_round_ == 0 ? kLargestFirst : last_round_ + kFarthest;
   if (round > most) {
-    throw Error(Status::update, folder + ": after round " + last + " a round up to " + std::to_string(most) +
-                                    " expected, " + found + ". If the server has come so far, remove the folder");
+    throw Error(Status::update, history_file() + ": after round " + last + " a round up to " + std::to_string(most) +
+                                    " expected, " + found + ". If the server has come so far, set `last_round` there");
   }
   if (bases_.count(part_.cohort.grid().base_sha256) != 0) {
-    throw Error(Status::took_part, folder + ": this phone has sent a masked update of model " +
+    throw Error(Status::took_part, history_file() + ": this phone has sent a masked update of model " +
                                        part_.cohort.grid().base_sha256 +
                                        ": a second sum with it, less the first, could give it away. It takes part "
                                        "again once the server has another model");
@@ -88,16 +90,25 @@ void MaskedPhone::begin() {
   proceed();
 }
 
+const PhoneRequest& MaskedPhone::request() const {
+  if (!broken_) return request_;
+  throw Error(Status::state, part_.settings.folder + ": an error came before; open the round again to go on");
+}
+
 void MaskedPhone::take(const std::string& answer) {
-  if (request_.action == "done") throw Error(Status::usage, "this phone's part in the round is done");
+  if (request().action == "done") throw Error(Status::usage, "this phone's part in the round is done");
   const std::string text = answer.empty() ? "{}" : answer;
   try {
+    broken_ = true;
+    if (text.size() > kMostBytes) throw Error(Status::update, "more than " + std::to_string(kMostBytes) + " bytes");
     kPhoneStates[answers_.size()].take(part_, json::parse(text, Status::update, "the server's answer"));
     answers_.push_back(text);
     if (answers_.size() == 1) remember();
     proceed();
+    broken_ = false;
   } catch (const Error& error) {
     if (error.status() != Status::update) throw;
+    broken_ = false;
     const std::string stage = request_.path.substr(request_.path.rfind('/') + 1);
     leave();
     throw Error(Status::update, "the server's answer to this phone's `" + stage + "`: " + error.what() +

@@ -23,9 +23,10 @@ class MaskedPhone {
   MaskedPhone& operator=(const MaskedPhone&) = delete;
 
   // What to do now; the same until `take`.
-  const PhoneRequest& request() const { return request_; }
+  const PhoneRequest& request() const;
   // The request's answer; "" once a file is uploaded. Throws Error(update), with the reason, if this phone may not go
-  // on with it: it has then left the round, and its secrets are gone.
+  // on with it: it has then left the round, and its secrets are gone. After any other error, such as of a full disk,
+  // this object refuses all; a new one goes on from what is on disk.
   void take(const std::string& answer);
 
  private:
@@ -47,6 +48,7 @@ class MaskedPhone {
   // Kept on disk, with what the phone drew at random: what it was told, and the request in progress. The rest follows.
   std::vector<std::string> answers_;
   PhoneRequest request_;
+  bool broken_ = false;  // knows more than the disk
 };
 
 }  // namespace phonograd

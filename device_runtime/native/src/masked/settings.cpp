@@ -16,7 +16,8 @@ constexpr int64_t kLargestWeight = int64_t{1} << 20;
 constexpr int kWidest = 31;    // bits of a masked value
 constexpr double kSpread = 6;  // the grid's end, in standard deviations of an element of a delta of norm C
 constexpr double kLargestClip = 1e9;
-constexpr double kNoiseReach = 10;  // standard deviations of the summed noise, which it never exceeds
+constexpr double kLeastCurious = 0.1;  // the server states the share, so phones have a least one
+constexpr double kNoiseReach = 10;     // standard deviations of the summed noise, which it never exceeds
 
 void require(bool good, const std::string& message) {
   if (!good) throw Error(Status::usage, "settings of the masked round: " + message);
@@ -93,7 +94,7 @@ MaskedSettings masked_settings(const std::string& text) {
   settings.weight_cap = whole("weight_cap", 1, kLargestWeight);
   settings.cohort = whole("cohort", kFewest, kMost);
   settings.min_cohort = whole("min_cohort", kFewest, settings.cohort);
-  settings.curious = number("curious", 0, 0.5);
+  settings.curious = number("curious", kLeastCurious, 0.5);
   settings.dropouts = number("dropouts", 0, 0.5);
   settings.steps = whole("steps", 0, 1);
   settings.noise = number("noise", 0, kLargestClip);
