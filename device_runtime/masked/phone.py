@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from phonograd.device_runtime.base.errors import TookPartError
 from phonograd.device_runtime.engine.c_abi import Handle, load_library
 from phonograd.device_runtime.engine.header import new
 
@@ -28,6 +29,21 @@ class PhoneMasking:
     certificate: str | None = None
     vendor: str | None = None
     min_cohort: int = 50
+
+
+def require_new_model(masking: PhoneMasking, base_sha256: str, number: int) -> None:
+    """Raise TookPartError where MaskedPhone would refuse the model of round `number`, before it is trained in vain."""
+    try:
+        history = json.loads((masking.state / "history.json").read_bytes())
+        sent = base_sha256 in history["bases"] and history["last_round"] != number
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # there is none, or MaskedPhone says what is wrong with it
+    if sent:
+        raise TookPartError(
+            f"{masking.state}: this phone has sent a masked update of model {base_sha256}, which round {number} has "
+            "again: a second sum with it, less the first, could give it away. It takes part again once the server has "
+            "another model"
+        )
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -32,7 +32,8 @@ from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.client.server_client import Connection, UploadReceipt
 from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.masked.phone import require_new_model
 from phonograd.device_runtime.training.round import SAVE_EVERY
 from phonograd.device_runtime.update.own_codec import name_of
 from phonograd.device_runtime.update.update_file import MAX_COUNT
@@ -146,11 +147,7 @@ def train(
     if connection is not None:
         if training["weights"] or training["round_number"]:
             raise click.UsageError("--server says which --weights and --round; leave them out")
-        named = {name: training[name] for name in ("phone", "codec", "steps")}
-        # Whoever has a key for masked rounds sends no update that a server could read, whatever it says of the round.
-        masked_only = any(masking[name] is not None for name in ("identity", "certificate", "vendor"))
-        waiting = closing_notice(console)
-        joined = join_round(connection, folder, **named, waiting=waiting, cache=model_cache, masked_only=masked_only)
+        joined = _join(console, connection, folder, training, masking, model_cache)
         training |= {"weights": joined.weights, "update": asked_for or joined.update_path()}
         training |= {"masked": joined.opened.masked, "run": joined.opened.run}
         training["run_history"] = joined.run_history_path()
@@ -191,6 +188,25 @@ def train(
             document["update"]["path"] = None
         document["receipt"] = receipt and dataclasses.asdict(receipt)
     _show(console, document)
+
+
+def _join(
+    console: Console,
+    connection: Connection,
+    folder: Artifacts,
+    training: dict[str, Any],
+    masking: dict[str, Any],
+    cache: Path | None,
+) -> JoinedRound:
+    # Whoever has a key for masked rounds sends no update that a server could read, whatever it says of the round.
+    masked_only = any(masking[name] is not None for name in ("identity", "certificate", "vendor"))
+    named = {name: training[name] for name in ("phone", "codec", "steps")}
+    waiting = closing_notice(console)
+    joined = join_round(connection, folder, **named, waiting=waiting, cache=cache, masked_only=masked_only)
+    if joined.opened.masked is not None:
+        of_phone = phone_masking(joined.server, joined.phone, **masking)
+        require_new_model(of_phone, joined.opened.base_sha256, joined.opened.round)
+    return joined
 
 
 def _masking(options: dict[str, Any], connection: Connection | None) -> dict[str, Any]:

@@ -200,6 +200,22 @@ def test_the_round_is_over_before_the_masks(trained: Phones, tmp_path: Path) -> 
         over(at, app)
 
 
+def test_the_round_after_a_failed_one_is_not_trained_in_vain(trained: Phones, tmp_path: Path) -> None:
+    """Its model is the same, and the phone's update of that was sent."""
+    with scene(trained, tmp_path) as at, at.phones.app(at.server.url, cohort=3) as app:
+        while app.network().receipt == "-":
+            at.others.go(before="list")
+        masked = at.server.coordinator._round.masked
+        assert masked is not None
+        masked.failure = "in a test"
+        until(lambda: at.server.coordinator.current.round == 2, "the next round")
+        assert app.network().refused == "410 true"
+        said = app.network()
+        assert (said.action, said.after) == ("NETWORK", 3600)
+        assert "a model of which this phone has sent a masked update" in said.trouble
+        assert app.train() == ["nothing to train"]
+
+
 def test_its_part_is_never_begun_twice(trained: Phones, tmp_path: Path) -> None:
     with scene(trained, tmp_path) as at, at.phones.app(at.server.url, cohort=3) as app:
         app.network()

@@ -5,6 +5,11 @@ import androidx.annotation.Nullable;
 import java.io.File;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import org.json.JSONArray;
+import org.json.JSONException;
+import org.json.JSONObject;
 import org.phonograd.RoundState.Stage;
 
 /**
@@ -258,6 +263,11 @@ public class RoundClient {
             String message = "round " + open.round + " is not masked; this phone takes part in masked rounds alone";
             throw new RoundException(message, 200, false, NEXT_ROUND_SECONDS);
         }
+        if (!open.masked.isEmpty() && hasSent(open)) {
+            leave();
+            String message = "round " + open.round + " has a model of which this phone has sent a masked update; it waits for another";
+            throw new RoundException(message, 200, false, NEXT_ROUND_SECONDS);
+        }
         if (open.masked.isEmpty() && !open.codecs.contains(codec)) {
             leave();
             throw new RoundException("the server takes no updates of codec " + codec + "; choose another", 200, true, -1);
@@ -273,6 +283,20 @@ public class RoundClient {
             settle();
         }
         return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
+    }
+
+    /** Whether the program would refuse the round's model, after it was trained in vain. */
+    private boolean hasSent(OpenRound open) {
+        try {
+            byte[] history = Files.readAllBytes(workspace.history.toPath());
+            JSONObject json = new JSONObject(new String(history, StandardCharsets.UTF_8));
+            boolean sent = false;
+            JSONArray bases = json.getJSONArray("bases");
+            for (int i = 0; i < bases.length(); i++) sent |= open.base.equals(bases.getString(i));
+            return sent && json.getLong("last_round") != open.round;
+        } catch (IOException | JSONException error) {
+            return false; // there is none, or the program says what is wrong with it
+        }
     }
 
     private void fetch() throws IOException {
