@@ -99,7 +99,7 @@ def test_fewer_phones_than_this_side_wants(masked: Bench) -> None:
     report = masked.run()  # at least 50
     for phone in report.phones:
         assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("mask", 7)
-        assert "3 phones in the cohort, at least 50 expected; this phone leaves the round" in phone.drop_out.message
+        assert "3 phones in the cohort, at least 50 expected; it leaves the round" in phone.drop_out.message
 
 
 @pytest.mark.parametrize("masked", [("--stage-seconds", 86_400)], indirect=True)  # hours between its questions
