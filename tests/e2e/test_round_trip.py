@@ -12,6 +12,7 @@ from phonograd.api import rounds
 from phonograd.device_runtime.base.errors import ServerUnreachableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client
+from phonograd.device_runtime.client.owner_file import user_state_folder
 from phonograd.device_runtime.client.server_client import CurrentRound
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
@@ -83,7 +84,7 @@ def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phono: Run, workplace: Work
         told = json.loads(
             httpx.get(f"{url}/v1/round", headers={"Authorization": f"Bearer {token}"}, trust_env=False).json()["run"]
         )
-        history = desk / "cache" / "runs" / quote(url, safe="") / "phone-p1.json"
+        history = user_state_folder() / "runs" / quote(url, safe="") / "phone-p1.json"
         history.parent.mkdir(parents=True)
         history.write_text(json.dumps({told["run"]: [9]}))
         refused = phono(*line)

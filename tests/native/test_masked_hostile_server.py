@@ -73,7 +73,7 @@ class Variant:
 SMALL = ("graph.cpp", "    double enough = 0;\n", "    if (a == kAlways) t = c + 1;\n    double enough = 0;\n")
 SIGNED = ("cohort.cpp", "  if (is_signed(phones_[phone].identity, membership_,", '  if (true || is_signed("", "",')
 COUNTED = ("cohort.cpp", '  require_neighbours(members, "are members");\n', "")
-BASES = ("phone.cpp", "bases_.count(part_.cohort.grid().base_sha256) != 0", "false")
+BASES = ("phone.cpp", "  if (has_sent()) {", "  if (false && has_sent()) {")
 MENDED = Variant()
 SMALL_MENDED = Variant((SMALL,), small=True)
 UNSIGNED = Variant((SIGNED,), Unsigned)

@@ -86,6 +86,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phono: Run) -> Iterat
     """Begin a scene."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(round_, "POLLS", MASKED.stage_seconds)  # phones ask each second
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "kept"))
     monkeypatch.setattr(rounds, "cache_folder", lambda: tmp_path / "cache")
     served = cast(Workshop, SimpleNamespace(artifacts=ARTIFACTS))
     with contextlib.ExitStack() as stack:

@@ -124,7 +124,7 @@ def test_who_gets_where(gate: Gate) -> None:
 # All paths that not only administrators may use; a new one is written down here as well as at its operation.
 OPEN = {"/healthz", "/openapi.json", "/static/{name}", "/admin"}
 FOR_PHONES = {"/v1/round", "/v1/model", "/v1/models/{sha256}", "/v1/uploads", "/v1/uploads/{id}"} | {
-    f"/v1/masked/{stage}" for stage in ("keys", "draws", "shares", "list", "agreement", "answer")
+    f"/v1/masked/{stage}" for stage in ("keys", "draws", "shares", "members", "list", "agreement", "answer")
 }
 
 

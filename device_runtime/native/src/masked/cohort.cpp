@@ -25,8 +25,8 @@ Cohort::Cohort(uint64_t round, const GridInfo& grid, const std::optional<std::st
   if (vendor && !is_hex(*vendor, 32)) {
     throw Error(Status::usage, "vendor: a public key, 64 digits in lower-case hex, expected");
   }
-  context_ = hash_of("phonograd-masked-1\n" + std::to_string(round) + "\n" + grid.base_sha256 + "\n" +
-                     hash_of(grid.settings) + "\n");
+  const std::string number = std::to_string(round), settings = hash_of(grid.settings);
+  context_ = hash_of(lines({"phonograd-masked-1", number, grid.base_sha256, settings}));
 }
 
 Keys Cohort::keys_in(const json::Value& message) const {
@@ -76,10 +76,10 @@ void Cohort::fix_cohort(const json::Array& messages) {
            std::to_string(settings_.cohort) + " expected");
   }
   rule_ = graph_rule(by_name.size(), settings_.curious, settings_.dropouts);
-  std::string text = "phonograd-cohort-1\n" + context_ + "\n";
+  std::string text = lines({"phonograd-cohort-1", context_});
   phones_.clear(), places_.clear();
   for (auto& [name, keys] : by_name) {
-    text += name + " " + keys.identity + " " + keys.fields(' ');
+    text += lines({keys.row()});
     places_[name] = phones_.size();
     phones_.push_back(std::move(keys));
   }
@@ -102,12 +102,12 @@ void Cohort::check_draw(size_t phone, const std::string& draw) const {
 
 void Cohort::fix_draws(const std::map<std::string, std::string>& draws) {
   std::vector<std::optional<uint64_t>> numbers(phones_.size());
-  std::string text = "phonograd-draws-1\n" + cohort_ + "\n";
+  std::string text = lines({"phonograd-draws-1", cohort_});
   for (const auto& [name, draw] : draws) {
     const size_t phone = place_of(name);
     check_draw(phone, draw);
-    numbers[phone] = first_word(hash_of("phonograd-number-1\n" + cohort_ + "\n" + name + "\n" + draw + "\n"));
-    text += name + " " + draw + "\n";
+    numbers[phone] = first_word(hash_of(lines({"phonograd-number-1", cohort_, name, draw})));
+    text += lines({name + " " + draw});
   }
   numbers_ = std::move(numbers);
   id_ = hash_of(text);
@@ -180,9 +180,9 @@ void Cohort::fix_members(const std::set<size_t>& members) {
     if (!has_drawn(phone)) refuse(phones_[phone], "a member, but told no draw");
   }
   require_neighbours(members, "are members");
-  std::string list = "phonograd-member-list-1\n" + id_ + "\n";
-  for (const size_t phone : members) list += phones_[phone].phone + "\n";
-  membership_ = "phonograd-members-1\n" + id_ + "\n" + hash_of(list) + "\n";
+  std::string list = lines({"phonograd-member-list-1", id_});
+  for (const size_t phone : members) list += lines({phones_[phone].phone});
+  membership_ = lines({"phonograd-members-1", id_, hash_of(list)});
   members_ = members;
 }
 
@@ -219,9 +219,9 @@ void Cohort::fix_alive(const std::set<size_t>& alive, const std::map<std::string
   }
   require_neighbours(alive, "are alive");
   alive_ = alive;
-  std::string list = "phonograd-list-1\n" + id_ + "\n";
-  for (const size_t phone : members_) list += phones_[phone].phone + (is_alive(phone) ? " alive\n" : " dead\n");
-  agreement_ = "phonograd-agree-1\n" + id_ + "\n" + hash_of(list) + "\n";
+  std::string list = lines({"phonograd-list-1", id_});
+  for (const size_t phone : members_) list += lines({phones_[phone].phone + (is_alive(phone) ? " alive" : " dead")});
+  agreement_ = lines({"phonograd-agree-1", id_, hash_of(list)});
 }
 
 bool Cohort::agrees(size_t phone, const std::string& signature) const {

@@ -75,7 +75,7 @@ class DeltaVector {
 };
 
 uint64_t sign_stream(const GridInfo& info) {
-  const std::string seed = hash_of("phonograd-grid-1\n" + info.base_sha256 + "\n" + hash_of(info.settings) + "\n");
+  const std::string seed = hash_of(lines({"phonograd-grid-1", info.base_sha256, hash_of(info.settings)}));
   return stream_of(first_word(seed), "grid");
 }
 

@@ -27,7 +27,7 @@ Secret<32> pair_key(const Cohort& cohort, const Secret<32>& secret, const std::s
   if (!from_hex(key, bytes) || !x25519_shared(secret, bytes, shared)) {
     throw Error(Status::update, "phones " + one + " and " + other + ": a public key of one of them is no key");
   }
-  return derived(cohort, shared, std::string(purpose) + "\n" + one + "\n" + other + "\n");
+  return derived(cohort, shared, lines({purpose, one, other}));
 }
 
 Mask pair_mask(const Cohort& cohort, const Secret<32>& secret, size_t phone, size_t other) {

@@ -84,6 +84,12 @@ std::string object_of(const std::map<std::string, std::string>& texts) {
   return line.str();
 }
 
+std::string lines(std::initializer_list<std::string_view> texts) {
+  std::string all;
+  for (const std::string_view text : texts) (all += text) += '\n';
+  return all;
+}
+
 std::string signed_text(const Secret<32>& seed, const std::string& text) {
   return to_hex(ed25519_sign(seed, bytes_of(text)));
 }
@@ -119,25 +125,23 @@ void Keys::add_to(JsonLine& message) const {
   message.text("signature", signature);
 }
 
-std::string Keys::fields(char separator) const {
-  return sealing + separator + masking + separator + self + separator + draw + "\n";
-}
-
-std::string Keys::text() const {
-  return phone + " " + identity + " " + certificate + " " + signature + " " + fields(' ');
+std::string Keys::row() const {
+  std::string all = phone;
+  for (const std::string* field : {&identity, &sealing, &masking, &self, &draw}) (all += ' ') += *field;
+  return all;
 }
 
 std::string commitment(const char* kind, const std::string& context, const Keys& keys, Bytes value) {
-  return hash_of(std::string("phonograd-") + kind + "-1\n" + context + "\n" + keys.phone + "\n" + keys.identity + "\n" +
-                 to_hex(value) + "\n");
+  const std::string name = std::string("phonograd-") + kind + "-1";
+  return hash_of(lines({name, context, keys.phone, keys.identity, to_hex(value)}));
 }
 
 std::string certificate_text(const std::string& phone, const std::string& identity) {
-  return "phonograd-phone-1\n" + phone + "\n" + identity + "\n";
+  return lines({"phonograd-phone-1", phone, identity});
 }
 
 std::string keys_text(const std::string& context, const Keys& keys) {
-  return "phonograd-keys-1\n" + context + "\n" + keys.phone + "\n" + keys.fields('\n');
+  return lines({"phonograd-keys-1", context, keys.phone, keys.sealing, keys.masking, keys.self, keys.draw});
 }
 
 }  // namespace phonograd

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "crypto/crypto.h"
 #include "formats/json.h"
@@ -46,6 +48,8 @@ void bytes_in(const json::Value& object, const char* name, Container& out) {
 std::map<std::string, std::string> texts_in(const json::Value& object, const char* name);
 std::string object_of(const std::map<std::string, std::string>& texts);
 
+// The texts, each a line.
+std::string lines(std::initializer_list<std::string_view> texts);
 // The hash of some bytes, such as lines.
 template <class Container>
 std::string hash_of(const Container& bytes) {
@@ -70,10 +74,8 @@ struct Keys {
   // Throws Error(update) for a message of another form; signatures are not looked at.
   static Keys parse(const json::Value& message);
   void add_to(JsonLine& message) const;  // all but the name
-  // The fields that are signed, `separator` between them.
-  std::string fields(char separator) const;
-  // Everything that it says, as one text.
-  std::string text() const;
+  // What the cohort's hash has of it: name and keys.
+  std::string row() const;
 };
 
 // The hash by which a phone announces its self mask or its draw: `kind` is self or draw. It has the phone's name and

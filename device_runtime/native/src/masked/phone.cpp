@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/random_bytes.h"
 #include "formats/json_file.h"
@@ -33,10 +35,15 @@ void MaskedPhone::recall() {
     }
     last_round_ = *round->as<int64_t>();
     part_.known = texts_in(history, "known");
-    for (const json::Value& base : list_in(history, "bases")) bases_.insert(text_of(base, "bases"));
+    for (const json::Value& base : list_in(history, "bases")) bases_.push_back(text_of(base, "bases"));
   } catch (const Error& error) {
     throw Error(Status::state, history_file() + ": " + error.what() + "; remove the folder");
   }
+}
+
+// Whether it made a masked update of this model.
+bool MaskedPhone::has_sent() const {
+  return std::find(bases_.begin(), bases_.end(), part_.cohort.grid().base_sha256) != bases_.end();
 }
 
 // Goes on with the round whose secrets are in the folder.
@@ -71,7 +78,7 @@ void MaskedPhone::check_round() const {
     throw Error(Status::update, history_file() + ": after round " + last + " a round up to " + std::to_string(most) +
                                     " expected, " + found + ". If the server has come so far, set `last_round` there");
   }
-  if (bases_.count(part_.cohort.grid().base_sha256) != 0) {
+  if (has_sent()) {
     throw Error(Status::took_part, history_file() + ": this phone has sent a masked update of model " +
                                        part_.cohort.grid().base_sha256 +
                                        ": a second sum with it, less the first, could give it away. It takes part "
@@ -121,7 +128,10 @@ void MaskedPhone::proceed() {
   if (answers_.size() == kPhoneStates.size()) return leave();
   request_ = kPhoneStates[answers_.size()].request(part_);
   // On disk before the update is told: after a kill at any moment there is no second one of this model.
-  if (request_.action == "upload" && bases_.insert(part_.cohort.grid().base_sha256).second) remember();
+  if (request_.action == "upload" && !has_sent()) {
+    bases_.push_back(part_.cohort.grid().base_sha256);
+    remember();
+  }
   save();
 }
 

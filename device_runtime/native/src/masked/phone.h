@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +30,7 @@ class MaskedPhone {
 
  private:
   void recall();
+  bool has_sent() const;
   bool resume();
   void check_round() const;
   void begin();
@@ -43,8 +43,8 @@ class MaskedPhone {
 
   StateFolder lock_;
   PhonePart part_;
-  int64_t last_round_ = 0;       // taken part in
-  std::set<std::string> bases_;  // hashes of the models of which a masked update was sent
+  int64_t last_round_ = 0;          // taken part in
+  std::vector<std::string> bases_;  // hashes of the models of which a masked update was sent
   // Kept on disk, with what the phone drew at random: what it was told, and the request in progress. The rest follows.
   std::vector<std::string> answers_;
   PhoneRequest request_;

@@ -55,7 +55,9 @@ void take_cohort(PhonePart& part, const json::Value& answer) {
   part.cohort.fix("cohort", answer);
   require_phones(part, part.cohort.phones().size(), "in the cohort");
   part.place = part.cohort.place_of(part.settings.phone);
-  if (part.cohort.phones()[part.place].text() != own_keys(part).text()) {
+  JsonLine listed, own;
+  part.cohort.phones()[part.place].add_to(listed), own_keys(part).add_to(own);
+  if (listed.str() != own.str()) {
     refuse("the cohort has other keys of this phone than it sent");
   }
   if (part.settings.vendor) return;
