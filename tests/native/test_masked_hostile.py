@@ -1,5 +1,6 @@
 """Phones of masked rounds and a hostile server: what they then do is leave, with their secrets gone."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from phonograd.device_runtime.base.errors import (
 )
 from phonograd.device_runtime.masked.cohort import MaskedCohort
 from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from tests.native.masked_phones import (
+    SHAPES,
     Document,
     Fleet,
     NativePhone,
@@ -277,6 +280,30 @@ def test_a_phone_refuses_a_list_that_is_none(trio: tuple[Fleet, dict[str, Any]])
     refuses(phones["c"], listed(["c", "d"]), "phone c: 1 of its neighbours are alive, at least 2 expected")
     refuses(phones["d"], listed(["a", "b", "c", "d", "x"]), "phone x: is not in the cohort")
     refuses(phones["e"], {"dead": ["a"]}, "`alive` expected")
+
+
+def test_a_phone_refuses_a_list_of_phones_that_were_shown_others(trio: tuple[Fleet, dict[str, Any]]) -> None:
+    _, phones = trio
+    found = until_list(phones)
+    listed, signatures = found.listed([*"abcde"]), found.signatures
+    without_b = {name: text for name, text in signatures.items() if name != "b"}
+    refuses(phones["a"], {**listed, "signatures": without_b}, "phone b: listed alive, but signed no members")
+    shown_others = "phone e: its signature is not of these members: it was shown others"
+    refuses(phones["b"], {**listed, "signatures": signatures | {"e": signatures["d"]}}, shown_others)
+    refuses(phones["c"], {**found.listed([*"abcd"]), "signatures": signatures | {"e": "00" * 64}}, shown_others)
+    assert message(phones["d"].next({**found.listed([*"acde"]), "signatures": without_b}), "agreement")
+
+
+@pytest.mark.parametrize("steps, reason", [(1, "`steps` 1 expected"), (0, "no `steps` expected")])
+def test_all_phones_of_a_round_take_the_same_steps(tmp_path: Path, steps: int, reason: str) -> None:
+    """Else a server could let all but one take a single step, and that one's update be most of the sum."""
+    fleet = Fleet(tmp_path)
+    fleet.settings["steps"] = steps
+    trained = {name: fleet.base.read(name) for name in SHAPES}
+    for one_step in (False, True):
+        info = UpdateInfo(fleet.base.sha256(), 1, 100, "rows-f32", 0, steps=int(one_step))
+        with contextlib.nullcontext() if one_step == bool(steps) else pytest.raises(UsageError, match=reason):
+            write_update(tmp_path / "grid", fleet.base, trained, info, fleet.text)
 
 
 def test_phones_that_are_shown_two_lists_answer_nobody(trio: tuple[Fleet, dict[str, Any]]) -> None:
