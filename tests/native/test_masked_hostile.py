@@ -31,7 +31,7 @@ from tests.native.masked_phones import (
     until_shares,
 )
 from tests.reference import masked as reference
-from tests.reference.masked_phone import Phone
+from tests.reference.masked_phone import Opened, Phone
 
 
 def refuses(phone: Any, reply: Document, reason: str) -> None:
@@ -123,7 +123,18 @@ def test_a_servers_share_of_curious_phones_has_an_end(tmp_path: Path) -> None:
     fleet.settings["curious"] = 0.05
     with pytest.raises(UsageError, match="`curious` 0.05: expected a number from 0.1 to 0.5"):
         fleet.grid("a", 1)
-    assert [reference.rule(200, share, 0.1)[2] - 101 for share in (0.28, 0.29)] == [28, 29]  # 0.29 · 200 is below 58
+
+
+def test_a_share_of_the_phones_is_what_its_decimals_say(tmp_path: Path) -> None:
+    """0.29 · 200 is below 58 in floating point, and 58 phones would then be one more than were counted with."""
+    fleet = Fleet(tmp_path)
+    fleet.settings |= {"cohort": 200, "curious": 0.29, "dropouts": 0.1}
+    begun = Opened(fleet.number, fleet.base.sha256(), fleet.text)
+    fixed = opened(MaskedCohort, fleet).fix(
+        [Phone(f"p{one}", begun, np.zeros(2), tmp_path).keys() for one in range(200)]
+    )
+    assert fixed.agree == (200 + 58) // 2 + 1
+    assert (fixed.chance, fixed.threshold, fixed.agree) == reference.rule(200, 0.29, 0.1)
 
 
 @pytest.mark.parametrize("last, far", [(0, 10**18 - 1), (0, 10**9 + 1), (7, 10**6 + 8)])

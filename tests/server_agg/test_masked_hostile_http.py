@@ -51,13 +51,15 @@ class Scene:
         line += ["--phone", NAME, "--identity", self.folder / "phone.key", "--min-cohort", 3, "--max-unknown", 1]
         return self.phono(*line)
 
-    def train_beside_others(self) -> Outcome:
-        """The others go on as long as they may, or the command is there."""
+    def train_beside_others(self, refuse: int = 0) -> Outcome:
+        """The others go on beside the command, and after it until so many of them refuse."""
         over = threading.Event()
         others = threading.Thread(target=self._go, args=(over,))
         others.start()
         try:
-            return self.train()
+            done = self.train()
+            until(lambda: len(self.refused) >= refuse, "the others' refusal")
+            return done
         finally:
             over.set()
             others.join()
@@ -152,7 +154,7 @@ def test_other_members_are_refused_on_both_sides(
     for name in ("check_members", "list"):  # the server knows what it has done
         monkeypatch.setattr(MaskedCohort, name, lambda *given: None)
     at = scene(with_other_members)
-    done = at.train_beside_others()
+    done = at.train_beside_others(refuse=3)
     expected = "answer to this phone's `list`: phone phone0: its signature is not of these members: it was shown others"
     assert (done.code, expected in done.err) == (7, True), done.err
     assert set(at.refused.values()) == {f"phone {NAME}: wrong signature of the members"}
