@@ -37,4 +37,4 @@ def _of_another(ledger: Ledger, kind: RequestKind, number: int, opened: int) -> 
     if kind == "answer" and row.ending in PUBLISHED:
         return {}  # it was taken, or came too late: the phone has done its part
     why = f"failed: {row.reason}" if row.ending == "failed" else f"over ({row.ending})"
-    raise RoundFailedError(f"round {number}: {why}; take part in round {opened}")
+    raise RoundFailedError(f"round {number}: {why}; take part in round {opened}, or with its next model once sent")

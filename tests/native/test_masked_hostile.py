@@ -213,6 +213,20 @@ def test_only_the_vendors_phones_are_let_in(tmp_path: Path) -> None:
     assert wrong != vendor
 
 
+def test_a_phone_that_was_refused_for_its_certificate_comes_again_with_another(tmp_path: Path) -> None:
+    """In the same round, with the same keys."""
+    fleet = Fleet(tmp_path)
+    vendor, grid = new_identity(tmp_path / "vendor.key"), fleet.grid("a", 1)
+    sent = []
+    for certificate in ("00" * 64, None):
+        own = certificate or certify(tmp_path / "vendor.key", "a", public_identity(tmp_path / "a.key"))
+        phone = fleet.phone("a", grid, certificate=own, vendor=vendor)
+        sent.append(message(phone.first(), "keys"))
+        phone.phone.close()
+    opened(MaskedCohort, fleet, vendor).check_keys(sent[1])
+    assert sent[0] | {"certificate": ""} == sent[1] | {"certificate": ""}
+
+
 def test_phones_are_known_by_their_first_key(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     phones = {name: fleet.phone(name, fleet.grid(name, 1)) for name in "abc"}

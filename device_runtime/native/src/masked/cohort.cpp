@@ -32,7 +32,9 @@ Cohort::Cohort(uint64_t round, const GridInfo& grid, const std::optional<std::st
 Keys Cohort::keys_in(const json::Value& message) const {
   Keys keys = Keys::parse(message);
   if (vendor_ && !is_signed(*vendor_, certificate_text(keys.phone, keys.identity), keys.certificate)) {
-    refuse(keys, "a certificate by the vendor for this name and identity expected; `phonograd keys sign`");
+    refuse(keys,
+           "a certificate by the vendor for this name and identity expected; `phonograd keys sign`, or another "
+           "vendor's key here");
   }
   if (!is_signed(keys.identity, keys_text(context_, keys), keys.signature)) {
     refuse(keys, "the signature of its keys is not of this round, model and settings");

@@ -27,9 +27,9 @@ MaskedPhone::MaskedPhone(const MaskedPhoneSettings& settings) : lock_(settings.f
 
 void MaskedPhone::recall() {
   if (!json::is_there(history_file())) return;
-  const json::Value history = json::read_own(history_file());
-  const json::Value* round = history.find("last_round");
   try {
+    const json::Value history = json::read_own(history_file());
+    const json::Value* round = history.find("last_round");
     if (round == nullptr || round->as<int64_t>() == nullptr) {
       throw Error(Status::state, "`last_round`, a whole number, expected");
     }
@@ -37,7 +37,8 @@ void MaskedPhone::recall() {
     part_.known = texts_in(history, "known");
     for (const json::Value& base : list_in(history, "bases")) bases_.push_back(text_of(base, "bases"));
   } catch (const Error& error) {
-    throw Error(Status::state, history_file() + ": " + error.what() + "; remove the folder");
+    throw Error(Status::state, history_file() + ": " + error.what() +
+                                   "; restore it: without it this phone forgets of which models it sent an update");
   }
 }
 
@@ -61,6 +62,8 @@ bool MaskedPhone::resume() {
     answers_.push_back(text);
   }
   request_ = {text_in(kept, "action"), text_in(kept, "path"), text_in(kept, "body")};
+  // The same keys, with the certificate that the phone has now: it may have had none.
+  if (answers_.empty()) proceed();
   return true;
 }
 
