@@ -601,8 +601,8 @@ typedef struct pg_masked_options {
   int32_t threads;         /* 0: 2 */
 } pg_masked_options;
 
-/* PG_TOOK_PART if the phone took part in this round or a later one, or sent a masked update of this model; PG_UPDATE for
-   a round's number too far from the last one; PG_STATE for a folder in use, or a damaged one. */
+/* PG_TOOK_PART if the phone took part in this round or a later one, or sent a masked update of this model; PG_UPDATE
+   for a round's number too far from the last one; PG_STATE for a folder in use, or a damaged one. */
 PG_API pg_status pg_masked_open(const pg_masked_options* options, pg_masked** masked);
 PG_API void pg_masked_close(pg_masked* masked);
 /* answer: the body of the answer to what it said last, "" after an upload; NULL: nothing new, it says the same again.
