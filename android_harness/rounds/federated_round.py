@@ -57,7 +57,7 @@ def run_round(
     shared = next(iter(connections.values()), access.connection)
     shared = access.connection if access.connection.token else shared
     opened = open_round(shared, waiting=waiting)
-    if settings.masking.only:
+    if settings.masking.masked_only:
         opened.require_masked()
     if opened.masked is None and settings.training.codec not in opened.codecs:
         expected = ", ".join(opened.codecs)

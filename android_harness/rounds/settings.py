@@ -74,7 +74,7 @@ class MaskingSettings:
         )
 
     @property
-    def only(self) -> bool:
+    def masked_only(self) -> bool:
         """Whether phones take part in masked rounds alone."""
         return self.vendor is not None or self.certificates is not None
 
@@ -83,7 +83,7 @@ class MaskingSettings:
         line = ["--min-cohort", str(self.min_cohort)]
         if self.vendor is not None:
             line += ["--vendor", self.vendor]
-        if not self.only:
+        if not self.masked_only:
             return line
         if name not in (self.certificates or {}):
             raise UsageError(

@@ -18,7 +18,7 @@ from tests.reference.masked_phone import Memory, Opened, Phone
 
 MOST = 12  # phones
 ROUND = {"cohort": MOST, "min_cohort": 3, "curious": 0.2, "dropouts": 0.3, "support": 64}
-TAMPERED = ("own keys", "copied draw", "copied self", "wrong share", "other signature", "no signature", "replayed list")
+TAMPERED = ("own keys", "copied draw", "copied self", "wrong share", "other signature", "no signature")
 LATER = ("same number", "same model", "other model", "far number")
 FAR = 10**18 - 1  # a round's number
 
@@ -97,7 +97,7 @@ class Upload:
 @dataclass
 class World:
     """Phones' keys, grid updates and folders, which many servers share. native: which phones are native ones, by
-    number; kind, memory: the classes of the others, and of what they keep; vendor: whether it certifies phones.
+    number; kind, memory: the classes of the others, and of what they keep. A vendor certifies all.
     """
 
     folder: Path
@@ -105,7 +105,6 @@ class World:
     kind: type[Phone] = Phone
     memory: type[Memory] = Memory
     settings: Mapping[str, Any] = field(default_factory=dict)
-    vendor: bool = True
     count: int = MOST
 
     def __post_init__(self) -> None:
@@ -113,7 +112,7 @@ class World:
         self.fleets = [Fleet(self.folder, seed=seed) for seed in (7, 8)]
         for fleet in self.fleets:
             fleet.settings |= {**ROUND, **self.settings}
-        self.public = new_identity(self.folder / "vendor.key") if self.vendor else None
+        self.public = new_identity(self.folder / "vendor.key")
         self.grids = [[fleet.grid(f"{name}-{fleet.seed}", 1) for name in self.names] for fleet in self.fleets]
         self.values = [[self.fleets[0].values(grid) for grid in grids] for grids in self.grids]
         for name in self.names:
@@ -121,8 +120,8 @@ class World:
         self.parameters, self.worlds = self.fleets[0].parameters, itertools.count()
 
     def certificate(self, name: str, identity: str) -> str:
-        """The vendor's, of a phone's name and identity."""
-        return certify(self.folder / "vendor.key", name, identity) if self.vendor else ""
+        """Return the vendor's certificate of a phone's name and identity."""
+        return certify(self.folder / "vendor.key", name, identity)
 
     def begin(self) -> "People":
         """Phones that have never taken part."""
@@ -143,10 +142,8 @@ class People:
         name = world.names[index]
         if world.native(index):
             fleet.number = number
-            given: dict[str, Any] = {"state": self.folder / name}
-            if world.public is not None:
-                identity = public_identity(world.folder / f"{name}.key")
-                given |= {"certificate": world.certificate(name, identity), "vendor": world.public}
+            certificate = world.certificate(name, public_identity(world.folder / f"{name}.key"))
+            given = {"state": self.folder / name, "certificate": certificate, "vendor": world.public}
             return fleet.phone(name, world.grids[base][index], **given)
         opened = Opened(number, fleet.base.sha256(), fleet.text)
         values, memory = world.values[base][index], self.memories[name]
@@ -228,13 +225,15 @@ class HostileRound:
 
     # What the phones are shown.
 
-    def shown(self, split: Split, name: str, names: Any) -> list[str]:
-        """Of these names, those that the plan shows to a phone."""
+    def select_names(self, split: Split, name: str, names: Any) -> list[str]:
+        """Return those of the names that the plan shows to a phone."""
         index = self.names.index(name)
         return [one for one in sorted(names) if split.shows(index, self.names.index(one))]
 
     def cohort(self, name: str) -> Document:
-        keys = {one: dict(self.sent["keys"][one]) for one in self.shown(self.plan.cohort, name, self.sent["keys"])}
+        keys = {
+            one: dict(self.sent["keys"][one]) for one in self.select_names(self.plan.cohort, name, self.sent["keys"])
+        }
         # No more of a cohort work with the server than its settings say.
         for helper in [one for one in keys if one in self.helpers]:
             if len(keys.keys() & self.helpers) > int(self.fleet.settings["curious"] * len(keys)):
@@ -253,7 +252,7 @@ class HostileRound:
 
     def draws(self, name: str) -> Document:
         told = {one: message["draw"] for one, message in self.sent["draws"].items() if one in self.cohorts[name].keys}
-        draws = {one: told[one] for one in self.shown(self.plan.draws, name, told)}
+        draws = {one: told[one] for one in self.select_names(self.plan.draws, name, told)}
         first = next((one for one in draws if one in self.helpers), None)
         if "copied draw" in self.plan.tampered and first in draws and name in draws:
             draws[str(first)] = draws[name]
@@ -261,7 +260,7 @@ class HostileRound:
 
     def members(self, name: str) -> Document:
         cohort = self.cohorts[name]
-        members = self.shown(self.plan.members, name, cohort.numbers)
+        members = self.select_names(self.plan.members, name, cohort.numbers)
         sealed = {one: said["shares"][name] for one, said in self.sent["shares"].items() if name in said["shares"]}
         if "wrong share" in self.plan.tampered:
             sealed = dict.fromkeys(sealed, next(iter(sealed.values()), ""))
@@ -269,7 +268,7 @@ class HostileRound:
 
     def alive(self, name: str) -> Document:
         cohort = self.cohorts[name]
-        alive = self.shown(self.plan.alive, name, cohort.of_cohort)
+        alive = self.select_names(self.plan.alive, name, cohort.of_cohort)
         signatures = {
             one: self.helpers[one].signed(cohort.members_text())
             if one in self.helpers
@@ -326,13 +325,13 @@ class Isolating(HostileRound):
         cohort = self.cohorts[self.victim]
         return [one for one in sorted(cohort.numbers) if cohort.are_neighbours(self.victim, one)][: self.count]
 
-    def shown(self, split: Split, name: str, names: Any) -> list[str]:
+    def select_names(self, split: Split, name: str, names: Any) -> list[str]:
         cohort = self.cohorts.get(name)
         if split is self.plan.members and name == self.victim and cohort is not None:
             return [one for one in sorted(names) if one in self.dead or not cohort.are_neighbours(name, one)]
         if split is self.plan.alive:
             return [one for one in sorted({*names, self.victim}) if one not in self.dead]
-        return super().shown(split, name, names)
+        return super().select_names(split, name, names)
 
 
 def run(people: People, plan: Plan) -> list[HostileRound]:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from phonograd.device_runtime.formats.tensor_file import Array
 from tests.native.hostile_server import HostileRound, Upload
-from tests.reference.masked import Cohort, agreed, derived, stream, value_at
+from tests.reference.masked import agreed, derived, stream, value_at
 
 Update = tuple[str, str]  # of which phone, and which model
 SELF, MASKING = 1, 0
@@ -41,11 +41,11 @@ class Oracle:
             self.secrets[SELF][name] = bytes.fromhex(answer["self"])
         for name in round_.phones:
             for kind in (MASKING, SELF):
-                secret = self._joined(name, kind)
+                secret = self._join_shares(name, kind)
                 if secret is not None:
                     self.secrets[kind][name] = secret
 
-    def _joined(self, name: str, kind: int) -> bytes | None:
+    def _join_shares(self, name: str, kind: int) -> bytes | None:
         """A phone's secret from the shares of it that the server has, if they are enough."""
         cohort = self.round.cohorts.get(name)
         if name not in self.round.sent["shares"] or cohort is None:
@@ -61,14 +61,14 @@ class Oracle:
     def _share(self, name: str, holder: str, kind: int) -> bytes | None:
         round_ = self.round
         if holder in round_.helpers:
-            return self._opened(name, holder, kind)
+            return self._open_share(name, holder, kind)
         answer = round_.sent["answer"].get(holder)
         if answer is None or name not in answer["shares"]:
             return None
         said = SELF if name in round_.cohorts[holder].alive else MASKING
         return bytes.fromhex(answer["shares"][name]) if said == kind else None
 
-    def _opened(self, name: str, holder: str, kind: int) -> bytes | None:
+    def _open_share(self, name: str, holder: str, kind: int) -> bytes | None:
         cohort, helper = self.round.cohorts[name], self.round.helpers[holder]
         key = derived(agreed(helper.sealing, cohort.keys[name]["sealing"]), cohort.id, "phonograd-seal-1", name, holder)
         sealed = bytes.fromhex(self.round.sent["shares"][name]["shares"][holder])
@@ -111,7 +111,7 @@ def sums_learned(rounds: Iterable[HostileRound]) -> list[Learned]:
             rows[row, masks.index(mask)] = sign
         rows[row, first + updates.index((upload.phone, upload.base))] = rows[row, second + row] = 1
     found = []
-    for row in reduced(rows, second):
+    for row in reduce_rows(rows, second):
         if row[:first].any() or not row[first:second].any():
             continue
         grid = equations[0][0].cohort.grid
@@ -123,8 +123,8 @@ def sums_learned(rounds: Iterable[HostileRound]) -> list[Learned]:
     return found
 
 
-def reduced(rows: Array, columns: int) -> Array:
-    """The rows in reduced echelon form by their first columns, modulo a prime, as numbers from -PRIME / 2."""
+def reduce_rows(rows: Array, columns: int) -> Array:
+    """Return the rows in reduced echelon form by their first columns, modulo a prime, as numbers from -PRIME / 2."""
     rows, done = rows % PRIME, 0
     for column in range(columns):
         pivots = np.flatnonzero(rows[done:, column])
@@ -152,8 +152,3 @@ def leaks(learned: Sequence[Learned], least: int) -> list[Learned]:
         or set(one.updates.values()) != {1}
         or any(seen[update] > 1 for update in one.updates)
     ]
-
-
-def neighbours_of(cohort: Cohort, name: str) -> set[str]:
-    """A phone's neighbours, as a server that knows the draws knows them."""
-    return {other for other in cohort.numbers if cohort.are_neighbours(name, other)}

@@ -155,7 +155,7 @@ class Sharing:
     files: dict[str, Path] = field(default_factory=dict)
     signatures: dict[str, str] = field(default_factory=dict)  # of the members
 
-    def listed(self, alive: Sequence[str]) -> Document:
+    def answer_list(self, alive: Sequence[str]) -> Document:
         """The answer that names those who are alive."""
         return {"alive": list(alive), "signatures": self.signatures}
 
@@ -200,7 +200,7 @@ def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any,
     for name in alive:
         total.add(cohort, found.files[name])
     cohort.list(alive, found.signatures)
-    sent = of_all(phones, found.listed(alive))
+    sent = of_all(phones, found.answer_list(alive))
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
     return (
         cohort,

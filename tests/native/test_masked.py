@@ -62,7 +62,7 @@ def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
     cohort.list(alive, found.signatures)
     of_all(phones, {})
     signatures = {
-        name: message(sent, "agreement")["signature"] for name, sent in of_all(phones, found.listed(alive)).items()
+        name: message(sent, "agreement")["signature"] for name, sent in of_all(phones, found.answer_list(alive)).items()
     }
     for name, signature in signatures.items():
         cohort.check_agreement(name, signature)
@@ -269,7 +269,7 @@ def test_a_sum_that_no_codes_have_fails(trio: tuple[Fleet, dict[str, Any]]) -> N
     cohort.list(sorted(phones), found.signatures)
     for name in "abcd":  # e is alive, and its update is not in the sum
         total.add(cohort, found.files[name])
-    sent = of_all(phones, found.listed(sorted(phones)))
+    sent = of_all(phones, found.answer_list(sorted(phones)))
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
     answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}
     with pytest.raises(UpdateError, match="none of codes"):

@@ -101,12 +101,12 @@ def test_a_model_is_masked_once(tmp_path: Path) -> None:
 def test_what_is_not_on_disk_is_not_told(trio: tuple[Fleet, dict[str, Any]]) -> None:
     """A phone that a full disk stops signs no list that it could have forgotten after a kill."""
     fleet, phones = trio
-    listed, kept = until_list(phones).listed, fleet.folder / "a.state" / "round.json"
+    answer_list, kept = until_list(phones).answer_list, fleet.folder / "a.state" / "round.json"
     before = kept.read_bytes()
     kept.unlink()
     (kept / "in the way").mkdir(parents=True)
     with pytest.raises(StorageError):
-        phones["a"].next(listed([*"abcde"]))
+        phones["a"].next(answer_list([*"abcde"]))
     with pytest.raises(StateError, match="an error came before; open the round again"):
         phones["a"].first()
     (kept / "in the way").rmdir()
@@ -115,7 +115,7 @@ def test_what_is_not_on_disk_is_not_told(trio: tuple[Fleet, dict[str, Any]]) -> 
     phones["a"].phone.close()
     again = fleet.phone("a", fleet.folder / "a.grid")
     assert again.first()[0] == "list"
-    assert message(again.next(listed([*"abcd"])), "agreement")
+    assert message(again.next(answer_list([*"abcd"])), "agreement")
 
 
 def test_a_servers_share_of_curious_phones_has_an_end(tmp_path: Path) -> None:
@@ -279,10 +279,10 @@ def test_a_phone_that_is_left_alone_with_others_masks_is_noticed(tmp_path: Path)
     dead = neighbours[: max(0, len(neighbours) - facts.threshold + 1)]
     alive = [name for name in phones if name not in dead]
     with pytest.raises(UpdateError, match="of its neighbours are alive, at least"):
-        phones[victim].next(found.listed(alive))
+        phones[victim].next(found.answer_list(alive))
     other = next(phones[name] for name in alive if name != victim and isinstance(phones[name], NativePhone))
     with pytest.raises(UpdateError, match="of its neighbours are alive, at least"):
-        other.next(found.listed(alive))
+        other.next(found.answer_list(alive))
 
 
 def test_a_phone_refuses_hostile_members(trio: tuple[Fleet, dict[str, Any]]) -> None:
@@ -299,24 +299,24 @@ def test_a_phone_refuses_hostile_members(trio: tuple[Fleet, dict[str, Any]]) -> 
 
 def test_a_phone_refuses_a_list_that_is_none(trio: tuple[Fleet, dict[str, Any]]) -> None:
     _, phones = trio
-    listed = until_list(phones).listed
-    refuses(phones["a"], listed(["b", "c", "d"]), "listed dead, although its update was accepted")
-    refuses(phones["b"], listed(["a", "b", "c", "c"]), "phone c: listed twice")
-    refuses(phones["c"], listed(["c", "d"]), "phone c: 1 of its neighbours are alive, at least 2 expected")
-    refuses(phones["d"], listed(["a", "b", "c", "d", "x"]), "phone x: is not in the cohort")
+    answer_list = until_list(phones).answer_list
+    refuses(phones["a"], answer_list(["b", "c", "d"]), "listed dead, although its update was accepted")
+    refuses(phones["b"], answer_list(["a", "b", "c", "c"]), "phone c: listed twice")
+    refuses(phones["c"], answer_list(["c", "d"]), "phone c: 1 of its neighbours are alive, at least 2 expected")
+    refuses(phones["d"], answer_list(["a", "b", "c", "d", "x"]), "phone x: is not in the cohort")
     refuses(phones["e"], {"dead": ["a"]}, "`alive` expected")
 
 
 def test_a_phone_refuses_a_list_of_phones_that_were_shown_others(trio: tuple[Fleet, dict[str, Any]]) -> None:
     _, phones = trio
     found = until_list(phones)
-    listed, signatures = found.listed([*"abcde"]), found.signatures
+    listed, signatures = found.answer_list([*"abcde"]), found.signatures
     without_b = {name: text for name, text in signatures.items() if name != "b"}
     refuses(phones["a"], {**listed, "signatures": without_b}, "phone b: listed alive, but signed no members")
     shown_others = "phone e: its signature is not of these members: it was shown others"
     refuses(phones["b"], {**listed, "signatures": signatures | {"e": signatures["d"]}}, shown_others)
-    refuses(phones["c"], {**found.listed([*"abcd"]), "signatures": signatures | {"e": "00" * 64}}, shown_others)
-    assert message(phones["d"].next({**found.listed([*"acde"]), "signatures": without_b}), "agreement")
+    refuses(phones["c"], {**found.answer_list([*"abcd"]), "signatures": signatures | {"e": "00" * 64}}, shown_others)
+    assert message(phones["d"].next({**found.answer_list([*"acde"]), "signatures": without_b}), "agreement")
 
 
 @pytest.mark.parametrize("steps, reason", [(1, "`steps` 1 expected"), (0, "no `steps` expected")])
@@ -334,11 +334,13 @@ def test_all_phones_of_a_round_take_the_same_steps(tmp_path: Path, steps: int, r
 def test_phones_that_are_shown_two_lists_answer_nobody(trio: tuple[Fleet, dict[str, Any]]) -> None:
     """Who is dead to one half and alive to the other would lose both secrets."""
     _, phones = trio
-    listed = until_list(phones).listed
+    answer_list = until_list(phones).answer_list
     halves = ({"a": phones["a"], "b": phones["b"], "c": phones["c"]}, {"d": phones["d"], "e": phones["e"]})
     signed = {}
     for half, alive in zip(halves, (["a", "b", "c"], ["a", "b", "c", "d", "e"]), strict=True):
-        signed |= {name: message(sent, "agreement")["signature"] for name, sent in of_all(half, listed(alive)).items()}
+        signed |= {
+            name: message(sent, "agreement")["signature"] for name, sent in of_all(half, answer_list(alive)).items()
+        }
     for name in phones:  # 3 of 5 must agree: at most one half can
         agree = 3 if name in "abc" else 2
         if agree < 3:
@@ -348,17 +350,19 @@ def test_phones_that_are_shown_two_lists_answer_nobody(trio: tuple[Fleet, dict[s
 
 def test_a_phone_answers_once_and_gives_one_share_of_each(trio: tuple[Fleet, dict[str, Any]]) -> None:
     _, phones = trio
-    listed = until_list(phones).listed
+    answer_list = until_list(phones).answer_list
     gone = phones.pop("e")
     alive = sorted(phones)
-    signatures = {name: message(one, "agreement")["signature"] for name, one in of_all(phones, listed(alive)).items()}
+    signatures = {
+        name: message(one, "agreement")["signature"] for name, one in of_all(phones, answer_list(alive)).items()
+    }
     answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}
     for name, answer in answers.items():
         assert set(answer["shares"]) == {*"abcde"} - {name}
     # The list is settled: a second one, or a second request to unmask, gets nothing else.
     again = phones["a"].first()
     assert message(again, "answer") == answers["a"]
-    assert phones["a"].next(listed([*alive, "e"])) is None
+    assert phones["a"].next(answer_list([*alive, "e"])) is None
     with pytest.raises(UsageError, match="is done"):
         phones["a"].next({"signatures": signatures})
     del gone

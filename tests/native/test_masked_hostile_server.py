@@ -34,7 +34,7 @@ class UnsignedCohort(masked.Cohort):
 
 
 class UncountedCohort(UnsignedCohort):
-    """Its members may have few neighbours among them, too."""
+    """Nor counts a member's neighbours."""
 
     def members(self, names: Any) -> None:
         t, self.t = self.t, 0
@@ -87,15 +87,15 @@ def phones_of(variant: Variant, folder: Path, **given: Any) -> Iterator[World]:
     """A world of such phones, every other one of them native."""
     with pytest.MonkeyPatch.context() as patch:
         if variant.patches:
-            library = NativeLibrary(build_host_library(root=patched(variant, folder / "native")).path)
+            library = NativeLibrary(build_host_library(root=patch_copy(variant, folder / "native")).path)
             patch.setattr(native_phone, "load_library", lambda: library)
         if variant.small:
             patch.setattr(masked, "rule", small_rule)
         yield World(folder, lambda index: index % 2 == 0, variant.kind, variant.memory, **given)
 
 
-def patched(variant: Variant, copy: Path) -> Path:
-    """A copy of the native sources without the mend."""
+def patch_copy(variant: Variant, copy: Path) -> Path:
+    """Copy the native sources, without the mend."""
     shutil.copytree(NATIVE, copy, ignore=shutil.ignore_patterns("lib"))
     for file, old, new in variant.patches:
         path = copy / "src" / "masked" / file

@@ -48,7 +48,7 @@ def test_the_sum_of_a_large_cohort_is_the_plain_one(tmp_path: Path, count: int) 
     for name in alive:
         total.add(cohort, files[name])
     cohort.list(alive, found.signatures)
-    sent = of_all(phones, found.listed(alive))
+    sent = of_all(phones, found.answer_list(alive))
     phones = some(phones, random, 0.05)
     signatures = {name: message(sent[name], "agreement")["signature"] for name in phones}
     answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}
