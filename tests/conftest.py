@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.phone.fixtures import adb_server, adb_servers, adbs, phone, three_phones
 from tests.support.artifacts import check_unchanged
+from tests.support.bare_machine import hide_programs
 from tests.support.margins import margin, seed, threads
 
 __all__ = ["adb_server", "adb_servers", "margin", "phone", "seed", "threads", "three_phones"]
@@ -35,6 +36,13 @@ def shared_artifacts() -> Iterator[None]:
     """No test changes the artifacts that all share."""
     yield
     check_unchanged()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    # Around all fixtures of the test, so that none starts too early.
+    with hide_programs(item):
+        return (yield)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

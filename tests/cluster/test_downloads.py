@@ -20,6 +20,8 @@ from tests.server_agg.test_links_in_rounds import LOSSY, run_round
 from tests.server_agg.test_report import final_report
 from tests.server_agg.workshop import Workshop, client_of, run_server
 
+pytestmark = pytest.mark.cluster
+
 NGINX = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr warn; {user}
 events {{ }}
