@@ -15,30 +15,34 @@ from phonograd.device_runtime.engine.header import functions
 
 ROOT = Path(__file__).parents[2]
 STATUSES = sorted(name for name, (_, arguments, _) in functions().items() if arguments)
-# A process of its own: a NULL that is followed ends it.
+# A process of its own: a NULL that is followed ends it, after the function's name.
 NULLS = """
 import ctypes, sys
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.header import functions
-name, library = sys.argv[1], load_library()
+library = load_library()
 numbers = (ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t, ctypes.c_float, ctypes.c_double)
-given = [1 if kind in numbers else None for kind in functions()[name][1]]
-found = library.function(name)(*given)
-print(found, library.function("pg_last_error")().decode())
+for name in sys.argv[1:]:
+    print(name, end=" ", flush=True)
+    given = [1 if kind in numbers else None for kind in functions()[name][1]]
+    found = library.function(name)(*given)
+    print(found, library.function("pg_last_error")().decode())
 """
 
 
-@pytest.mark.parametrize("name", STATUSES)
-def test_null_is_refused_not_followed(name: str) -> None:
-    done = subprocess.run([sys.executable, "-c", NULLS, name], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr)
-    found, _, message = done.stdout.strip().partition(" ")
-    if name.endswith("_close"):
-        assert found == "None"
-    elif name == "pg_engine_parameters":
-        assert found == "0"
-    else:
-        assert (found, "NULL" in message) == (str(UsageError.exit_code), True), done.stdout
+def test_null_is_refused_not_followed() -> None:
+    line = [sys.executable, "-c", NULLS, *STATUSES]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stdout[-200:], done.stderr)
+    answers = [answer.split(" ", 2) for answer in done.stdout.splitlines()]
+    assert [name for name, *_ in answers] == STATUSES
+    for name, found, message in answers:
+        if name.endswith("_close"):
+            assert found == "None"
+        elif name == "pg_engine_parameters":
+            assert found == "0"
+        else:
+            assert (found, "NULL" in message) == (str(UsageError.exit_code), True), (name, message)
 
 
 def test_the_last_error_is_the_calling_threads_own(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def check_a_history(ledger: Ledger, random: Random) -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=15)
+@settings(max_examples=5)
 def test_sums_are_those_of_the_rows_whatever_happens_to_them(random: Random) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(a_ledger(Path(folder) / "ledger")) as ledger:
         check_a_history(ledger, random)
