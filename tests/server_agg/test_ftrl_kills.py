@@ -18,7 +18,7 @@ from tests.server_agg.workshop import Clock, Workshop, settings_with
 pytestmark = pytest.mark.long
 
 log = logging.getLogger(__name__)
-KILLS, KILLS_A_CLOSING = 200, 8
+KILLS, KILLS_A_CLOSING = 80, 8
 Life = Callable[[Path, float], tuple[str, float]]
 
 

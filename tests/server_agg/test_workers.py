@@ -227,10 +227,10 @@ def test_a_server_in_a_thread_has_no_workers(workshop: Workshop, state: Path) ->
 
 
 @pytest.mark.long
-def test_ten_rounds_of_one_of_four_and_of_four_that_are_killed_at_random(
+def test_rounds_of_one_of_four_and_of_four_that_are_killed_at_random(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crashes, "ROUNDS", 10)
+    monkeypatch.setattr(crashes, "ROUNDS", 4)
     updates, models = crashes.calm_run(workshop, tmp_path / "one", CHANGES)
     for name, kills in (("four", 0), ("killed", crashes.CRASHES)):
         state, chance, over = tmp_path / name, random.Random(SEED), threading.Event()
