@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
 from phonograd.server_agg.http.operations import Access, Operation
-from phonograd.server_agg.http.problems import problem_of
+from phonograd.server_agg.http.problems import of_system, problem_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
 from phonograd.server_agg.refusals import RequestError
@@ -129,8 +129,8 @@ class Guard:
         except RequestError as refusal:
             await self._refuse(request, visitor, refusal, send)
             return
-        except StorageError as error:
-            await problem_of(error)(scope, receive, send)
+        except (PhonogradError, MemoryError, OSError, RuntimeError) as error:
+            await (await of_system(request, error))(scope, receive, send)
             return
         request.state.principal, request.state.actor = visitor.principal, visitor.actor
         try:

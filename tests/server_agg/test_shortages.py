@@ -1,0 +1,137 @@
+"""A machine that has no more descriptors, memory or threads: 503, few words in the log, nothing lost."""
+
+import errno
+import os
+import resource
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from phonograd.device_runtime.base.errors import OutOfMemoryError
+from phonograd.device_runtime.base.system import most_open_files
+from phonograd.server_agg import shortages
+from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.security.guard import Guard
+from phonograd.server_agg.storage.ledger import Ledger
+from tests.server_agg.faults import answer_on, raising
+from tests.server_agg.test_app import StartServer, check_problem, head_of
+from tests.server_agg.test_workers import serving
+from tests.server_agg.tus_phone import phone_with
+from tests.server_agg.workshop import Workshop, client_of
+from tests.support.waiting import until
+
+LIMIT, IDLE, SENDING = 128, 200, 60
+
+
+def few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT // 2, LIMIT))
+
+
+def test_out_of_descriptors(workshop: Workshop, state: Path) -> None:
+    updates = [workshop.update(number).read_bytes() for number in range(SENDING)]
+    with (
+        serving(workshop, state, 1, "--clients-per-round", 1000, preexec_fn=few_descriptors) as server,
+        ExitStack() as all_,
+    ):
+        assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE) == (LIMIT, LIMIT)
+
+        def connected() -> socket.socket:
+            return all_.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+
+        idle = [connected() for _ in range(IDLE)]
+        assert httpx.get(f"{server.url}/v1/round", timeout=60).status_code == 200
+        assert answer_on(idle[0]).startswith(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\n")
+        for connection in idle:
+            connection.close()
+        inside = Path(f"/proc/{server.process.pid}/fd")
+
+        def in_use() -> int:
+            return len(list(inside.iterdir()))
+
+        until(lambda: in_use() < LIMIT // 4, "the end of the idle ones")
+        before = in_use()
+        sending = {connected(): number for number in range(SENDING)}
+        until(lambda: in_use() >= before + SENDING, "all connections")
+        for connection, number in sending.items():
+            data = updates[number]
+            connection.sendall(head_of(data, f"phone{number}") + data[: len(data) // 2])
+        until(lambda: in_use() >= int(0.95 * LIMIT), "all but the reserve is in use")
+        assert httpx.get(f"{server.url}/v1/round", headers={"Phonograd-Phone": "new"}, timeout=60).status_code == 200
+        accepted = set()
+        for connection, number in sending.items():
+            connection.sendall(updates[number][len(updates[number]) // 2 :])
+            if (answer := answer_on(connection)).startswith(b"HTTP/1.1 201"):
+                accepted.add(number)
+            else:
+                assert answer.startswith(b"HTTP/1.1 503")
+                assert b"\r\nretry-after: 2\r\n" in answer.lower()
+        assert 0 < len(accepted) < SENDING
+        with client_of(server.url) as http:
+            for number in set(range(SENDING)) - accepted:
+                phone_with(http, f"phone{number}", workshop.update(number)).finish()
+        assert server.stop() == 0
+        log = server.log.read_text()
+    assert read_report(state)["rounds"][0]["accepted"] == SENDING
+    assert log.count("no more open files") == 1
+    assert "Traceback" not in log
+    assert "ERROR" not in log
+
+
+SHORT = [
+    (MemoryError(), "memory"),
+    (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "memory"),
+    (OutOfMemoryError("update: no memory"), "memory"),
+    (RuntimeError("can't start new thread"), "threads"),
+    (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "open files"),
+]
+STEPS = [
+    (Guard, "_identify"),
+    (Ledger, "reading"),
+    (Ledger, "writing"),
+    (Receiving, "_store"),
+    (Coordinator, "ingest"),
+    (RoundAggregator, "take"),
+]
+
+
+@pytest.mark.parametrize(("error", "what"), SHORT, ids=lambda value: str(value).replace(" ", "-"))
+def test_a_shortage_is_no_error_of_the_disk(
+    error: Exception,
+    what: str,
+    start_server: StartServer,
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """503 wherever it comes, one line for all; and the same phone goes on."""
+    monkeypatch.setattr(shortages, "_said", {})
+    with start_server(clients_per_round=100) as server, client_of(server.url) as http:
+        for number, (owner, name) in enumerate(STEPS):
+            phone = phone_with(http, f"phone{number}", workshop.update(number))
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, raising(error))
+                answer = phone.send(4000)
+            check_problem(answer, 503, f"it has no more {what} at the moment; send again later")
+            assert answer.headers["Retry-After"] == "2"
+            assert phone.finish()["accepted"] == number + 1
+    assert caplog.text.count(f"no more {what} for the server") == 1
+    assert "Traceback" not in caplog.text
+    assert "disk" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "most"),
+    [(1024, 4096, 4096), (1024, 1 << 20, 65_536), (1 << 17, 1 << 20, 1 << 17), (64, -1, 65_536)],
+)
+def test_the_limit_of_descriptors_is_raised(soft: int, hard: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.append(new))
+    assert most_open_files(raised_to=shortages.MOST_DESCRIPTORS) == most
+    assert limits[-1] == (most, hard)
