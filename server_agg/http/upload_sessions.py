@@ -116,7 +116,7 @@ class UploadSessions:
                     f"they changed on their way, send them again from offset {offset}",
                 )
             if offset + receiving.nbytes == upload.length:
-                receipt = await self._settle(upload, session, receiving.uncounted)
+                receipt = await self.settle(upload, session, receiving.uncounted)
                 counted = True
         except UpdateError:
             counted = True  # by the coordinator, that wrote down why
@@ -128,7 +128,8 @@ class UploadSessions:
             wire_of(request.scope).booked = receiving.nbytes
         return receipt
 
-    async def _settle(self, upload: UploadRecord, session: UploadSession, nbytes: int) -> Receipt:
+    async def settle(self, upload: UploadRecord, session: UploadSession, nbytes: int = 0) -> Receipt:
+        """Ingest a complete upload. nbytes: of the request that brought the last of them. Raises as `append` does."""
         if session.digest is not None:
             sha256 = session.digest.hexdigest()
         else:

@@ -92,6 +92,8 @@ def ingest(
     try:
         with contextlib.ExitStack() as resources:
             with current.ledger.reading() as session:
+                if queries.update_row(session, identifier).state in ("accepted", "repeated"):
+                    return None  # by another request, or while none was at it
                 row = expect_receiving(session, identifier)
                 if ahead is None:
                     update = resources.enter_context(_opened(current, current.folder.upload(identifier)))
