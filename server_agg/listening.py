@@ -69,7 +69,9 @@ class Address:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        both = host == "::" and socket.has_dualstack_ipv6()  # as it is for most servers: all addresses
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except OSError as error:
         raise ServerAddressError(
             f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another `port` or `host`"

@@ -9,8 +9,8 @@ from typing import Any
 
 import uvicorn
 
+from phonograd.server_agg.http import wire
 from phonograd.server_agg.http.tcp import CountedListener
-from phonograd.server_agg.http.wire import HEAD_SECONDS, CountingProtocol, turn_away
 from phonograd.server_agg.shortages import ACCEPTING, beyond, few_enough, note, shortage_in
 
 # Whoever has sent no request for so long makes room once nobody else can come; below asyncio's second until it asks
@@ -50,7 +50,7 @@ class ReservingListener(CountedListener):
     def _pause(self) -> None:
         self._full = self._pausing = True
         note("open files")
-        asyncio.get_running_loop().call_later(MAKE_ROOM_SECONDS, turn_away, MAKE_ROOM_SECONDS)
+        asyncio.get_running_loop().call_later(MAKE_ROOM_SECONDS, wire.turn_away, MAKE_ROOM_SECONDS)
         raise NoDescriptorError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
@@ -66,13 +66,13 @@ class HttpServer(uvicorn.Server):
         loop, config = asyncio.get_running_loop(), self.config
         loop.set_exception_handler(_hear)
         protocol = functools.partial(
-            CountingProtocol,
+            wire.CountingProtocol,
             self._idle_seconds,
             config=config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
-        seconds = HEAD_SECONDS if config.ssl else None
+        seconds = wire.HEAD_SECONDS if config.ssl else None
         self.servers = [
             await loop.create_server(
                 protocol, sock=sock, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=seconds

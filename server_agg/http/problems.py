@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 
 PROBLEM = "application/problem+json"
+WHAT_IS_HERE = "see /openapi.json for what this server answers"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -98,8 +99,7 @@ async def _http(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if status == 405:
         headers["Allow"] = ", ".join(sorted(_methods_of(request)))
-    known = "see /openapi.json for what this server answers"
-    detail = one_line(f"{request.method} {request.url.path}: {known}")
+    detail = one_line(f"{request.method} {request.url.path}: {WHAT_IS_HERE}")
     return _as_tus(request, ProblemResponse(status, HTTPStatus(status).phrase, detail, headers))
 
 

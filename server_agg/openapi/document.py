@@ -25,7 +25,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 Part = dict[str, Any]
 
 # What the guard may answer to any request.
-EVERYWHERE = (403, 414, 429, 431, 503, 507)
+EVERYWHERE = (403, 414, 415, 429, 431, 503, 507)
 WHOSE: dict[Access, str] = {
     "open": "Needs no token.",
     "phone": "Needs a valid token.",
@@ -44,7 +44,7 @@ REFUSED: Mapping[int, str] = {
     412: "Unsupported version of the tus protocol.",
     413: "The body is too large.",
     414: "The URL is too long.",
-    415: "Unsupported media type.",
+    415: "Unsupported media type, or a compressed body.",
     416: "The range starts beyond the end.",
     422: "The update does not fit the model.",
     429: "Too many requests.",

@@ -1,5 +1,6 @@
 """A machine that has no more descriptors, memory or threads: 503, few words in the log, nothing lost."""
 
+import asyncio
 import errno
 import os
 import resource
@@ -13,12 +14,14 @@ import pytest
 from phonograd.device_runtime.base.errors import OutOfMemoryError
 from phonograd.device_runtime.base.system import most_open_files
 from phonograd.server_agg import shortages
+from phonograd.server_agg.http import accepting
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.guard import Guard
 from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.upload_bytes import FileSink
 from tests.server_agg.faults import answer_on, raising
 from tests.server_agg.test_app import StartServer, check_problem, head_of
 from tests.server_agg.test_workers import serving
@@ -41,21 +44,19 @@ def test_out_of_descriptors(workshop: Workshop, state: Path) -> None:
     ):
         assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE) == (LIMIT, LIMIT)
 
+        def in_use() -> int:
+            return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
         def connected() -> socket.socket:
             return all_.enter_context(socket.create_connection(("127.0.0.1", server.port)))
 
+        before = in_use()
         idle = [connected() for _ in range(IDLE)]
         assert httpx.get(f"{server.url}/v1/round", timeout=60).status_code == 200
         assert answer_on(idle[0]).startswith(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\n")
         for connection in idle:
             connection.close()
-        inside = Path(f"/proc/{server.process.pid}/fd")
-
-        def in_use() -> int:
-            return len(list(inside.iterdir()))
-
         until(lambda: in_use() < LIMIT // 4, "the end of the idle ones")
-        before = in_use()
         sending = {connected(): number for number in range(SENDING)}
         until(lambda: in_use() >= before + SENDING, "all connections")
         for connection, number in sending.items():
@@ -95,6 +96,7 @@ STEPS = [
     (Ledger, "reading"),
     (Ledger, "writing"),
     (Receiving, "_store"),
+    (FileSink, "write"),
     (Coordinator, "ingest"),
     (RoundAggregator, "take"),
 ]
@@ -123,6 +125,24 @@ def test_a_shortage_is_no_error_of_the_disk(
     assert caplog.text.count(f"no more {what} for the server") == 1
     assert "Traceback" not in caplog.text
     assert "disk" not in caplog.text
+
+
+def test_asyncio_pauses_when_it_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It calls `accept` a hundred times and more, unless it hears that nobody waits."""
+    monkeypatch.setattr(accepting, "few_enough", lambda: False)
+
+    async def refusals() -> list[type]:
+        found = []
+        with accepting.ReservingListener() as listener:
+            listener._full = True
+            for _ in range(4):
+                try:
+                    listener.accept()
+                except OSError as error:
+                    found.append(type(error))
+        return found
+
+    assert asyncio.run(refusals()) == [accepting.NoDescriptorError, BlockingIOError] * 2
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The tus 1.0 protocol, header by header and status by status, and a client that is not ours."""
 
 import email.utils
+import gzip
 import hashlib
 import io
 import secrets
@@ -228,6 +229,25 @@ def test_the_method_may_be_named_in_a_header(http: httpx.Client, phone: TusPhone
     assert phone.head().status_code == 410
     for method in ("GET", "", "patch it"):
         check_problem(post(method), 405, "X-HTTP-Method-Override: PATCH, DELETE, HEAD expected")
+
+
+def test_a_slash_after_the_endpoint_is_taken(http: httpx.Client, phone: TusPhone) -> None:
+    """tus clients are told of endpoints with one."""
+    created = http.post("/v1/uploads/", headers=phone.headers({"Upload-Length": str(len(phone.data))}))
+    assert created.status_code == 201
+    phone.path = f"{created.headers['Location']}/"
+    assert phone.patch(0, phone.data).status_code == 204
+    check_problem(http.post("/v1/upload", headers=TUS), 404, "POST /v1/upload: see /openapi.json")
+
+
+def test_a_compressed_body_is_refused(server: RunningServer, phone: TusPhone) -> None:
+    """It would be stored as it is."""
+    packed, how = gzip.compress(phone.data), {"Content-Encoding": "gzip"}
+    said = "Content-Encoding: identity expected, found 'gzip'"
+    check_problem(phone.create_upload(packed, Content_Type=BODY, **how), 415, said)
+    phone.create_upload()
+    check_problem(phone.patch(0, packed, how), 415, said)
+    assert phone.patch(0, phone.data, {"Content-Encoding": "identity"}).status_code == 204
 
 
 def test_termination(server: RunningServer, phone: TusPhone) -> None:
