@@ -8,7 +8,6 @@ ledger, the models and the log.
 import errno
 import logging
 import os
-import sqlite3
 import time
 from pathlib import Path
 from typing import IO, TypeVar
@@ -40,7 +39,9 @@ def shortage_in(error: BaseException | None) -> str | None:
     while error is not None:
         if isinstance(error, OSError) and error.errno in _OF_SYSTEM:
             return _OF_SYSTEM[error.errno]
-        if os.strerror(errno.EMFILE) in str(error) or (isinstance(error, sqlite3.Error) and _unopened(error)):
+        if os.strerror(errno.EMFILE) in str(error):
+            return "open files"
+        if "unable to open database file" in str(error) and beyond(ACCEPTING, in_use()):  # SQLite does not say why
             return "open files"
         if isinstance(error, MemoryError | OutOfMemoryError):
             return "memory"
@@ -70,14 +71,12 @@ def beyond(share: float, descriptor: int) -> bool:
     return descriptor >= int(share * most_open_files())
 
 
-def few_enough() -> bool:
-    """Whether so few descriptors are in use that connections may be accepted again, as far as the system tells."""
+def in_use() -> int:
+    """How many descriptors this process has; 0 where the system does not tell."""
     try:
-        return not beyond(ACCEPTING_AGAIN, sum(1 for _ in Path("/dev/fd").iterdir()))
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+        return sum(1 for _ in Path("/dev/fd").iterdir())
+    except OSError as error:
+        return 0 if isinstance(error, FileNotFoundError) else most_open_files()
 
 
 def within_reserve(file: F) -> F:
@@ -86,15 +85,3 @@ def within_reserve(file: F) -> F:
         file.close()
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     return file
-
-
-def _unopened(error: sqlite3.Error) -> bool:
-    """Whether SQLite could not open a file although it is there: it does not say why."""
-    if "unable to open database file" not in str(error):
-        return False
-    try:
-        probe = os.dup(2)
-    except OSError:
-        return True
-    os.close(probe)
-    return beyond(ACCEPTING, probe)

@@ -11,7 +11,7 @@ import uvicorn
 
 from phonograd.server_agg.http import wire
 from phonograd.server_agg.http.tcp import CountedListener
-from phonograd.server_agg.shortages import ACCEPTING, beyond, few_enough, note, shortage_in
+from phonograd.server_agg.shortages import ACCEPTING, ACCEPTING_AGAIN, beyond, in_use, note, shortage_in
 
 # Whoever has sent no request for so long makes room once nobody else can come; below asyncio's second until it asks
 # again.
@@ -36,7 +36,7 @@ class ReservingListener(CountedListener):
         if self._pausing:
             self._pausing = False
             raise BlockingIOError
-        if self._full and not few_enough():
+        if self._full and beyond(ACCEPTING_AGAIN, in_use()):
             self._pause()
         try:
             accepted, address = super().accept()

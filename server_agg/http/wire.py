@@ -221,11 +221,6 @@ class Connection:
                     self._transport.abort()
                     return
 
-    def turn_away(self) -> None:
-        """Tell whoever has asked for nothing to come again, and end."""
-        self.write(COME_AGAIN.encode())
-        self._transport.close()
-
     def lose(self) -> None:
         """The connection is lost."""
         self.lost = True
@@ -255,11 +250,12 @@ _WAITING: dict[Connection, float] = {}
 
 
 def turn_away(seconds: float) -> None:
-    """Turn away all whose next request has been awaited for so long."""
+    """Have all come again whose next request has been awaited for so long."""
     before = time.monotonic() - seconds
     for connection, since in list(_WAITING.items()):
         if since <= before:
-            connection.turn_away()
+            connection.write(COME_AGAIN.encode())
+            connection.close()
 
 
 class CountingProtocol(H11Protocol):

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError
+from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.base.system import most_open_files
 from phonograd.server_agg import shortages
 from phonograd.server_agg.http import accepting
@@ -129,7 +130,7 @@ def test_a_shortage_is_no_error_of_the_disk(
 
 def test_asyncio_pauses_when_it_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It calls `accept` a hundred times and more, unless it hears that nobody waits."""
-    monkeypatch.setattr(accepting, "few_enough", lambda: False)
+    monkeypatch.setattr(accepting, "in_use", most_open_files)
 
     async def refusals() -> list[type]:
         found = []
@@ -155,3 +156,18 @@ def test_the_limit_of_descriptors_is_raised(soft: int, hard: int, most: int, mon
     monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.append(new))
     assert most_open_files(raised_to=shortages.MOST_DESCRIPTORS) == most
     assert limits[-1] == (most, hard)
+
+
+@pytest.mark.parametrize(("in_use", "what"), [(LIMIT, "open files"), (LIMIT // 2, None)])
+def test_sqlite_does_not_say_why_it_opens_no_file(
+    in_use: int, what: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortages, "most_open_files", lambda: LIMIT)
+    monkeypatch.setattr(shortages, "in_use", lambda: in_use)
+    assert shortages.shortage_in(StorageError("ledger: the ledger failed: unable to open database file")) == what
+
+
+def test_the_error_of_a_full_table_of_files_tells_of_no_other_place() -> None:
+    with pytest.raises(StorageError, match=r"cannot write: Too many open files; allow more open files \(ulimit -n\)"):
+        with storage_errors(Path("update")):
+            raise SHORT[-1][0]
