@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from phonograd.device_runtime.base.errors import OutOfMemoryError
+from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.base.system import most_open_files
 from phonograd.server_agg import shortages
@@ -168,6 +168,6 @@ def test_sqlite_does_not_say_why_it_opens_no_file(
 
 
 def test_the_error_of_a_full_table_of_files_tells_of_no_other_place() -> None:
-    with pytest.raises(StorageError, match=r"cannot write: Too many open files; allow more open files \(ulimit -n\)"):
-        with storage_errors(Path("update")):
-            raise SHORT[-1][0]
+    message = r"cannot write: Too many open files; allow more open files \(ulimit -n\)"
+    with pytest.raises(StorageError, match=message), storage_errors(Path("update")):
+        raise SHORT[-1][0]
