@@ -13,8 +13,7 @@ from phonograd.server_agg.http import wire
 from phonograd.server_agg.http.tcp import CountedListener
 from phonograd.server_agg.shortages import ACCEPTING, ACCEPTING_AGAIN, beyond, in_use, note, shortage_in
 
-# Whoever has sent no request for so long makes room once nobody else can come; below asyncio's second until it asks
-# again.
+# Whoever has connected and asked for nothing in so long makes room; below asyncio's second until it accepts again.
 MAKE_ROOM_SECONDS = 0.5
 
 

@@ -177,7 +177,7 @@ class Connection:
         self._before = 0 if self._socket is None else self._socket.sent  # TLS's handshake
         self._moved = asyncio.Event()
         self._request: RequestBytes | None = None  # the last that was served
-        self._deadline: asyncio.TimerHandle | None = None  # while it is in `_WAITING`
+        self._deadline: asyncio.TimerHandle | None = None  # of its next request
         if self._socket is not None:
             self._socket.on_sent = self._moved.set
         self.expect_request()
@@ -207,7 +207,8 @@ class Connection:
         """Give the next request its time to come."""
         self._stop_expecting()
         self._deadline = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._transport.close)
-        _WAITING[self] = time.monotonic()
+        if self._request is None:
+            _STRANGERS[self] = time.monotonic()
 
     async def drained(self) -> None:
         """Wait until all is sent, or the connection is lost. Nobody reads for the idle time: the connection ends."""
@@ -242,17 +243,17 @@ class Connection:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-            _WAITING.pop(self, None)
+            _STRANGERS.pop(self, None)
 
 
-# Connections whose next request is not there yet, the longest first: since when.
-_WAITING: dict[Connection, float] = {}
+# Connections whose first request is not there yet: since when.
+_STRANGERS: dict[Connection, float] = {}
 
 
 def turn_away(seconds: float) -> None:
-    """Have all come again whose next request has been awaited for so long."""
+    """Have all come again whose first request has been awaited for so long."""
     before = time.monotonic() - seconds
-    for connection, since in list(_WAITING.items()):
+    for connection, since in list(_STRANGERS.items()):
         if since <= before:
             connection.write(COME_AGAIN.encode())
             connection.close()

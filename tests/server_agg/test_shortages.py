@@ -7,6 +7,7 @@ import resource
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.base.system import most_open_files
 from phonograd.server_agg import shortages
-from phonograd.server_agg.http import accepting
+from phonograd.server_agg.http import accepting, wire
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
@@ -144,6 +145,20 @@ def test_asyncio_pauses_when_it_is_told_once(monkeypatch: pytest.MonkeyPatch) ->
         return found
 
     assert asyncio.run(refusals()) == [accepting.NoDescriptorError, BlockingIOError] * 2
+
+
+def test_room_is_made_by_those_who_never_asked() -> None:
+    async def closed() -> list[bool]:
+        ends = [Mock(**{"get_extra_info.return_value": None}) for _ in range(2)]
+        stranger, phone = (wire.Connection(end, 1.0) for end in ends)
+        phone.reader.receive(b"GET /v1/round HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        phone.next_request()
+        phone.expect_request()
+        wire.turn_away(0.0)
+        stranger.lose()
+        return [end.close.called for end in ends]
+
+    assert asyncio.run(closed()) == [True, False]
 
 
 @pytest.mark.parametrize(
