@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
+from phonograd.device_runtime.base.system import most_open_files
 from phonograd.device_runtime.client.owner_file import owner_file_written
-from phonograd.server_agg.http.tcp import CountedListener
+from phonograd.server_agg.http.accepting import ReservingListener
 from phonograd.server_agg.security.tls import tls_files
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.shortages import MOST_DESCRIPTORS
 
 log = logging.getLogger(__name__)
 
@@ -22,14 +24,15 @@ class ServerAddressError(PhonogradError):
 
 
 class Listener:
-    """The server's bound address and TLS files, checked before its state is touched.
+    """The server's bound address and TLS files, checked before its state is touched. The process gets more descriptors.
 
     descriptor: of a socket that listens already, another process's. Raises ServerAddressError, TlsError.
     """
 
     def __init__(self, settings: ServerSettings, descriptor: int | None = None):
         self.tls = tls_files(settings.security)
-        inherited = None if descriptor is None else CountedListener(fileno=descriptor)
+        most_open_files(raised_to=MOST_DESCRIPTORS)
+        inherited = None if descriptor is None else ReservingListener(fileno=descriptor)
         self.socket = inherited or _listen(settings.host, settings.port)
 
     def close(self) -> None:
@@ -66,9 +69,11 @@ class Address:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        both = host == "::" and socket.has_dualstack_ipv6()  # as it is for most servers: all addresses
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except OSError as error:
         raise ServerAddressError(
             f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another `port` or `host`"
         ) from error
-    return CountedListener(fileno=listener.detach())
+    return ReservingListener(fileno=listener.detach())

@@ -1,7 +1,6 @@
 """Running the application: bind an address, serve until a signal or `stop`."""
 
 import contextlib
-import functools
 import gc
 import logging
 import math
@@ -14,12 +13,14 @@ import uvicorn
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.aggregation.privacy.budget import idle_cost_warning
 from phonograd.server_agg.app import create_app
-from phonograd.server_agg.http.wire import MAX_HEAD_BYTES, CountingProtocol
+from phonograd.server_agg.http.accepting import HttpServer
+from phonograd.server_agg.http.wire import MAX_HEAD_BYTES
 from phonograd.server_agg.listening import Address, Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.shortages import noted_shortage
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class AggregationServer(Address):
         config = uvicorn.Config(
             create_app(coordinator, settings, owner),
             loop="asyncio",
-            http=functools.partial(CountingProtocol, settings.idle_seconds),  # type: ignore[arg-type]
+            http="h11",
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ws="none",
             lifespan="off",
@@ -71,7 +72,7 @@ class AggregationServer(Address):
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             **listener.tls,
         )
-        self._server = uvicorn.Server(config)
+        self._server = HttpServer(config, settings.idle_seconds)
 
     @property
     def requests(self) -> Collection[object]:
@@ -140,14 +141,15 @@ def _tick(coordinator: Coordinator, stopped: threading.Event, due: threading.Eve
         running = not stopped.is_set()
         try:
             coordinator.tick()
-        except Exception:  # a full disk may have space at the next tick; a bug must not stop the deadlines
-            log.exception("the periodic work of the round failed; retrying")
+        except Exception as error:  # a full disk may have space at the next tick; a bug must not stop the deadlines
+            if noted_shortage(error) is None:
+                log.exception("the periodic work of the round failed; retrying")
 
 
 def _beat(coordinator: Coordinator, stopped: threading.Event, due: threading.Event) -> None:
     """Beat until `stopped`, apart from ticks, which may take seconds."""
     while not stopped.wait(BEAT_SECONDS):
-        with contextlib.suppress(StorageError):  # ticks fail too, and say so
+        with contextlib.suppress(StorageError, MemoryError):  # ticks fail too, and say so
             if coordinator.beat():
                 due.set()
 

@@ -154,11 +154,15 @@ def storage_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        cure = "free space or choose another place" if error.errno in _FULL else "choose another place"
+        cure = _CURES.get(error.errno or 0, "choose another place")
         raise StorageError(f"{path}: cannot write: {reason}; {cure}") from error
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free space or choose another place"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (ulimit -n)"),
+    errno.ENOMEM: "free memory",
+}
 
 
 def make_parents(path: Path) -> None:

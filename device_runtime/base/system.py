@@ -68,6 +68,24 @@ def end_with_parent(*ended: "Connection") -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def most_open_files(raised_to: int = 0) -> int:
+    """How many descriptors this process may have, after raising that to `raised_to` as far as the system allows.
+
+    sys.maxsize where there is no such limit, or it is not known (Windows).
+    """
+    if sys.platform == "win32":
+        return sys.maxsize
+    import resource  # noqa: PLC0415  # not on Windows
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = raised_to if hard == resource.RLIM_INFINITY else min(raised_to, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # macOS allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
 def peak_rss_bytes() -> int:
     """Highest resident memory of this process so far, in bytes; 0 on Windows."""
     if sys.platform == "linux":

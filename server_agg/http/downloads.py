@@ -1,12 +1,15 @@
 """Sending a model: whole, as links from one that the phone has, in part, or not at all if the phone has it."""
 
+import contextlib
 import hashlib
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from pathlib import Path
 
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -14,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
 from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.shortages import within_reserve
 
 # One range, as a phone asks that goes on with a download; from the front, or the last bytes.
 RANGE = re.compile(r"bytes=(?:(?P<start>[0-9]{1,18})-(?P<end>[0-9]{0,18})|-(?P<last>[0-9]{1,18}))\Z")
@@ -52,12 +56,17 @@ class FilesResponse(StreamingResponse):
         files = () if request.method == "HEAD" else tuple(zip(paths, sizes, strict=True))
         held = stop - start <= HELD_BYTES
         self._held = _held(files, found[-1].st_mtime_ns, start, stop) if held else None
-        super().__init__(_bytes_of(files, start, stop), 206 if match else 200, headers, media_type)
+        self._pieces = _bytes_of(files, start, stop)
+        super().__init__(self._pieces, 206 if match else 200, headers, media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, what is in memory without waiting for threads."""
         if (held := self._held) is None:
-            await super().__call__(scope, receive, send)
+            with contextlib.closing(self._pieces):  # a reader that goes away leaves its file open otherwise
+                # The first one before the answer begins: the file may be gone, or there be no descriptor for it.
+                first = await run_in_threadpool(next, self._pieces, b"")
+                self.body_iterator = iterate_in_threadpool(itertools.chain((first,), self._pieces))
+                await super().__call__(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for at in range(0, len(held), CHUNK_BYTES):
@@ -72,7 +81,7 @@ def _asked(match: re.Match[str], size: int) -> tuple[int, int]:
     return max(0, size - int(match["last"])), size
 
 
-def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Iterator[bytes]:
+def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Generator[bytes, None, None]:
     """Bytes [start, stop) of files that follow each other."""
     begin = 0
     for path, size in files:
@@ -80,7 +89,7 @@ def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Itera
         begin += size
         if at >= end:
             continue
-        with path.open("rb") as file:
+        with within_reserve(path.open("rb")) as file:
             file.seek(at)
             while at < end and (piece := file.read(min(CHUNK_BYTES, end - at))):
                 at += len(piece)

@@ -1,4 +1,4 @@
-"""What watches a server: /healthz, /metrics for Prometheus, and a log line and a place in a histogram for each request.
+"""What watches a server: probes, /metrics for Prometheus, and a log line and a place in a histogram for each request.
 
 Metrics are read from the ledger at every scrape, so a restart loses nothing. Only the seconds of requests, and what is
 said of the process, are of this process's life; Prometheus knows how to add those up. Of several workers, each answers
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 METHODS = ("GET", "HEAD", "POST", "PATCH", "DELETE", "OPTIONS")
 # Asked for every second or so by programs: these would be most of the log.
-POLLED = ("/healthz", "/metrics", "/dashboard/live")
+POLLED = ("/healthz", "/livez", "/metrics", "/dashboard/live")
 UNMATCHED = "unmatched"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -112,6 +112,14 @@ class HealthRoute:
         if wrong is None:
             return RecordResponse(Health("ok"), headers=headers)
         return ProblemResponse(503, "Not healthy", wrong, headers)
+
+    @operation("GET /livez", "open", {200: Answer("It does.", Health)})
+    async def liveness(self, _: Request) -> Response:
+        """Whether the server answers at all.
+
+        A restart helps against nothing that only /healthz finds: a full disk, a round that is overdue.
+        """
+        return RecordResponse(Health("ok"), headers={"Cache-Control": "no-store"})
 
     def _wrong(self) -> str | None:
         """What is wrong, in words that tell a stranger nothing of the machine; None if nothing is."""

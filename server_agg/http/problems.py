@@ -19,11 +19,13 @@ from phonograd.server_agg.http.requests import RecordResponse
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.refusals import RefusalError, RequestError, RetryLaterError, UploadInterruptedError, one_line
+from phonograd.server_agg.shortages import RETRY_SECONDS, noted_shortage, shortage_in
 
 log = logging.getLogger(__name__)
 
 
 PROBLEM = "application/problem+json"
+WHAT_IS_HERE = "see /openapi.json for what this server answers"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -44,15 +46,18 @@ class ProblemResponse(RecordResponse):
         super().__init__(Problem("about:blank", title, status, detail), status, headers)
 
 
-def problem_of(error: PhonogradError) -> ProblemResponse:
-    """The problem document of an error of ours; a class without a status of its own is the server's fault: 500."""
+def problem_of(error: Exception) -> ProblemResponse:
+    """The problem document of an error; a class without a status of its own is the server's fault: 500."""
     if isinstance(error, RequestError):
         return ProblemResponse(error.status, _phrase(error.status), one_line(error), error.headers)
-    if isinstance(error, StorageError):  # its message names our folders, and the log has it
-        return ProblemResponse(507, "The server cannot store it", "its disk refuses; send again later")
     if isinstance(error, RefusalError):
         headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, RetryLaterError) else None
         return ProblemResponse(error.status, error.title, one_line(error), headers)
+    if (short := noted_shortage(error)) is not None:
+        told = f"it has no more {short} at the moment; send again later"
+        return ProblemResponse(503, "The server is at its limit", told, {"Retry-After": str(RETRY_SECONDS)})
+    if isinstance(error, StorageError):  # its message names our folders, and the log has it
+        return ProblemResponse(507, "The server cannot store it", "its disk refuses; send again later")
     if isinstance(error, UploadInterruptedError):  # for the log; nobody is there to read it
         return ProblemResponse(400, "The connection was interrupted", one_line(error))
     return ProblemResponse(500, "The server failed", "see the server's log")
@@ -65,7 +70,9 @@ def _phrase(status: int) -> str:
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, PhonogradError)
     problem = problem_of(error)
-    log.warning(
+    short = problem.status_code == 503 and not isinstance(error, RequestError)
+    log.log(
+        logging.DEBUG if short else logging.WARNING,  # a shortage is told once for all
         "%s %r: %d: %s", request.method, request.url.path, problem.status_code, one_line(error),
         extra=event(
             "request_refused", method=request.method, status=problem.status_code, reason=type(error).__name__,
@@ -73,6 +80,13 @@ async def _ours(request: Request, error: Exception) -> Response:
         ),
     )  # fmt: skip
     return _as_tus(request, problem)
+
+
+async def of_system(request: Request, error: Exception) -> Response:
+    """The answer to an error of the system's, or of a disk or a ledger that lacks something. Raises what is a bug."""
+    if shortage_in(error) is None and not isinstance(error, PhonogradError):
+        raise error
+    return _as_tus(request, problem_of(error))
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -85,8 +99,7 @@ async def _http(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if status == 405:
         headers["Allow"] = ", ".join(sorted(_methods_of(request)))
-    known = "see /openapi.json for what this server answers"
-    detail = one_line(f"{request.method} {request.url.path}: {known}")
+    detail = one_line(f"{request.method} {request.url.path}: {WHAT_IS_HERE}")
     return _as_tus(request, ProblemResponse(status, HTTPStatus(status).phrase, detail, headers))
 
 
@@ -112,6 +125,9 @@ async def _bug(request: Request, error: Exception) -> Response:
 
 HANDLERS: Mapping[type[Exception], ExceptionHandler] = {
     PhonogradError: _ours,
+    MemoryError: of_system,
+    OSError: of_system,
+    RuntimeError: of_system,
     HTTPException: _http,
     Exception: _bug,
 }

@@ -56,6 +56,11 @@ class CountedSocket(socket.socket):
             self.on_sent()
         return nbytes
 
+    def getpeername(self) -> Any:
+        """The address of the other end; one of IPv4 as such, also where IPv6 listens for both."""
+        host, *rest = super().getpeername()
+        return (host.removeprefix("::ffff:") if "." in host else host, *rest)
+
     def close(self) -> None:
         """Keep the counters, then close."""
         if _KNOWN and self.fileno() >= 0:

@@ -12,7 +12,7 @@ from phonograd.server_agg.http import tus
 from phonograd.server_agg.http.operations import Answer, Header, Natural, operation
 from phonograd.server_agg.http.requests import RecordResponse, checked_name, phone_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
-from phonograd.server_agg.http.upload_sessions import UploadSessions
+from phonograd.server_agg.http.upload_sessions import UploadSession, UploadSessions
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -86,18 +86,21 @@ class UploadRoutes:
         "HEAD /v1/uploads/{id}",
         "phone",
         {200: Answer("It goes on from Upload-Offset.", headers=(*tus.STANDING, Header("Upload-Length", Natural)))},
-        refuses=(404, 410, 412),
+        refuses=(400, 404, 409, 410, 412, 422, 503),
         takes=(tus.ID, tus.VERSION),
     )
     async def upload_offset(self, request: Request) -> Response:
         """How many bytes of an upload are here.
 
-        It answers once no request adds to them any more.
+        It answers once no request adds to them any more. All of them are ingested, if none has: a phone whose last
+        request broke off at its very end sends nothing more.
         """
         tus.check_version(request.headers)
         upload = await self._named(request)
-        async with self._sessions.exclusively(upload.id):
+        async with self._sessions.exclusively(upload.id) as session:
             upload = await self._found(request, upload.id)
+            if upload.complete and upload.state == "receiving":
+                upload = await self._settled(request, upload, session)
         return Response(headers=tus.upload_headers(upload) | {"Upload-Length": str(upload.length)})
 
     @operation("GET /v1/uploads/{id}", "phone", {200: Answer("Its state.", Upload)}, refuses=(404,), takes=(tus.ID,))
@@ -189,6 +192,17 @@ class UploadRoutes:
             upload = replace(upload, state="accepted", offset=upload.length, round=receipt.round)
         wire_of(request.scope).round = upload.round
         return upload, receipt
+
+    async def _settled(self, request: Request, upload: UploadRecord, session: UploadSession) -> UploadRecord:
+        """A complete upload, after it is ingested or, if its bytes changed on their way, begins anew."""
+        if self._coordinator.ledger.shared:  # another server may have brought the last of them
+            session.digest = None
+        try:
+            await self._sessions.settle(upload, session)
+        except RequestError as error:
+            if error.status != tus.CHECKSUM_MISMATCH:
+                raise
+        return await self._found(request, upload.id)
 
     async def _named(self, request: Request) -> UploadRecord:
         """The upload of the request's path, whose bytes on the wire are then the upload's."""

@@ -10,12 +10,12 @@ from typing import Any
 
 from starlette.requests import Request
 
-from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError
+from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.server_agg.http import tus
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.wire import wire_of
-from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.refusals import RequestError, UploadInterruptedError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import UploadRecord
@@ -102,8 +102,8 @@ class UploadSessions:
                 await receiving.into(
                     path, lambda: self._uploads.bytes.append(upload.id, offset), upload.length - offset
                 )
-            except PhonogradError as error:
-                if isinstance(error, StorageError):
+            except Exception as error:
+                if not isinstance(error, RequestError | UploadInterruptedError):
                     session.digest = None  # it may have taken bytes that the disk did not
                 if part is not None and upload.sha256 is None:
                     await self._take_back(upload.id, session, before, offset)
@@ -116,7 +116,7 @@ class UploadSessions:
                     f"they changed on their way, send them again from offset {offset}",
                 )
             if offset + receiving.nbytes == upload.length:
-                receipt = await self._settle(upload, session, receiving.uncounted)
+                receipt = await self.settle(upload, session, receiving.uncounted)
                 counted = True
         except UpdateError:
             counted = True  # by the coordinator, that wrote down why
@@ -128,7 +128,8 @@ class UploadSessions:
             wire_of(request.scope).booked = receiving.nbytes
         return receipt
 
-    async def _settle(self, upload: UploadRecord, session: UploadSession, nbytes: int) -> Receipt:
+    async def settle(self, upload: UploadRecord, session: UploadSession, nbytes: int = 0) -> Receipt:
+        """Ingest a complete upload. nbytes: of the request that brought the last of them. Raises as `append` does."""
         if session.digest is not None:
             sha256 = session.digest.hexdigest()
         else:

@@ -20,12 +20,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from phonograd.server_agg.http.tcp import TcpCounter, counted_socket
+from phonograd.server_agg.shortages import RETRY_SECONDS
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import TrafficKind
 
 # From connecting, or from the answer before it, to the end of a request's headers.
 HEAD_SECONDS = 20.0
 MAX_HEAD_BYTES = 1 << 16  # of a request; the guard has a limit of its own below it
+COME_AGAIN = (
+    f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_SECONDS}\r\n"
+    "Content-Length: 0\r\nConnection: close\r\n\r\n"
+)
 
 
 @dataclass
@@ -172,7 +177,7 @@ class Connection:
         self._before = 0 if self._socket is None else self._socket.sent  # TLS's handshake
         self._moved = asyncio.Event()
         self._request: RequestBytes | None = None  # the last that was served
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None  # of its next request
         if self._socket is not None:
             self._socket.on_sent = self._moved.set
         self.expect_request()
@@ -202,6 +207,8 @@ class Connection:
         """Give the next request its time to come."""
         self._stop_expecting()
         self._deadline = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._transport.close)
+        if self._request is None:
+            _STRANGERS[self] = time.monotonic()
 
     async def drained(self) -> None:
         """Wait until all is sent, or the connection is lost. Nobody reads for the idle time: the connection ends."""
@@ -236,6 +243,20 @@ class Connection:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+            _STRANGERS.pop(self, None)
+
+
+# Connections whose first request is not there yet: since when.
+_STRANGERS: dict[Connection, float] = {}
+
+
+def turn_away(seconds: float) -> None:
+    """Have all come again whose first request has been awaited for so long."""
+    before = time.monotonic() - seconds
+    for connection, since in list(_STRANGERS.items()):
+        if since <= before:
+            connection.write(COME_AGAIN.encode())
+            connection.close()
 
 
 class CountingProtocol(H11Protocol):

@@ -25,7 +25,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 Part = dict[str, Any]
 
 # What the guard may answer to any request.
-EVERYWHERE = (403, 414, 429, 431, 507)
+EVERYWHERE = (403, 414, 415, 429, 431, 503, 507)
 WHOSE: dict[Access, str] = {
     "open": "Needs no token.",
     "phone": "Needs a valid token.",
@@ -44,13 +44,13 @@ REFUSED: Mapping[int, str] = {
     412: "Unsupported version of the tus protocol.",
     413: "The body is too large.",
     414: "The URL is too long.",
-    415: "Unsupported media type.",
+    415: "Unsupported media type, or a compressed body.",
     416: "The range starts beyond the end.",
     422: "The update does not fit the model.",
     429: "Too many requests.",
     431: "The headers are too large.",
     460: "The checksum does not match: the bytes changed in transit.",
-    503: "The server cannot work now, or the round is closing.",
+    503: "The server cannot work now, is at a limit of its machine, or the round is closing.",
     507: "The server's disk or ledger cannot store it.",
 }
 COME_AGAIN = (409, 429, 503)

@@ -112,22 +112,24 @@ class Coordinator:
                     closing.fail(self._round, one_line(error), error)
             self._end_or_try_again()
 
-    def _ingest_unattended(self, upload: UploadRecord) -> None:
-        """Ingest an upload that was complete before a restart; the phone can ask for its outcome."""
+    def _ingest_unattended(self, upload: UploadRecord) -> bool:
+        """Ingest a complete upload whose request is gone; the phone can ask for its outcome. False: it can't be now."""
         sha256 = self.uploads.bytes.sha256(upload.id)
         announced = {"round": upload.round, "phone": upload.phone, "bytes": upload.length}
         if upload.sha256 not in (None, sha256):
             log_event("upload_changed", **announced)
             self.uploads.bytes.cut(upload.id, 0)
-            return
+            return True
         try:
             self.ingest(upload.id, sha256, 0)
         except RoundClosingError:
-            return  # its phone comes again
+            return False  # its phone comes again
         except StorageError as error:  # a full disk: phones can fetch the model meanwhile
             log_event("update_not_ingested", error, round=upload.round, phone=upload.phone)
+            return False
         except UpdateError as error:
             log_event("update_refused", error, **announced)
+        return True
 
     @property
     def security(self) -> SecuritySettings:
@@ -255,9 +257,9 @@ class Coordinator:
         self.ledger.follow_clock()
         for upload in self.uploads.expire():
             log_event("upload_expired", upload.reason, round=upload.round, phone=upload.phone, bytes=upload.offset)
-        if self.ledger.shared:
-            for upload in self.uploads.abandoned():
-                self._ingest_unattended(upload)
+        for upload in self.uploads.abandoned():
+            if not self._ingest_unattended(upload):
+                break
         with self._lock:
             if not self._round.closed:
                 self._round.sample_if_waiting()

@@ -34,6 +34,7 @@ from phonograd.server_agg.rounds.uploads import (
     expect_receiving,
     move_traffic,
     redact_path,
+    upload_ended_error,
 )
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import WireBytes, add_traffic, count_request
@@ -92,7 +93,11 @@ def ingest(
     try:
         with contextlib.ExitStack() as resources:
             with current.ledger.reading() as session:
-                row = expect_receiving(session, identifier)
+                row = queries.update_row(session, identifier)
+                if row.state in ("accepted", "repeated"):
+                    return None  # by another request, or while none was at it
+                if row.state != "receiving":
+                    raise upload_ended_error(row)
                 if ahead is None:
                     update = resources.enter_context(_opened(current, current.folder.upload(identifier)))
                 else:

@@ -8,13 +8,13 @@ from phonograd.server_agg.log_format import event
 
 log = logging.getLogger(__name__)
 
-_RESTART = "upload of %(phone)s, complete before the restart,"
+_WHOLE = "upload of %(phone)s, all of which came before its request broke off,"
 _TEXTS: Mapping[str, tuple[int, str]] = {
     "update_accepted": (logging.INFO, "round %(round)d: %(phone)s accepted, %(accepted)d of %(needed)d"),
     "update_repeated": (logging.INFO, "round %(round)d: %(phone)s sent the same update again; not counted twice"),
     "upload_expired": (logging.INFO, "upload of %(phone)s expired: %(why)s"),
-    "update_refused": (logging.WARNING, f"{_RESTART} refused: %(why)s"),
-    "upload_changed": (logging.WARNING, f"{_RESTART} does not match its hash; it must be sent again"),
+    "update_refused": (logging.WARNING, f"{_WHOLE} refused: %(why)s"),
+    "upload_changed": (logging.WARNING, f"{_WHOLE} does not match its hash; it must be sent again"),
     "update_not_ingested": (logging.ERROR, "update of %(phone)s cannot be stored, its phone sends it again: %(why)s"),
     "codec_failed": (logging.WARNING, "update of %(phone)s refused: %(why)s"),
     "round_closing": (logging.INFO, "round %(round)d is closing: its model is trained from %(accepted)d updates"),

@@ -16,7 +16,8 @@ from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import UPDATES, UpdateState
 from phonograd.server_agg.storage.upload_bytes import upload_bytes
 
-# Of several servers, one that has not gone on with an upload for this long was killed. An idle connection ends before.
+# No request is at an upload any more that did not go on for this long: its connection broke off, or its server was
+# killed.
 ABANDONED_SECONDS = 120.0
 MOST_REFUSALS = 20
 _ADDING, _ENDING = insert(UPDATES), update(UPDATES).where(UPDATES.c.id == bindparam("its"))
@@ -167,7 +168,7 @@ class UploadStore:
         return old
 
     def abandoned(self) -> list[UploadRecord]:
-        """Complete uploads that no server has ingested for a while."""
+        """Complete uploads that nobody has ingested for a while: phones may not know that a last request broke off."""
         before = self._ledger.clock() - ABANDONED_SECONDS
         return [upload for upload in self.unfinished() if upload.complete and upload.touched_at < before]
 

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
 from phonograd.server_agg.http.operations import Access, Operation
-from phonograd.server_agg.http.problems import problem_of
+from phonograd.server_agg.http.problems import WHAT_IS_HERE, of_system, problem_of
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
 from phonograd.server_agg.refusals import RequestError
@@ -50,17 +50,20 @@ _STRICTNESS: Mapping[Access, int] = {"open": 0, "phone": 1, "admin": 2}
 class Roles:
     """Who may use the paths of `operations`: all methods of a path need what the strictest of them needs.
 
-    A path without an operation is for administrators, so that none is open by mistake.
+    A path without an operation is nobody's, so that none is open by mistake.
     """
 
     def __init__(self, operations: Iterable[Operation]):
         declared = {(one.path, one.access) for one in operations}
         self._patterns = [(compile_path(path)[0], access) for path, access in declared]
 
-    def access_of(self, path: str) -> Access:
-        """Who may use `path`, decoded as the router sees it: the strictest of all declared paths that match it."""
+    def access_of(self, path: str) -> Access | None:
+        """Who may use `path`, decoded as the router sees it: the strictest of all declared paths that match it.
+
+        None for an unknown one.
+        """
         fitting = [access for pattern, access in self._patterns if pattern.match(path)]
-        return max(fitting, key=lambda access: _STRICTNESS[access], default="admin")
+        return max(fitting, key=lambda access: _STRICTNESS[access], default=None)
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,12 @@ class Guard:
             await self._app(scope, receive, send)
         if scope["type"] != "http":
             return
+        scope["path"] = scope["path"].rstrip("/") or "/"  # tus clients are given endpoints with a slash
         request = Request(scope)
         visitor = Visitor(request.client.host if request.client else "")
         try:
             self._check_sizes(request)
+            _check_encoding(request)
             access = self._access_of(request.scope["path"])
             visitor = await self._identify(request, access)
             self._check_rate(visitor)
@@ -129,8 +134,8 @@ class Guard:
         except RequestError as refusal:
             await self._refuse(request, visitor, refusal, send)
             return
-        except StorageError as error:
-            await problem_of(error)(scope, receive, send)
+        except (PhonogradError, MemoryError, OSError, RuntimeError) as error:
+            await (await of_system(request, error))(scope, receive, send)
             return
         request.state.principal, request.state.actor = visitor.principal, visitor.actor
         try:
@@ -151,11 +156,11 @@ class Guard:
                 431, f"headers of at most {self._settings.max_header_bytes} bytes expected, found {head}"
             )
 
-    def _asks(self, access: Access) -> bool:
+    def _asks(self, access: Access | None) -> bool:
         """Whether requests to such a path need a token; on loopback only administrators do."""
         return access != "open" and (self._tokens or (self._local and access == "admin"))
 
-    async def _identify(self, request: Request, access: Access) -> Visitor:
+    async def _identify(self, request: Request, access: Access | None) -> Visitor:
         address = request.client.host if request.client else ""
         if not self._tokens and not self._asks(access):
             return Visitor(address)
@@ -182,7 +187,9 @@ class Guard:
                 403, f"{reason}; a server that is reached from elsewhere must ask for tokens: set `auth` to tokens"
             )
 
-    def _check_access(self, request: Request, visitor: Visitor, access: Access) -> None:
+    def _check_access(self, request: Request, visitor: Visitor, access: Access | None) -> None:
+        if access is None:
+            raise RequestError(404, f"{request.method} {request.scope['path'][:80]}: {WHAT_IS_HERE}")
         if not self._asks(access):
             return
         if visitor.principal is None:
@@ -238,6 +245,14 @@ def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -
             "printed at its start, or make a token: phonograd tokens add NAME --role admin --state DIR"
         )
     return RequestError(401, detail, {"WWW-Authenticate": challenge})
+
+
+def _check_encoding(request: Request) -> None:
+    """Raise RequestError (415) for a compressed body: its bytes would be taken for an update's own."""
+    found = request.headers.get("Content-Encoding", "identity")
+    if found.lower() != "identity":
+        message = f"Content-Encoding: identity expected, found {found[:40]!r}; send the bytes as they are"
+        raise RequestError(415, message, {"Accept-Encoding": "identity"})
 
 
 def _cross_site(request: Request) -> bool:

@@ -25,6 +25,7 @@ from phonograd.device_runtime.base.files import (
     unlock_file,
 )
 from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.shortages import within_reserve
 from phonograd.server_agg.storage.ledger import Ledger, count_request
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import ObjectStore
@@ -100,7 +101,7 @@ class FileSink:
         if workers:
             path.touch()
         self._workers = workers
-        self._file = path.open("r+b" if path.exists() else "xb", buffering=0)
+        self._file = within_reserve(path.open("r+b" if path.exists() else "xb", buffering=0))
         self._file.seek(offset)
         self._begun = offset  # bytes of it on their way to the disk
 

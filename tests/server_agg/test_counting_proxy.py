@@ -1,6 +1,7 @@
 """The ledger beside a proxy that counts and the kernel's counters: its figures are theirs, whatever happens."""
 
 import contextlib
+import inspect
 import json
 import logging
 import signal
@@ -22,7 +23,7 @@ from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.server_agg.http import tcp
+from phonograd.server_agg.http import downloads, tcp
 from phonograd.server_agg.http.tcp import CountedListener
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
@@ -244,8 +245,10 @@ def test_pipelined_requests_have_their_own_bytes(server: RunningServer, workshop
 
 
 def test_a_download_that_nobody_reads_ends_and_counts_what_the_socket_took(
-    make_workshop: Callable[..., Workshop], tmp_path: Path
+    make_workshop: Callable[..., Workshop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    read, bytes_of = [], downloads._bytes_of
+    monkeypatch.setattr(downloads, "_bytes_of", lambda *asked: read.append(bytes_of(*asked)) or read[-1])
     asked, workshop = request("/v1/model", "stalled"), make_workshop(LARGE)
     with run_server(workshop, tmp_path / "state", idle_seconds=1.0) as server, connected(server.port) as phone:
         phone.sendall(asked)
@@ -254,6 +257,7 @@ def test_a_download_that_nobody_reads_ends_and_counts_what_the_socket_took(
         counted = totals["down_header_bytes"] + totals["down_body_bytes"]
         assert totals["model_bytes"] > 0  # no refusal
         assert len(everything(phone)) == counted < workshop.base_path.stat().st_size
+        until(lambda: inspect.getgeneratorstate(read[0]) == inspect.GEN_CLOSED, "the end of its file")
     assert totals["up_header_bytes"] == len(asked)
 
 

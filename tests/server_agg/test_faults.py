@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import Connection, upload_update
 from phonograd.server_agg.http import upload_sessions
@@ -24,7 +24,7 @@ from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes
-from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, states
+from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, raising, states
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem, head_of
 from tests.server_agg.test_report import final_report
@@ -280,20 +280,26 @@ def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Wo
         assert receipt.accepted == 1
 
 
-def test_what_has_come_whole_does_not_expire(
+def test_what_has_come_whole_is_ingested_and_does_not_expire(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk refused to take it, say: the phone has done its part."""
+    """The phone has done its part, and may not know that its last request broke off. Not while the disk refuses."""
     with opened(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
         data = update.read_bytes()
         whole, part = (coordinator.create_upload(UploadMetadata(phone, len(data))) for phone in ("phone1", "phone2"))
         coordinator.folder.upload(whole.id).write_bytes(data)
         coordinator.folder.upload(part.id).write_bytes(data[:-1])
+        coordinator.tick()  # a request may still be at it
+        assert coordinator.current.accepted == 0
         monkeypatch.setattr(coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
-        coordinator.tick()
+        with monkeypatch.context() as patch:
+            patch.setattr(coordinator.folder, "link_into_place", raising(StorageError("updates: cannot write")))
+            coordinator.tick()
         assert [upload.id for upload in coordinator.uploads.unfinished()] == [whole.id]
-        assert coordinator.ingest(whole.id, sha256_of_file(update), 0).accepted == 1
+        coordinator.tick()
+        assert (coordinator.current.accepted, coordinator.uploads.unfinished()) == (1, [])
+        assert coordinator.ingest(whole.id, sha256_of_file(update), 0).accepted == 1  # a request that was late
 
 
 def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_every_operation_says_who_may_and_how_it_refuses() -> None:
     for path, item in openapi_document(OPERATIONS, ("phone", "admin"))["paths"].items():
         for method, operation in item.items():
             open_ = operation["security"] == []
-            assert open_ == (path in ("/healthz", "/openapi.json", "/static/{name}", "/admin"))
+            assert open_ == (path in ("/healthz", "/livez", "/openapi.json", "/static/{name}", "/admin"))
             assert ("401" in operation["responses"]) != open_
             for status, answer in operation["responses"].items():
                 if int(status) >= 400 and method != "head":
@@ -119,8 +119,8 @@ def test_answers_are_as_the_document_says(client: Checked, workshop: Workshop) -
     sha256 = workshop.base_sha256
     for _ in range(2):  # with nothing done, and with a round and a half
         for path in (
-            "/healthz", "/metrics", "/openapi.json", "/v1/round", "/v1/report", "/v1/report.csv", "/v1/models", "/",
-            "/dashboard/live", "/dashboard/rounds", "/dashboard/models", "/v1/model",
+            "/healthz", "/livez", "/metrics", "/openapi.json", "/v1/round", "/v1/report", "/v1/report.csv",
+            "/v1/models", "/", "/dashboard/live", "/dashboard/rounds", "/dashboard/models", "/v1/model",
         ):  # fmt: skip
             client.ask("GET", path)
             client.ask("HEAD", path)

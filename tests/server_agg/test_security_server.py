@@ -1,5 +1,6 @@
 """A whole server with tokens and TLS on loopback, and clients of it."""
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -159,7 +160,7 @@ def test_raw_heads_never_break_it(guarded: Guarded) -> None:
         with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(head)
             found.append(connection.recv(1000)[9:12])
-    assert found == [b"401", b"401", b"431", b"414", b"401", b"401"]
+    assert found == [b"401", b"401", b"431", b"414", b"401", b"404"]
 
 
 def test_a_round_over_tls(
@@ -299,6 +300,27 @@ def test_connections_without_a_request_are_closed(
         time.sleep(1.0)  # past the deadline, three times
         connection.sendall(body[100:])
         assert connection.recv(4096).startswith(b"HTTP/1.1 201 ")
+
+
+def test_a_handshake_that_says_nothing_ends_as_a_head_does(
+    workshop: Workshop, tmp_path: Path, tls: SecuritySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(asyncio.constants, "SSL_HANDSHAKE_TIMEOUT", 1e6)  # asyncio's own: a minute
+    with (
+        run_server(workshop, tmp_path / "state", security=tls) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as connection,
+    ):
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+def test_all_addresses_are_those_of_ipv4_too(workshop: Workshop, tmp_path: Path, address: str) -> None:
+    with run_server(workshop, tmp_path / "state", host="::", security=SecuritySettings(auth="tokens")) as server:
+        assert httpx.get(f"http://{address}:{server.port}/v1/round", trust_env=False).status_code == 401
+        (refusal,) = AuditLog(server.coordinator.ledger).entries(1)
+    # As they are written alone: limits of rates, and who is trusted with X-Forwarded-For, are by address.
+    assert refusal.actor == {"127.0.0.1": "address:127.0.0.1", "[::1]": "address:::/64"}[address]
 
 
 def _closed(connection: socket.socket) -> bool:

@@ -1,9 +1,11 @@
 """The tus 1.0 protocol, header by header and status by status, and a client that is not ours."""
 
 import email.utils
+import gzip
 import hashlib
 import io
 import secrets
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +16,7 @@ from tusclient.exceptions import TusCommunicationError
 from tusclient.uploader import Uploader
 
 from phonograd.server_agg.report.document import read_phones
+from tests.server_agg.faults import arriving
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import final_report
@@ -228,6 +231,25 @@ def test_the_method_may_be_named_in_a_header(http: httpx.Client, phone: TusPhone
         check_problem(post(method), 405, "X-HTTP-Method-Override: PATCH, DELETE, HEAD expected")
 
 
+def test_a_slash_after_the_endpoint_is_taken(http: httpx.Client, phone: TusPhone) -> None:
+    """tus clients are told of endpoints with one."""
+    created = http.post("/v1/uploads/", headers=phone.headers({"Upload-Length": str(len(phone.data))}))
+    assert created.status_code == 201
+    phone.path = f"{created.headers['Location']}/"
+    assert phone.patch(0, phone.data).status_code == 204
+    check_problem(http.post("/v1/upload", headers=TUS), 404, "POST /v1/upload: see /openapi.json")
+
+
+def test_a_compressed_body_is_refused(server: RunningServer, phone: TusPhone) -> None:
+    """It would be stored as it is."""
+    packed, how = gzip.compress(phone.data), {"Content-Encoding": "gzip"}
+    said = "Content-Encoding: identity expected, found 'gzip'"
+    check_problem(phone.create_upload(packed, Content_Type=BODY, **how), 415, said)
+    phone.create_upload()
+    check_problem(phone.patch(0, packed, how), 415, said)
+    assert phone.patch(0, phone.data, {"Content-Encoding": "identity"}).status_code == 204
+
+
 def test_termination(server: RunningServer, phone: TusPhone) -> None:
     phone.create_upload()
     phone.patch(0, phone.data[:100])
@@ -279,6 +301,31 @@ def test_an_upload_that_is_left_alone_expires(
         assert phone.send().status_code == 204
         (entry,) = final_report(server)["rounds"]
     assert (entry["unfinished"], entry["unfinished_bytes"], entry["accepted"]) == (1, 100, 1)
+
+
+@pytest.mark.parametrize("announced_hash", ["", "0" * 64])
+def test_a_last_request_that_breaks_off_before_its_end(
+    announced_hash: str, server: RunningServer, phone: TusPhone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All bytes came, in chunks, but no word that they are all. tuspy asks for the offset, and is content with it."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    phone.create_upload(Upload_Metadata=metadata(sha256=announced_hash) if announced_hash else "")
+    head = f"PATCH {phone.path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    for name, value in phone.headers({"Upload-Offset": "0", "Content-Type": BODY}).items():
+        head += f"{name}: {value}\r\n"
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(f"{head}\r\n{len(phone.data):x}\r\n".encode() + phone.data + b"\r\n")
+        until(lambda: arriving(server, phone).exists() and arriving(server, phone).stat().st_size == len(phone.data))
+        assert phone.outcome().json()["state"] == "receiving"
+    client = TusClient(server.url, headers={"Phonograd-Phone": phone.name})
+    uploader = client.uploader(file_stream=io.BytesIO(phone.data), url=f"{server.url}{phone.path}")
+    if announced_hash:
+        assert uploader.offset == 0  # they are not what was announced
+        return
+    uploader.upload()
+    outcome = phone.outcome().json()
+    assert (outcome["state"], outcome["receipt"]["phone"]) == ("accepted", phone.name)
+    assert incoming(server) == []
 
 
 @pytest.mark.parametrize("with_checksums", [False, True])

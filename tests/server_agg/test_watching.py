@@ -190,6 +190,7 @@ def test_healthy(server: RunningServer, http: httpx.Client, monkeypatch: pytest.
         answer = http.get("/healthz")
         check_problem(answer, 503, detail)
         assert str(server.state) not in answer.text
+        assert (http.get("/livez").status_code, http.get("/livez").json()) == (200, {"status": "ok"})
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 0))
     unhealthy("the disk has no room for another model; free space")

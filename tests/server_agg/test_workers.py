@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -57,8 +58,8 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(workshop: Workshop, state: Path, workers: int, *more: str) -> Iterator[Serving]:
-    """Ends with whatever it left running."""
+def serving(workshop: Workshop, state: Path, workers: int, *more: object, **process_has: Any) -> Iterator[Serving]:
+    """Ends with whatever it left running. process_has: of Popen."""
     log = state.with_name(f"{state.name}.log")
     options = ["--state", state, "--workers", workers, "--port", 0, "--clients-per-round", crashes.PHONES, *more]
     line = ["serve", "--json", "--artifacts", workshop.artifacts.folder, "--retry-seconds", 0.01, *options]
@@ -69,6 +70,7 @@ def serving(workshop: Workshop, state: Path, workers: int, *more: str) -> Iterat
         text=True,
         cwd=Path(__file__).parents[2],
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "XDG_STATE_HOME": str(state.parent)},
+        **process_has,
     ) as process:  # fmt: skip
         try:
             assert process.stdout is not None

@@ -149,7 +149,7 @@ def run_server(
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            owner = Connection(server.url, server.admin_token)
+            owner = Connection(server.local_url, server.admin_token)
             if settings.security.auth == "auto":
                 _OWNERS[server.url] = str(server.admin_token)
             yield RunningServer(server.url, coordinator, state, workshop, server.requests, owner, server.admin_url)
