@@ -35,6 +35,23 @@ CONNECTIONS = 30
 # PostgreSQL's advisory locks, each a number of the database's own.
 WRITING, CLOSING = 70671, 70672
 
+# What helps against an error of either database, by words in its message.
+CURES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("is full", "No space left"), "free disk space"),
+    (("QueuePool", "slots"), "it has no connection left; try again later"),
+    (("connect",), "see that PostgreSQL runs and can be reached"),
+    (("malformed", "not a database", "no such", "does not exist"), "it is damaged: restore it from a backup"),
+    (("readonly", "unable to open", "permission"), "let this user write there"),
+    (("locked",), "end the program that writes to it, or wait for that"),
+    (("I/O error",), "see to its disk, or restore it from a backup"),
+)
+
+
+def cure_of(error: object) -> str:
+    """What helps against a database's error."""
+    message = str(error)
+    return next((cure for words, cure in CURES if any(word in message for word in words)), "try again later")
+
 
 class SharedClock:
     """Seconds since 1970 by the database's clock, for servers whose own clocks may differ.

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage import migrations
-from phonograd.server_agg.storage.databases import database_at
+from phonograd.server_agg.storage.databases import cure_of, database_at
 from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.tables import UPDATES, Traffic, TrafficKind
 
@@ -177,9 +177,7 @@ class Ledger:
             yield
         except (DBAPIError, PoolTimeoutError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            raise StorageError(
-                f"{self.name}: the ledger failed: {cause}; free disk space, or restore the state folder"
-            ) from error
+            raise StorageError(f"{self.name}: the ledger failed: {cause}; {cure_of(cause)}") from error
 
     def _prepare(self, create: bool, migrate: bool) -> None:
         with self._database.readers.connect() as connection:

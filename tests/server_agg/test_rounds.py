@@ -27,6 +27,7 @@ from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.faults import raising
 from tests.server_agg.hostile_updates import Parts
 from tests.server_agg.workshop import Clock, Workshop, random_weights, settings_with, write_artifacts
@@ -301,12 +302,27 @@ def test_says_which_stored_update_is_damaged(workshop: Workshop, state: Path) ->
         Coordinator(workshop.artifacts, state, THREE)
 
 
-def test_refuses_a_damaged_ledger(workshop: Workshop, state: Path) -> None:
+@pytest.mark.parametrize(("left", "said"), [(0.5, "malformed"), (0.0, "no such table|not a database")])
+def test_refuses_a_torn_ledger(left: float, said: str, workshop: Workshop, state: Path) -> None:
     with opened(workshop, state):
         pass
-    (state / "ledger.sqlite").write_bytes(b"this is not SQLite" * 100)
-    with pytest.raises(StorageError, match=r"ledger.sqlite: the ledger failed: file is not a database"):
+    whole = (state / "ledger.sqlite").read_bytes()
+    (state / "ledger.sqlite").write_bytes(whole[: int(left * len(whole))] or b"this is not SQLite" * 100)
+    with pytest.raises(StorageError, match=rf"the ledger failed: .*({said}).*; it is damaged: restore it from a backup$"):
         Coordinator(workshop.artifacts, state, THREE)
+
+
+@pytest.mark.parametrize(
+    ("pragma", "cure"),
+    [("max_page_count=1", "is full; free disk space"), ("query_only=1", "readonly database; let this user write there")],
+)
+def test_says_what_helps_against_an_error_of_the_ledger(
+    pragma: str, cure: str, workshop: Workshop, state: Path
+) -> None:
+    with opened(workshop, state) as coordinator:
+        with pytest.raises(StorageError, match=cure), coordinator.ledger.writing() as session:
+            session.connection().exec_driver_sql(f"PRAGMA {pragma}")
+            session.add(Model(sha256="0" * 64, round=0, bytes=1, created_at=0.0, parent_sha256="x" * 100_000))
 
 
 @pytest.mark.parametrize(("publish", "files"), [("rows-f32", 2), ("top-rows", 3)])

@@ -92,7 +92,7 @@ def test_tokens_expire(registry: PhoneRegistry, clock: Clock) -> None:
     clock.now += 2 * DAY - 1
     assert isinstance(registry.authenticate(token), Principal)
     clock.now += 1
-    assert registry.authenticate(token) == Rejected("expired", "phone1")
+    assert registry.authenticate(token) == Rejected("expired", "phone1", enrolled=True)
     clock.now += 10_000 * DAY
     assert isinstance(registry.authenticate(lasting), Principal)
 
@@ -103,10 +103,10 @@ def test_rotation_ends_the_old_token_after_the_overlap(registry: PhoneRegistry, 
     assert old != new
     assert {registry.authenticate(token) for token in (old, new)} == {Principal("phone1", "phone")}
     clock.now += DAY
-    assert registry.authenticate(old) == Rejected("expired", "phone1")
+    assert registry.authenticate(old) == Rejected("expired", "phone1", enrolled=True)
     assert registry.authenticate(new) == Principal("phone1", "phone")
     at_once = registry.rotate("phone1", "90d", "0s", "me").token
-    assert registry.authenticate(new) == Rejected("expired", "phone1")
+    assert registry.authenticate(new) == Rejected("expired", "phone1", enrolled=True)
     last = registry.rotate("phone1", "90d", "never", "me").token
     assert {registry.authenticate(token) for token in (at_once, last)} == {Principal("phone1", "phone")}
 
@@ -115,7 +115,7 @@ def test_rotation_does_not_lengthen_a_token(registry: PhoneRegistry, clock: Cloc
     token = registry.add("phone1", "phone", "60s", "me").token
     registry.rotate("phone1", "90d", "1d", "me")
     clock.now += 60
-    assert registry.authenticate(token) == Rejected("expired", "phone1")
+    assert registry.authenticate(token) == Rejected("expired", "phone1", enrolled=True)
 
 
 def test_revocation_is_for_good(registry: PhoneRegistry) -> None:
@@ -126,7 +126,7 @@ def test_revocation_is_for_good(registry: PhoneRegistry) -> None:
     assert registry.authenticate(other) == Principal("phone2", "phone")
     again = registry.add("phone1", "admin", "90d", "me").token
     assert registry.authenticate(again) == Principal("phone1", "admin")
-    assert [registry.authenticate(token) for token in tokens] == [Rejected("revoked", "phone1")] * 2
+    assert [registry.authenticate(token) for token in tokens] == [Rejected("revoked", "phone1", enrolled=True)] * 2
 
 
 def test_what_cannot_be_done(registry: PhoneRegistry) -> None:
@@ -191,7 +191,7 @@ def test_known_and_unknown_ids_are_compared_alike(registry: PhoneRegistry, monke
 def test_a_stolen_id_learns_nothing(registry: PhoneRegistry) -> None:
     """Only who has the secret hears that the token was revoked or has expired."""
     token = registry.add("phone1", "phone", "0s", "me").token
-    assert registry.authenticate(token) == Rejected("expired", "phone1")
+    assert registry.authenticate(token) == Rejected("expired", "phone1", enrolled=True)
     assert registry.authenticate(token[:21] + "0" * 64) == Rejected("unknown")
 
 
