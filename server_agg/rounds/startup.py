@@ -39,6 +39,8 @@ def open_state(
     with ledger.reading() as session:
         open_ = queries.open_round(session)
     base = artifacts.path(WEIGHTS) if open_ is None else folder.fetched(folder.model(open_.base_sha256))
+    if not base.is_file():
+        ledger.require_sound()
     run = noise_runs.required_run(ledger, settings.strategy, base)
     if open_ is None:
         _begin(folder, ledger, artifacts, settings, run)
@@ -84,6 +86,7 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
                 f"{error}; it was started from other artifacts than {artifacts.folder}; choose another `state` folder"
             ) from error
     if not known:
+        ledger.require_sound()
         raise ArtifactsError(
             f"state {folder.root}: expected one of its models in {artifacts.folder}, found "
             f"{artifacts.weights_sha256[:12]}…; choose another `state` folder, or the artifacts it was started with"
