@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.client.protocol import TOKEN
+from phonograd.device_runtime.client.protocol import PHONE_NAME, TOKEN
 from phonograd.server_agg.security.registry import LAST_USED_SECONDS, PhoneRegistry, Principal, RegistryError, Rejected
 from phonograd.server_agg.security.tokens import NewToken, lifetime_seconds
 from phonograd.server_agg.storage.audit import AuditLog
@@ -136,6 +137,7 @@ def test_what_cannot_be_done(registry: PhoneRegistry) -> None:
     for call, status, message in (
         (lambda: registry.add("phone1", "phone", "90d", "me"), 409, "phone phone1: a name that is free expected"),
         (lambda: registry.add("../x", "phone", "90d", "me"), 400, "phone name '../x': 1 to 64 of"),
+        (lambda: registry.add("..", "phone", "90d", "me"), 400, "but neither . nor .. expected"),
         (lambda: registry.add("phone2", "root", "90d", "me"), 400, "role 'root': one of phone, admin expected"),
         (lambda: registry.add("phone2", "phone", "90", "me"), 400, r"expires: .* found '90'"),
         (lambda: registry.rotate("phone1", "90d", "soon", "me"), 400, r"overlap: .* found 'soon'"),
@@ -147,6 +149,12 @@ def test_what_cannot_be_done(registry: PhoneRegistry) -> None:
             call()
         assert raised.value.status == status
     assert [phone.name for phone in registry.phones()] == ["gone", "phone1"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", ".a", "a..", "_.", "-", "%2e", "a/b", "a?b"])
+def test_a_phone_is_called_what_its_url_keeps(name: str) -> None:
+    kept = urljoin("http://server/v1/phones/x", name) == f"http://server/v1/phones/{name}"
+    assert bool(PHONE_NAME.match(name)) == (kept and not set("%/?") & set(name))
 
 
 def test_the_list_says_what_there_is(registry: PhoneRegistry, clock: Clock) -> None:
