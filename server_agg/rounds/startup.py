@@ -123,6 +123,7 @@ def _require_privacy(round_: Round, settings: ServerSettings) -> None:
     kept = privacy.hidden_by(opening.round_with(settings))
     if lost := [how for how in privacy.hidden_by(round_) if how not in kept]:
         raise UsageError(
-            f"`strategy` is {settings.strategy.strategy!r}: rounds with these settings have no {' and no '.join(lost)}, "
-            f"which round {round_.number} has; start with those of the last start, or give `end_privacy`"
+            f"`strategy` is {settings.strategy.strategy!r}: rounds with these settings have no "
+            f"{' and no '.join(lost)}, which round {round_.number} has; start with those of the last start, or give "
+            "`end_privacy`"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.masked import MaskedSettings
 from tests.server_agg.test_private_rounds import PRIVATE
 from tests.server_agg.test_rounds import opened, send
@@ -34,8 +35,7 @@ def test_what_hides_phones_ends_on_purpose_alone(
     with opened(workshop, state, settings_with(**last)) as coordinator:
         before = coordinator.current
     with pytest.raises(UsageError, match=f"rounds with these settings have no {lost}, which round 1 has.*end_privacy"):
-        with opened(workshop, state, settings_with(**now)):
-            pass
+        Coordinator(workshop.artifacts, state, settings_with(**now))
     with opened(workshop, state, settings_with(**last)) as coordinator:
         assert (coordinator.current.strategy, coordinator.current.masked) == (before.strategy, before.masked)
     for more in ({"end_privacy": True}, {}):

@@ -309,7 +309,9 @@ def test_refuses_a_torn_ledger(left: float, said: str, workshop: Workshop, state
         pass
     whole = (state / "ledger.sqlite").read_bytes()
     (state / "ledger.sqlite").write_bytes(whole[: int(left * len(whole))] or b"this is not SQLite" * 100)
-    with pytest.raises(StorageError, match=rf"the ledger failed: .*({said}).*; it is damaged: restore it from a backup$"):
+    with pytest.raises(
+        StorageError, match=rf"the ledger failed: .*({said}).*; it is damaged: restore it from a backup$"
+    ):
         Coordinator(workshop.artifacts, state, THREE)
 
 
@@ -352,15 +354,21 @@ def test_a_damaged_row_of_the_ledger_is_called_so(
 
 @pytest.mark.parametrize(
     ("pragma", "cure"),
-    [("max_page_count=1", "is full; free disk space"), ("query_only=1", "readonly database; let this user write there")],
+    [
+        ("max_page_count=1", "is full; free disk space"),
+        ("query_only=1", "readonly database; let this user write there"),
+    ],
 )
 def test_says_what_helps_against_an_error_of_the_ledger(
     pragma: str, cure: str, workshop: Workshop, state: Path
 ) -> None:
-    with opened(workshop, state) as coordinator:
-        with pytest.raises(StorageError, match=cure), coordinator.ledger.writing() as session:
-            session.connection().exec_driver_sql(f"PRAGMA {pragma}")
-            session.add(Model(sha256="0" * 64, round=0, bytes=1, created_at=0.0, parent_sha256="x" * 100_000))
+    with (
+        opened(workshop, state) as coordinator,
+        pytest.raises(StorageError, match=cure),
+        coordinator.ledger.writing() as session,
+    ):
+        session.connection().exec_driver_sql(f"PRAGMA {pragma}")
+        session.add(Model(sha256="0" * 64, round=0, bytes=1, created_at=0.0, parent_sha256="x" * 100_000))
 
 
 @pytest.mark.parametrize(("publish", "files"), [("rows-f32", 2), ("top-rows", 3)])
