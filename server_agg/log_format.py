@@ -44,6 +44,8 @@ def configure(stream: TextIO, level: int, log_format: LogFormat) -> None:
     handler = logging.StreamHandler(stream)
     if log_format == "json":
         handler.setFormatter(JsonFormatter())
+        logging.captureWarnings(True)
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each step of a new ledger

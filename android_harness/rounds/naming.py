@@ -13,7 +13,8 @@ NAME_LENGTH = 64
 
 def name_from_serial(serial: str) -> str:
     """The name for a serial: characters that names can't have become `_`, and it is cut at 64 characters."""
-    return _ODD.sub("_", serial)[:NAME_LENGTH]
+    name = _ODD.sub("_", serial)[:NAME_LENGTH]
+    return name if PHONE_NAME.match(name) else name.replace(".", "_")
 
 
 def phone_names(serials: Sequence[str], chosen: Mapping[str, str]) -> dict[str, str]:

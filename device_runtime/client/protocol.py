@@ -6,8 +6,9 @@ from functools import lru_cache
 
 # The name of the phone that sends an update or fetches a model; the server's ledger keeps it.
 PHONE_HEADER = "Phonograd-Phone"
-PHONE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-PHONE_NAME_RULE = "1 to 64 of A-Z a-z 0-9 . _ -"
+# In a URL, . and .. would be the folder and the one above it.
+PHONE_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}\Z")
+PHONE_NAME_RULE = "1 to 64 of A-Z a-z 0-9 . _ - but neither . nor .."
 
 # The name of a metric of model quality: printable ASCII.
 METRIC_CHARACTERS = 64

@@ -50,6 +50,7 @@ SERVER = Options(ServerSettings).group(
     ledger="PostgreSQL for several servers: postgresql://USER@HOST/DATABASE.  [default: SQLite in the state folder]",
     store="Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
     codecs=OWN_CODECS,
+    end_privacy="Let a restart open rounds without the noise or the masks that the last round has.",
     workers="Processes that share the work; as many as the machine has cores for them.",
     downloads="Who sends models: the server, nginx before it, or the store (docs/deployment.md).",
 )

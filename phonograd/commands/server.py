@@ -1,8 +1,12 @@
 """`phonograd serve` and `upload`: the aggregation server from both ends."""
 
+import contextlib
 import dataclasses
+import json
+import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,12 +17,15 @@ from phonograd.commands.native import build_on_first_use
 from phonograd.commands.own_classes import TakesOwn
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import serve_options, settings_from, warn_of_norms
-from phonograd.console import Console, figures, output_options
+from phonograd.console import Console, figures, name_options, output_options
 from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
+
+log = logging.getLogger(__name__)
 
 
 @click.command(cls=TakesOwn)
@@ -39,29 +46,28 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
 
     With --json, it prints {"url": ..., "admin_url": ...} as the first line on stdout once the server answers.
     admin_url is the dashboard's link, which then is not on stderr; keep it secret while the server runs. Log lines go
-    to stderr.
+    to stderr; as JSON they never have the link.
     """
-    import json
-    import logging
-
     from phonograd.server_agg.listening import Address
 
+    level = logging.WARNING if console.quiet else logging.INFO
+    configure(sys.stderr, level, log_format)
+    if log_format == "json":
+        console = _LogConsole(console.as_json, console.quiet)
+        click.get_current_context().with_resource(_errors_logged())
     if options["masked"]:
         build_on_first_use(console)  # it has the rules of masked rounds
     settings = settings_from(options)
     warn_of_norms(console, settings.strategy)
     use_one_malloc_arena()
-    level = logging.WARNING if console.quiet else logging.INFO
-    configure(sys.stderr, level, log_format)
 
     def ready(server: Address, opened: Mapping[str, Any]) -> None:
         if console.as_json:
             document = {"url": server.url, "admin_url": server.admin_url, **opened}
             click.echo(json.dumps(document))
             sys.stdout.flush()
-        model = opened["base_sha256"][:12]
-        console.say(f"listening on {server.url}: round {opened['round']}, model {model}; Ctrl-C stops")
-        if not console.as_json:
+        console.say(f"listening on {server.url}: {_told(opened)}; Ctrl-C stops")
+        if not console.as_json and log_format == "text":  # logs of programs are kept, and others read them
             console.say(f"dashboard, for you alone: {server.admin_url}")
 
     if settings.workers > 1:  # a parent of them needs little memory
@@ -72,6 +78,33 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     from phonograd.api.serving import serve as run_server
 
     run_server(artifacts, state, settings, lambda server, opened: ready(server, written(opened)))
+
+
+def _told(opened: Mapping[str, Any]) -> str:
+    """The open round in a line: how its updates are averaged, how many, until when."""
+    masked, closes_at = "masked " if opened["masked"] else "", opened["closes_at"]
+    until = "no deadline" if closes_at is None else f"until {datetime.fromtimestamp(closes_at, timezone.utc):%F %T} UTC"
+    rules = f"{masked}{opened['strategy']}, {opened['clients_per_round']} phones, {until}"
+    return f"round {opened['round']}, {rules}, model {opened['base_sha256'][:12]}"
+
+
+class _LogConsole(Console):
+    """Says all in the log, whose lines are JSON."""
+
+    def say(self, line: str) -> None:
+        """Log a line."""
+        log.info(line)
+
+
+@contextlib.contextmanager
+def _errors_logged() -> Iterator[None]:
+    """Log the error that ends the command, in place of its line on stderr, and exit with its code."""
+    try:
+        yield
+    except Exception as error:
+        known = isinstance(error, PhonogradError)
+        log.error(name_options(str(error)), exc_info=not known)
+        raise click.exceptions.Exit(getattr(error, "exit_code", 1)) from error
 
 
 @click.command()

@@ -119,8 +119,7 @@ def operation(
 
 def pattern_of(rule: re.Pattern[str]) -> str:
     r"""A rule for whole texts, which ends in `\Z`, as JSON Schema writes it."""
-    body = rule.pattern.removesuffix(r"\Z")
-    return f"^{body}$"
+    return "^" + rule.pattern.replace(r"\Z", "$")
 
 
 def operations_of(*apis: type) -> tuple[Operation, ...]:

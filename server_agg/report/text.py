@@ -9,6 +9,7 @@ from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
 from phonograd.server_agg.report.records import Figures, PhoneCost, RoundReport, TrafficFigures
 
 NOTHING_SPENT = "nothing in this round"  # no update is in its model, or it has none
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet's formulas begin with
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
 
 PERCENTILES = tuple((way, name) for way in ("up", "down") for name in ("p50", "p90", "max"))
@@ -182,11 +183,16 @@ def _flat(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**entry, **{name: " ".join(parts) for name, parts in texts.items()}}
 
 
+def _as_text(value: object) -> object:
+    """A cell that a spreadsheet takes for no formula: phones and metrics are named by others."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
+
+
 def _csv(kind: type[TrafficFigures], lines: Iterable[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     figures = {*Figures.__struct_fields__}
     columns = sorted(kind.__struct_fields__, key=figures.__contains__)  # first what the line is about
     writer = csv.DictWriter(out, fieldnames=columns)
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows({name: _as_text(value) for name, value in line.items()} for line in lines)
     return out.getvalue()

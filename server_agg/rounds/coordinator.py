@@ -74,9 +74,10 @@ class Coordinator:
         slow_models = slow_models or Students(artifacts)
         self._slow = SlowClosing(self._round, self._lock, slow_models)
         try:
-            startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
-            self._round.load()
-            self._recover()
+            with self.ledger.errors():
+                startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
+                self._round.load()
+                self._recover()
             self.folder.others = worker is not None
         except BaseException:
             self._close(keep=False)

@@ -59,6 +59,29 @@ def apply_settings(round_: Round, settings: ServerSettings | Round) -> None:
     round_.transfer = json.dumps(asdict(settings.transfer), sort_keys=True) if slow else None
 
 
+def round_with(settings: ServerSettings) -> Round:
+    """A round with these settings that is in no ledger."""
+    round_ = Round()
+    apply_settings(round_, settings)
+    return round_
+
+
+def settings_changed(round_: Round, settings: ServerSettings) -> list[str]:
+    """What a round would have otherwise with these settings, such as "clients per round: 5 -> 10"."""
+    before, after = _settings_in(round_), _settings_in(round_with(settings))
+    return [
+        f"{name.replace('_', ' ')}: {before[name]} -> {value}"
+        for name, value in after.items()
+        if name in before and before[name] != value
+    ]
+
+
+def _settings_in(round_: Round) -> dict[str, object]:
+    parts = (round_.strategy, round_.rules, round_.transfer, round_.masked)
+    named = {name: value for part in parts if part for name, value in json.loads(part).items()}
+    return {"masked": round_.masked is not None} | named
+
+
 def transfer_settings_of(round_: Round) -> TransferSettings:
     """The settings of transfer learning of a round; the defaults for a round of another strategy."""
     return TransferSettings(**json.loads(round_.transfer or "{}"))

@@ -46,6 +46,15 @@ def enrolled(session: Session) -> list[str]:
     return list(session.scalars(select(Phone.name).where(Phone.role == "phone", Phone.revoked_at.is_(None))))
 
 
+def hidden_by(round_: Round) -> tuple[str, ...]:
+    """What hides the phones of a round with these settings: noise, masks."""
+    settings, masked = StrategySettings.from_json(round_.strategy), None
+    if round_.masked:
+        masked = MaskedSettings.from_json(round_.masked)
+    noise = settings.noise_multiplier if settings.private else masked.distributed_noise if masked else 0
+    return ("noise",) * (noise > 0) + ("masks",) * (masked is not None)
+
+
 def halt_reason(session: Session, round_: Round) -> str | None:
     """Why no phone can take part in a private round; None if phones can, or if it is not private.
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from phonograd.device_runtime.base.errors import ArtifactsError, WeightsError
+from phonograd.device_runtime.base.errors import ArtifactsError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
@@ -10,12 +10,11 @@ from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import noise_runs, opening, privacy, publication
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
 from phonograd.server_agg.rounds.student import Students
-from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Model
+from phonograd.server_agg.storage.tables import Model, Round
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +26,8 @@ def open_state(
 
     Raises ArtifactsError if the state was started with other artifacts, WeightsError for a damaged model, StorageError,
     MissingExtraError for a private strategy without dp-accounting or SciPy, UsageError for masked settings that do not
-    suit the model and for a run of dp-ftrl that is not the ledger's, and what `slow_models` requires of a slow
-    strategy.
+    suit the model, for a run of dp-ftrl that is not the ledger's and for an end of privacy that the settings do not
+    allow, and what `slow_models` requires of a slow strategy.
     """
     if settings.masked is not None:
         with TensorFile(artifacts.path(WEIGHTS)) as model:
@@ -40,6 +39,8 @@ def open_state(
     with ledger.reading() as session:
         open_ = queries.open_round(session)
     base = artifacts.path(WEIGHTS) if open_ is None else folder.fetched(folder.model(open_.base_sha256))
+    if not base.is_file():
+        ledger.require_sound()
     run = noise_runs.required_run(ledger, settings.strategy, base)
     if open_ is None:
         _begin(folder, ledger, artifacts, settings, run)
@@ -85,6 +86,7 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
                 f"{error}; it was started from other artifacts than {artifacts.folder}; choose another `state` folder"
             ) from error
     if not known:
+        ledger.require_sound()
         raise ArtifactsError(
             f"state {folder.root}: expected one of its models in {artifacts.folder}, found "
             f"{artifacts.weights_sha256[:12]}…; choose another `state` folder, or the artifacts it was started with"
@@ -92,30 +94,36 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
 
 
 def _apply_settings(ledger: Ledger, settings: ServerSettings, run: str | None) -> None:
-    """Give the open round these settings, unless it already has accepted updates."""
+    """Give the open round these settings, unless it already has accepted updates, and say what changes."""
     with ledger.writing() as session:
         round_ = expect_open_round(ledger, session)
-        same = StrategySettings.from_json(round_.strategy) == settings.strategy
-        same_transfer = opening.transfer_settings_of(round_) == settings.transfer or not settings.strategy.slow
-        same_masked = round_.masked == (None if settings.masked is None else settings.masked.to_json())
-        if same and same_transfer and same_masked and RoundRules.from_json(round_.rules) == settings.rules:
+        changes = opening.settings_changed(round_, settings)
+        if not changes:
             return
+        if not settings.end_privacy:
+            _require_privacy(round_, settings)
         begun = cohorts.has_messages(session, round_.number) or queries.count_updates(
             session, round_.number, "accepted"
         )
-        if not begun and round_.closing_at is None:
+        keeps = bool(begun) or round_.closing_at is not None
+        if not keeps:
+            same = StrategySettings.from_json(round_.strategy) == settings.strategy
             opening.apply_settings(round_, settings)
             if round_.run is None and run is not None:  # its deadline counts from now
                 round_.opened_at = ledger.clock()
             noise_runs.set_step(session, round_, run)
             if not same:  # its phones were sampled with other settings
                 privacy.resample_phones(session, round_, ledger.clock())
-            return
-    log.warning(
-        "round %d already has updates and keeps its settings until it closes: %s %s %s %s",
-        round_.number,
-        round_.rules,
-        round_.strategy,
-        round_.transfer or "",
-        round_.masked or "",
-    )
+    when = " already has updates and keeps its settings until it closes; then" if keeps else ": settings changed"
+    log.warning("round %d%s: %s", round_.number, when, ", ".join(changes))
+
+
+def _require_privacy(round_: Round, settings: ServerSettings) -> None:
+    """Raise UsageError if rounds with `settings` would hide less of their phones than this one."""
+    kept = privacy.hidden_by(opening.round_with(settings))
+    if lost := [how for how in privacy.hidden_by(round_) if how not in kept]:
+        raise UsageError(
+            f"`strategy` is {settings.strategy.strategy!r}: rounds with these settings have no "
+            f"{' and no '.join(lost)}, which round {round_.number} has; start with those of the last start, or give "
+            "`end_privacy`"
+        )

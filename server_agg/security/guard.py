@@ -238,11 +238,15 @@ def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -
         challenge += f', error="invalid_token", error_description="{reason}"'
     if wants_html:  # a browser then asks for it; the user's name does not matter
         challenge = f'Basic realm="phonograd", {challenge}'
-    detail = f"a token expected in Authorization: Bearer, {reason}; the operator makes one: phonograd tokens add"
+    name = (rejected and rejected.phone) or "NAME"
+    make = f"phonograd tokens add {name}" + " --role admin" * (access == "admin")
+    if rejected is not None and rejected.enrolled:  # `add` would find it there
+        make = f"phonograd tokens rotate {name}"
+    detail = f"a token expected in Authorization: Bearer, {reason}; the operator makes one: {make}"
     if access == "admin":
         detail = (
             f"an administrator's token expected in Authorization: Bearer, {reason}; open the link that the server "
-            "printed at its start, or make a token: phonograd tokens add NAME --role admin --state DIR"
+            f"printed at its start, or make a token: {make} --state DIR"
         )
     return RequestError(401, detail, {"WWW-Authenticate": challenge})
 

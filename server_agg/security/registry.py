@@ -43,10 +43,13 @@ class Principal:
 
 @dataclass(frozen=True)
 class Rejected:
-    """Why a token is not taken. `phone`: whose it is, which only the holder of the right secret learns."""
+    """Why a token is not taken. `phone`: whose it is, which only the holder of the right secret learns; enrolled:
+    whether that one still is.
+    """
 
     reason: Literal["unknown", "expired", "revoked"]
     phone: str | None = None
+    enrolled: bool = False
 
 
 class IssuedToken(Record, frozen=True):
@@ -172,10 +175,11 @@ class PhoneRegistry:
         genuine = offered.belongs_to(token.sha256 if token is not None else None)
         if not genuine or token is None or phone is None:
             return Rejected("unknown")
-        if token.revoked_at is not None or phone.revoked_at is not None:
-            return Rejected("revoked", phone.name)
+        enrolled = phone.revoked_at is None
+        if token.revoked_at is not None or not enrolled:
+            return Rejected("revoked", phone.name, enrolled)
         if _expired(token.expires_at, now):
-            return Rejected("expired", phone.name)
+            return Rejected("expired", phone.name, enrolled)
         if token.last_used_at is None or now - token.last_used_at >= LAST_USED_SECONDS:
             self._note_use(token.id, now)
         return Principal(phone.name, _role(phone))

@@ -42,6 +42,7 @@ class ServerSettings:
         `redirect` the store, by a presigned URL.
     codecs: those of one's own that updates may have besides phonograd's, as MODULE:CLASS (docs/updates.md).
     masked: of masked rounds; None: the server sees each update.
+    end_privacy: let a start over rounds with noise or masks open rounds without.
     workers: processes that share the work of the server, each on a core of its own.
     security: authentication, rate limits, TLS.
 
@@ -65,6 +66,7 @@ class ServerSettings:
     downloads: Downloads = "direct"
     codecs: tuple[str, ...] = ()
     masked: MaskedSettings | None = None
+    end_privacy: bool = False
     workers: int = 1
     security: SecuritySettings = field(default_factory=SecuritySettings)
 

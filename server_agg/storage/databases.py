@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, func, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -34,6 +34,25 @@ INSERTS: Mapping[str, Callable[[type[DeclarativeBase]], Any]] = {
 CONNECTIONS = 30
 # PostgreSQL's advisory locks, each a number of the database's own.
 WRITING, CLOSING = 70671, 70672
+
+READ_ONLY = "25006"  # PostgreSQL's code for a transaction that may not write
+# What helps against an error of either database, by words in its message.
+CURES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("is full", "No space left"), "free disk space"),
+    (("QueuePool", "slots"), "it has no connection left; try again later"),
+    (("read-only",), "see that it is PostgreSQL's primary; new connections follow"),
+    (("connect",), "see that PostgreSQL runs and can be reached"),
+    (("malformed", "not a database", "no such", "does not exist"), "it is damaged: restore it from a backup"),
+    (("readonly", "unable to open", "permission"), "let this user write there"),
+    (("locked",), "end the program that writes to it, or wait for that"),
+    (("I/O error",), "see to its disk, or restore it from a backup"),
+)
+
+
+def cure_of(error: object) -> str:
+    """What helps against a database's error."""
+    message = str(error)
+    return next((cure for words, cure in CURES if any(word in message for word in words)), "try again later")
 
 
 class SharedClock:
@@ -213,6 +232,12 @@ def _postgresql(url: URL) -> Database:
     def begin(connection: Connection) -> None:
         if connection.get_execution_options().get("immediate"):
             connection.execute(select(func.pg_advisory_xact_lock(WRITING)))
+
+    @event.listens_for(engine, "handle_error")
+    def replace(context: ExceptionContext) -> None:
+        # After a failover the pool would stay on what no longer writes.
+        if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+            context.is_disconnect = True
 
     snapshots = engine.execution_options(isolation_level="REPEATABLE READ")
     return Database(snapshots, engine.execution_options(immediate=True), url.render_as_string(), SharedClock())

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage import migrations
-from phonograd.server_agg.storage.databases import database_at
+from phonograd.server_agg.storage.damage import damage_in
+from phonograd.server_agg.storage.databases import cure_of, database_at
 from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.tables import UPDATES, Traffic, TrafficKind
 
@@ -97,7 +98,7 @@ class Ledger:
         self._traffic_lock = threading.Lock()
         self._traffic: Counted = {}
         try:
-            with self._errors():
+            with self.errors():
                 self._prepare(create, migrate)
                 self._database.follow_clock()
         except BaseException:
@@ -111,7 +112,7 @@ class Ledger:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
         """A read-only session on a snapshot of the ledger."""
-        with self._errors(), self._readers() as session:
+        with self.errors(), self._readers() as session:
             yield session
 
     @contextlib.contextmanager
@@ -120,7 +121,7 @@ class Ledger:
 
         Also writes the traffic counted so far.
         """
-        with self._errors(), self._write_lock, self._database.turn():
+        with self.errors(), self._write_lock, self._database.turn():
             taken = self._take_traffic()
             try:
                 with self._writers.begin() as session:
@@ -135,12 +136,12 @@ class Ledger:
     @contextlib.contextmanager
     def closing_lock(self) -> Iterator[bool]:
         """Whether this process, and no other, may close a round while the block runs; see `Database.closing_lock`."""
-        with self._errors(), self._database.closing_lock() as mine:
+        with self.errors(), self._database.closing_lock() as mine:
             yield mine
 
     def follow_clock(self) -> None:
         """Ask a shared ledger's database what time it is; call it about every second."""
-        with self._errors():
+        with self.errors():
             self._database.follow_clock()
 
     def count(self, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:
@@ -172,14 +173,22 @@ class Ledger:
             session.connection().execute(self._database.adding(Traffic, KEY), rows)
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
+        """Within the block, what the database fails with is a StorageError, and so is what damaged rows lead to."""
         try:
             yield
         except (DBAPIError, PoolTimeoutError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            raise StorageError(
-                f"{self.name}: the ledger failed: {cause}; free disk space, or restore the state folder"
-            ) from error
+            raise StorageError(f"{self.name}: the ledger failed: {cause}; {cure_of(cause)}") from error
+        except (LookupError, TypeError, ValueError, ArithmeticError, InvalidRequestError):
+            self.require_sound()
+            raise  # a bug
+
+    def require_sound(self) -> None:
+        """Raise StorageError if rows are damaged; for errors alone, as it reads all of them."""
+        with self._readers() as session:
+            if (wrong := damage_in(session)) is not None:
+                raise StorageError(f"{self.name}: it is damaged, {wrong}: restore it from a backup")
 
     def _prepare(self, create: bool, migrate: bool) -> None:
         with self._database.readers.connect() as connection:

@@ -4,6 +4,7 @@ Objects are whole files that never change. With an object store the state folder
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,11 @@ Result = TypeVar("Result")
 FOLDERS = ("file", "local")
 PRESIGNED_SECONDS = 7200
 DELETED_AT_ONCE = 16
+# Of S3, in the environment and for botocore: checksums after a body, which AWS alone is sure to know.
+CHECKSUMS = {
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "request_checksum_calculation",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION": "response_checksum_validation",
+}
 
 
 class Store:
@@ -178,7 +184,9 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         import fsspec
 
-        files, root = fsspec.url_to_fs(url)
+        config = {name: os.environ.get(variable, "when_required") for variable, name in CHECKSUMS.items()}
+        options = {"config_kwargs": config} if url.startswith(("s3:", "s3a:")) else {}
+        files, root = fsspec.url_to_fs(url, **options)
     except ImportError as error:
         raise MissingExtraError(f"store {url}: {error}; for S3: pip install 'phonograd[s3]'") from error
     except Exception as error:

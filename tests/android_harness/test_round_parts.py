@@ -1,5 +1,6 @@
 """Parts of a round that need no server: names, seeds, texts, tokens, settings, what an upload is tried again for."""
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from phonograd.device_runtime.base.errors import (
 from phonograd.device_runtime.client.protocol import PHONE_NAME
 from phonograd.device_runtime.client.server_client import Connection, UploadReceipt
 
+ROOT = Path(__file__).parents[2]
 TOKEN = f"pgd_{'0' * 16}_{'1' * 64}"
 SERIAL = "127.0.0.1:5555"
 
@@ -35,6 +37,12 @@ SERIAL = "127.0.0.1:5555"
 @given(st.text(min_size=1))
 def test_any_serial_gives_a_name_that_the_server_accepts(serial: str) -> None:
     assert PHONE_NAME.match(name_from_serial(serial))
+
+
+def test_apps_know_the_same_names() -> None:
+    source = (ROOT / "device_runtime/java/org/phonograd/ServerConnection.java").read_text("utf-8")
+    (rule,) = re.findall(r'Pattern NAME = Pattern.compile\("(.*)"\);', source)
+    assert rule.replace("\\\\", "\\").replace("$", r"\Z") == PHONE_NAME.pattern.removesuffix(r"\Z")
 
 
 def test_names() -> None:

@@ -134,6 +134,26 @@ def test_sums_are_whole_numbers_past_32_bits(ledger: Ledger) -> None:
     assert (entry["up_tcp_bytes"], entry["down_tcp_bytes"]) == (None, 0)
 
 
+def test_connections_that_cannot_write_are_thrown_away(ledger: Ledger, database: str) -> None:
+    """As after a failover: PostgreSQL let them write no more, while it lets new ones."""
+    name = database.rpartition("/")[2]
+
+    def write(update: str) -> None:
+        with ledger.writing() as session:
+            session.add(an_update(update, "late"))
+
+    with administrator(database) as connection:
+        connection.execute(text(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
+        ledger.close()  # the pool's connections are of before
+        with ledger.reading() as one, ledger.reading() as two:
+            assert [session.scalar(select(func.count()).select_from(Update)) for session in (one, two)] == [0, 0]
+        connection.execute(text(f"ALTER DATABASE {name} RESET default_transaction_read_only"))
+    with pytest.raises(StorageError, match=r"read-only transaction.*; see that it is PostgreSQL's primary"):
+        write("x")
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, "yz"))
+
+
 def test_tokens_quality_and_the_audit_log(ledger: Ledger) -> None:
     registry, audit = PhoneRegistry(ledger), AuditLog(ledger, kept=1)
     issued = registry.add("phone1", "phone", "90d", "operator:me")

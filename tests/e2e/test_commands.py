@@ -90,20 +90,23 @@ def serving(
 
 
 def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
+    """All of them; the secret link is none."""
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s"]
-    options = ["--port", "0", "--json", "--log-format", "json"]
-    with subprocess.Popen(
-        [*map(str, line), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        assert httpx.get(f"{url}/v1/round", trust_env=False).status_code == 200
-        process.send_signal(signal.SIGTERM)
-        _, logged = process.communicate(timeout=PATIENCE_SECONDS)
-    lines = [json.loads(one) for one in logged.splitlines() if one.startswith("{")]
+    options = ["--port", "0", "--log-format", "json", "--strategy", "norm-bound"]
+    with subprocess.Popen([*map(str, line), *options], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        logged = []
+        for text in process.stderr:
+            logged.append(text)
+            if listening := re.search(r"listening on (\S+): round 1, norm-bound, 10 phones, no deadline", text):
+                assert httpx.get(f"{listening[1]}/v1/round", trust_env=False).status_code == 200
+                process.send_signal(signal.SIGTERM)
+    lines = [json.loads(text) for text in logged]
     (request,) = [one for one in lines if one["event"] == "request"]
     assert (request["method"], request["route"], request["status"]) == ("GET", "/v1/round", 200)
-    assert [one for one in logged.splitlines() if not one.startswith(("{", "listening on ", "dashboard, "))] == []
+    assert "norm-bound goes by the norms" in lines[0]["message"]
+    assert not any(one["logger"].startswith("alembic") for one in lines)  # ten lines of a new ledger's tables
+    assert "key=" not in "".join(logged)
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,7 @@ def python_train(place: Place, files: int) -> int:
         (("train", "A", "--user", "a", "--seed", "1x"), "--seed 1x: expected a whole number"),
         (("train", "A", "--user", "a", "--seed", "1", "--phone", "p"), "--seed and --phone exclude each other"),
         (("train", "A", "--user", "a", "--phone", "p" * 65), "--phone: expected a name of 1 to 64"),
+        (("train", "A", "--user", "a", "--phone", ".."), "but neither . nor .., found '..'"),
         (("train", "A", "--user", "a", "--codec", "zip"), "--codec zip: expected one of full-f32, rows-f32, "),
         (("train", "A", "--user", "a", "--round", "0"), "--round 0: expected a whole number from 1"),
         (("train", "A", "--user", "a", "--output-sample", "0"), "--output-sample 0: expected a whole number from 1"),

@@ -73,7 +73,9 @@ def test_says_why_it_was_refused(server: RunningServer, workshop: Workshop, tmp_
 
 
 def test_refuses_a_phone_name_and_a_file_before_asking(server: RunningServer, tmp_path: Path) -> None:
-    with pytest.raises(UpdateError, match=r"phone name 'naïve\\n': 1 to 64 of A-Z a-z 0-9 . _ - expected"):
+    with pytest.raises(
+        UpdateError, match=r"phone name 'naïve\\n': 1 to 64 of A-Z a-z 0-9 . _ - but neither . nor .. expected"
+    ):
         client.upload_update(server.url, tmp_path / "update", "naïve\n")
     with pytest.raises(UpdateError, match="update: cannot be read: No such file"):
         client.upload_update(server.url, tmp_path / "update", "phone1")

@@ -10,7 +10,7 @@ import pytest
 
 from phonograd.device_runtime.update.links import LinkCodec
 from phonograd.server_agg.report.document import read_phones, read_report
-from phonograd.server_agg.report.text import report_csv
+from phonograd.server_agg.report.text import phones_csv, report_csv
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
 from phonograd.server_agg.storage.tables import LINK_KINDS
 from tests.server_agg.test_ledger import a_ledger
@@ -82,6 +82,18 @@ def test_models_and_links_are_told_apart_by_codec(tmp_path: Path) -> None:
     (line,) = csv.DictReader(io.StringIO(report_csv(report)))
     assert line["sent_links"] == "rows-f32:2:1100 top-rows:1:70"
     assert percentiles(state)[1] == [1070, 9900, 9900]  # who fetched links alone has downloaded too
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_cell_is_a_formula(tmp_path: Path, begin: str) -> None:
+    state = a_ledger_with(tmp_path, ("a", "model", WireBytes(down_body=-5)))
+    phones = [phone | {"phone": f"{begin}1+1"} for phone in read_phones(state, 1)]
+    (line,) = csv.DictReader(io.StringIO(phones_csv(phones), newline=""))
+    assert (line["phone"], line["model_bytes"]) == (f"'{begin}1+1", "-5")
+    report = read_report(state)
+    report["rounds"][0] |= {"quality": {f"{begin}1": -0.5}, "distance": -0.5}
+    (line,) = csv.DictReader(io.StringIO(report_csv(report), newline=""))
+    assert (line["quality"], line["distance"]) == (f"'{begin}1:-0.5", "-0.5")
 
 
 @pytest.mark.parametrize("phone", ["a", "b"])  # in the same row of the ledger, and in another of the same kind

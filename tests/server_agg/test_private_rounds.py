@@ -390,7 +390,7 @@ def test_a_server_that_draws_its_phones_asks_for_tokens_on_loopback_too(
         enrol(coordinator)
         send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
     with (
-        run_server(workshop, state, **ENDLESS | {"strategy": strategy}) as server,
+        run_server(workshop, state, **ENDLESS | {"strategy": strategy, "end_privacy": True}) as server,
         httpx.Client(base_url=server.url, trust_env=False, verify=False, timeout=PATIENCE_SECONDS) as stranger,
     ):
         document = stranger.get("/openapi.json").json()

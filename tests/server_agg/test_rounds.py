@@ -3,6 +3,7 @@ import errno
 import logging
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.faults import raising
 from tests.server_agg.hostile_updates import Parts
 from tests.server_agg.workshop import Clock, Workshop, random_weights, settings_with, write_artifacts
@@ -301,12 +303,72 @@ def test_says_which_stored_update_is_damaged(workshop: Workshop, state: Path) ->
         Coordinator(workshop.artifacts, state, THREE)
 
 
-def test_refuses_a_damaged_ledger(workshop: Workshop, state: Path) -> None:
+@pytest.mark.parametrize(("left", "said"), [(0.5, "malformed"), (0.0, "no such table|not a database")])
+def test_refuses_a_torn_ledger(left: float, said: str, workshop: Workshop, state: Path) -> None:
     with opened(workshop, state):
         pass
-    (state / "ledger.sqlite").write_bytes(b"this is not SQLite" * 100)
-    with pytest.raises(StorageError, match=r"ledger.sqlite: the ledger failed: file is not a database"):
+    whole = (state / "ledger.sqlite").read_bytes()
+    (state / "ledger.sqlite").write_bytes(whole[: int(left * len(whole))] or b"this is not SQLite" * 100)
+    with pytest.raises(
+        StorageError, match=rf"the ledger failed: .*({said}).*; it is damaged: restore it from a backup$"
+    ):
         Coordinator(workshop.artifacts, state, THREE)
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "said"),
+    [
+        ("models.sha256", "substr(sha256, 2) || 'e' WHERE round = 2", "rounds.base_sha256 is"),
+        ("models.sha256", "substr(sha256, 2) || 'e' WHERE round = 0", "rounds.base_sha256 is"),
+        ("models.parent_sha256", "'' WHERE round = 2", "parent_sha256 is ''"),
+        ("rounds.base_sha256", "substr(base_sha256, 2) || 'e' WHERE number = 3", "rounds.base_sha256 is"),
+        ("rounds.base_sha256", "substr(base_sha256, 2) || 'e' WHERE number = 1", "rounds.base_sha256 is"),
+        ("rounds.rules", "replace(rules, 'clients', 'client5') WHERE number = 1", "rules: .*client5"),
+        ("rounds.strategy", "replace(strategy, 'fedavg', 'fedAvg') WHERE number = 3", "strategy: .*'fedAvg'"),
+        ("rounds.closed_at", "'x' WHERE number = 1", "rounds.closed_at is 'x'"),
+        ("updates.state", "'acceptad'", "state is 'acceptad'"),
+    ],
+)
+def test_a_damaged_row_of_the_ledger_is_called_so(
+    column: str, change: str, said: str, workshop: Workshop, state: Path
+) -> None:
+    """Whoever stumbles over it, the server or a report; one of them does."""
+    settings = settings_with(clients_per_round=1, publish="top-rows", publish_rows=3)
+    with opened(workshop, state, settings) as coordinator:
+        for number in (1, 2):
+            base = coordinator.folder.model(coordinator.current.base_sha256)
+            send(coordinator, workshop.update(1, number, base=base), "phone1")
+    with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger, ledger:
+        table, _, name = column.partition(".")
+        assert ledger.execute(f"UPDATE {table} SET {name} = {change}").rowcount >= 1
+    errors = []
+    for read in (lambda: Coordinator(workshop.artifacts, state, THREE).close(), lambda: read_report(state)):
+        try:
+            read()
+        except StorageError as error:
+            errors.append(str(error))
+    assert errors
+    for error in errors:
+        assert re.search(rf"ledger.sqlite: it is damaged, .*{said}.*: restore it from a backup$", error)
+
+
+@pytest.mark.parametrize(
+    ("pragma", "cure"),
+    [
+        ("max_page_count=1", "is full; free disk space"),
+        ("query_only=1", "readonly database; let this user write there"),
+    ],
+)
+def test_says_what_helps_against_an_error_of_the_ledger(
+    pragma: str, cure: str, workshop: Workshop, state: Path
+) -> None:
+    with (
+        opened(workshop, state) as coordinator,
+        pytest.raises(StorageError, match=cure),
+        coordinator.ledger.writing() as session,
+    ):
+        session.connection().exec_driver_sql(f"PRAGMA {pragma}")
+        session.add(Model(sha256="0" * 64, round=0, bytes=1, created_at=0.0, parent_sha256="x" * 100_000))
 
 
 @pytest.mark.parametrize(("publish", "files"), [("rows-f32", 2), ("top-rows", 3)])

@@ -175,6 +175,27 @@ def test_what_is_said_without_a_good_token(gate: Gate) -> None:
     assert details[3].endswith("(phone phone2)")
 
 
+def test_the_command_that_is_advised_works(gate: Gate) -> None:
+    """Of phones that are enrolled with another token, or are no longer."""
+    add, rotate, revoke = gate.registry.add, gate.registry.rotate, gate.registry.revoke
+    rotated, revoked, again = (gate.token(name) for name in ("rotated", "revoked", "again"))
+    expired = gate.token("expired", expires="0s")
+    rotate("rotated", "90d", "0s", "me")
+    for name in ("revoked", "again"):
+        revoke(name, "me")
+    add("again", "phone", "90d", "me")
+    for headers, advised in (
+        (rotated, "rotate rotated"),
+        (expired, "rotate expired"),
+        (revoked, "add revoked"),
+        (again, "rotate again"),
+    ):
+        assert gate.ask("GET", "/v1/round", headers).json()["detail"].endswith(f": phonograd tokens {advised}")
+        command, name = advised.split()
+        made = add(name, "phone", "90d", "me") if command == "add" else rotate(name, "90d", "1d", "me")
+        assert gate.ask("GET", "/v1/round", bearer(made.token)).status_code == 200
+
+
 def test_a_browser_is_asked_for_a_password(gate: Gate) -> None:
     answer = gate.ask("GET", "/v1/report", {"Accept": "text/html"})
     assert answer.headers["www-authenticate"].startswith('Basic realm="phonograd"')

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.client.protocol import TOKEN
+from phonograd.device_runtime.client.protocol import PHONE_NAME, TOKEN
 from phonograd.server_agg.security.registry import LAST_USED_SECONDS, PhoneRegistry, Principal, RegistryError, Rejected
 from phonograd.server_agg.security.tokens import NewToken, lifetime_seconds
 from phonograd.server_agg.storage.audit import AuditLog
@@ -92,7 +93,7 @@ def test_tokens_expire(registry: PhoneRegistry, clock: Clock) -> None:
     clock.now += 2 * DAY - 1
     assert isinstance(registry.authenticate(token), Principal)
     clock.now += 1
-    assert registry.authenticate(token) == Rejected("expired", "phone1")
+    assert registry.authenticate(token) == Rejected("expired", "phone1", enrolled=True)
     clock.now += 10_000 * DAY
     assert isinstance(registry.authenticate(lasting), Principal)
 
@@ -103,10 +104,10 @@ def test_rotation_ends_the_old_token_after_the_overlap(registry: PhoneRegistry, 
     assert old != new
     assert {registry.authenticate(token) for token in (old, new)} == {Principal("phone1", "phone")}
     clock.now += DAY
-    assert registry.authenticate(old) == Rejected("expired", "phone1")
+    assert registry.authenticate(old) == Rejected("expired", "phone1", enrolled=True)
     assert registry.authenticate(new) == Principal("phone1", "phone")
     at_once = registry.rotate("phone1", "90d", "0s", "me").token
-    assert registry.authenticate(new) == Rejected("expired", "phone1")
+    assert registry.authenticate(new) == Rejected("expired", "phone1", enrolled=True)
     last = registry.rotate("phone1", "90d", "never", "me").token
     assert {registry.authenticate(token) for token in (at_once, last)} == {Principal("phone1", "phone")}
 
@@ -115,7 +116,7 @@ def test_rotation_does_not_lengthen_a_token(registry: PhoneRegistry, clock: Cloc
     token = registry.add("phone1", "phone", "60s", "me").token
     registry.rotate("phone1", "90d", "1d", "me")
     clock.now += 60
-    assert registry.authenticate(token) == Rejected("expired", "phone1")
+    assert registry.authenticate(token) == Rejected("expired", "phone1", enrolled=True)
 
 
 def test_revocation_is_for_good(registry: PhoneRegistry) -> None:
@@ -126,7 +127,7 @@ def test_revocation_is_for_good(registry: PhoneRegistry) -> None:
     assert registry.authenticate(other) == Principal("phone2", "phone")
     again = registry.add("phone1", "admin", "90d", "me").token
     assert registry.authenticate(again) == Principal("phone1", "admin")
-    assert [registry.authenticate(token) for token in tokens] == [Rejected("revoked", "phone1")] * 2
+    assert [registry.authenticate(token) for token in tokens] == [Rejected("revoked", "phone1", enrolled=True)] * 2
 
 
 def test_what_cannot_be_done(registry: PhoneRegistry) -> None:
@@ -136,6 +137,7 @@ def test_what_cannot_be_done(registry: PhoneRegistry) -> None:
     for call, status, message in (
         (lambda: registry.add("phone1", "phone", "90d", "me"), 409, "phone phone1: a name that is free expected"),
         (lambda: registry.add("../x", "phone", "90d", "me"), 400, "phone name '../x': 1 to 64 of"),
+        (lambda: registry.add("..", "phone", "90d", "me"), 400, "but neither . nor .. expected"),
         (lambda: registry.add("phone2", "root", "90d", "me"), 400, "role 'root': one of phone, admin expected"),
         (lambda: registry.add("phone2", "phone", "90", "me"), 400, r"expires: .* found '90'"),
         (lambda: registry.rotate("phone1", "90d", "soon", "me"), 400, r"overlap: .* found 'soon'"),
@@ -147,6 +149,12 @@ def test_what_cannot_be_done(registry: PhoneRegistry) -> None:
             call()
         assert raised.value.status == status
     assert [phone.name for phone in registry.phones()] == ["gone", "phone1"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", ".a", "a..", "_.", "-", "%2e", "a/b", "a?b"])
+def test_a_phone_is_called_what_its_url_keeps(name: str) -> None:
+    kept = urljoin("http://server/v1/phones/x", name) == f"http://server/v1/phones/{name}"
+    assert bool(PHONE_NAME.match(name)) == (kept and not set("%/?") & set(name))
 
 
 def test_the_list_says_what_there_is(registry: PhoneRegistry, clock: Clock) -> None:
@@ -191,7 +199,7 @@ def test_known_and_unknown_ids_are_compared_alike(registry: PhoneRegistry, monke
 def test_a_stolen_id_learns_nothing(registry: PhoneRegistry) -> None:
     """Only who has the secret hears that the token was revoked or has expired."""
     token = registry.add("phone1", "phone", "0s", "me").token
-    assert registry.authenticate(token) == Rejected("expired", "phone1")
+    assert registry.authenticate(token) == Rejected("expired", "phone1", enrolled=True)
     assert registry.authenticate(token[:21] + "0" * 64) == Rejected("unknown")
 
 

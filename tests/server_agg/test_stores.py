@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fsspec.registry import _registry
 from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
@@ -259,6 +260,7 @@ def test_a_store_that_does_not_answer_costs_nothing(
 def test_what_an_extra_is_missing_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("psycopg", "s3fs"):
         monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(_registry, "s3", raising=False)  # another test has imported it
     with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[s3\]'"):
         store_at("s3://bucket/folder")
     with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[postgres\]'"):

@@ -126,5 +126,14 @@ def test_with_json_the_dashboards_link_is_on_stdout_alone(
     told, kept = phono("serve", *options), phono("serve", *options, "--json")
     assert server.admin_url in told.err
     assert kept.document["admin_url"] == server.admin_url
-    assert server.url in kept.err
+    assert f"{server.url}: round 1, fedavg, 2 phones, no deadline, model " in kept.err
     assert server.admin_url not in kept.err
+
+
+def test_with_json_lines_the_error_that_ends_a_start_is_one(
+    phono: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("phonograd.commands.server.configure", lambda *_: None)
+    monkeypatch.setattr("phonograd.api.serving.serve", raising(StorageError("the `store` is away")))
+    ended = phono("serve", "--artifacts", FOLDER, "--state", tmp_path / "state", "--log-format", "json")
+    assert (ended.code, ended.err, caplog.messages) == (11, "", ["the --store is away"])

@@ -32,7 +32,7 @@ public final class ServerConnection {
     private static final int MAX_JSON_BYTES = 1 << 16; // of most answers
     private static final long LONGEST_WAIT_SECONDS = 24 * 3600; // whatever Retry-After says
     private static final int CONNECT_MILLIS = 10_000, READ_MILLIS = 120_000; // a round's last update may take long
-    private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._-]{1,64}");
+    private static final Pattern NAME = Pattern.compile("(?!\\.{1,2}$)[A-Za-z0-9._-]{1,64}");
     private static final Pattern TOKEN = Pattern.compile("pgd_[0-9a-f]{16}_[0-9a-f]{64}");
     private static final Pattern LOOPBACK = Pattern.compile("localhost|127\\.[0-9.]+|\\[::1\\]");
 
@@ -49,7 +49,7 @@ public final class ServerConnection {
      * A connection by the platform's own certificates.
      *
      * @param server such as https://example.org
-     * @param phone the phone's name at the server: 1 to 64 of A-Z a-z 0-9 . _ -
+     * @param phone the phone's name at the server: 1 to 64 of A-Z a-z 0-9 . _ - but neither . nor ..
      * @param token what {@code phonograd tokens add} showed for this phone; null: the server asks for none
      * @throws IllegalArgumentException if one of them is not what it should be, or http would send the token to another machine
      */
@@ -62,7 +62,7 @@ public final class ServerConnection {
             @NonNull String server, @NonNull String phone, @Nullable String token, @Nullable Opener opener) {
         require(server.matches("https?://[^/?#@]+(/[^?#]*)?"), "server: a URL such as https://example.org expected");
         URI url = URI.create(server);
-        require(NAME.matcher(phone).matches(), "phone: 1 to 64 of A-Z a-z 0-9 . _ - expected");
+        require(NAME.matcher(phone).matches(), "phone: 1 to 64 of A-Z a-z 0-9 . _ - but neither . nor .. expected");
         require(token == null || TOKEN.matcher(token).matches(), "token: pgd_..._... expected, as it was shown");
         boolean unread = url.getScheme().equals("https") || LOOPBACK.matcher(String.valueOf(url.getHost())).matches();
         require(token == null || unread, "server: https expected, http would send the token unencrypted");

@@ -18,8 +18,12 @@ void check_phone_name(const std::string& name) {
     return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') ||
            others.find(byte) != std::string::npos;
   };
-  if (!name.empty() && name.size() <= kNameLength && std::all_of(name.begin(), name.end(), allowed)) return;
-  throw Error(Status::usage, "`phone`: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -, found " + quoted(name));
+  const bool folder = name == "." || name == "..";  // as a URL reads it
+  const bool fits = !name.empty() && name.size() <= kNameLength && !folder;
+  if (fits && std::all_of(name.begin(), name.end(), allowed)) return;
+  throw Error(
+      Status::usage,
+      "`phone`: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ - but neither . nor .., found " + quoted(name));
 }
 
 }  // namespace phonograd
