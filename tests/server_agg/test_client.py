@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import http.server
 import json
@@ -139,7 +140,8 @@ class Impostor(http.server.BaseHTTPRequestHandler):
         status, headers, body = self.answer
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(body))} | headers).items():
-            self.send_header(name, value)
+            if value:
+                self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
@@ -187,6 +189,42 @@ def test_another_server_than_ours(impostor: str, answer: tuple[int, dict[str, st
     expected = ServerUnreachableError if answer[0] in (502, 504) else ServerRefusedError
     with pytest.raises(expected, match=message):
         client.current_round(impostor)
+
+
+CHUNKS = {"Transfer-Encoding": "chunked"}  # which overrules a length
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "message"),
+    [
+        ({"Content-Encoding": "gzip"}, gzip.compress(bytes(1 << 20)), "without Content-Encoding expected.*'gzip'"),
+        ({"Content-Length": ""}, b"model", "its model's Content-Length expected, found none"),
+        (
+            CHUNKS | {"Content-Length": "5"},
+            b"3\r\nmod\r\n8\r\nel, more\r\n",
+            "at most 5 bytes expected, more are coming",
+        ),
+        ({"Content-Length": "101"}, b"model", "at most 100 bytes expected, found 101"),
+    ],
+)
+def test_no_more_than_was_announced(
+    impostor: str, tmp_path: Path, headers: dict[str, str], body: bytes, message: str
+) -> None:
+    Impostor.answer = (200, {"ETag": f'"{"a" * 64}"'} | headers, body)
+    with pytest.raises(ServerRefusedError, match=message):
+        client.download_model(impostor, tmp_path / "model", most_bytes=100)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Length": "", "Transfer-Encoding": ""}])
+def test_an_answer_in_memory_has_a_bound(
+    impostor: str, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phonograd.device_runtime.client.connection.MAX_ANSWER_BYTES", 1000)
+    for status in (200, 500):
+        Impostor.answer = (status, headers, b" " * 1001)
+        with pytest.raises(ServerRefusedError, match="at most 1000 bytes expected, more are coming"):
+            client.current_round(impostor)
 
 
 def test_a_model_without_its_hash(impostor: str, tmp_path: Path) -> None:
