@@ -16,6 +16,8 @@ from phonograd.device_runtime.client.protocol import TOKEN, TOKEN_RULE, is_loopb
 
 # Of an answer that is held in memory: a report of many thousand rounds has less.
 MAX_ANSWER_BYTES = 1 << 26
+# The smallest pieces of an update: no proxy takes less at once.
+MIN_PIECE_BYTES = 1 << 16
 # Some stores tell how an object once came to them.
 NO_CODINGS = ("", "identity", "aws-chunked")
 # Seconds. Reading may take long: the server answers a round's last update after it has written the averaged model.
@@ -85,17 +87,21 @@ class Connection:
     token: the phone's or administrator's, shown by `phonograd tokens add`; None for a server without authentication.
     ca_cert: PEM file of the one certificate authority to trust instead of the system's.
     token_over_http: allow sending the token unencrypted to another machine; anyone in between can read it.
+    piece_size: bytes of an update to send at once, for a proxy that takes no more; None is all, less after a refusal.
 
-    Raises UsageError for an invalid URL or token, and if the token would leave this machine over plain http.
+    Raises UsageError for an invalid URL, token or size, and if the token would leave this machine over plain http.
     """
 
     url: str
     token: str | None = field(default=None, repr=False)
     ca_cert: Path | None = None
     token_over_http: bool = False
+    piece_size: int | None = None
 
     def __post_init__(self) -> None:
         url = _parsed(self.url)
+        if self.piece_size is not None and self.piece_size < MIN_PIECE_BYTES:
+            raise UsageError(f"`piece_size`: at least {MIN_PIECE_BYTES} bytes expected, found {self.piece_size}")
         if self.token is None:
             return
         if not TOKEN.match(self.token):  # the message does not show it: it may still be a secret

@@ -182,7 +182,7 @@ class Download:
         return offset
 
     def _announced(self, response: httpx.Response, offset: int) -> int:
-        """The bytes that are to come after the first `offset`. Raises ServerRefusedError where nobody says, or too many."""
+        """The bytes that are to come after the first `offset`. Raises ServerRefusedError for none, or too many."""
         length = response.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             raise ServerRefusedError(
