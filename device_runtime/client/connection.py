@@ -89,6 +89,9 @@ class Connection:
     token_over_http: allow sending the token unencrypted to another machine; anyone in between can read it.
     piece_size: bytes of an update to send at once, for a proxy that takes no more; None is all, less after a refusal.
 
+    models_from: where else the server may send for a model, such as https://store.example:9000. A server with https may
+    send to https anywhere.
+
     Raises UsageError for an invalid URL, token or size, and if the token would leave this machine over plain http.
     """
 
@@ -97,9 +100,10 @@ class Connection:
     ca_cert: Path | None = None
     token_over_http: bool = False
     piece_size: int | None = None
+    models_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        url = _parsed(self.url)
+        url, *_ = map(_parsed, (self.url, *self.models_from))
         if self.piece_size is not None and self.piece_size < MIN_PIECE_BYTES:
             raise UsageError(f"`piece_size`: at least {MIN_PIECE_BYTES} bytes expected, found {self.piece_size}")
         if self.token is None:
@@ -138,16 +142,25 @@ Server = Connection | str
 def elsewhere_of(server: Server, url: str) -> Connection:
     """The host of a URL that `server` told, to be asked without a token; its URL is without what signs the request.
 
-    Raises ServerRefusedError for no URL, and for http where the server has https.
+    Raises ServerRefusedError for no URL, and for a place that nobody named: on http, anyone in between may tell one.
     """
     ours = Connection(server) if isinstance(server, str) else server
     try:
         there = _parsed(url)
     except UsageError:
-        there = None
-    if there is None or (there.scheme == "http" and httpx.URL(ours.url).scheme == "https"):
-        raise ServerRefusedError(f"{ours}: the URL of its model, over https like its own, expected, found {url[:80]!r}")
+        raise ServerRefusedError(f"{ours}: the URL of its model expected, found {url[:80]!r}") from None
+    named = [_origin(httpx.URL(known)) for known in (ours.url, *ours.models_from)]
+    if _origin(there) not in named and not (there.scheme == httpx.URL(ours.url).scheme == "https"):
+        found = f"{there.scheme}://{there.netloc.decode()}"
+        raise ServerRefusedError(
+            f"{ours}: its model from there, or over https like its own, expected, found {found[:80]!r}; if that is its "
+            "store, allow it with `models_from`"
+        )
     return Connection(str(there.copy_with(raw_path=b"/", fragment=None)), ca_cert=ours.ca_cert)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 @contextlib.contextmanager

@@ -44,13 +44,14 @@ def connect(
     ca_cert: StrPath | None = None,
     token_over_http: bool = False,
     piece_size: int | None = None,
+    models_from: tuple[str, ...] = (),
     owner: bool = False,
 ) -> Connection:
     """How to reach a server and who is asking; nothing is sent yet. See Connection.
 
     owner: without a token, act for the user who started the server on this machine, if that is the same user.
     """
-    connection = Connection(server, token, path_of(ca_cert), token_over_http, piece_size)
+    connection = Connection(server, token, path_of(ca_cert), token_over_http, piece_size, models_from)
     return with_owner_token(connection) if owner else connection
 
 

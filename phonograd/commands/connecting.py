@@ -36,12 +36,24 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
         ),
         ca_cert=opt("PEM file of a certificate authority to trust in place of the system's.", INPUT),
         token_over_http="Send the token unencrypted to another machine.",
+        models_from=opt(
+            "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
+            metavar="URL",
+        ),
         **({"piece_size": PIECE_SIZE} if uploads else {}),
     )
 
     def connection(options: dict[str, Any]) -> Connection | None:
         if options["server"] is None:
-            refuse("expected with --server", "token", "ca_cert", "token_over_http", "piece_size", "model_cache")
+            refuse(
+                "expected with --server",
+                "token",
+                "ca_cert",
+                "token_over_http",
+                "piece_size",
+                "models_from",
+                "model_cache",
+            )
         given = asked.values(options)
         return None if given["server"] is None else connect(**given | {"token": given["token"] or None}, owner=owner)
 
