@@ -10,7 +10,7 @@ import httpx
 
 from phonograd.android_harness.rounds.base_model import fetch_base_model
 from phonograd.api.inputs import StrPath, artifacts_of, path_of, require_output
-from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, StorageError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.client import masked_round, server_client
 from phonograd.device_runtime.client.masked_round import MaskedWaiting
@@ -102,9 +102,11 @@ class JoinedRound:
     def update_path(self) -> Path:
         """Where the update waits until the server has it, in a folder of its owner's alone. Raises StorageError."""
         folder = UPDATES / f"round-{self.opened.round}"
-        with storage_errors(folder):
+        try:
             for made in (UPDATES, folder):
                 made.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{folder}: cannot write: {error.strerror}; name a file with `update`") from error
         return folder / f"{self.phone or UNNAMED}.update"
 
     def run_history_path(self) -> Path | None:
