@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StorageError
+from phonograd.device_runtime.base.visible import visible
 from phonograd.pages import shown
 
 # Called with (done, in all, note).
@@ -42,12 +43,12 @@ class Console:
         if self.as_json:
             self.result(document)
         else:
-            click.echo(text.rstrip("\n"))
+            click.echo(visible(text.rstrip("\n")))
 
     def say(self, line: str) -> None:
         """A line for people, on stderr; nothing when quiet."""
         if not self.quiet:
-            click.echo(line, err=True)
+            click.echo(visible(line), err=True)
 
     @contextlib.contextmanager
     def progress(self, title: str) -> Iterator[Progress]:
@@ -70,7 +71,7 @@ class Console:
 
         def show(done: int, total: int, note: str) -> None:
             bar.start()  # once; another bar, such as a build's, may have come before
-            bar.update(task, completed=done, total=total, note=note)
+            bar.update(task, completed=done, total=total, note=visible(note))
 
         try:
             yield show
@@ -89,15 +90,17 @@ def print_table(title: str, rows: Rows) -> None:
     from rich.text import Text
 
     if not rows:
-        click.echo(f"{title}: none")
+        click.echo(visible(f"{title}: none"))
         return
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(visible(title), "table.title"), title_justify="left")
     keys = list(dict.fromkeys(key for row in rows for key in row))
     for key in keys:
         numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
-        table.add_column(key, justify="right" if numbers else "left", overflow="fold")
+        table.add_column(Text(visible(key)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(row.get(key))) for key in keys))  # as it is: names may look like rich's markup
+        table.add_row(
+            *(Text(visible(shown(row.get(key)))) for key in keys)
+        )  # as it is: names may look like rich's markup
     # Off a terminal the width is unknown: never cut a row that a script or a log may read.
     Screen(width=None if sys.stdout.isatty() else 200).print(table)
 
@@ -171,13 +174,13 @@ def run(group: click.Command, arguments: list[str] | None = None) -> int:
         error.show()  # a group by itself: what follows is its help
         code = error.exit_code
     except (click.ClickException, PhonogradError) as error:
-        _complain(error.format_message() + _help_of(error) if isinstance(error, click.ClickException) else str(error))
+        complain(error.format_message() + _help_of(error) if isinstance(error, click.ClickException) else str(error))
         code = OutOfMemoryError.exit_code if _lacks_descriptors(error) else error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted")
+        complain("interrupted")
         code = 130
     except MemoryError:
-        _complain("out of memory; end other work, or use fewer --threads or a smaller model")
+        complain("out of memory; end other work, or use fewer --threads or a smaller model")
         code = OutOfMemoryError.exit_code
     except (SystemExit, BrokenPipeError):  # click and rich make the one of the other
         _leave_stdout()
@@ -191,14 +194,14 @@ def _unforeseen(error: Exception) -> int:
     """The exit code of a full disk, also behind stdout, of too few file descriptors, or of a bug."""
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         _leave_stdout()
-        _complain(f"{error.filename or 'stdout'}: cannot write: {error.strerror}; free space")
+        complain(f"{error.filename or 'stdout'}: cannot write: {error.strerror}; free space")
         return StorageError.exit_code
     if os.environ.get("PHONOGRAD_DEBUG"):
         raise error
     if _lacks_descriptors(error):
-        _complain(f"{error}; close other files or programs, and try again")
+        complain(f"{error}; close other files or programs, and try again")
         return OutOfMemoryError.exit_code
-    _complain(f"a bug: {type(error).__name__}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)")
+    complain(f"a bug: {type(error).__name__}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)")
     return 1
 
 
@@ -214,9 +217,9 @@ def _leave_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _complain(message: str) -> None:
+def complain(message: str) -> None:
     """One line on stderr, whatever line breaks a list of choices or a file's name brought in."""
-    click.echo(f"phonograd: {' '.join(line.strip() for line in message.splitlines())}", err=True)
+    click.echo(f"phonograd: {visible(' '.join(line.strip() for line in message.splitlines()))}", err=True)
 
 
 def _help_of(error: click.ClickException) -> str:

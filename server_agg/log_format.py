@@ -8,6 +8,8 @@ import logging
 from datetime import datetime, timezone
 from typing import Literal, TextIO
 
+from phonograd.device_runtime.base.visible import visible
+
 LogFormat = Literal["text", "json"]
 DEFAULT_FORMAT: LogFormat = "text"
 # Attributes of every record; all others were passed as `extra`.
@@ -34,6 +36,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(document, default=str)
 
 
+class TextFormatter(logging.Formatter):
+    """One line, and a bug's traceback; on a terminal, perhaps."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text, its control characters shown."""
+        return visible(super().format(record))
+
+
 def event(name: str, **fields: object) -> dict[str, object]:
     """The `extra` of a log call: the event's name and fields. Fields that are None are left out."""
     return {"event": name, **fields}
@@ -46,6 +56,6 @@ def configure(stream: TextIO, level: int, log_format: LogFormat) -> None:
         handler.setFormatter(JsonFormatter())
         logging.captureWarnings(True)
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each step of a new ledger

@@ -16,6 +16,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec, check_specs
 
 MODELS_KEPT = 3  # of 183 MB each at full size: this round's, the previous round's, another server's
+HEADER_BYTES = 1 << 20  # by which files of the same tensors may differ
 KEPT_DAYS = 30.0  # of models that nobody uses, such as those of a server that is gone
 
 
@@ -53,7 +54,8 @@ def fetch_base_model(
         if not known:
             here = [*_by_use(cache), artifacts.path(WEIGHTS)]
             base = next(model for model in here if model != path)
-            downloaded = pull_model(server, path, base, sha256=sha256, phone=phone).received
+            most = artifacts.path(WEIGHTS).stat().st_size + HEADER_BYTES
+            downloaded = pull_model(server, path, base, sha256=sha256, phone=phone, most_bytes=most).received
         with storage_errors(path):
             # Only the access time: training refuses a file whose time of change differs from the one at its opening.
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))

@@ -3,7 +3,7 @@
 import contextlib
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,12 @@ import msgspec
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UsageError
 from phonograd.device_runtime.client.protocol import TOKEN, TOKEN_RULE, is_loopback
 
+# Of an answer that is held in memory: a report of many thousand rounds has less.
+MAX_ANSWER_BYTES = 1 << 26
+# The smallest pieces of an update: no proxy takes less at once.
+MIN_PIECE_BYTES = 1 << 16
+# Some stores tell how an object once came to them.
+NO_CODINGS = ("", "identity", "aws-chunked")
 # Seconds. Reading may take long: the server answers a round's last update after it has written the averaged model.
 TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0)
 
@@ -81,17 +87,25 @@ class Connection:
     token: the phone's or administrator's, shown by `phonograd tokens add`; None for a server without authentication.
     ca_cert: PEM file of the one certificate authority to trust instead of the system's.
     token_over_http: allow sending the token unencrypted to another machine; anyone in between can read it.
+    piece_size: bytes of an update to send at once, for a proxy that takes no more; None is all, less after a refusal.
 
-    Raises UsageError for an invalid URL or token, and if the token would leave this machine over plain http.
+    models_from: where else the server may send for a model, such as https://store.example:9000. A server with https may
+    send to https anywhere.
+
+    Raises UsageError for an invalid URL, token or size, and if the token would leave this machine over plain http.
     """
 
     url: str
     token: str | None = field(default=None, repr=False)
     ca_cert: Path | None = None
     token_over_http: bool = False
+    piece_size: int | None = None
+    models_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        url = _parsed(self.url)
+        url, *_ = map(_parsed, (self.url, *self.models_from))
+        if self.piece_size is not None and self.piece_size < MIN_PIECE_BYTES:
+            raise UsageError(f"`piece_size`: at least {MIN_PIECE_BYTES} bytes expected, found {self.piece_size}")
         if self.token is None:
             return
         if not TOKEN.match(self.token):  # the message does not show it: it may still be a secret
@@ -128,21 +142,33 @@ Server = Connection | str
 def elsewhere_of(server: Server, url: str) -> Connection:
     """The host of a URL that `server` told, to be asked without a token; its URL is without what signs the request.
 
-    Raises ServerRefusedError for no URL, and for http where the server has https.
+    Raises ServerRefusedError for no URL, and for a place that nobody named: on http, anyone in between may tell one.
     """
     ours = Connection(server) if isinstance(server, str) else server
     try:
         there = _parsed(url)
     except UsageError:
-        there = None
-    if there is None or (there.scheme == "http" and httpx.URL(ours.url).scheme == "https"):
-        raise ServerRefusedError(f"{ours}: the URL of its model, over https like its own, expected, found {url[:80]!r}")
+        raise ServerRefusedError(f"{ours}: the URL of its model expected, found {url[:80]!r}") from None
+    named = [_origin(httpx.URL(known)) for known in (ours.url, *ours.models_from)]
+    if _origin(there) not in named and not (there.scheme == httpx.URL(ours.url).scheme == "https"):
+        found = f"{there.scheme}://{there.netloc.decode()}"
+        raise ServerRefusedError(
+            f"{ours}: its model from there, or over https like its own, expected, found {found[:80]!r}; if that is its "
+            "store, allow it with `models_from`"
+        )
     return Connection(str(there.copy_with(raw_path=b"/", fragment=None)), ca_cert=ours.ca_cert)
 
 
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
 @contextlib.contextmanager
-def http_client(server: Server) -> Iterator[httpx.Client]:
-    """An HTTP client for `server`. Raises ServerUnreachableError for connection errors."""
+def http_client(server: Server, saving: bool = False) -> Iterator[httpx.Client]:
+    """An HTTP client for `server`. Raises ServerUnreachableError for connection errors.
+
+    saving: the caller takes a body to disk, and bounds it; all other answers have at most MAX_ANSWER_BYTES.
+    """
     connection = Connection(server) if isinstance(server, str) else server
     next_step = "check the URL and that `phonograd serve` runs there"
     url = httpx.URL(connection.url)
@@ -150,12 +176,13 @@ def http_client(server: Server) -> Iterator[httpx.Client]:
         with httpx.Client(
             base_url=url,
             timeout=TIMEOUT,
-            headers={"Authorization": f"Bearer {connection.token}"} if connection.token else None,
+            headers={"Accept-Encoding": "identity"}  # a few bytes of gzip are any number of bytes
+            | ({"Authorization": f"Bearer {connection.token}"} if connection.token else {}),
             # Loading the system's authorities takes time, and http does not need them.
             verify=url.scheme == "https" and _trust(connection.ca_cert),
             # A proxy from the environment can't reach this machine's loopback.
             trust_env=not is_loopback(url.host),
-            event_hooks={"response": [_check_reached]},
+            event_hooks={"response": [_check_reached, lambda response: _check_body(server, response, saving)]},
         ) as client:
             yield client
     except httpx.TimeoutException as error:
@@ -171,6 +198,44 @@ def _check_reached(response: httpx.Response) -> None:
     """A proxy whose server is gone, or does not answer, is no answer: as if the connection broke."""
     if response.status_code in (502, 504):
         raise httpx.RemoteProtocolError(f"a proxy answers {response.status_code} {response.reason_phrase}")
+
+
+def _check_body(server: Server, response: httpx.Response, saving: bool) -> None:
+    """Refuse a coded body, and bound it. Raises ServerRefusedError, also while it is read."""
+    coding = response.headers.get("Content-Encoding", "").strip().lower()
+    if coding not in NO_CODINGS:
+        raise ServerRefusedError(
+            f"{server}: an answer without Content-Encoding expected, as was asked, found {coding[:20]!r}; does a proxy "
+            "compress? turn that off there"
+        )
+    if not (saving and response.status_code in (200, 206)):
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        response.stream = _Bounded(server, response.stream)
+
+
+class _Bounded(httpx.SyncByteStream):
+    """A body that is held in memory. Raises ServerRefusedError for one of more than MAX_ANSWER_BYTES."""
+
+    def __init__(self, server: Server, body: httpx.SyncByteStream):
+        self._server, self._body = server, body
+
+    def __iter__(self) -> Iterator[bytes]:
+        return bounded(self._server, self._body, MAX_ANSWER_BYTES)
+
+    def close(self) -> None:
+        self._body.close()
+
+
+def bounded(server: Server, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """The pieces of a body of at most so many bytes. Raises ServerRefusedError for the first piece with more."""
+    left = most
+    for piece in pieces:
+        left -= len(piece)
+        if left < 0:
+            raise ServerRefusedError(
+                f"{server}: at most {most} bytes expected, more are coming; is it phonograd serve?"
+            )
+        yield piece
 
 
 def _trust(ca_cert: Path | None) -> ssl.SSLContext | bool:

@@ -5,6 +5,7 @@ Commands of the same user on the same machine read it. The token is valid until 
 """
 
 import contextlib
+import dataclasses
 import getpass
 import json
 import os
@@ -80,7 +81,7 @@ def with_owner_token(connection: Connection) -> Connection:
         return connection
     # On the other address family, `localhost` may be another user's program. TLS would detect that.
     address = connection.url if url.host == known.host or url.scheme == "https" else str(known)
-    return Connection(address, token, connection.ca_cert, connection.token_over_http)
+    return dataclasses.replace(connection, url=address, token=token)
 
 
 def operator_name() -> str:

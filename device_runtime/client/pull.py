@@ -21,52 +21,52 @@ def pull_model(
     sha256: str | None = None,
     phone: str | None = None,
     retry: RetryPolicy | None = None,
+    most_bytes: int | None = None,
 ) -> DownloadedModel:
     """Make the file at `path` model `sha256`, or the server's current one, fetching as few bytes as the server allows.
 
     base: a model that is here, `path` itself if None. The server sends links from it where it has them and they are
     smaller, else the whole model; so does this function where links are damaged. Interrupted downloads resume as those
-    of `download_model`, whose errors it raises; then `path` is as before.
+    of `download_model`, whose errors it raises; then `path` is as before. most_bytes: of what is fetched.
     """
     base = base or path
     try:
         base_sha256 = sha256_of_file(base)
     except FileNotFoundError:
-        return download_model(server, path, sha256=sha256, phone=phone, retry=retry)
+        return download_model(server, path, sha256=sha256, phone=phone, retry=retry, most_bytes=most_bytes)
     except OSError as error:
         raise WeightsError(f"{base}: cannot be read: {error.strerror}") from error
     wanted = sha256 or current_round(server).base_sha256
     if wanted == base_sha256:
         return _copied(base, path, wanted)
-    pull = _Pull(server, path, base, base_sha256, wanted, phone)
+    pull = _Pull(server, path, f"/v1/models/{wanted}?base={base_sha256}", None, phone, most_bytes=most_bytes)
+    pull.base, pull.wanted = base, wanted
     with contextlib.suppress(WeightsError):  # other bytes than the server announced: damaged on its disk
         model = pull.fetch(retry)
         if not pull.refused:
             return model
-    whole = download_model(server, path, sha256=wanted, phone=phone, retry=retry)
+    whole = download_model(server, path, sha256=wanted, phone=phone, retry=retry, most_bytes=most_bytes)
     return dataclasses.replace(whole, received=pull.received + whole.received)
 
 
 class _Pull(Download):
     """The download of what leads from `base` to `wanted`. refused: it was links, and they do not."""
 
-    def __init__(self, server: Server, path: Path, base: Path, base_sha256: str, wanted: str, phone: str | None):
-        super().__init__(server, path, f"/v1/models/{wanted}?base={base_sha256}", None, phone)
-        self.refused = False
-        self._base = base
-        self._wanted = wanted
+    refused = False
+    base: Path
+    wanted: str
 
     def finish(self, part: Path, sha256: str) -> DownloadedModel:
         """Move a whole model to the path, or apply links."""
-        if sha256 == self._wanted:
+        if sha256 == self.wanted:
             return super().finish(part, sha256)
         pulled = Pulled(0, 0)
         try:
-            pulled = pull_links(part, self._base, self.path, self._wanted)
+            pulled = pull_links(part, self.base, self.path, self.wanted)
         except (UpdateError, WeightsError, UnsupportedError):  # damaged, or no library here to apply them
             self.refused = True
         self.remove_parts()
-        return DownloadedModel(self._wanted, pulled.nbytes, not self.refused, self.received, pulled.links)
+        return DownloadedModel(self.wanted, pulled.nbytes, not self.refused, self.received, pulled.links)
 
 
 def _copied(base: Path, path: Path, sha256: str) -> DownloadedModel:

@@ -24,7 +24,15 @@ from phonograd.device_runtime.base.files import (
     storage_errors,
     sync_folder,
 )
-from phonograd.device_runtime.client.connection import Retries, RetryPolicy, Server, elsewhere_of, http_client, refusal
+from phonograd.device_runtime.client.connection import (
+    Retries,
+    RetryPolicy,
+    Server,
+    bounded,
+    elsewhere_of,
+    http_client,
+    refusal,
+)
 from phonograd.device_runtime.client.protocol import ELSEWHERE_HEADER, PHONE_HEADER
 
 ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
@@ -54,21 +62,24 @@ def download_model(
     sha256: str | None = None,
     phone: str | None = None,
     retry: RetryPolicy | None = None,
+    most_bytes: int | None = None,
 ) -> DownloadedModel:
     """Fetch model `sha256`, or the current one, to `path` atomically; fetch nothing if it is `known_sha256`.
 
     An interrupted download resumes at the first missing byte, in this call as `retry` allows, or in a later one. phone:
-    a name for the server's ledger. Raises WeightsError if the bytes have another hash than announced, StorageError if
-    writing fails or another process is fetching the same model; then `path` is unchanged.
+    a name for the server's ledger. No more bytes are taken than the answer announces, nor than `most_bytes`. Raises
+    WeightsError if the bytes have another hash than announced, StorageError if writing fails or another process is
+    fetching the same model; then `path` is unchanged.
     """
     url = f"/v1/models/{sha256}" if sha256 else "/v1/model"
-    return Download(server, path, url, sha256, phone, known_sha256).fetch(retry)
+    return Download(server, path, url, sha256, phone, known_sha256, most_bytes).fetch(retry)
 
 
 class Download:
     """The download of `url` to `path`, where its bytes go once all are here and have the announced hash.
 
-    sha256: that hash, if it is known before. A subclass may make something else of the bytes (`finish`).
+    sha256: that hash, if it is known before; most_bytes: the size at most, if that is. A subclass may make something
+    else of the bytes (`finish`).
     received: bytes received over the network so far; reached: the offset in the whole up to which they go.
     """
 
@@ -80,6 +91,7 @@ class Download:
         sha256: str | None,
         phone: str | None,
         known_sha256: str | None = None,
+        most_bytes: int | None = None,
     ):
         self.received = self.reached = 0
         self.path = path
@@ -87,6 +99,7 @@ class Download:
         self._known = known_sha256
         self._sha256 = sha256
         self._url = url
+        self._most = most_bytes
         self._headers = {"If-None-Match": f'"{known_sha256}"'} if known_sha256 else {}
         if phone is not None:
             self._headers[PHONE_HEADER] = phone
@@ -124,7 +137,10 @@ class Download:
         headers = dict(self._headers)
         if begun and offset:
             headers |= {"Range": f"bytes={offset}-", "If-Range": f'"{_hash_in(begun)}"'}
-        with http_client(self._server) as client, client.stream("GET", self._url, headers=headers) as response:
+        with (
+            http_client(self._server, saving=True) as client,
+            client.stream("GET", self._url, headers=headers) as response,
+        ):
             if response.status_code == 304 and self._known:
                 return DownloadedModel(self._known, 0, changed=False)
             if response.status_code == 416 and begun and offset:
@@ -149,7 +165,7 @@ class Download:
         """
         server = elsewhere_of(self._server, url)
         headers = {"Range": f"bytes={offset}-"} if offset else {}
-        with http_client(server) as client, client.stream("GET", url, headers=headers) as response:
+        with http_client(server, saving=True) as client, client.stream("GET", url, headers=headers) as response:
             if response.status_code not in (200, 206):
                 raise ServerRefusedError(
                     f"{server}, where {self._server} keeps its models: the model expected, found HTTP status "
@@ -164,6 +180,20 @@ class Download:
         if not response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
             raise ServerRefusedError(f"{self._server}: bytes from {offset} expected, found others")
         return offset
+
+    def _announced(self, response: httpx.Response, offset: int) -> int:
+        """The bytes that are to come after the first `offset`. Raises ServerRefusedError for none, or too many."""
+        length = response.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise ServerRefusedError(
+                f"{self._server}: its model's Content-Length expected, found none; does a proxy remove it?"
+            )
+        if self._most is not None and offset + int(length) > self._most:
+            raise ServerRefusedError(
+                f"{self._server}: a model of at most {self._most} bytes expected, found {offset + int(length)}; give "
+                "the artifacts that the server was started with"
+            )
+        return int(length)
 
     def _part(self, sha256: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{sha256}.part")
@@ -181,6 +211,7 @@ class Download:
 
     def _save(self, response: httpx.Response, part: Path, offset: int, sha256: str) -> DownloadedModel:
         """Write the response's bytes to the partial file after the first `offset`; remove it if writing fails."""
+        announced = self._announced(response, offset)
         make_parents(part)
         with storage_errors(part), part.open("a+b") as file:
             _lock(file, part)
@@ -188,7 +219,8 @@ class Download:
                 with storage_errors(part):
                     file.truncate(offset)
                     digest = _digest_of(file)
-                    for piece in response.iter_bytes():  # as they arrive: a fixed size would delay bytes
+                    # As they arrive: a fixed size would delay bytes.
+                    for piece in bounded(self._server, response.iter_bytes(), announced):
                         self.received += len(piece)
                         digest.update(piece)
                         file.write(piece)
@@ -196,7 +228,7 @@ class Download:
                         self.reached = max(self.reached, offset)
                     file.flush()
                     os.fsync(file.fileno())
-            except StorageError:
+            except (StorageError, ServerRefusedError):
                 _release(file)
                 part.unlink(missing_ok=True)
                 raise

@@ -2,10 +2,12 @@
 
 import base64
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import httpx
 import msgspec
@@ -13,6 +15,7 @@ import msgspec
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import regular_file, sha256_of_file
 from phonograd.device_runtime.client.connection import (
+    MIN_PIECE_BYTES,
     Closing,
     Retries,
     RetryPolicy,
@@ -35,6 +38,8 @@ from phonograd.device_runtime.update.update_file import FORMAT
 
 SEND_BYTES = 1 << 18
 SMALL_BYTES = 1 << 20  # an update of at most this is sent with its announcement, whatever the server has of it
+LARGE_PIECE_BYTES = 1 << 23  # at most, once a proxy has refused one: each refusal may cost as much as it refuses
+UPLOAD_PATH = re.compile(r"/v1/uploads/[0-9a-f]{32}\Z")
 TUS = {"Tus-Resumable": TUS_VERSION}
 
 # Called with (bytes sent so far, bytes in total).
@@ -63,10 +68,11 @@ def upload_update(
 ) -> UploadReceipt:
     """Send the update at `path`, streamed from disk. phone: the sender (see PHONE_NAME); None is the token's phone.
 
-    An interrupted upload resumes at the first byte that the server does not have, in this call as `retry` allows, or in
-    a later one. While the round is closing, it waits as the server says. Sending the same update again is safe: the
-    server counts it once and returns the same receipt. Raises
-    UpdateError if the file is not an update or `phone` is not a valid name, ServerRefusedError, ServerUnreachableError.
+    Where a proxy refuses what is sent at once (413), it sends ever smaller pieces. An interrupted upload resumes at the
+    first byte that the server does not have, in this call as `retry` allows, or in a later one. While the round is
+    closing, it waits as the server says. Sending the same update again is safe: the server counts it once and returns
+    the same receipt. Raises UpdateError if the file is not an update or `phone` is not a valid name,
+    ServerRefusedError, ServerUnreachableError.
     """
     if phone is not None and not PHONE_NAME.match(phone):
         raise UpdateError(f"phone name {phone!r}: {PHONE_NAME_RULE} expected; choose another")
@@ -78,13 +84,24 @@ def upload_update(
     update = update_metadata(path)
     facts = {"sha256": sha256, **{key: update.get(key, "") for key in ("base_sha256", "round")}}
     retry = retry or RetryPolicy()
-    closing, upload = Closing(retry), _Upload(server, path, nbytes, phone, progress, retry)
+    piece = (None if isinstance(server, str) else server.piece_size) or nbytes
+    closing, upload = Closing(retry), _Upload(server, path, nbytes, phone, progress, retry, piece)
     while True:
         try:
             return upload.send(announcement(facts, nbytes, phone))
         except ServerRefusedError as error:
             if not closing.wait_after(error):
                 raise
+
+
+def _upload_path(response: httpx.Response) -> str:
+    """The upload's path under the server's URL that the user named. A proxy may have added its own prefix and host to
+    the Location, or lost them; no other host is asked, and none sees the token.
+    """
+    path = urlsplit(urljoin(str(response.url), response.headers["Location"])).path
+    if not (found := UPLOAD_PATH.search(path)):
+        raise ValueError(f"Location: the path of an upload expected, found {path[:80]!r}")
+    return found[0]
 
 
 def _named(phone: str | None) -> dict[str, str]:
@@ -112,7 +129,11 @@ def announcement(facts: Mapping[str, str], nbytes: int, phone: str | None) -> di
     return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_named(phone)}
 
 
-@dataclass(frozen=True)
+class _RefusedPieceError(Exception):
+    """A proxy takes no piece of this size."""
+
+
+@dataclass
 class _Upload:
     server: Server
     path: Path
@@ -120,6 +141,7 @@ class _Upload:
     phone: str | None
     progress: Progress | None
     retry: RetryPolicy
+    piece: int  # bytes to send at once
 
     def send(self, headers: dict[str, str]) -> UploadReceipt:
         """Announce the update, or find it at the server, and send what is missing there."""
@@ -127,7 +149,7 @@ class _Upload:
         with expected_fields(self.server):
             if response.status_code == 201 and response.content and (receipt := response.json()["receipt"]) is not None:
                 return msgspec.convert(receipt, UploadReceipt)
-            url, offset = response.headers["Location"], int(response.headers["Upload-Offset"])
+            url, offset = _upload_path(response), int(response.headers["Upload-Offset"])
         self._send_all(url, offset)
         outcome = self._outcome(url)
         if outcome.get("state") == "receiving":
@@ -142,10 +164,12 @@ class _Upload:
 
     def _announce(self, headers: dict[str, str]) -> httpx.Response:
         """Announce the update; a small one is in the same request. Its answer says how much of it the server has."""
-        if self.nbytes <= SMALL_BYTES:
+        if self.nbytes <= min(SMALL_BYTES, self.piece):
             body = {"Content-Type": TUS_BODY_TYPE, "Content-Length": str(self.nbytes)}
-            with contextlib.suppress(ServerUnreachableError), http_client(self.server) as client:
-                response = client.post("/v1/uploads", content=self._pieces(0), headers=headers | body)
+            refused = (ServerUnreachableError, _RefusedPieceError)
+            with contextlib.suppress(*refused), http_client(self.server) as client:
+                response = client.post("/v1/uploads", content=self._bytes(0, self.nbytes), headers=headers | body)
+                self._check_taken(response, self.nbytes)
                 if response.status_code == 201 or "Location" in response.headers:  # else some of it did not arrive
                     return response
                 raise refusal(self.server, response)
@@ -162,8 +186,11 @@ class _Upload:
         retries = Retries(self.retry)
         while offset < self.nbytes:
             try:
-                self._send_from(url, offset)
-                return
+                offset += self._send_from(url, offset)
+                retries.reset()
+                continue
+            except _RefusedPieceError:
+                continue
             except ServerUnreachableError:
                 if not retries.wait():
                     raise
@@ -175,26 +202,44 @@ class _Upload:
                 retries.reset()
             offset = found
 
-    def _send_from(self, url: str, offset: int) -> None:
+    def _send_from(self, url: str, offset: int) -> int:
+        """Send the next piece; its bytes."""
+        count = min(self.piece, self.nbytes - offset)
         headers = {
             **TUS,
             "Upload-Offset": str(offset),
             "Content-Type": TUS_BODY_TYPE,
-            "Content-Length": str(self.nbytes - offset),
+            "Content-Length": str(count),
             **_named(self.phone),
         }
         with http_client(self.server) as client:
-            response = client.patch(url, content=self._pieces(offset), headers=headers)
+            response = client.patch(url, content=self._bytes(offset, count), headers=headers)
         if response.status_code == 204:
-            return
+            return count
+        self._check_taken(response, count)
         if "Upload-Offset" in response.headers:  # another request was first, or bytes changed
             raise ServerUnreachableError(str(refusal(self.server, response)))
         raise refusal(self.server, response)
 
-    def _pieces(self, offset: int) -> Iterator[bytes]:
+    def _check_taken(self, response: httpx.Response, count: int) -> None:
+        """Make pieces smaller where so many bytes are too many for a proxy; a 413 of the server's own is for good."""
+        if response.status_code != 413 or "Tus-Resumable" in response.headers:
+            return
+        if count > MIN_PIECE_BYTES:
+            self.piece = max(MIN_PIECE_BYTES, min(count // 2, LARGE_PIECE_BYTES))
+            raise _RefusedPieceError
+        error = ServerRefusedError(
+            f"{self.server}: a proxy before it ({response.headers.get('Server', 'unnamed')[:40]}) refuses a request of "
+            f"{count} bytes (413); let it pass {MIN_PIECE_BYTES} or more (nginx: client_max_body_size 0;)"
+        )
+        error.status = 413
+        raise error
+
+    def _bytes(self, offset: int, count: int) -> Iterator[bytes]:
         with regular_file(self.path) as file:
             file.seek(offset)
-            while piece := file.read(SEND_BYTES):
+            end = offset + count
+            while piece := file.read(min(SEND_BYTES, end - offset)):
                 yield piece
                 offset += len(piece)
                 if self.progress is not None:

@@ -10,7 +10,7 @@ import httpx
 
 from phonograd.android_harness.rounds.base_model import fetch_base_model
 from phonograd.api.inputs import StrPath, artifacts_of, path_of, require_output
-from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, StorageError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.client import masked_round, server_client
 from phonograd.device_runtime.client.masked_round import MaskedWaiting
@@ -43,13 +43,15 @@ def connect(
     *,
     ca_cert: StrPath | None = None,
     token_over_http: bool = False,
+    piece_size: int | None = None,
+    models_from: tuple[str, ...] = (),
     owner: bool = False,
 ) -> Connection:
     """How to reach a server and who is asking; nothing is sent yet. See Connection.
 
     owner: without a token, act for the user who started the server on this machine, if that is the same user.
     """
-    connection = Connection(server, token, path_of(ca_cert), token_over_http)
+    connection = Connection(server, token, path_of(ca_cert), token_over_http, piece_size, models_from)
     return with_owner_token(connection) if owner else connection
 
 
@@ -100,9 +102,11 @@ class JoinedRound:
     def update_path(self) -> Path:
         """Where the update waits until the server has it, in a folder of its owner's alone. Raises StorageError."""
         folder = UPDATES / f"round-{self.opened.round}"
-        with storage_errors(folder):
+        try:
             for made in (UPDATES, folder):
                 made.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{folder}: cannot write: {error.strerror}; name a file with `update`") from error
         return folder / f"{self.phone or UNNAMED}.update"
 
     def run_history_path(self) -> Path | None:

@@ -11,9 +11,17 @@ from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
 from phonograd.server_agg.settings.storage import ServerStorage
 
+PIECE_SIZE = opt(
+    "Bytes of an update to send at once.  [default: all; where a proxy refuses that (413), ever smaller pieces]",
+    int,
+    metavar="BYTES",
+)
 
-def connection_options(required: bool, owner: bool = False) -> Decorator:
+
+def connection_options(required: bool, owner: bool = False, uploads: bool = False) -> Decorator:
     """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
+
+    uploads: add --piece-size, too.
 
     Without `required`, it receives None where no --server was given. owner: without --token it acts for the user who
     started the server on this machine, if that is the same user.
@@ -28,11 +36,24 @@ def connection_options(required: bool, owner: bool = False) -> Decorator:
         ),
         ca_cert=opt("PEM file of a certificate authority to trust in place of the system's.", INPUT),
         token_over_http="Send the token unencrypted to another machine.",
+        models_from=opt(
+            "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
+            metavar="URL",
+        ),
+        **({"piece_size": PIECE_SIZE} if uploads else {}),
     )
 
     def connection(options: dict[str, Any]) -> Connection | None:
         if options["server"] is None:
-            refuse("expected with --server", "token", "ca_cert", "token_over_http", "model_cache")
+            refuse(
+                "expected with --server",
+                "token",
+                "ca_cert",
+                "token_over_http",
+                "piece_size",
+                "models_from",
+                "model_cache",
+            )
         given = asked.values(options)
         return None if given["server"] is None else connect(**given | {"token": given["token"] or None}, owner=owner)
 

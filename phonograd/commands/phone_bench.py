@@ -15,7 +15,7 @@ from phonograd.commands.native import building
 from phonograd.commands.options import Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import PACE
-from phonograd.console import Console, name_options, output_options
+from phonograd.console import Console, complain, name_options, output_options
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
@@ -135,7 +135,7 @@ def phone_bench(
     outputs.write(console, report)
     failures = [phone.failure for phone in report.phones if phone.failure]
     for failure in failures:
-        click.echo(f"phonograd: {failure.message}", err=True)
+        complain(failure.message)
     if signal_number:
         click.get_current_context().exit(SIGNAL_EXIT_BASE + signal_number)
     if failures:

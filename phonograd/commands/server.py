@@ -109,7 +109,7 @@ def _errors_logged() -> Iterator[None]:
 
 @click.command()
 @click.argument("update_file", type=INPUT)
-@connection_options(required=True)
+@connection_options(required=True, uploads=True)
 @click.option(
     "--phone", help="The phone's name; each phone sends one update per round.  [default: the token's, else phone]"
 )

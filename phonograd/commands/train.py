@@ -113,7 +113,7 @@ STATE = Options(
 @TRAINING
 @ENGINE
 @MASKING
-@connection_options(required=False)
+@connection_options(required=False, uploads=True)
 @model_cache_option
 @STATE
 @output_options

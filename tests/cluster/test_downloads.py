@@ -1,16 +1,13 @@
 """Models and links that nginx sends, by the lines in docs/deployment.md, and that an S3 sends, by its own signature."""
 
-import contextlib
-import os
 import re
-import shutil
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from examples.cluster.services import BUCKET, held_port, running, s3
+from examples.cluster.services import BUCKET, s3
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import Connection
 from phonograd.device_runtime.client.pull import pull_model
@@ -19,37 +16,18 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.test_links_in_rounds import LOSSY, run_round
 from tests.server_agg.test_report import final_report
 from tests.server_agg.workshop import Workshop, client_of, run_server
+from tests.support.nginx import nginx
 
 pytestmark = pytest.mark.cluster
 
-NGINX = """
-daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr warn; {user}
-events {{ }}
-http {{
-    access_log off; default_type text/plain;
-    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-    server {{
-        listen 127.0.0.1:{port};
-        location / {{ proxy_pass http://127.0.0.1:{server}; proxy_set_header X-Forwarded-For $remote_addr; }}
-        {documented}
-    }}
-}}
-"""
 
-
-@contextlib.contextmanager
-def nginx(folder: Path, server: int, state: Path) -> Iterator[str]:
+def locations(server: int, state: Path) -> str:
+    """nginx's locations before a server, with those of docs/deployment.md."""
     page = (Path(__file__).parents[2] / "docs/deployment.md").read_text("utf-8")
     documented = "\n".join(re.findall(r"^location /phonograd/.*$", page, re.MULTILINE))
     assert documented.count("/srv/server/") == 2
-    settings, program = folder / "nginx.conf", shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    assert program is not None
-    with held_port() as port:
-        facts = {"folder": folder, "port": port, "server": server, "user": "user root;" if os.getuid() == 0 else ""}
-        settings.write_text(NGINX.format(**facts, documented=documented.replace("/srv/server", str(state))), "utf-8")
-        with running([program, "-p", str(folder), "-e", "stderr", "-c", str(settings)], folder / "log", port):
-            yield f"http://127.0.0.1:{port}"
+    passed = f"location / {{ proxy_pass http://127.0.0.1:{server}; proxy_set_header X-Forwarded-For $remote_addr; }}"
+    return passed + documented.replace("/srv/server", str(state))
 
 
 def test_nginx_sends_what_the_server_names(workshop: Workshop, tmp_path: Path) -> None:
@@ -57,7 +35,7 @@ def test_nginx_sends_what_the_server_names(workshop: Workshop, tmp_path: Path) -
     with run_server(workshop, state, downloads="accel", security=tokens, **LOSSY) as server:
         made = run_round(server.coordinator, workshop)
         whole = server.coordinator.folder.model(made.sha256).read_bytes()
-        with nginx(tmp_path, server.port, state) as url:
+        with nginx(tmp_path / "nginx", locations(server.port, state)) as url:
             phone, model = Connection(url, server.owner.token), tmp_path / "model"
             with client_of(url, {"Authorization": f"Bearer {server.owner.token}"}) as http:
                 answer = http.get("/v1/model")
@@ -90,7 +68,8 @@ def test_an_s3_sends_what_the_server_signed(
             model = tmp_path / "model"
             (part := tmp_path / f".model.{workshop.base_sha256}.part").write_bytes(workshop.base_path.read_bytes()[:9])
             size = sha_size(workshop.base_path, workshop.base_sha256)
-            assert download_model(server.owner, model, sha256=workshop.base_sha256).received == size - 9
+            phone = replace(server.owner, models_from=(environment["AWS_ENDPOINT_URL"],))
+            assert download_model(phone, model, sha256=workshop.base_sha256).received == size - 9
             assert (model.read_bytes(), part.exists()) == (workshop.base_path.read_bytes(), False)
             assert final_report(server)["totals"]["asked_bytes"] == size - 9
 

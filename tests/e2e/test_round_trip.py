@@ -146,6 +146,18 @@ def test_an_update_that_was_not_sent_is_kept_with_the_way_to_send_it(
         assert phono(*command.split()[1:], "--json").document["accepted"] == 1
 
 
+def test_where_no_update_can_be_kept_its_option_is_named(phono: Run, workplace: Workplace, desk: Path) -> None:
+    (desk / "phonograd-updates").write_text("in the way")
+    with serving(workplace, desk / "state") as url:
+        line = ("train", workplace.artifacts, "--user", workplace.user, "--server", url)
+        outcome = phono(*line)
+        assert (outcome.code, outcome.err.partition("cannot write: ")[2]) == (
+            11,
+            "File exists; name a file with --update\n",
+        )
+        assert phono(*line, "--update", desk / "here").code == 0
+
+
 def test_what_the_server_says_is_not_given(phono: Run, workplace: Workplace) -> None:
     train = ("train", workplace.artifacts, "--user", workplace.user)
     with reserved_port() as nobody:

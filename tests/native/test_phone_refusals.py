@@ -41,6 +41,7 @@ def python_train(place: Place, files: int) -> int:
         ((), "give a command"),
         (("trian",), "no command trian; did you mean train? (phonograd-phone --help)"),
         (("xyz",), "no command xyz (phonograd-phone --help)"),
+        (("a\x1b[2J\x7f\x9b\u202e\u200f",), r"no command a\x1b[2J\x7f\x9b\u202e\u200f ("),  # shown, not obeyed
         (("train",), "train: ARTIFACTS is missing"),
         (("train", "A", "B"), "train: unexpected argument B"),
         (("train", "A", "--usr", "u"), "train: no option --usr; did you mean --user?"),

@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import http.server
 import json
@@ -20,9 +21,11 @@ from phonograd.device_runtime.base.errors import (
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import resumable_upload
 from phonograd.device_runtime.client import server_client as client
+from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.report.document import read_report
 from tests.server_agg.faults import QUICK
+from tests.server_agg.test_app import StartServer
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.ports import reserved_port
 from tests.support.waiting import until
@@ -113,16 +116,104 @@ def test_an_offset_that_is_asked_for_too_early_is_asked_for_again(
     def ask(self: httpx.Client, *args: Any, **options: Any) -> httpx.Response:
         return early.pop() if early else head(self, *args, **options)
 
-    def send_or_break(*args: Any) -> None:
+    def send_or_break(*args: Any) -> int:
         if broken:
             raise broken.pop()
-        send(*args)
+        return send(*args)
 
     monkeypatch.setattr(resumable_upload, "SMALL_BYTES", 0)
     monkeypatch.setattr(httpx.Client, "head", ask)
     monkeypatch.setattr(resumable_upload._Upload, "_send_from", send_or_break)
     receipt = client.upload_update(server.url, workshop.update(0), "phone1", retry=QUICK)
     assert (receipt.accepted, early, broken) == (1, [], [])
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phonograd.device_runtime.client.resumable_upload.MIN_PIECE_BYTES", 128)
+    monkeypatch.setattr("phonograd.device_runtime.client.connection.MIN_PIECE_BYTES", 128)
+
+
+def proxy_of(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Refuse bodies of more than so many bytes, as a proxy does. The sizes of bodies that are sent."""
+    send, sizes = httpx.Client.send, []
+
+    def refuse_or_send(self: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
+        nbytes = int(request.headers.get("Content-Length", 0))
+        sizes.extend([nbytes] if nbytes else [])
+        answer = httpx.Response(413, headers={"Server": "nginx/1.2.3"}, html="<html>", request=request)
+        return answer if nbytes > most else send(self, request, **options)
+
+    monkeypatch.setattr(httpx.Client, "send", refuse_or_send)
+    return sizes
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_pieces_become_smaller_until_a_proxy_takes_them(
+    server: RunningServer, workshop: Workshop, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resumable_upload, "SMALL_BYTES", small)
+    update = workshop.update(1)
+    nbytes = update.stat().st_size
+    monkeypatch.setattr(resumable_upload, "LARGE_PIECE_BYTES", 3 * nbytes // 8)
+    sizes = proxy_of(monkeypatch, nbytes // 5)
+    assert client.upload_update(server.url, update, "phone1", retry=RetryPolicy(attempts=1)).accepted == 1
+    piece = 3 * nbytes // 8 // 2
+    assert sizes[:3] == [nbytes, 2 * piece, piece]
+    assert sum(sizes[2:]) == nbytes
+    assert set(sizes[2:-1]) == {piece}
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_proxy_that_takes_almost_nothing_is_named(
+    server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = proxy_of(monkeypatch, 127)
+    with pytest.raises(ServerRefusedError, match=r"before it \(nginx/1.2.3\) .* 128 bytes \(413\); .*client_max"):
+        client.upload_update(server.url, workshop.update(1), "phone1", retry=QUICK)
+    assert (sizes[-1], sizes.count(128)) == (128, 1)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_the_size_of_pieces_may_be_said(
+    server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, update = proxy_of(monkeypatch, 1000), workshop.update(1)
+    connection = client.Connection(server.url, piece_size=1000)
+    assert client.upload_update(connection, update, "phone1").accepted == 1
+    assert (max(sizes), sum(sizes)) == (1000, update.stat().st_size)
+    with pytest.raises(UsageError, match="`piece_size`: at least 128 bytes expected, found 127"):
+        client.Connection(server.url, piece_size=127)
+
+
+@pytest.mark.parametrize("rewritten", ["http://127.0.0.1:9/fleet/v1/", "/fleet/v1/", "./"])
+def test_a_location_that_a_proxy_rewrote(
+    server: RunningServer, workshop: Workshop, rewritten: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upload is under the URL that the user named, and no other is asked."""
+    send, asked = httpx.Client.send, set()
+
+    def rewrite(self: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
+        asked.add(str(request.url).partition("/v1/")[0])
+        answer = send(self, request, **options)
+        if "Location" in answer.headers:
+            answer.headers["Location"] = answer.headers["Location"].replace("/v1/", rewritten)
+        return answer
+
+    monkeypatch.setattr(resumable_upload, "SMALL_BYTES", 0)
+    monkeypatch.setattr(httpx.Client, "send", rewrite)
+    assert client.upload_update(server.url, workshop.update(1), "phone1").accepted == 1
+    assert asked == {server.url}
+
+
+def test_the_servers_own_413_is_for_good(
+    start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = proxy_of(monkeypatch, 1 << 30)
+    with start_server(max_upload_bytes=100) as server, pytest.raises(ServerRefusedError, match="at most 100 bytes"):
+        client.upload_update(server.url, workshop.update(1), "phone1", retry=QUICK)
+    assert len(sizes) == 1
 
 
 def test_proxies_do_not_come_between_loopback(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +232,8 @@ class Impostor(http.server.BaseHTTPRequestHandler):
         status, headers, body = self.answer
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(body))} | headers).items():
-            self.send_header(name, value)
+            if value:
+                self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
@@ -189,6 +281,42 @@ def test_another_server_than_ours(impostor: str, answer: tuple[int, dict[str, st
     expected = ServerUnreachableError if answer[0] in (502, 504) else ServerRefusedError
     with pytest.raises(expected, match=message):
         client.current_round(impostor)
+
+
+CHUNKS = {"Transfer-Encoding": "chunked"}  # which overrules a length
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "message"),
+    [
+        ({"Content-Encoding": "gzip"}, gzip.compress(bytes(1 << 20)), "without Content-Encoding expected.*'gzip'"),
+        ({"Content-Length": ""}, b"model", "its model's Content-Length expected, found none"),
+        (
+            CHUNKS | {"Content-Length": "5"},
+            b"3\r\nmod\r\n8\r\nel, more\r\n",
+            "at most 5 bytes expected, more are coming",
+        ),
+        ({"Content-Length": "101"}, b"model", "at most 100 bytes expected, found 101"),
+    ],
+)
+def test_no_more_than_was_announced(
+    impostor: str, tmp_path: Path, headers: dict[str, str], body: bytes, message: str
+) -> None:
+    Impostor.answer = (200, {"ETag": f'"{"a" * 64}"'} | headers, body)
+    with pytest.raises(ServerRefusedError, match=message):
+        client.download_model(impostor, tmp_path / "model", most_bytes=100)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Length": "", "Transfer-Encoding": ""}])
+def test_an_answer_in_memory_has_a_bound(
+    impostor: str, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phonograd.device_runtime.client.connection.MAX_ANSWER_BYTES", 1000)
+    for status in (200, 500):
+        Impostor.answer = (status, headers, b" " * 1001)
+        with pytest.raises(ServerRefusedError, match="at most 1000 bytes expected, more are coming"):
+            client.current_round(impostor)
 
 
 def test_a_model_without_its_hash(impostor: str, tmp_path: Path) -> None:

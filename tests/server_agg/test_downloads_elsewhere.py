@@ -6,6 +6,7 @@ import re
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +86,23 @@ def server(workshop: Workshop, tmp_path: Path, stored: Stored) -> Iterator[Runni
         yield running
 
 
+def allowed(server: RunningServer, stored: Stored) -> Connection:
+    """A phone whose user has allowed the store."""
+    return replace(server.owner, models_from=(stored.url,))
+
+
 def test_a_phone_fetches_models_and_links_from_the_store(
     server: RunningServer, stored: Stored, workshop: Workshop, tmp_path: Path
 ) -> None:
     made, there = run_round(server.coordinator, workshop), tmp_path / "model"
-    whole = download_model(server.owner, there, phone="a")
+    whole = download_model(allowed(server, stored), there, phone="a")
     assert (whole.sha256, whole.received, sha256_of_file(there)) == (made.sha256, made.bytes, made.sha256)
-    link = pull_model(server.owner, tmp_path / "new", workshop.base_path, phone="b")
+    link = pull_model(allowed(server, stored), tmp_path / "new", workshop.base_path, phone="b")
     assert (link.sha256, link.links, link.received) == (made.sha256, 1, made.link_bytes)
     assert not {"authorization", "phonograd-phone"} & {name for asked in stored.asked for name in asked}
 
     newest = run_round(server.coordinator, workshop)
-    assert pull_model(server.owner, tmp_path / "two", workshop.base_path).sha256 == newest.sha256
+    assert pull_model(allowed(server, stored), tmp_path / "two", workshop.base_path).sha256 == newest.sha256
     assert len(stored.asked) == 2  # several links in one are the server's to send
 
     report = final_report(server)
@@ -116,7 +122,7 @@ def test_a_download_goes_on_in_the_store(
 ) -> None:
     stored.cut = 1000
     size = workshop.base_path.stat().st_size
-    assert download_model(server.owner, tmp_path / "model").received == size
+    assert download_model(allowed(server, stored), tmp_path / "model").received == size
     assert [asked.get("range") for asked in stored.asked] == [None, "bytes=1000-"]
     assert final_report(server)["totals"]["asked_bytes"] == 2 * size - 1000
 
@@ -135,7 +141,7 @@ def test_what_is_not_the_model_is_not_taken_for_it(
 ) -> None:
     stored.answer = answer
     with pytest.raises((ServerRefusedError, WeightsError), match=error) as refused:
-        download_model(server.owner, tmp_path / "model")
+        download_model(allowed(server, stored), tmp_path / "model")
     assert "signature" not in str(refused.value)
     assert list(tmp_path.glob("*model*")) == []
 
@@ -144,10 +150,19 @@ def test_where_a_phone_lets_itself_be_sent(tmp_path: Path) -> None:
     ours = Connection("https://phones.example.org", TOKEN, tmp_path / "ca.pem")
     found = elsewhere_of(ours, "https://store.example:9000/bucket/model?X-Amz-Signature=abc")
     assert found == Connection("https://store.example:9000/", None, tmp_path / "ca.pem")
-    for url in ("http://store.example/x", "nonsense", "file:///etc/passwd", ""):
-        with pytest.raises(ServerRefusedError, match="the URL of its model, over https like its own, expected"):
+    for url in ("nonsense", "file:///etc/passwd", ""):
+        with pytest.raises(ServerRefusedError, match="the URL of its model expected"):
             elsewhere_of(ours, url)
-    assert elsewhere_of("http://10.0.0.1", "http://store.example/x").token is None
+    with pytest.raises(ServerRefusedError, match="or over https like its own, expected, found 'http://store.example'"):
+        elsewhere_of(ours, "http://store.example/x")
+    plain = Connection("http://10.0.0.1", TOKEN, token_over_http=True, models_from=("https://store.example/",))
+    for url in ("http://10.0.0.1:80/x", "https://store.example:443/x"):
+        assert elsewhere_of(plain, url).token is None
+    for url in ("http://127.0.0.1/", "http://10.0.0.1:81/", "https://10.0.0.1/", "http://store.example/"):
+        with pytest.raises(ServerRefusedError, match="allow it with `models_from`"):
+            elsewhere_of(plain, url)
+    with pytest.raises(UsageError, match="store"):
+        Connection("http://10.0.0.1", models_from=("store",))
 
 
 def test_a_bare_redirect_is_not_followed(stored: Stored, tmp_path: Path) -> None:

@@ -171,6 +171,16 @@ def test_a_phones_round_begins_with_a_pull(server: RunningServer, made: list[Mod
     assert kept == {f"{made[-1].sha256}.safetensors", f"{newest.sha256}.safetensors"}
 
 
+def test_a_phone_fetches_no_larger_model_than_its_own(
+    server: RunningServer, made: list[Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifacts = server.workshop.artifacts
+    allowed = int(made[-1].link_bytes or 0) - 1 - server.workshop.base_path.stat().st_size
+    monkeypatch.setattr("phonograd.android_harness.rounds.base_model.HEADER_BYTES", allowed)
+    with pytest.raises(ServerRefusedError, match="a model of at most .* bytes expected, found .*; give the artifacts"):
+        fetch_base_model(server.url, artifacts, current_round(server.url), tmp_path / "cache")
+
+
 def test_models_that_nobody_uses_are_deleted(server: RunningServer, made: list[Model], tmp_path: Path) -> None:
     """Those of servers and phones that never come again, and nothing else in the folder."""
     artifacts, cache = server.workshop.artifacts, tmp_path / "cache"

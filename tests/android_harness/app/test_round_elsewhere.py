@@ -50,7 +50,7 @@ def another_round(running: RunningServer, ca: Path | None = None) -> None:
 
 def test_a_model_from_the_store_without_the_token(server: RunningServer, phones: Phones, stored: Stored) -> None:
     stored.cut = 1000
-    with phones.app(server.url) as app:
+    with phones.app(server.url, models=stored.url) as app:
         assert app.network().action == "NETWORK"
         assert (phones.workspace() / "model.fetched").stat().st_size == 1000
         assert app.network().action == "TRAIN"
@@ -64,7 +64,7 @@ def test_a_store_that_has_it_not(
     answer: tuple[int, dict[str, str], bytes], server: RunningServer, phones: Phones, stored: Stored
 ) -> None:
     stored.answer = answer
-    with phones.app(server.url) as app:
+    with phones.app(server.url, models=stored.url) as app:
         said = app.network()
         assert (said.action, said.after, said.refused) == ("NETWORK", 300, f"{answer[0]} false")
         assert len(stored.asked) == 1
@@ -75,12 +75,20 @@ def test_a_store_that_has_it_not(
 
 def test_a_portal_at_the_store(server: RunningServer, phones: Phones, stored: Stored) -> None:
     stored.answer = HTML
-    with phones.app(server.url) as app:
+    with phones.app(server.url, models=stored.url) as app:
         assert app.network().action == "NETWORK"
         assert not (phones.workspace() / "model.safetensors").exists()
         stored.answer = None
         app.ask("until 1")
     assert sha256_of_file(phones.workspace() / "model.safetensors") == server.coordinator.current.base_sha256
+
+
+def test_no_place_that_the_app_has_not_named(server: RunningServer, phones: Phones, stored: Stored) -> None:
+    """Over http anyone between may name one, such as the phone's own loopback."""
+    with phones.app(server.url) as app:
+        said = app.network()
+        assert (said.action, said.after, stored.asked) == ("NETWORK", 300, [])
+        assert f"at {stored.url}, which the app does not allow (modelsFrom)" in said.trouble
 
 
 def test_only_our_own_answer_sends_a_phone_elsewhere(phones: Phones, stored: Stored) -> None:
@@ -100,7 +108,10 @@ def test_only_our_own_answer_sends_a_phone_elsewhere(phones: Phones, stored: Sto
     ):
         answer = (status, headers, b"")
         round_ = (200, {"Content-Type": "application/json"}, current)
-        with answering(lambda path, a=answer, r=round_: r if path == "/v1/round" else a) as url, phones.app(url) as app:  # type: ignore[misc]
+        with (
+            answering(lambda path, a=answer, r=round_: r if path == "/v1/round" else a) as url,
+            phones.app(url, models=stored.url) as app,
+        ):  # type: ignore[misc]
             said = app.network()
             assert (said.action, said.refused, stored.asked) == ("NETWORK", f"{status} false", []), headers
             assert "is it a captive portal" in said.trouble
@@ -121,5 +132,5 @@ def test_no_plain_http_from_a_server_with_tls(phones: Phones, tools: Tools, stor
         phones.token = PhoneRegistry(running.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
         another_round(running, ca)
         with phones.app(running.url, **trust) as app:
-            assert "is it a captive portal" in app.network().trouble
+            assert "which the app does not allow (modelsFrom)" in app.network().trouble
     assert stored.asked == []

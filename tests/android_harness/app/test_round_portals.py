@@ -37,7 +37,8 @@ def answering(answer: Callable[[str], Answer]) -> Iterator[str]:
             status, headers, body = answer(self.path if part is None else f"{self.path} {part}")
             self.send_response(status)
             for name, value in ({"Content-Length": str(len(body))} | headers).items():
-                self.send_header(name, value)
+                if value:
+                    self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
@@ -116,6 +117,31 @@ def test_another_model_than_was_asked_for(phones: Phones) -> None:
         assert app.train() == ["nothing to train"]
         app.network()
         assert asked[3:] == ["/v1/round", model]  # from the front
+
+
+def test_no_more_of_a_model_than_was_announced(phones: Phones) -> None:
+    """Nor than fits the app's own, whatever the server says of it."""
+    current = {"round": 4, "base_sha256": "a" * 64, "strategy": "fedavg", "codecs": ["rows-f32"], "participate": True}
+    kind = {"Content-Type": "application/octet-stream", "ETag": f'"{"a" * 64}"'}
+    given: list[Answer] = []
+    with (
+        answering(lambda path: (200, JSON, json.dumps(current).encode()) if path == "/v1/round" else given[0]) as url,
+        phones.app(url) as app,
+    ):
+        for headers, body, message in (
+            ({"Content-Encoding": "gzip"}, b"model", "found Content-Encoding: gzip"),
+            ({"Content-Length": ""}, b"model", "found no Content-Length"),
+            ({"Content-Length": str(1 << 40)}, b"model", f"found {1 << 40} bytes"),
+            (
+                {"Content-Length": "5", "Transfer-Encoding": "chunked"},
+                b"3\r\nmod\r\n8\r\nel, more\r\n0\r\n\r\n",
+                "5 bytes expected, more are coming",
+            ),
+        ):
+            given[:] = [(200, kind | headers, body)]
+            said = app.network()
+            assert (said.action, said.after, message in said.trouble) == ("NETWORK", 300, True), said
+            assert (phones.workspace() / "model.fetched").stat().st_size <= 5
 
 
 def test_when_to_come_again(phones: Phones) -> None:

@@ -23,8 +23,9 @@ final class ModelDownload {
      *
      * @param path of the request
      * @param begun hash of the body whose beginning is in the file; empty: none is
+     * @param most bytes of the whole body
      */
-    ModelDownload(ServerConnection server, String path, File file, String begun) throws IOException {
+    ModelDownload(ServerConnection server, String path, File file, String begun, long most) throws IOException {
         this.file = file;
         HttpURLConnection request = server.request("GET", path);
         long have = begun.isEmpty() ? 0 : file.length();
@@ -56,6 +57,18 @@ final class ModelDownload {
         boolean goesOn = range != null && range.startsWith("bytes " + have + "-") && etag.equals(begun);
         if (status == 206 && !goesOn) throw ServerConnection.stranger(request);
         if (status == 200) new FileOutputStream(file).close();
+        requireBounded(most - file.length());
+    }
+
+    /** What was announced is the most that is taken. */
+    private void requireBounded(long most) throws IOException {
+        long announced = request.getContentLengthLong();
+        String coding = request.getContentEncoding(); // aws-chunked: how an object once came to a store
+        boolean coded = coding != null && !coding.matches("identity|aws-chunked");
+        if (announced >= 0 && announced <= most && !coded) return;
+        String found = coded ? "Content-Encoding: " + coding : announced < 0 ? "no Content-Length" : announced + " bytes";
+        String message = "a model of at most " + most + " bytes expected, found " + found + "; does a proxy change it, or is it another model than the app's?";
+        throw new RoundException(message, request.getResponseCode(), false, -1);
     }
 
     /** Adds the body to the file, and syncs it. */
@@ -64,11 +77,12 @@ final class ModelDownload {
         byte[] buffer = new byte[1 << 16];
         try (InputStream in = request.getInputStream(); FileOutputStream out = new FileOutputStream(file, true)) {
             for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) {
-                out.write(buffer, 0, count);
                 received += count;
+                if (received > expected) throw new IOException(expected + " bytes expected, more are coming");
+                out.write(buffer, 0, count);
             }
             out.getFD().sync();
         }
-        if (expected >= 0 && received != expected) throw new IOException("the connection broke after " + received + " bytes"); // Java does not say so
+        if (received != expected) throw new IOException("the connection broke after " + received + " bytes"); // Java does not say so
     }
 }

@@ -62,6 +62,7 @@ public class RoundClient {
 
     private static final long AGAIN_SECONDS = 300; // after a connection that broke, or storage that is full
     private static final long NEXT_ROUND_SECONDS = 3600; // if the server does not say when
+    private static final long HEADER_BYTES = 1 << 20; // by which files of the same tensors may differ
     private static final long STILL_OPEN_SECONDS = 6 * 3600; // does the round still wait for the training?
 
     private final Workspace workspace;
@@ -313,7 +314,9 @@ public class RoundClient {
     /** Fetches the model or links to it, and makes the model of them. If links do not make it, all of it is fetched next. */
     private void pull(File base) throws IOException {
         String from = state.whole ? "" : "?base=" + AtomicFiles.sha256(base);
-        ModelDownload download = new ModelDownload(server, "/v1/models/" + state.base + from, workspace.fetched, state.etag);
+        String path = "/v1/models/" + state.base + from;
+        long most = new File(workspace.artifacts, "weights.safetensors").length() + HEADER_BYTES;
+        ModelDownload download = new ModelDownload(server, path, workspace.fetched, state.etag, most);
         if (!download.etag.isEmpty()) {
             if (!download.etag.equals(state.etag)) {
                 state.etag = download.etag;

@@ -9,6 +9,10 @@ import java.net.HttpURLConnection;
 import java.net.URI;
 import java.net.URL;
 import java.nio.charset.StandardCharsets;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.Set;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.json.JSONException;
 import org.json.JSONObject;
@@ -36,12 +40,15 @@ public final class ServerConnection {
     private static final Pattern TOKEN = Pattern.compile("pgd_[0-9a-f]{16}_[0-9a-f]{64}");
     private static final Pattern LOOPBACK = Pattern.compile("localhost|127\\.[0-9.]+|\\[::1\\]");
 
+    private static final Pattern ELSEWHERE = Pattern.compile("(https?://[^/?#@]+)/.*");
+
     /** The phone's name at the server. */
     @NonNull public final String phone;
 
     private final String server;
     private final String token;
     private final Opener opener;
+    private final Set<String> origins = new HashSet<>(); // the server's own, and what the app allows
     private HttpURLConnection current; // guarded by this
     private boolean cancelled; // guarded by this
 
@@ -57,9 +64,14 @@ public final class ServerConnection {
         this(server, phone, token, null);
     }
 
-    /** As above, with connections that the app opens; null: the platform's. */
-    public ServerConnection(
-            @NonNull String server, @NonNull String phone, @Nullable String token, @Nullable Opener opener) {
+    /**
+     * As above, with connections that the app opens; null: the platform's.
+     *
+     * @param modelsFrom where else the server may send for a model, such as https://store.example:9000; a server with https may
+     *     send to https anywhere
+     */
+    public ServerConnection(@NonNull String server, @NonNull String phone, @Nullable String token, @Nullable Opener opener,
+            @NonNull String... modelsFrom) {
         require(server.matches("https?://[^/?#@]+(/[^?#]*)?"), "server: a URL such as https://example.org expected");
         URI url = URI.create(server);
         require(NAME.matcher(phone).matches(), "phone: 1 to 64 of A-Z a-z 0-9 . _ - but neither . nor .. expected");
@@ -70,6 +82,8 @@ public final class ServerConnection {
         this.phone = phone;
         this.token = token;
         this.opener = opener;
+        origins.add(url.getScheme() + "://" + url.getRawAuthority());
+        Collections.addAll(origins, modelsFrom);
     }
 
     private static void require(boolean met, String message) {
@@ -101,10 +115,15 @@ public final class ServerConnection {
         return request;
     }
 
-    /** A request for the body of the server's own answer, at the URL in it: without token and name, and never http from https. */
+    /** A request for the body of the server's own answer, at the URL in it: without token and name, from where the app allows. */
     HttpURLConnection elsewhere(HttpURLConnection answer, String url) throws IOException {
-        String scheme = server.startsWith("https:") ? "https" : "https?";
-        if (!url.matches(scheme + "://[^/?#@]+/.*")) throw stranger(answer);
+        Matcher found = ELSEWHERE.matcher(url);
+        if (!found.matches()) throw stranger(answer);
+        boolean secure = server.startsWith("https:") && url.startsWith("https:");
+        if (!secure && !origins.contains(found.group(1))) {
+            String message = "the server has its models at " + found.group(1) + ", which the app does not allow (modelsFrom)";
+            throw new RoundException(message, answer.getResponseCode(), false, -1);
+        }
         return opened("GET", new URL(url));
     }
 

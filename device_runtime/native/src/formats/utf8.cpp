@@ -80,4 +80,23 @@ std::string quoted(std::string_view bytes) {
   return text + quote;
 }
 
+std::string visible(std::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    const size_t length = utf8_length(bytes);
+    const uint32_t point = length == 0 ? 0xFFFD : utf8_point(bytes.substr(0, length));
+    bytes.remove_prefix(length == 0 ? 1 : length);
+    const bool turns = point == 0x61C || point == 0x200E || point == 0x200F || (point >= 0x2028 && point <= 0x202E) ||
+                       (point >= 0x2066 && point <= 0x2069);
+    if (turns) {
+      text += escaped("\\u%04x", point);
+    } else if (point < 0x20 || (point >= 0x7F && point <= 0x9F)) {
+      text += escaped("\\x%02x", point);
+    } else {
+      append_utf8(point, &text);
+    }
+  }
+  return text;
+}
+
 }  // namespace phonograd

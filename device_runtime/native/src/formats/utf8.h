@@ -22,4 +22,8 @@ void append_utf8(uint32_t point, std::string* out);
 // paragraph separators are escaped. Thread-safe.
 std::string quoted(std::string_view bytes);
 
+// Foreign text for a terminal, which would obey control characters and those that turn the direction of writing: they
+// are shown, such as \x1b. Invalid UTF-8 is shown as U+FFFD. Thread-safe.
+std::string visible(std::string_view bytes);
+
 }  // namespace phonograd

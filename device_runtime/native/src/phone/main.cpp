@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "formats/utf8.h"
 #include "phone/commands.h"
 #include "phonograd.h"
 
@@ -101,13 +102,13 @@ int run(int count, char** words) {
   } catch (const Error& error) {
     std::string line = error.what();
     std::replace(line.begin(), line.end(), '\n', ' ');  // a file's name may have one
-    std::fprintf(stderr, "phonograd-phone: %s\n", line.c_str());
+    std::fprintf(stderr, "phonograd-phone: %s\n", visible(line).c_str());
     return static_cast<int>(error.status());
   } catch (const std::bad_alloc&) {
     std::fputs(kOutOfMemory, stderr);
     return static_cast<int>(Status::out_of_memory);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "phonograd-phone: a bug: %s; please report it\n", error.what());
+    std::fprintf(stderr, "phonograd-phone: a bug: %s; please report it\n", visible(error.what()).c_str());
   }
   return static_cast<int>(Status::bug);
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "formats/utf8.h"
 
 namespace phonograd::phone {
 
@@ -21,7 +22,7 @@ void warn_of_unknown(const std::string& what, double share) {
       stderr,
       "phonograd-phone: warning: %s: %.0f %% of the words are unknown to the vocabulary; is it UTF-8, and in the "
       "model's language?\n",
-      what.c_str(), 100 * share);
+      visible(what).c_str(), 100 * share);
 }
 
 void warn_of_invalid(const std::string& what, double share) {
@@ -30,7 +31,7 @@ void warn_of_invalid(const std::string& what, double share) {
       stderr,
       "phonograd-phone: warning: %s: %.2g %% of the bytes are not UTF-8; is it Latin-1 (convert it with: iconv -f "
       "LATIN1 -t UTF-8), or no text?\n",
-      what.c_str(), 100 * share);
+      visible(what).c_str(), 100 * share);
 }
 
 }  // namespace phonograd::phone

@@ -18,7 +18,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  *
  * <p>Properties: halt: the step at which the process dies, counted over all phones; kill: of 1000 steps, how many end their
  * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; cancel: at
- * the first request; codec (none: masked rounds alone); certificate, vendor, cohort: of PhoneMasking.
+ * the first request; patch: connections know PATCH; models: where else they may come from; codec (none: masked rounds alone); certificate, vendor, cohort: of PhoneMasking.
  */
 public final class RoundDrive implements TrainingListener {
     /** A phone's end. Nothing catches it on its way but what closes files. */
@@ -108,7 +108,7 @@ public final class RoundDrive implements TrainingListener {
     private RoundClient client() {
         if (client != null) return client;
         String token = words[4].equals("-") ? null : words[4];
-        ServerConnection server = new ServerConnection(words[0], name, token, this::open);
+        ServerConnection server = new ServerConnection(words[0], name, token, this::open, System.getProperty("models", words[0]));
         String codec = System.getProperty("codec", "rows-f32");
         int cohort = Integer.getInteger("cohort", PhoneMasking.MIN_COHORT);
         PhoneMasking masking = new PhoneMasking(System.getProperty("certificate"), System.getProperty("vendor"), cohort);
@@ -127,7 +127,8 @@ public final class RoundDrive implements TrainingListener {
             client.cancel();
             throw new NullPointerException(); // as Java's own, where a connection is ended in use
         }
-        return (HttpURLConnection) url.openConnection();
+        HttpURLConnection own = (HttpURLConnection) url.openConnection();
+        return Boolean.getBoolean("patch") ? new PatchingConnection(own) : own;
     }
 
     private void step() {
