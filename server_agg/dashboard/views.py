@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
 from phonograd.server_agg.dashboard import charts, formats
 from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 from phonograd.server_agg.report.document import (
@@ -18,6 +17,7 @@ from phonograd.server_agg.report.document import (
     TRAFFIC,
     sum_of_known,
 )
+from phonograd.server_agg.report.text import accounted
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
 
@@ -101,7 +101,7 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
             f"{formats.size(totals['model_bytes'])} of models, {formats.size(totals['sent_link_bytes'])} of links",
         ),
     ]
-    if private := [entry for entry in closed if entry["strategy"] in PRIVATE_STRATEGIES]:
+    if private := [entry for entry in closed if accounted(entry)]:
         last = next((entry for entry in reversed(private) if entry["epsilon"] is not None), private[-1])
         budget = f" of {formats.number(epsilon_budget)}" if epsilon_budget else ""
         unbounded = report["rounds"][-1]["epsilon_infinite_phones"]
