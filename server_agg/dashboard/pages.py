@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from phonograd.device_runtime.base.documents import written
+from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.server_agg.dashboard import formats, views
 from phonograd.server_agg.dashboard.views import Page
 from phonograd.server_agg.http.downloads import matches
@@ -163,7 +164,7 @@ def _environment() -> jinja2.Environment:
         "phone": views.PAPER_PHONE, "round": views.PAPER_ROUND, "round_size": formats.size(PAPER_GIB_PER_ROUND * GIB)
     }  # fmt: skip
     environment.globals.update(
-        paper=paper, outcomes=views.OUTCOMES, accounted=accounted, nothing_spent=NOTHING_SPENT
+        paper=paper, outcomes=views.OUTCOMES, accounted=accounted, neighbours=NEIGHBOURS, nothing_spent=NOTHING_SPENT
     )
     return environment
 

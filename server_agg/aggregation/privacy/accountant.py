@@ -16,6 +16,9 @@ from phonograd.device_runtime.base.errors import MissingExtraError
 
 # PLD's time and memory grow with 1/z². With less noise than this epsilon is no guarantee, and RDP bounds it.
 LEAST_PLD_NOISE = 0.25
+# What two sets of users differ in whose models epsilon says to be hardly told apart: it stands beside every epsilon.
+NEIGHBOURS = "add or remove one user's whole text"
+NEIGHBOURS_OF_PAIRS = "replace one user's whole text by another's"  # of empirical epsilon
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class PrivacySpent:
     epsilon_rdp: float
     delta: float
     rounds: int
+    neighbours: str = NEIGHBOURS
 
 
 def privacy_spent(rounds: Iterable[PrivateRounds], delta: float) -> PrivacySpent:
