@@ -20,7 +20,7 @@ from phonograd.simulation.attacks.run import AttackSettings, attack
 from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs
 from phonograd.simulation.records import AttackRecord, AuditRecord, SimulationRecord
 from phonograd.simulation.settings import SimulationSettings
-from phonograd.simulation.simulator import Progress, Simulation, Texts, population_of
+from phonograd.simulation.simulator import OnNoise, Progress, Simulation, Texts, population_of
 from phonograd.simulation.users import read_users
 from phonograd.simulation.workers import StartWorkers, start_workers
 
@@ -35,6 +35,7 @@ def simulate(
     general_test: Text | None = None,
     workers: int | None = None,
     engine: Engine = "local",
+    on_noise: OnNoise | None = None,
     progress: Progress | None = None,
     stop: Callable[[], int] | None = None,
 ) -> SimulationRecord:
@@ -46,7 +47,8 @@ def simulate(
     None is one a core; the result is the same for any number. engine: what runs them, processes of this machine or Ray,
     which repeats the work of those that are killed.
 
-    progress hears (phones done, phones in all rounds, last quality); stop is asked between phones for the number of a
+    on_noise hears, before anything is made, how large a round's noise is, None without, and may raise. progress hears
+    (phones done, phones in all rounds, last quality); stop is asked between phones for the number of a
     signal that asks to end, 0 for none. Raises TextError, ArtifactsError, WeightsError, StateError for a folder of
     another simulation, TrainingError if training diverges, StorageError, OutOfMemoryError, StoppedError, UsageError for
     Ray with another backend than native, MissingExtraError without Ray.
@@ -55,7 +57,10 @@ def simulate(
     settings = settings or SimulationSettings()
     start = _starting(engine, settings)
     texts = texts_of(users, rehearsal, general_test)
-    with Simulation(artifacts_of(artifacts), texts, settings, Path(out), workers_of(workers), start) as simulation:
+    begun = Simulation(
+        artifacts_of(artifacts), texts, settings, Path(out), workers_of(workers), start, on_noise=on_noise
+    )
+    with begun as simulation:
         return simulation.run(progress, stop)
 
 

@@ -12,6 +12,7 @@ from phonograd.commands.options import COUNT, FiniteRange, Options, arg, opt, ow
 from phonograd.commands.privacy_attacks import audit, canaries, membership
 from phonograd.commands.shared_options import PAGE, REHEARSAL, USERS, WORKERS, refuse_share_alone
 from phonograd.console import Console, figures, output_options
+from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS, NEIGHBOURS_OF_PAIRS
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.simulation.empirical.pairs import PrivacySettings
 from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
@@ -63,7 +64,8 @@ def privacy(
         return
     epsilons = paper_table_8()
     rows = [{"delta": f"{delta:g}", "epsilon": epsilon} for delta, epsilon in zip(DELTAS, epsilons, strict=True)]
-    console.result({"epsilon": epsilons}, ("Paper P, Table 8", rows))
+    document = {"epsilon": epsilons, "neighbours": NEIGHBOURS_OF_PAIRS}
+    console.result(document, (f"Paper P, Table 8: {NEIGHBOURS_OF_PAIRS}", rows))
 
 
 privacy.add_command(audit)
@@ -122,8 +124,9 @@ def ftrl(
     noise = {name: z * error for name, error in dataclasses.asdict(errors).items()}
     epsilon = privacy_spent_including([], settings).epsilon
     end = delta_of_end(parameters, run.planned_rounds, epsilon)
-    cost = {"epsilon": epsilon, "zcdp": zcdp_of(z), "delta": settings.delta, "noise_end_delta": end}
+    cost: dict[str, object] = {"epsilon": epsilon, "zcdp": zcdp_of(z), "delta": settings.delta, "noise_end_delta": end}
     known = {name: None if value == float("inf") else value for name, value in cost.items()}
+    known["neighbours"] = NEIGHBOURS
     document = {**known, "sensitivity": run.sensitivity, "noise_of_running_sum": noise}
     rows = [{"mechanism": name.replace("_", " "), "noise": error} for name, error in noise.items()]
     shown = {name: "infinite" if value is None else value for name, value in known.items()}
@@ -178,5 +181,12 @@ def empirical(
         {"delta": f"{delta:g}", "epsilon": "withheld: no tail fits" if value is None else value, "tails": passing}
         for delta, value in zip(DELTAS, worst, strict=True)
     ]
-    document = {"pairs": rows, "deltas": DELTAS, "epsilon": worst, "passing": len(fitted) / len(measured)}
-    console.result(document, ("Pairs of adjacent user sets", rows), ("Largest epsilon, of tails that pass", summary))
+    title = f"Largest epsilon, of tails that pass: {NEIGHBOURS_OF_PAIRS}"
+    document = {
+        "pairs": rows,
+        "deltas": DELTAS,
+        "epsilon": worst,
+        "neighbours": NEIGHBOURS_OF_PAIRS,
+        "passing": len(fitted) / len(measured),
+    }
+    console.result(document, ("Pairs of adjacent user sets", rows), (title, summary))

@@ -176,6 +176,7 @@ def audit(console: Console, **options: Any) -> None:
         "confidence": record.confidence,
         "epsilon, at least": record.epsilon_at_least,
         "epsilon, accounted": "none: no noise" if record.epsilon is None else record.epsilon,
+        "neighbours": record.neighbours,
     }
     console.result(document, (f"Audit of {record.rounds} rounds", figures(rows)))
 

@@ -238,7 +238,9 @@ def _title(report: dict[str, Any]) -> str:
 
     paper = report["paper"]
     phone, round_ = size(paper["mib_per_phone"] * MIB), size(paper["gib_per_round"] * GIB)
-    return f"Rounds (paper P: {phone} a phone, {round_} a round of 10)"
+    neighbours = next((entry["neighbours"] for entry in report["rounds"] if entry["neighbours"]), None)
+    of_epsilon = f"; epsilon: {neighbours}" if neighbours else ""
+    return f"Rounds (paper P: {phone} a phone, {round_} a round of 10{of_epsilon})"
 
 
 def _phone_row(phone: dict[str, Any]) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """`phonograd simulate`: federated rounds of virtual phones."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +13,14 @@ from phonograd.commands.options import COUNT, Options, arg, opt, own_options, re
 from phonograd.commands.own_classes import CODEC_OR_OWN, TakesOwn, codec_from
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import (
+    ACCEPT_NOISE,
     MASKED_FLAG,
     SIMULATED_GRID,
     TRANSFER,
     simulated_grid_from,
     strategy_from,
     strategy_options,
+    tell_noise,
     transfer_from,
     warn_of_norms,
 )
@@ -87,6 +90,7 @@ TEXTS = Options(
 @TEXTS
 @SIMULATION
 @strategy_options
+@ACCEPT_NOISE
 @TRANSFER
 @MASKED_FLAG
 @SIMULATED_GRID
@@ -105,6 +109,7 @@ def simulate(
     Larger --rounds continue a simulation.
     """
     refuse_share_alone(options)
+    tell = partial(tell_noise, console, accepted=options.pop("accept_noise"))
     if options["backend"] != "torch":
         refuse("expected with --backend torch", "device", "phones_per_batch")
     if not options["late_phones"]:
@@ -123,7 +128,7 @@ def simulate(
         raise click.UsageError("--compare needs --page")
     warn_of_norms(console, strategy, [settings.codec])
     with console.progress("rounds") as show, stop_signals() as stop:
-        record = run_simulation(artifacts, **options, settings=settings, progress=show, stop=stop)
+        record = run_simulation(artifacts, **options, settings=settings, on_noise=tell, progress=show, stop=stop)
     if record.users.training < settings.clients_per_round and not strategy.private:
         console.say(
             f"phonograd: warning: --clients-per-round {settings.clients_per_round}: only {record.users.training} users "

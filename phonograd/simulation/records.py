@@ -4,6 +4,7 @@ from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Record, Sha256, about
+from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.simulation.quality import Figure, Quality, spread
 
 
@@ -52,6 +53,7 @@ class SimulationRecord(Record, frozen=True):
     users: Users
     before: Quality
     rounds: tuple[RoundRecord, ...] = ()
+    neighbours: Annotated[str, about("which two sets of users epsilon is about")] = NEIGHBOURS
     schema_version: Literal[1] = 1
 
 
@@ -163,6 +165,7 @@ class AuditRecord(Record, frozen=True):
     confidence: Annotated[float, about("of the lower bound")]
     epsilon_at_least: Annotated[Amount, about("the lower bound of epsilon; 0 if there is none")]
     epsilon: Annotated[float | None, about("accounted for; null if the strategy is not private, or without noise")]
+    neighbours: Annotated[str, about("which two sets of users epsilon is about")] = NEIGHBOURS
     schema_version: Literal[1] = 1
 
 
@@ -173,4 +176,5 @@ class AttackRecord(Record, frozen=True):
     epsilon: Annotated[float | None, about("spent; null if the strategy is not private, or without noise")]
     canaries: Canaries | None
     membership: Membership | None
+    neighbours: Annotated[str, about("which two sets of users epsilon is about")] = NEIGHBOURS
     schema_version: Literal[1] = 1

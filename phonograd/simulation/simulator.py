@@ -19,6 +19,7 @@ from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
+from phonograd.server_agg.settings.noise import CoveringNoise, covering_noise
 from phonograd.server_agg.transfer import transfer
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.masked import about_masked
@@ -34,6 +35,8 @@ from phonograd.simulation.workers import StartWorkers, Workers, start_workers
 
 # Called with (phones done, phones in all rounds, last quality).
 Progress = Callable[[int, int, str], None]
+
+OnNoise = Callable[[CoveringNoise | None], None]
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,9 @@ class Simulation:
     """A simulation in its folder, new or resumed. Use it as a context.
 
     workers: how many phones train at a time, each in a process with one thread; the result does not depend on their
-    number. start: starts them. absent: users who are enrolled and never take part. Raises TextError if nobody can
-    train, UsageError if too few may, StateError for a folder of another simulation, StorageError.
+    number. start: starts them. absent: users who are enrolled and never take part. on_noise: as in
+    `phonograd.simulate`. Raises TextError if nobody can train, UsageError if too few may, StateError for a folder of
+    another simulation, StorageError.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Simulation:
         workers: int,
         start: StartWorkers = start_workers,
         absent: frozenset[str] = frozenset(),
+        on_noise: OnNoise | None = None,
     ):
         self._artifacts = artifacts
         self._settings = settings
@@ -74,6 +79,9 @@ class Simulation:
         self._general = general_text_of(artifacts, settings)
         self.population = population_of(artifacts, texts, settings, settings.test_users)
         require_rested(settings, sorted(self.population.training))
+        if on_noise is not None:
+            place, enrolled = artifacts.path(WEIGHTS), len(self.population.training)
+            on_noise(covering_noise(place, settings.strategy, enrolled, settings.clients_per_round, settings.masked))
         with contextlib.ExitStack() as resources:
             self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
             resources.callback(self._folder.close)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
+from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.server_agg.dashboard import charts, formats
 from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 from phonograd.server_agg.report.document import (
@@ -18,6 +18,7 @@ from phonograd.server_agg.report.document import (
     TRAFFIC,
     sum_of_known,
 )
+from phonograd.server_agg.report.text import accounted
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
 
@@ -101,11 +102,11 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
             f"{formats.size(totals['model_bytes'])} of models, {formats.size(totals['sent_link_bytes'])} of links",
         ),
     ]
-    if private := [entry for entry in closed if entry["strategy"] in PRIVATE_STRATEGIES]:
+    if private := [entry for entry in closed if accounted(entry)]:
         last = next((entry for entry in reversed(private) if entry["epsilon"] is not None), private[-1])
         budget = f" of {formats.number(epsilon_budget)}" if epsilon_budget else ""
         unbounded = report["rounds"][-1]["epsilon_infinite_phones"]
-        remark = f"spent{budget}, up to round {last['round']}"
+        remark = f"spent{budget}, up to round {last['round']}: {NEIGHBOURS}"
         if unbounded:
             remark += f"; infinite for {formats.count(unbounded)} phones of rounds without noise"
         spent = "∞" if unbounded and last["epsilon"] is None else formats.number(last["epsilon"])
@@ -142,7 +143,7 @@ def overview_charts(report: Report) -> list[Chart]:
         drawn.append(charts.lines(metric, numbers, [values], NUMBERS, from_zero=False))
     if any(entry["epsilon"] is not None for entry in closed):
         spent = Series("ε", "c3", [entry["epsilon"] for entry in closed])
-        drawn.append(charts.lines("Privacy spent, ε", numbers, [spent], NUMBERS))
+        drawn.append(charts.lines(f"Privacy spent, ε: {NEIGHBOURS}", numbers, [spent], NUMBERS))
     times = Series("seconds", "c1", [entry["seconds_to_model"] for entry in closed])
     drawn.append(charts.lines("First byte to new model", numbers, [times], TIMES))
     return drawn

@@ -24,6 +24,7 @@ from starlette.types import Scope
 from phonograd import __version__
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.http.operations import Answer, operation
 from phonograd.server_agg.http.problems import ProblemResponse
@@ -271,7 +272,7 @@ def _rounds(session: Session) -> Iterator[Metric]:
 
 def _privacy(epsilon: float, unbounded: int) -> Iterator[Metric]:
     if unbounded or math.isfinite(epsilon):
-        yield _gauge("phonograd_epsilon", "Privacy spent so far by phones in private rounds.", epsilon)
+        yield _gauge("phonograd_epsilon", f"Privacy spent so far by phones in private rounds: {NEIGHBOURS}.", epsilon)
         yield _gauge(
             "phonograd_epsilon_infinite_phones",
             "Phones whose updates are in a model published without noise.",

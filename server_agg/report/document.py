@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.documents import written
+from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.records import (
@@ -288,6 +289,7 @@ def _round_report(
         round_ratio=PAPER_GIB_PER_ROUND * GIB / useful if closed_at and useful else None,
         epsilon=row.epsilon,
         epsilon_rdp=row.epsilon_rdp,
+        neighbours=None if row.epsilon is None else NEIGHBOURS,
         publish=rules.publish,
         link_bytes=None if made is None else made.link_bytes,
         distance=None if made is None else made.distance,

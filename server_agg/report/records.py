@@ -89,8 +89,9 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     base_bytes: the file of the round's base model. model_ratio: how many times less than that file a phone sent, which
     is what the codec saves. phone_ratio, round_ratio: how many times less than paper P's phone and round upload, of its
     own model.
-    epsilon: privacy spent up to the round, by privacy loss distributions; epsilon_rdp: by Renyi divergences, looser,
-    what most papers report; None where the round has no finite one. epsilon_infinite_phones: phones for which epsilon
+    epsilon: privacy spent up to the round, by the smaller of two bounds; epsilon_rdp: by Renyi divergences alone,
+    what most papers report; None where the round has no finite one; neighbours: what two sets of users differ in that
+    both are about. epsilon_infinite_phones: phones for which epsilon
     is infinite, up to the round: their updates are in a model that was published without noise.
     publish: the codec of the link to the round's model; link_bytes: its file, None if it would be no smaller than the
     model. distance: how far the model is from an uncompressed one, the L2 norm of the residual relative to the round's
@@ -127,6 +128,7 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     round_ratio: float | None
     epsilon: float | None
     epsilon_rdp: float | None
+    neighbours: str | None
     epsilon_infinite_phones: Count
     publish: str
     link_bytes: Count | None

@@ -7,7 +7,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from phonograd.server_agg.aggregation.privacy import budget
-from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent, PrivateRounds, epsilon_upper_bound
+from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent
 from phonograd.server_agg.aggregation.privacy.mechanism import poisson_sample
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import noise_runs
@@ -63,7 +63,8 @@ def halt_reason(session: Session, round_: Round) -> str | None:
     settings = StrategySettings.from_json(round_.strategy)
     if not settings.private:
         return None
-    if settings.epsilon_budget is not None and budget.over_budget(_published(session), settings):
+    of_phones = cohorts.noise_of_rounds(session)
+    if settings.epsilon_budget is not None and budget.over_budget(_published(session), settings, of_phones):
         return (
             f"round {round_.number}: it would exceed the privacy budget, epsilon {settings.epsilon_budget:g} "
             f"at delta {settings.delta:g}; the model is final"
@@ -77,18 +78,14 @@ def halt_reason(session: Session, round_: Round) -> str | None:
 
 
 def privacy_spent_including(session: Session, round_: Round) -> PrivacySpent | None:
-    """The epsilon spent by `round_` and all rounds before it; None if its strategy is not private, and its phones add
-    no noise.
-
-    Of noise that phones add, both figures are by Renyi divergences, without amplification: a phone may be in each
-    round.
+    """The epsilon spent by `round_` and all rounds before it, whoever added their noise; None if its strategy is not
+    private, and its phones add none.
     """
     settings = StrategySettings.from_json(round_.strategy)
-    if not settings.private and round_.masked and MaskedSettings.from_json(round_.masked).distributed_noise:
-        rounds = [PrivateRounds(1.0, noise) for noise in cohorts.noise_of_rounds(session)]
-        epsilon = epsilon_upper_bound(rounds, settings.delta)
-        return PrivacySpent(epsilon, epsilon, settings.delta, len(rounds))
-    return budget.privacy_spent_including(_published(session), settings) if settings.private else None
+    by_phones = round_.masked is not None and MaskedSettings.from_json(round_.masked).distributed_noise > 0
+    if not (settings.private or by_phones):
+        return None
+    return budget.privacy_spent_including(_published(session), settings, cohorts.noise_of_rounds(session))
 
 
 def _published(session: Session) -> list[StrategySettings]:

@@ -375,6 +375,7 @@ def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(place: Place, tmp_path: Pat
     texts.mkdir()
     (texts / "p1.txt").write_bytes(text_of(3, 200))
     options = ("--strategy", "dp-ftrl", "--min-separation", 3, "--deadline-seconds", 1e6, "--clients-per-round", 2)
+    options = (*options, "--accept-noise")
     tokens = {"p1": enrol(state, "p1", "phone")}
     with serving(place, state, *options) as server:
         bench = Bench(place, tmp_path, desk(tmp_path, "p1"), server, tokens=tokens)

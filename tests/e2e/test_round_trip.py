@@ -65,7 +65,10 @@ def test_train_fetches_trains_and_uploads(phono: Run, workplace: Workplace, desk
 
 def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phono: Run, workplace: Workplace, desk: Path) -> None:
     """Whatever the server's ledger says: here it has lost nine rounds."""
-    state, run = desk / "state", ("--strategy", "dp-ftrl", "--min-separation", "5", "--planned-rounds", "20")
+    state, run = (
+        desk / "state",
+        ("--strategy", "dp-ftrl", "--min-separation", "5", "--planned-rounds", "20", "--accept-noise"),
+    )
     token = phono("tokens", "add", "p1", "--state", state, "--json").document["token"]
     options = (*run, "--max-participations", "2", "--deadline-seconds", "1e6", "--clients-per-round", "2")
     with serving(workplace, state, options=options) as url:

@@ -167,7 +167,7 @@ def test_a_server_machine_needs_no_more(installed: Path, workplace: Workplace, s
 
 
 def test_a_private_strategy_says_what_is_missing(installed: Path, workplace: Workplace, tmp_path: Path) -> None:
-    options = ("--strategy", "dp-fedavg", "--deadline-seconds", "60", "--port", "0")
+    options = ("--strategy", "dp-fedavg", "--deadline-seconds", "60", "--accept-noise", "--port", "0")
     line = [installed / "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s", *options]
     served = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert served.returncode == 10

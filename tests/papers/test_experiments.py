@@ -13,6 +13,7 @@ from phonograd.papers import experiment, result, run
 from phonograd.papers.curves import lines
 from phonograd.papers.experiment import load, names
 from phonograd.papers.page import page
+from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS, NEIGHBOURS_OF_PAIRS
 from tests.support.command_line import Run
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,11 @@ def test_every_experiment_has_settings_of_its_kind_and_knows_its_rows(name: str)
     for claim in found.claims:
         if claim.within is not None:
             assert all(claim.figure in found.published[row] for row in claim.rows)
+
+
+def test_epsilon_says_which_users_it_is_about() -> None:
+    assert NEIGHBOURS in load("m-table2").about
+    assert NEIGHBOURS_OF_PAIRS in load("p-table8").about
 
 
 def test_the_page_has_the_results() -> None:

@@ -1,6 +1,7 @@
 """A server's run of dp-ftrl: how long phones rest, what a run fixes, and what nobody can undo."""
 
 import contextlib
+import html
 import itertools
 import json
 import math
@@ -33,6 +34,9 @@ from phonograd.server_agg.storage.sums import epsilon_spent
 from phonograd.server_agg.storage.tables import Round
 from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Clock, Workshop, client_of, run_server, settings_with, write_artifacts
+from tests.support.command_line import Run, phono
+
+__all__ = ["phono"]
 
 FTRL: dict[str, Any] = {
     "strategy": "dp-ftrl",
@@ -236,7 +240,9 @@ def test_without_noise_epsilon_is_infinite(workshop: Workshop, state: Path) -> N
     assert (entry["epsilon"], entry["epsilon_infinite_phones"]) == (None, 1)
 
 
-def test_what_a_run_costs_is_shown(workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_run_costs_is_shown(
+    workshop: Workshop, state: Path, phono: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = Clock()
     with serving(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
@@ -245,6 +251,14 @@ def test_what_a_run_costs_is_shown(workshop: Workshop, state: Path, caplog: pyte
     changes = FTRL | {"deadline_seconds": 28_800.0}
     with run_server(workshop, state, **changes) as server, client_of(server.url) as owner:
         metrics, overview, shown = (owner.get(path).text for path in ("/metrics", "/", "/dashboard/rounds/2"))
+        report, table = owner.get("/v1/report").json(), phono("report", "--state", state).out
+    neighbours = "add or remove one user's whole text"
+    assert [entry["neighbours"] for entry in report["rounds"]] == [neighbours, neighbours, None]
+    assert f"in private rounds: {neighbours}." in metrics
+    assert f"epsilon: {neighbours}" in " ".join(table.split())
+    tile, chart, heading = f"up to round 2: {neighbours}", f"Privacy spent, ε: {neighbours}", f"spent: {neighbours}"
+    assert all(text in html.unescape(overview) for text in (tile, chart, f'<abbr title="privacy {heading}">ε'))
+    assert f"ε {formats.number(epsilon)}, {neighbours}" in html.unescape(shown)
     assert f"phonograd_epsilon {epsilon}" in metrics
     assert f"ε {formats.number(epsilon)}" in overview
     assert f"ε {formats.number(epsilon)}" in shown

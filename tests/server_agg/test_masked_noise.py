@@ -7,15 +7,24 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
+from phonograd.server_agg.aggregation.privacy.accountant import (
+    PrivateRounds,
+    epsilon_upper_bound,
+    privacy_spent,
+)
 from phonograd.server_agg.aggregation.privacy.distributed import effective_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.report.text import epsilon_text
+from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import cohorts
 from tests.server_agg.masked_fleet import Fleet, masked_settings
 from tests.server_agg.test_masked_rounds import a_round, opened
-from tests.server_agg.workshop import Clock, Workshop
+from tests.server_agg.test_private_rounds import end_round
+from tests.server_agg.workshop import Clock, Workshop, settings_with
 
 
 def test_wide_noise_is_worth_what_a_gaussian_is() -> None:
@@ -56,6 +65,30 @@ def test_the_ledger_has_the_epsilon_of_all_rounds(workshop: Workshop, state: Pat
     rounds = [PrivateRounds(1.0, one) for one in noise]
     assert spent == pytest.approx([epsilon_upper_bound(rounds[:count], server.strategy.delta) for count in (1, 2)])
     assert noise[0] > noise[1]
+
+
+def test_noise_of_phones_and_of_the_server_add_up(workshop: Workshop, state: Path) -> None:
+    """In either order, in each round's epsilon and in the budget."""
+    by_phones, clock = masked_settings(3, masked={"distributed_noise": 2.0}), Clock()
+    dp = {"strategy": "dp-fedavg", "sampling": 0.5, "noise_multiplier": 0.2, "deadline_seconds": 100.0}
+    once = PrivateRounds(0.5, 0.2)
+    with opened(workshop, state, by_phones, clock) as coordinator:
+        Fleet(coordinator, workshop, 3).run({}, random.Random(1), clock)
+        PhoneRegistry(coordinator.ledger).add("one", "phone", "90d", "test")
+    with opened(workshop, state, settings_with(**dp), clock) as coordinator:
+        end_round(coordinator, clock)
+    with opened(workshop, state, by_phones, clock) as coordinator:
+        Fleet(coordinator, workshop, 3).run({}, random.Random(1), clock)
+        ended = [a_round(coordinator.ledger, number) for number in (1, 2, 3)]
+        with coordinator.ledger.reading() as session:
+            noise = [PrivateRounds(1.0, one, rdp_only=True) for one in cohorts.noise_of_rounds(session)]
+    spent = [privacy_spent(rounds, 1e-9) for rounds in (noise[:1], [noise[0], once], [*noise, once])]
+    assert [row.epsilon for row in ended] == pytest.approx([one.epsilon for one in spent])
+    alone = privacy_spent([once, once], 1e-9).epsilon
+    with opened(workshop, state, settings_with(**dp, epsilon_budget=alone), clock) as coordinator:
+        assert "would exceed the privacy budget" in str(coordinator.current.halted)
+    rounds = read_report(state)["rounds"][:3]
+    assert [epsilon_text(entry) for entry in rounds] == [f"{one.epsilon:.4g}" for one in spent]
 
 
 def test_a_round_without_noise_has_no_epsilon(workshop: Workshop, state: Path) -> None:

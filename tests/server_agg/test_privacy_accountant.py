@@ -69,6 +69,19 @@ def test_hardly_any_noise_is_accounted_by_rdp_alone() -> None:
     assert enough.epsilon < enough.epsilon_rdp
 
 
+def test_a_delta_that_pld_cannot_reach_has_the_bound_of_rdp() -> None:
+    """By itself PLD's is infinite, as it cuts tails off; and the budget goes by the same figure."""
+    spent = privacy_spent([PrivateRounds(1.0, 8.0)], 1e-20)
+    assert spent.epsilon == spent.epsilon_rdp < 10
+    one = StrategySettings("dp-ftrl", noise_multiplier=8.0, delta=1e-20, epsilon_budget=spent.epsilon)
+    assert not over_budget([], one)
+
+
+def test_rounds_known_by_their_renyi_divergences_alone_are_so_accounted() -> None:
+    spent = privacy_spent([PrivateRounds(1.0, 8.0, rdp_only=True), PrivateRounds(1.0, 8.0)], 1e-9)
+    assert spent.epsilon == spent.epsilon_rdp > privacy_spent([PrivateRounds(1.0, 8.0, 2)], 1e-9).epsilon
+
+
 def test_nothing_spent_and_nothing_hidden() -> None:
     assert privacy_spent([], 1e-9).epsilon == privacy_spent([], 1e-9).epsilon_rdp == 0.0
     assert privacy_spent([PrivateRounds(0.01, 0.0)], 1e-9).epsilon == math.inf

@@ -6,6 +6,7 @@ import random
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import numpy as np
@@ -187,6 +188,32 @@ def test_no_round_passes_the_budget(workshop: Workshop, tmp_path: Path) -> None:
                 send(coordinator, update_of(workshop, coordinator, name), name)
     with private_coordinator(workshop, tmp_path / "state", clock, epsilon_budget=budget) as coordinator:
         assert coordinator.current.halted is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"clip_norm": 0.2}, {"population": 3}, {"noise_multiplier": 0.24}, {"sampling": 0.1}, {"strategy": "dp-fedsgd"}],
+    ids=str,
+)
+def test_a_restart_with_other_settings_gives_no_epsilon_back(
+    workshop: Workshop, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Each round counts with the settings it had, for the epsilon that is shown and for the budget."""
+    clock, little = Clock(), {"noise_multiplier": 0.2}  # so that PLD, which is slow, has no part in it
+    other = {"sampling": 0.5} | little | changes
+    before, after = PrivateRounds(0.5, 0.2, 2), PrivateRounds(other["sampling"], other["noise_multiplier"])
+    spent = privacy_spent([before, after], 1e-5)
+    with private_coordinator(workshop, tmp_path / "state", clock, **little) as coordinator:
+        enrol(coordinator)
+        for _ in range(2):
+            end_round(coordinator, clock)
+    changes = little | changes | {"epsilon_budget": spent.epsilon + 1e-3}
+    with private_coordinator(workshop, tmp_path / "state", clock, **changes) as coordinator:
+        assert coordinator.current.halted is None
+        end_round(coordinator, clock)
+        assert "exceed the privacy budget" in str(coordinator.current.halted)
+    third = read_report(tmp_path / "state")["rounds"][2]
+    assert (third["epsilon"], third["epsilon_rdp"]) == pytest.approx((spent.epsilon, spent.epsilon_rdp))
 
 
 def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) -> None:

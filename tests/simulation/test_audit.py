@@ -228,7 +228,8 @@ def test_the_command(tmp_path: Path, phono: Run) -> None:
     assert all(part in shown for part in ("Audit of 1 rounds", "right", "epsilon, at least", "none: no noise"))
     noisy = ["--strategy", "dp-fedavg", "--sampling", 1, "--dp-delta", 1e-5, "--out", tmp_path / "noisy"]
     private = phono("privacy", "audit", *options, *noisy, "--json").document
-    assert private["delta"] == 1e-5
+    assert (private["delta"], private["neighbours"]) == (1e-5, "add or remove one user's whole text")
+    assert private["neighbours"] in shown
     assert private["epsilon"] > private["epsilon_at_least"]
     other = phono("privacy", "audit", *options, *noisy, "--at-delta", 0.001)
     assert (other.code, "--at-delta is 0.001, expected --dp-delta (1e-05)" in other.err) == (2, True)

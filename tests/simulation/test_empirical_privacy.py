@@ -1,5 +1,6 @@
 """The tail of likelihood ratios, held to statsmodels and to distributions that are known."""
 
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ ARTIFACTS = exported(MODEL, phonograd.TrainingConfig(minibatch=2, bptt=5), sprea
 USERS = {
     f"user-{user}": [f"w{(user + line) % 6} w{user} w{(user * line) % 4}" for line in range(30)] for user in range(6)
 }
+ADDED, REPLACED = "add or remove one user's whole text", "replace one user's whole text by another's"
 
 
 def test_lilliefors_statistic_is_that_of_statsmodels() -> None:
@@ -103,7 +105,9 @@ def test_phones_train_the_weights_that_are_given(tmp_path: Path) -> None:
 
 
 def test_the_papers_table_8(phono: Run) -> None:
-    assert phono("privacy", "--reproduce-table", "8", "--json").document == {"epsilon": [0.67, 0.83, 0.99]}
+    found = phono("privacy", "--reproduce-table", "8", "--json").document
+    assert found == {"epsilon": [0.67, 0.83, 0.99], "neighbours": REPLACED}
+    assert REPLACED in " ".join(phono("privacy", "--reproduce-table", "8").out.split())
 
 
 def test_epsilon_of_paper_m_without_a_server(phono: Run) -> None:
@@ -114,7 +118,8 @@ def test_epsilon_of_paper_m_without_a_server(phono: Run) -> None:
     assert document["epsilon"] == pytest.approx(3.89, abs=0.01)
     assert document["epsilon_rdp"] == pytest.approx(4.18, abs=0.01)
     assert phono(*options, "--noise", 0, "--json").document["epsilon"] is None
-    assert phono(*options, "--noise", 0).out.count("infinite") == 2
+    silent = phono(*options, "--noise", 0).out
+    assert (silent.count("infinite"), document["neighbours"], document["neighbours"] in silent) == (2, ADDED, True)
     many = phono(*options, "--per-round", 763431)
     assert (many.code, "--per-round: at most --population (763430) expected" in many.err) == (2, True)
 
@@ -130,11 +135,14 @@ def test_the_command_measures_pairs(tmp_path: Path, phono: Run, monkeypatch: pyt
     table = phono(*options).out
     assert table.count(f"{2 * passes} of 2") == 3
     assert table.count("withheld: no tail fits") == (0 if passes else 3)
+    assert REPLACED in " ".join(table.split())
     document = phono(*options, "--json").document
     assert (document["passing"], document["pairs"][0]["passes"]) == (passes, passes)
     assert [value is not None for value in document["epsilon"]] == [passes] * 3
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 3
+    assert document["neighbours"] == REPLACED
+    assert REPLACED in html.unescape(page)
     assert f"<td>{document['pairs'][0]['user']}</td>" in page
 
 

@@ -176,7 +176,7 @@ def test_the_command_says_what_a_run_costs(phono: Run) -> None:
     found = phono("privacy", "ftrl", *options.split()).document
     settings = dataclasses.replace(STRATEGY, planned_rounds=20, min_separation=5, noise_buffers=4)
     assert found["epsilon"] == privacy_spent([PrivateRounds(1.0, 2.0)], 1e-6).epsilon
-    assert found["zcdp"] == 0.125
+    assert (found["zcdp"], found["neighbours"]) == (0.125, "add or remove one user's whole text")
     assert found["sensitivity"] == begun(settings).sensitivity
     noise = found["noise_of_running_sum"]
     errors = running_sum_errors(begun(settings).blt, 20, 5, 2)

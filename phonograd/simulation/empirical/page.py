@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from phonograd.pages.plots import COLOURS, svg
 from phonograd.pages.plots import write_page as write
+from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS_OF_PAIRS
 from phonograd.simulation.empirical.pairs import Pair
 from phonograd.simulation.empirical.tail import DELTAS
 
@@ -21,7 +22,8 @@ def write_page(path: Path, pairs: Sequence[Pair], rows: Sequence[Mapping[str, ob
     worst = max(pairs, key=lambda pair: pair.tail.epsilon(min(DELTAS)))
     plots = [svg(partial(plot, pair=worst), legend=True) for plot in (tail_plot, exponential_plot, quantile_plot)]
     passing = sum(pair.tail.passes for pair in pairs)
-    note = f"{passing} of {len(pairs)} tails pass Lilliefors' test. The plots are of {worst.user} and {worst.other}."
+    note = f"{passing} of {len(pairs)} tails pass Lilliefors' test. The plots are of {worst.user} and {worst.other}. "
+    note += f"Of epsilon: {NEIGHBOURS_OF_PAIRS}."
     write(path, "Empirical privacy", plots, [("Pairs of adjacent user sets", note, rows)])
 
 

@@ -16,35 +16,44 @@ from phonograd.device_runtime.base.errors import MissingExtraError
 
 # PLD's time and memory grow with 1/z². With less noise than this epsilon is no guarantee, and RDP bounds it.
 LEAST_PLD_NOISE = 0.25
+# What two sets of users differ in whose models epsilon says to be hardly told apart: it stands beside every epsilon.
+NEIGHBOURS = "add or remove one user's whole text"
+NEIGHBOURS_OF_PAIRS = "replace one user's whole text by another's"  # of empirical epsilon
 
 
 @dataclass(frozen=True)
 class PrivateRounds:
-    """`count` rounds with the same sampling q and noise multiplier z."""
+    """`count` rounds with the same sampling q and noise multiplier z.
+
+    rdp_only: nothing but their Renyi divergences is known to be a Gaussian's.
+    """
 
     sampling: float
     noise_multiplier: float
     count: int = 1
+    rdp_only: bool = False
 
 
 @dataclass(frozen=True)
 class PrivacySpent:
-    """epsilon at `delta` after `rounds` rounds: `epsilon` by privacy loss distributions (PLD), the figure that counts,
-    and `epsilon_rdp` by Renyi divergences (RDP), a looser bound that most papers report. With noise below
-    LEAST_PLD_NOISE both are by RDP.
+    """epsilon at `delta` after `rounds` rounds: `epsilon_rdp` by Renyi divergences (RDP), which most papers report;
+    `epsilon`, the figure that counts, by privacy loss distributions (PLD) if that bound is smaller. It mostly is, but
+    ends where delta is near 1e-15. Both are by RDP with noise below LEAST_PLD_NOISE, or rounds that are `rdp_only`.
     """
 
     epsilon: float
     epsilon_rdp: float
     delta: float
     rounds: int
+    neighbours: str = NEIGHBOURS
 
 
 def privacy_spent(rounds: Iterable[PrivateRounds], delta: float) -> PrivacySpent:
     """The epsilon of these rounds together. Raises MissingExtraError without dp-accounting."""
     kinds = _gathered(rounds)
     count = sum(kind.count for kind in kinds)
-    return PrivacySpent(_epsilon("pld", kinds, delta), _epsilon("rdp", kinds, delta), delta, count)
+    by_rdp = _epsilon("rdp", kinds, delta)
+    return PrivacySpent(min(_epsilon("pld", kinds, delta), by_rdp), by_rdp, delta, count)
 
 
 def epsilon_upper_bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
@@ -63,10 +72,10 @@ def require_dp_accounting() -> None:
 
 
 def _gathered(rounds: Iterable[PrivateRounds]) -> tuple[PrivateRounds, ...]:
-    counts: Counter[tuple[float, float]] = Counter()
+    counts: Counter[tuple[float, float, bool]] = Counter()
     for group in rounds:
-        counts[group.sampling, group.noise_multiplier] += group.count
-    return tuple(PrivateRounds(q, z, count) for (q, z), count in sorted(counts.items()) if count)
+        counts[group.sampling, group.noise_multiplier, group.rdp_only] += group.count
+    return tuple(PrivateRounds(q, z, count, only) for (q, z, only), count in sorted(counts.items()) if count)
 
 
 @functools.lru_cache(maxsize=64)  # a report asks for the same rounds repeatedly
@@ -76,7 +85,7 @@ def _epsilon(method: str, kinds: tuple[PrivateRounds, ...], delta: float) -> flo
         return 0.0
     if any(kind.noise_multiplier == 0 for kind in kinds):
         return math.inf
-    by_pld = method == "pld" and all(kind.noise_multiplier >= LEAST_PLD_NOISE for kind in kinds)
+    by_pld = method == "pld" and not any(kind.rdp_only or kind.noise_multiplier < LEAST_PLD_NOISE for kind in kinds)
     accountant = dp.pld.PLDAccountant() if by_pld else dp.rdp.RdpAccountant()
     with _without_warnings():
         for kind in kinds:

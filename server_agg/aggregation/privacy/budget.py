@@ -14,25 +14,32 @@ from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 DAY_SECONDS = 86400.0
 
 
-def over_budget(published: Iterable[StrategySettings], settings: StrategySettings) -> bool:
-    """Whether a round with `settings` would exceed its budget after rounds with the settings `published`.
-
-    Raises MissingExtraError without dp-accounting.
-    """
+def over_budget(
+    published: Iterable[StrategySettings], settings: StrategySettings, of_phones: Iterable[float] = ()
+) -> bool:
+    """Whether a round with `settings` would exceed its budget, see `privacy_spent_including`."""
     budget = settings.epsilon_budget
-    return budget is not None and privacy_spent_including(published, settings).epsilon > budget
+    return budget is not None and privacy_spent_including(published, settings, of_phones).epsilon > budget
 
 
-def privacy_spent_including(published: Iterable[StrategySettings], settings: StrategySettings) -> PrivacySpent:
-    """The epsilon of a round with `settings` after rounds with the settings `published`.
+def privacy_spent_including(
+    published: Iterable[StrategySettings], settings: StrategySettings, of_phones: Iterable[float] = ()
+) -> PrivacySpent:
+    """The epsilon of a round with `settings` after rounds with the settings `published`, each with its own noise.
 
     Skips rounds without noise: epsilon is infinite for the phones in them, and unchanged for all others. A run of
     dp-ftrl is spent with its first round: it is one Gaussian mechanism, not amplified.
+
+    of_phones: z of the rounds whose phones added noise, the last one too; not amplified, a phone may be in each round.
+    Raises MissingExtraError without dp-accounting.
     """
-    rounds = [*(one for one in published if one.private and one.noise_multiplier > 0), settings]
+    rounds = [one for one in published if one.private and one.noise_multiplier > 0]
+    rounds += [settings] if settings.private else []
     runs = {one.noise_multiplier for one in rounds if one.strategy == FTRL}  # one, however many of its rounds there are
     costs = [_cost(one) for one in rounds if one.sampled]
-    return privacy_spent([*costs, *(PrivateRounds(1.0, noise) for noise in runs)], settings.delta)
+    costs += [PrivateRounds(1.0, noise) for noise in runs]
+    costs += [PrivateRounds(1.0, noise, rdp_only=True) for noise in of_phones]
+    return privacy_spent(costs, settings.delta)
 
 
 def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> str:
