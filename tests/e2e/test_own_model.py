@@ -97,7 +97,8 @@ def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: 
         (("--preset", "tiny", "--layers", "2", "--tied"), "leave out --layers, --tied/--untied, or it"),
         (("--cell", "gru", "--hidden", "4", "--seed", "1"), "sizes instead of a preset need --layers too"),
         (("--cell", "rnn", "--hidden", "4"), "'rnn' is not one of 'lstm', 'gru', 'cifg'"),
-        (("--preset", "tiny", "--seed", "1", "--rename", "a=b"), "--rename need --model or --weights"),
+        (("--preset", "tiny", "--seed", "1", "--rename", "a=b"), "--rename: needs --model or --weights"),
+        (("--preset", "tiny", "--seed", "1", "--ignore", "a"), "--ignore: needs --model or --weights"),
         (("--model", "my.pt", "--rename", "a"), "OLD=NEW expected, found 'a'"),
     ],
 )

@@ -48,7 +48,7 @@ def test_bad_input_is_refused_by_name(phono: Run, workplace: Workplace, tmp_path
     missing = phono("predict", tmp_path / "nowhere", "a")
     assert (missing.code, "nowhere" in missing.err) == (5, True)
     other = phono("predict", workplace.artifacts, "a", "--weights", workplace.vocabulary)
-    assert (other.code, "not a phonograd tensor file" in other.err) == (6, True)
+    assert (other.code, "safetensors file expected, found text" in other.err) == (6, True)
     for options in ((os.fsdecode(b"\xff"),), ("a", "--prefix", os.fsdecode(b"\xff"))):
         refused = phono("predict", workplace.artifacts, *options)
         assert (refused.code, "not UTF-8" in refused.err) == (3, True)
