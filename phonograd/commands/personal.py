@@ -1,6 +1,7 @@
-"""`phonograd personal learn|list|delete|veto|forget`: the user's own words, for suggestions."""
+"""`phonograd personal learn|import|list|delete|veto|forget`: the user's own words, for suggestions."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,10 @@ from phonograd.commands.shared_options import PREDICTION_WEIGHTS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine.personal import PersonalWords
+from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.personal_dictionaries import dictionary_words
 
 
 @click.group()
@@ -36,19 +39,55 @@ def learn(
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
     """Learn a user's texts into FILE, which is made if there is none, beside the model that suggests."""
+    messages = [message.decode("utf-8", "replace") + "\n" for path in texts for message in read_messages(path)]
+    _learn(console, artifacts, file, weights, messages, lambda predictor, message: predictor.learn(message))
+
+
+@personal.command("import")
+@own_options
+@output_options
+def import_(
+    console: Console,
+    artifacts: Annotated[Path, arg()],
+    file: Annotated[Path, arg()],
+    dictionary: Annotated[Path, arg()],
+    weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
+) -> None:
+    """Learn the words of another keyboard's DICTIONARY into FILE, which is made if there is none.
+
+    It is Gboard's dictionary.txt, or the zip that Gboard exports, or what `adb shell content query --uri
+    content://user_dictionary/words` prints of Android's user dictionary.
+    """
+    _learn(console, artifacts, file, weights, dictionary_words(dictionary), _learn_entry)
+
+
+def _learn_entry(predictor: Predictor, entry: str) -> None:
+    """Learn what the user saved on purpose at once, though it has digits, and as following nothing that is written."""
+    for _ in range(3 if set(entry) & set("@0123456789") else 1):
+        predictor.feed("<unk> <unk>")
+        predictor.learn(entry)
+
+
+def _learn(
+    console: Console,
+    artifacts: Path,
+    file: Path,
+    weights: Path | None,
+    pieces: list[str],
+    learn_piece: Callable[[Predictor, str], None],
+) -> None:
     from phonograd.api.model import open_predictor
 
     folder = open_artifacts(artifacts)
-    messages = [message for path in texts for message in read_messages(path)]
     build_on_first_use(console)
     with (
         PersonalWords(file, new=True) as words,
         open_predictor(folder, weights=weights, personal=words) as predictor,
     ):
         with console.progress("learning") as show:
-            for done, message in enumerate(messages, 1):
-                predictor.learn(message.decode("utf-8", "replace") + "\n")
-                show(done, len(messages), "")
+            for done, piece in enumerate(pieces, 1):
+                learn_piece(predictor, piece)
+                show(done, len(pieces), "")
         words.save()
         _show(console, words)
 
