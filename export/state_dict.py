@@ -111,6 +111,9 @@ def open_state_dict(path: Path, key: str | None = None) -> Iterator[StateDict]:
     if key is not None:
         raise WeightsError(f"{path}: tensors alone, as safetensors files have them; leave out `key`")
     with TensorFile(path) as file:
+        kind = file.metadata.get("format", "")
+        if kind.startswith("phonograd-"):
+            raise WeightsError(f"{path}: a model's weights expected, found a file of {_one_line(kind)}; give its model")
         yield StateDict(str(path), file.specs, file.metadata, file.read)
 
 
