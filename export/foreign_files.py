@@ -11,8 +11,6 @@ SAVE_IT = "torch.save(model.state_dict(), PATH)"
 _SAVED = f"give the PyTorch model, saved with: {SAVE_IT}"
 _KINDS = (
     (b"\x89HDF", "an HDF5 file, such as Keras writes", _SAVED),
-    (b"GGUF", "a GGUF file", _SAVED),
-    (b"\x93NUMPY", "a NumPy array", "give a safetensors file with all arrays by name"),
     (b"\x1f\x8b", "a gzip file", "unpack it"),
     (b"\x80", "a pickle, which can't be read without running code", _SAVED),
     (b"{", "JSON, such as the index of a model in several files", "load those into one state dict, and save that"),

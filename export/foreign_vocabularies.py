@@ -1,7 +1,6 @@
-"""Lists of words as other tools keep them: plain, in the columns of a table, as JSON, in a pickle."""
+"""Lists of words as other tools keep them: plain, in the columns of a table, in a pickle."""
 
 import codecs
-import json
 import pickletools
 import re
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ _ENCODINGS = {  # UTF-32 begins as UTF-16 does
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _SENTENCE_PIECE = re.compile(rb"\n[\x03-\x1f]\n[\x01-\x1f]")  # a ModelProto's first piece
-_GENSIM = re.compile(rb"(\d+)\t(.*)\t\d+\r?\Z")  # Dictionary.save_as_text: id, word, count
 _LIST_OPERATIONS = {"PROTO", "FRAME", "EMPTY_LIST", "MARK", "APPEND", "APPENDS", "STOP"}
 
 
@@ -31,7 +29,7 @@ class WordList:
 
 def read_words(path: Path, data: bytes) -> WordList:
     """The words of a file: one a line, first in each line of numbers (GloVe, word2vec, SentencePiece's .vocab),
-    gensim's Dictionary as text, a list or ids by words in JSON, a pickled list (fastai's itos).
+    a pickled list (fastai's itos).
 
     Of a pickle no code is run. Raises VocabularyError for a file of another kind.
     """
@@ -44,8 +42,6 @@ def read_words(path: Path, data: bytes) -> WordList:
             ) from error
     if data.startswith(b"\x80"):
         return WordList(_pickled(path, data))
-    if data[:1] in (b"[", b"{") and (words := _of_json(data)):
-        return WordList(words)
     if _SENTENCE_PIECE.match(data):
         raise VocabularyError(
             f"{path}: one word a line expected, found a SentencePiece model; list its words with: "
@@ -57,10 +53,6 @@ def read_words(path: Path, data: bytes) -> WordList:
             "(gensim: model.wv.save_word2vec_format(NEW))"
         )
     lines = [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")]
-    numbered = [_GENSIM.match(line) for line in lines[1:]]
-    if lines[0].isdigit() and numbered and all(numbered):
-        by_id = {int(match[1]): match[2] for match in numbered if match}
-        return WordList([by_id.get(index, b"") for index in range(max(by_id) + 1)])
     return _first_column(lines) or WordList(lines)
 
 
@@ -82,17 +74,6 @@ def _is_number(text: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _of_json(data: bytes) -> list[bytes] | None:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(document, dict) and sorted(document.values(), key=str) == sorted(range(len(document)), key=str):
-        document = sorted(document, key=document.__getitem__)
-    whole = isinstance(document, list) and all(isinstance(word, str) for word in document)
-    return [word.encode("utf-8", "replace") for word in document] if whole else None
 
 
 def _pickled(path: Path, data: bytes) -> list[bytes]:

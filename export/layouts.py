@@ -16,7 +16,6 @@ _WEIGHTS = re.compile(r"((?:rnn|lstm|gru|cifg)\.)weight_(ih|hh)(_l\d+)\Z")
 _DIRECTIONS = re.compile(r"(?:(.*\.)?parametrizations\.(.+)\.original1|(.+)_v)\Z")  # of weight_norm, in either form
 _RAW = re.compile(r"(.*weight\w*)_raw\Z")  # of WeightDrop in AWD-LSTM
 _PACKED = re.compile(r".*\._(?:packed_params|all_weight_values)\b")
-_COMPUTED = re.compile(r".*(?:\.original\d?|_orig)\Z")  # of spectral_norm, pruning and others
 _ATTENTION = re.compile(r".*(?:attn|attention|transformer|[qkv]_proj)")
 
 
@@ -39,14 +38,9 @@ def refuse_other_kinds(state: StateDict) -> None:
 def in_our_layout(state: StateDict) -> tuple[StateDict, list[str]]:
     """The same model with one recurrent module, biases, no bias in its projection, and weights that nothing computes.
 
-    And what was done to it. Raises WeightsError for weights that are computed in other ways than those known.
+    And what was done to it.
     """
     state, remarks = _without_weight_norm(state)
-    if name := next(filter(_COMPUTED.match, state.specs), None):
-        raise WeightsError(
-            f"{state.source}: weights themselves expected, or weight_norm's, found {name}, which another "
-            "parametrization or pruning computes them from; remove it from the model before saving"
-        )
     for raw, plain in [(name, match[1]) for name in state.specs if (match := _RAW.match(name))]:
         copy = f", not {plain} beside it, which may be a dropped copy" if plain in state.specs else ""
         remarks.append(f"{raw} is the weight{copy}")

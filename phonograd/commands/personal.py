@@ -1,7 +1,6 @@
 """`phonograd personal learn|import|list|delete|veto|forget`: the user's own words, for suggestions."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,6 @@ from phonograd.commands.shared_options import PREDICTION_WEIGHTS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine.personal import PersonalWords
-from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.personal_dictionaries import dictionary_words
@@ -39,8 +37,8 @@ def learn(
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
     """Learn a user's texts into FILE, which is made if there is none, beside the model that suggests."""
-    messages = [message.decode("utf-8", "replace") + "\n" for path in texts for message in read_messages(path)]
-    _learn(console, artifacts, file, weights, messages, lambda predictor, message: predictor.learn(message))
+    messages = [("", message.decode("utf-8", "replace") + "\n") for path in texts for message in read_messages(path)]
+    _learn(console, artifacts, file, weights, messages)
 
 
 @personal.command("import")
@@ -58,24 +56,14 @@ def import_(
     It is Gboard's dictionary.txt, or the zip that Gboard exports, or what `adb shell content query --uri
     content://user_dictionary/words` prints of Android's user dictionary.
     """
-    _learn(console, artifacts, file, weights, dictionary_words(dictionary), _learn_entry)
+    # What the user saved on purpose is known at once, though it has digits, and follows nothing that is written.
+    times = {entry: 3 if set(entry) & set("@0123456789") else 1 for entry in dictionary_words(dictionary)}
+    entries = [("<unk> <unk>", entry) for entry, count in times.items() for _ in range(count)]
+    _learn(console, artifacts, file, weights, entries)
 
 
-def _learn_entry(predictor: Predictor, entry: str) -> None:
-    """Learn what the user saved on purpose at once, though it has digits, and as following nothing that is written."""
-    for _ in range(3 if set(entry) & set("@0123456789") else 1):
-        predictor.feed("<unk> <unk>")
-        predictor.learn(entry)
-
-
-def _learn(
-    console: Console,
-    artifacts: Path,
-    file: Path,
-    weights: Path | None,
-    pieces: list[str],
-    learn_piece: Callable[[Predictor, str], None],
-) -> None:
+def _learn(console: Console, artifacts: Path, file: Path, weights: Path | None, pieces: list[tuple[str, str]]) -> None:
+    """Learn pieces of text, each behind another that is only read."""
     from phonograd.api.model import open_predictor
 
     folder = open_artifacts(artifacts)
@@ -85,8 +73,9 @@ def _learn(
         open_predictor(folder, weights=weights, personal=words) as predictor,
     ):
         with console.progress("learning") as show:
-            for done, piece in enumerate(pieces, 1):
-                learn_piece(predictor, piece)
+            for done, (before, piece) in enumerate(pieces, 1):
+                predictor.feed(before)
+                predictor.learn(piece)
                 show(done, len(pieces), "")
         words.save()
         _show(console, words)

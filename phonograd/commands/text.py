@@ -67,8 +67,8 @@ def import_(
 ) -> None:
     """Convert a vocabulary from another tool to the order and spelling that phonograd needs.
 
-    SOURCE has one word a line, alone or with numbers behind it (GloVe, word2vec, SentencePiece's .vocab); or it is
-    gensim's Dictionary as text, a list or a dict of ids in JSON, or a pickled list (fastai's itos).
+    SOURCE has one word a line, alone or with numbers behind it (GloVe, word2vec and gensim, SentencePiece's .vocab); or
+    it is a pickled list (fastai's itos).
 
     <unk> and <eos> come first, words that differ only in capitals are merged, and words that the tokenizer never
     produces are dropped. To convert weights trained with SOURCE: phonograd export --vocab OUT --weights FILE

@@ -209,11 +209,6 @@ PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
         ({f"rnn.{n}": t for n, t in TWO_WAYS.items()}, ["one direction expected", "bidirectional=False"]),
         ({f"rnn.{n}": t for n, t in PROJECTED.items()}, ["without proj_size expected, found rnn.weight_hr_l0 [4, 8]"]),
         ({"rnn.bias_ih_l1": None}, ["rnn.bias_ih_l1", "more than these tensors can't be exported"]),
-        (
-            {"decoder.parametrizations.weight.original": zeros(11, 4)},
-            ["found decoder.parametrizations.weight.original,"],
-        ),
-        ({"decoder.weight_orig": zeros(11, 4)}, ["found decoder.weight_orig, which another"]),
         ({"layers.0.self_attn.q_proj.weight": zeros(4, 4)}, ["transformers are not supported: LSTM and GRU are"]),
         ({"cells.0.weight_ih": zeros(16, 4)}, ["nn.LSTM or nn.GRU expected, found cells.0.weight_ih, of a stack"]),
     ],

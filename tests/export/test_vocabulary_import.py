@@ -92,7 +92,6 @@ def test_rows_follow_their_words_and_words_without_rows_are_refused(foreign: Pat
 
 SPECIAL = ["<unk>", "<eos>"]
 SENTENCE_PIECE = "<unk>\t0\n<s>\t0\n</s>\t0\n\u2581the\t-3.2\n\u2581The\t-4\ning\t-4.5\n\u2581cat\t-5.25\n\u2581\t-6\n"
-GENSIM = "3\n4\tcat\t1\n1\t<eos>\t3\n2\tthe\t5\n0\t<unk>\t1\n3\tnew york\t2\n"  # 3 documents; by word, not by id
 FASTAI = ["xxunk", "xxpad", "xxbos", "xxeos", "xxmaj", "xxfake", "xxfake", "the", "cat"]
 
 
@@ -110,9 +109,6 @@ FASTAI = ["xxunk", "xxpad", "xxbos", "xxeos", "xxmaj", "xxfake", "xxfake", "the"
         (b"3 2\n</s> 0.1 0.2\nthe 0 1 \ncat 2 3\n", [*SPECIAL, "the", "cat"], [-1, 0, 1, 2]),  # word2vec, gensim
         (b"the 12\n<unk> 3\n<eos> 2\n", [*SPECIAL, "the"], [1, 2, 0]),
         (SENTENCE_PIECE.encode(), [*SPECIAL, "the", "cat"], [0, 2, 3, 6]),
-        (GENSIM.encode(), [*SPECIAL, "the", "cat"], [0, 1, 2, 4]),
-        (b'{"<unk>": 1, "the": 0, "<eos>": 2}', [*SPECIAL, "the"], [1, 2, 0]),
-        (b'["<unk>", "the", "<eos>"]', [*SPECIAL, "the"], [0, 2, 1]),
         *((pickle.dumps(FASTAI, version), [*SPECIAL, "the", "cat"], [0, 2, 7, 8]) for version in (2, 3, 4, 5)),
         (b"[UNK]\n<unk>\n<eos>\nten 10\nnew york\n", SPECIAL, [1, 2]),
     ],
