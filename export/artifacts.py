@@ -5,12 +5,12 @@ import platform
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from phonograd import __version__
 from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.engine.predictor import write_prediction_weights
@@ -41,6 +41,7 @@ from phonograd.export.placement import in_place
 
 try:
     import onnx
+    import onnxruntime
 
     from phonograd.export.gradient_graph import write_gradient_graph
     from phonograd.export.onnx_graph import Graph, Kind, evaluation_graph, training_graph
@@ -150,7 +151,10 @@ def _fill(
         tensors=tuple(_tensor_entry(name, array) for name, array in source.weights.items()),
         files={name: FileEntry((folder / name).stat().st_size, sha256_of_file(folder / name)) for name in names},
         tools={
-            **{package: version(package) for package in ("phonograd", "onnx", "onnxruntime-training-cpu", "numpy")},
+            "phonograd": __version__,  # by the modules: code that was copied has no metadata
+            "onnx": onnx.__version__,
+            "onnxruntime-training-cpu": onnxruntime.__version__,
+            "numpy": np.__version__,
             "python": platform.python_version(),
         },
     )

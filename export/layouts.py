@@ -13,11 +13,19 @@ from phonograd.export.state_dict import StateDict
 _OF_A_LIST = re.compile(r"(rnn|lstm|gru)s?\.(\d+)\.((?:weight|bias)_(?:ih|hh))_l0\Z")
 _CELL = re.compile(r".*\.(?:weight|bias)_(?:ih|hh)\Z")
 _WEIGHTS = re.compile(r"((?:rnn|lstm|gru|cifg)\.)weight_(ih|hh)(_l\d+)\Z")
+_DIRECTIONS = re.compile(r"(?:(.*\.)?parametrizations\.(.+)\.original1|(.+)_v)\Z")  # of weight_norm, in either form
+_RAW = re.compile(r"(.*weight\w*)_raw\Z")  # of WeightDrop in AWD-LSTM
+_PACKED = re.compile(r".*\._(?:packed_params|all_weight_values)\b")
 _ATTENTION = re.compile(r".*(?:attn|attention|transformer|[qkv]_proj)")
 
 
 def refuse_other_kinds(state: StateDict) -> None:
-    """Raise WeightsError for a transformer and for a stack of cells, which no other name would help."""
+    """Raise WeightsError for a transformer, a quantized model and a stack of cells, which no other name would help."""
+    if name := next(filter(_PACKED.match, state.specs), None):
+        raise WeightsError(
+            f"{state.source}: float weights expected, found {name} of a quantized model; save the model as it was "
+            "before; for prediction in int8, phonograd quantizes"
+        )
     if name := next(filter(_ATTENTION.match, state.specs), None):
         raise WeightsError(f"{state.source}: transformers are not supported: LSTM and GRU are; found {name}")
     if name := next(filter(_CELL.match, state.specs), None):
@@ -28,8 +36,15 @@ def refuse_other_kinds(state: StateDict) -> None:
 
 
 def in_our_layout(state: StateDict) -> tuple[StateDict, list[str]]:
-    """The same model with one recurrent module, biases, and no bias in its projection; and what was done to it."""
-    remarks = []
+    """The same model with one recurrent module, biases, no bias in its projection, and weights that nothing computes.
+
+    And what was done to it.
+    """
+    state, remarks = _without_weight_norm(state)
+    for raw, plain in [(name, match[1]) for name in state.specs if (match := _RAW.match(name))]:
+        copy = f", not {plain} beside it, which may be a dropped copy" if plain in state.specs else ""
+        remarks.append(f"{raw} is the weight{copy}")
+        state = state.renamed({name: plain if name == raw else name for name in state.specs if name != plain})
     joined = {name: _in_one_module(name) for name in state.specs}
     if any(name != new for name, new in joined.items()) and len(set(joined.values())) == len(joined):
         state = state.renamed(joined)
@@ -46,6 +61,29 @@ def in_our_layout(state: StateDict) -> tuple[StateDict, list[str]]:
     if "projection.bias" in state.specs:
         state = _without_projection_bias(state)
         remarks.append("the projection's bias is part of the decoder's, to which the decoder maps it")
+    return state, remarks
+
+
+def _without_weight_norm(state: StateDict) -> tuple[StateDict, list[str]]:
+    """w = g v / |v|, where the norms are over the dimensions in which g has one element: float64, rounded once."""
+    remarks = []
+    for name in list(state.specs):
+        match = _DIRECTIONS.match(name)
+        if match is None:
+            continue
+        weight = match[3] or (match[1] or "") + match[2]
+        lengths = f"{weight}_g" if match[3] else name.removesuffix("1") + "0"
+        if lengths not in state.specs:
+            continue
+        sizes, shape = state.specs[lengths].shape, state.specs[name].shape
+        if sizes and (len(sizes) != len(shape) or any(n not in (1, m) for n, m in zip(sizes, shape, strict=True))):
+            continue  # such lengths are not weight_norm's
+        g, v = (state.read(part).astype(np.float64) for part in (lengths, name))
+        over = tuple(axis for axis in range(v.ndim) if not g.ndim or g.shape[axis] == 1)
+        with np.errstate(invalid="ignore"):  # of a v of zeros, which is refused as not finite
+            folded = g * v / np.sqrt((v * v).sum(over, keepdims=True))
+        state = _with(state, {weight: folded.astype(np.float32)}, lengths, name)
+        remarks.append(f"{weight} is computed from weight_norm's {lengths} and {name}")
     return state, remarks
 
 
@@ -68,8 +106,8 @@ def _without_projection_bias(state: StateDict) -> StateDict:
     return _with(state, {"decoder.bias": sums.astype(np.float32)}, "projection.bias")
 
 
-def _with(state: StateDict, made: Mapping[str, Array], dropped: str = "") -> StateDict:
+def _with(state: StateDict, made: Mapping[str, Array], *dropped: str) -> StateDict:
     """The state dict with other tensors in place of, or beside, its own."""
-    specs = {name: spec for name, spec in state.specs.items() if name != dropped}
+    specs = {name: spec for name, spec in state.specs.items() if name not in dropped}
     specs |= {name: TensorSpec(name, "F32", array.shape) for name, array in made.items()}
     return dataclasses.replace(state, specs=specs, _read=lambda name: made[name] if name in made else state._read(name))

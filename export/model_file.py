@@ -6,7 +6,7 @@ The names are those of PyTorch's word_language_model example (`encoder.weight`, 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from phonograd.device_runtime.formats.model_config import GATES, Cell, LanguageM
 from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, check_specs
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.export.layouts import in_our_layout, refuse_other_kinds
-from phonograd.export.state_dict import Renames, StateDict, open_state_dict, rename
+from phonograd.export.state_dict import StateDict, open_state_dict
+from phonograd.export.tensor_names import Renames, our_names
 from phonograd.export.torch_layout import VOCABULARY_SHA256, to_canonical, torch_specs, vocabulary_sha256
 
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh|hr)_l(\d+)\Z")
@@ -87,27 +88,29 @@ def load_model(
     vocabulary: Vocabulary | None = None,
     renames: Renames = (),
     declared: LanguageModelConfig | None = None,
+    ignore: Sequence[str] = (),
+    key: str | None = None,
 ) -> ModelOfStateDict:
     """The model that a PyTorch or safetensors file holds, in F32, F16 or BF16; of the `declared` shape if there is one.
 
-    With `vocabulary`, a file whose metadata names the vocabulary it was trained with must name that one. Raises
-    WeightsError: not such a file, other names, shapes or dtypes than the model's, NaN or infinite values.
+    With `vocabulary`, a file whose metadata names the vocabulary it was trained with must name that one. renames,
+    ignore: see `our_names`; key: see `StateDict.of`. Raises WeightsError: not such a file, other names, shapes or
+    dtypes than the model's, NaN or infinite values.
     """
-    with open_state_dict(path) as opened:
+    with open_state_dict(path, key) as opened:
         if vocabulary is not None:
             _check_vocabulary(opened, vocabulary)
-        return own_model(opened, renames, declared)
+        return own_model(opened, renames, declared, ignore)
 
 
 def own_model(
-    opened: StateDict, renames: Renames = (), declared: LanguageModelConfig | None = None
+    opened: StateDict,
+    renames: Renames = (),
+    declared: LanguageModelConfig | None = None,
+    ignore: Sequence[str] = (),
 ) -> ModelOfStateDict:
     """The model that a state dict is of. Raises WeightsError, naming what was expected and all that was found."""
-    state = rename(opened, renames)
-    remarks = []
-    if list(state.specs) != list(opened.specs) and not renames:
-        beginning = next(iter(opened.specs)).removesuffix(next(iter(state.specs)))
-        remarks.append(f"names without the {beginning!r} that all begin with")
+    state, remarks = our_names(opened, renames, ignore)
     refuse_other_kinds(state)
     state, changes = in_our_layout(state)
     remarks += changes
@@ -219,7 +222,11 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
     try:  # the names and shapes before 180 MB are read
         check_specs(state.source, weights, specs.values())
     except WeightsError as error:
+        others = {name: name for name in weights if name not in {spec.name for spec in specs.values()}}
         advice = _advice(state, config)
+        if others:
+            unread = state.renamed(others).listing()
+            advice = f"not understood: {unread}; leave out by `ignore` what scores don't need, or {advice}"
         raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
     tensors = {ours: state.read(spec.name) for ours, spec in specs.items()}
     if spelling.canonical:

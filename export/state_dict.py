@@ -3,8 +3,9 @@
 import contextlib
 import dataclasses
 import re
+import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ import numpy as np
 from phonograd.device_runtime.base.errors import MissingExtraError, WeightsError
 from phonograd.device_runtime.base.files import regular_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, check_finite, spec_of
+from phonograd.export.foreign_files import SAVE_IT, refuse_foreign, refuse_foreign_zip
 
 FLOAT_DTYPES = ("F32", "F16", "BF16", "F64")
 # Where training scripts keep the state dict in a dict of more, such as an epoch's number.
 USUAL_KEYS = ("state_dict", "model_state_dict", "model")
-SAVE_IT = "torch.save(model.state_dict(), PATH)"
-MODULES = ("encoder", "embedding", "rnn", "lstm", "gru", "projection", "decoder")  # the parts of a model, by name
+_DTYPES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
 _MOST_LISTED = 16
+_DEEPEST = 8  # of the paths that an error lists
 _ZIP, _LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
@@ -37,17 +39,23 @@ class StateDict:
     _read: Callable[[str], Array]
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Array], source: str) -> "StateDict":
-        """Arrays in memory."""
-        return cls(source, {name: spec_of(name, array) for name, array in tensors.items()}, {}, tensors.__getitem__)
+    def of(cls, content: object, source: str, key: str | None = None) -> "StateDict":
+        """A state dict in memory, of PyTorch's tensors or NumPy's arrays, or one that `content` holds at `key`.
+
+        key: names in dicts and numbers in lists, `model.state_dict`; None: `content` itself, or one of USUAL_KEYS.
+        What is no tensor has a spec too, and is refused only if it is read. Raises WeightsError if there is none.
+        """
+        tensors = _tensors_of(source, content, key)
+        specs = {name: _spec(source, name, value) for name, value in tensors.items()}
+        return cls(source, specs, {}, lambda name: _array(tensors[name]))
 
     def read(self, name: str) -> Array:
         """A tensor as float32. Raises WeightsError for a dtype not among FLOAT_DTYPES, NaN and infinite values."""
         spec = self.specs[name]
         if spec.dtype not in FLOAT_DTYPES:
             raise WeightsError(
-                f"{self.source}: tensor {spec}: dtype {', '.join(FLOAT_DTYPES)} expected, found {spec.dtype}; "
-                "convert it with model.float()"
+                f"{self.source}: tensor {_one_line(name)}: dense values of {', '.join(FLOAT_DTYPES)} expected, found "
+                f"{spec.dtype}{list(spec.shape)}; convert it with model.float(), of a model that is not quantized"
             )
         raw = self._read(name)
         if spec.dtype == "BF16":  # bfloat16 is the upper half of a float32
@@ -65,74 +73,74 @@ class StateDict:
 
     def listing(self) -> str:
         """Names and shapes on one line, for errors."""
-        shown = [f"{_one_line(name)} {list(spec.shape)}" for name, spec in self.specs.items()]
+        shown = [
+            f"{_one_line(name)} {'' if spec.dtype in FLOAT_DTYPES else spec.dtype}{list(spec.shape)}"
+            for name, spec in self.specs.items()
+        ]
         more = [f"and {len(shown) - _MOST_LISTED} more"] if len(shown) > _MOST_LISTED else []
         return ", ".join(shown[:_MOST_LISTED] + more) or "no tensors"
 
 
 def is_torch_file(path: Path) -> bool:
-    """Whether the file begins as torch.save writes it. Raises WeightsError if it can't be read."""
+    """Whether the file begins as torch.save writes it.
+
+    Raises WeightsError if it can't be read, or is of a kind that is neither PyTorch's nor safetensors.
+    """
     try:
         with regular_file(path) as file:
             first = file.read(len(_LEGACY))
     except OSError as error:
         raise WeightsError(f"{path}: cannot be opened: {error.strerror}") from error
-    return first.startswith(_ZIP) or first == _LEGACY
+    if first.startswith(_ZIP) or first == _LEGACY:
+        return True
+    refuse_foreign(path, first)
+    return False
 
 
 @contextlib.contextmanager
-def open_state_dict(path: Path) -> Iterator[StateDict]:
+def open_state_dict(path: Path, key: str | None = None) -> Iterator[StateDict]:
     """The tensors of a safetensors or PyTorch file, told apart by how they begin.
 
-    Of a PyTorch file no code is run. It holds a state dict, or a dict that has one under one of USUAL_KEYS. Raises
+    Of a PyTorch file no code is run. It holds a state dict, or what has one at `key` (StateDict.of). Raises
     WeightsError for a file that is neither, cut short or holds something else, MissingExtraError if torch is needed
     and not installed.
     """
     if is_torch_file(path):
-        yield _of_torch(path)
+        yield StateDict.of(_unpickled(path), str(path), key)
         return
+    if key is not None:
+        raise WeightsError(f"{path}: tensors alone, as safetensors files have them; leave out `key`")
     with TensorFile(path) as file:
+        kind = file.metadata.get("format", "")
+        if kind.startswith("phonograd-"):
+            raise WeightsError(f"{path}: a model's weights expected, found a file of {_one_line(kind)}; give its model")
         yield StateDict(str(path), file.specs, file.metadata, file.read)
 
 
-def _of_torch(path: Path) -> StateDict:
+def _unpickled(path: Path) -> object:
     try:
         import torch  # noqa: PLC0415  # safetensors are read without it
     except ImportError as error:
         raise MissingExtraError(
             f"{path}: reading a PyTorch file needs torch ({error}); install it with: pip install 'phonograd[export]'"
         ) from error
-    tensors = _tensors_of(path, _unpickled(path))
-    names = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
-    specs = {}
-    for name, tensor in tensors.items():
-        if tensor.layout != torch.strided or tensor.is_quantized:
-            raise WeightsError(f"{path}: tensor {_one_line(name)}: dense values expected, found {tensor.type()}")
-        specs[name] = TensorSpec(name, names.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
-
-    def read(name: str) -> Array:
-        tensor = tensors[name].detach().cpu().contiguous()
-        array: Array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-        return array
-
-    return StateDict(str(path), specs, {}, read)
-
-
-def _unpickled(path: Path) -> object:
-    import torch  # noqa: PLC0415
-
     # Mapped, so that a shape which does not fit is refused before 180 MB are read; old files can't be.
     mapped = zipfile.is_zipfile(path)
     with regular_file(path) as file:
         if not mapped and file.read(len(_ZIP)) == _ZIP:
             raise WeightsError(f"{path}: a PyTorch file whose end is missing; it is truncated, copy it again")
+    if mapped:
+        refuse_foreign_zip(path)
     try:
-        return torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of its own plans
+            return torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
     except Exception as error:  # pickle raises kinds of its own for damaged files, and torch others
         if name := re.search(r"GLOBAL ([A-Za-z_][\w.]*)", str(error)):
+            packed = " (of a quantized model: save it as it was before)" if name[1] == "torch.ScriptObject" else ""
             raise WeightsError(
-                f"{path}: a state dict expected, found an object of {name[1]}, which can't be read without running "
-                f"code; save the model with: {SAVE_IT}"
+                f"{path}: a state dict expected, found an object of {name[1]}{packed}, which can't be read without "
+                f"running code; save the model with: {SAVE_IT}"
             ) from error
         reason = _one_line(str(error).splitlines()[0]) if str(error) else type(error).__name__
         raise WeightsError(
@@ -140,69 +148,84 @@ def _unpickled(path: Path) -> object:
         ) from error
 
 
-def _tensors_of(path: Path, content: object) -> Mapping[str, Any]:
+def _tensors_of(source: str, content: object, key: str | None) -> Mapping[str, Any]:
+    found = content if key is None else _at(content, key)
+    if isinstance(found, Mapping) and key is None:
+        found = next((found[name] for name in USUAL_KEYS if isinstance(found.get(name), Mapping)), found)
+    if isinstance(found, list) and all(isinstance(one, tuple) and len(one) == 2 for one in found):
+        found = {str(name): value for name, value in found}  # of named_parameters()
+    if isinstance(found, Mapping) and any(_is_tensor(value) for value in found.values()):
+        return {str(name): value for name, value in found.items()}
+    wanted = f"one at {key!r}" if key is not None else f"a dict with one as {', '.join(USUAL_KEYS)}"
+    names = content if isinstance(content, Mapping) else [type(one).__name__ for _, one in _items(content)]
+    held = ", ".join(map(str, names)) or "nothing"
+    held = held if isinstance(content, Mapping) else f"{type(content).__name__} of {held}"
+    places = ", ".join(_places(content))
+    advice = f"weights lie at {_one_line(places)}: choose with `key`" if places else f"save the model with: {SAVE_IT}"
+    raise WeightsError(f"{source}: a state dict expected, or {wanted}; found {_one_line(held)}; {advice}")
+
+
+def _items(content: object) -> Iterable[tuple[Any, Any]]:
+    if isinstance(content, Mapping):
+        return content.items()
+    return enumerate(content) if isinstance(content, list | tuple) else ()
+
+
+def _at(content: object, key: str) -> object:
+    """What dicts and lists hold at a path: `model.state_dict`, `0.weights`."""
+    while key:
+        held = {str(name): value for name, value in _items(content)}
+        if key in held:
+            return held[key]
+        first, _, key = key.partition(".")
+        content = held.get(first)
+    return None
+
+
+def _places(content: object) -> list[str]:
+    """The paths of what may be a state dict."""
+    places, seen, left = [], set(), [("", content)]
+    while left:
+        path, one = left.pop()
+        if id(one) in seen or path.count(".") > _DEEPEST:
+            continue
+        seen.add(id(one))
+        if any("weight" in str(name) and _is_tensor(value) for name, value in _items(one)):
+            places.append(path)
+        left += [(f"{path}.{name}".lstrip("."), value) for name, value in _items(one) if _items(value)]
+    return sorted(places)
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, np.ndarray) or hasattr(value, "untyped_storage")
+
+
+def _spec(source: str, name: str, value: Any) -> TensorSpec:
+    if isinstance(value, np.ndarray):
+        return spec_of(name, value)
+    if not _is_tensor(value):
+        return TensorSpec(name, type(value).__name__, ())
+    kind = _DTYPES.get(str(value.dtype), str(value.dtype))
+    if value.is_quantized or value.is_meta or str(value.layout) != "torch.strided":
+        return TensorSpec(name, value.type(), tuple(value.shape))
+    stored, needed = value.untyped_storage().nbytes(), value.numel() * value.element_size()
+    if stored < needed:  # by strides of 0, a small file asks for any memory
+        raise WeightsError(
+            f"{source}: tensor {_one_line(name)} {list(value.shape)}: {needed} bytes expected, its storage holds "
+            f"{stored}; save the tensor's .contiguous()"
+        )
+    return TensorSpec(name, kind, tuple(value.shape))
+
+
+def _array(value: Any) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
     import torch  # noqa: PLC0415
 
-    held = _one_line(", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__)
-    if isinstance(content, Mapping):
-        for key in USUAL_KEYS:
-            if isinstance(content.get(key), Mapping):
-                content = content[key]
-                break
-    if not isinstance(content, Mapping) or not any(isinstance(value, torch.Tensor) for value in content.values()):
-        raise WeightsError(
-            f"{path}: a state dict expected, or a dict with one as {', '.join(USUAL_KEYS)}; found {held or 'nothing'}; "
-            f"save the model with: {SAVE_IT}"
-        )
-    for name, value in content.items():
-        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise WeightsError(
-                f"{path}: tensors by name expected, found {_one_line(str(name))}: {type(value).__name__}; save the "
-                f"model with: {SAVE_IT}"
-            )
-    return content
+    tensor = value.detach().cpu().contiguous()
+    array: Array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def _one_line(text: str) -> str:
     return text[:200] if text.isprintable() else ascii(text[:200])
-
-
-Renames = Sequence[tuple[str, str]]
-
-
-def rename(state: StateDict, renames: Renames) -> StateDict:
-    """Each (OLD, NEW), in order, for a tensor called OLD and all whose names begin with `OLD.`; NEW may be empty.
-
-    A beginning that all names share, such as `module.` of DataParallel, is left out by itself. Raises WeightsError
-    for an OLD that nothing is called by, and for two tensors that would get one name.
-    """
-    names = {name: name for name in state.specs}
-    for old, new in renames:
-        changed = {name: _renamed(now, old.rstrip("."), new.rstrip(".")) for name, now in names.items()}
-        if changed == names and old.rstrip(".") != new.rstrip("."):
-            raise WeightsError(f"{state.source}: {old} to rename expected, found {state.renamed(names).listing()}")
-        names = changed
-    names = _without_common_beginning(names)
-    seen: dict[str, str] = {}
-    for name, new in names.items():
-        if not new or new in seen:
-            other = f" and {seen[new]}" if new else ""
-            raise WeightsError(f"{state.source}: {name}{other} would be called {new!r}; choose another of `renames`")
-        seen[new] = name
-    return state.renamed(names)
-
-
-def _renamed(name: str, old: str, new: str) -> str:
-    if name == old:
-        return new
-    if not name.startswith(f"{old}."):
-        return name
-    rest = name.removeprefix(f"{old}.")
-    return f"{new}.{rest}" if new else rest
-
-
-def _without_common_beginning(names: dict[str, str]) -> dict[str, str]:
-    beginnings = {now.partition(".")[0] for now in names.values()}
-    if len(beginnings) != 1 or beginnings & {*MODULES} or not all("." in now for now in names.values()):
-        return names
-    return _without_common_beginning({name: now.partition(".")[2] for name, now in names.items()})

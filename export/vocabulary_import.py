@@ -12,17 +12,21 @@ from phonograd.device_runtime.base.files import read_bytes
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.messages import tokenize
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Ids, Vocabulary
+from phonograd.export.foreign_vocabularies import read_words
 
 ROWS_OF_WORDS = ("embedding.weight", "decoder.weight", "decoder.bias")  # tensors that have a row a word
 
-_SPECIAL = {b"</s>": EOS_WORD}  # other names that toolkits have for ours
+# Other names that toolkits have for ours; fastai's texts begin with xxbos, which so stands between two of them.
+_SPECIAL = {b"</s>": EOS_WORD, b"xxbos": EOS_WORD, b"xxeos": EOS_WORD, b"xxunk": UNK_WORD}
+_NO_WORD = re.compile(rb"xx(?:pad|fld|maj|up|cap|rep|wrep|fake)\Z")  # fastai's
+_WORD_BEGINS = "\N{LOWER ONE EIGHTH BLOCK}".encode()  # SentencePiece's mark
 _RESERVED = re.compile(rb"<reserved-\d+>\Z")
 _CAPITAL = re.compile(rb"[A-Z]")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a foreign vocabulary, from 1, and its word; `became`: the word it is merged into, None if dropped."""
+    """An entry of a foreign vocabulary, from 1, and its word; `became`: the word it is merged into, None if dropped."""
 
     line: int
     word: bytes
@@ -33,9 +37,9 @@ class Entry:
 class ImportedVocabulary:
     """A foreign vocabulary by our rules: `<unk>`, `<eos>`, then its words in the order they first stand there.
 
-    rows: of each word, the line of the file, from 0, that it has its weights from: the one that spells it so, else the
-    first that becomes it. merged: the other lines that became a word; dropped: those that no text can yield. entries:
-    lines of the file, which are the rows of weights trained with it.
+    rows: of each word, the entry of the file, from 0, that it has its weights from: the one that spells it so, else the
+    first that becomes it; -1 of `<unk>` and `<eos>` that were added, as word vectors have none. merged: the other
+    entries that became a word; dropped: those that no text can yield. entries: the rows of weights trained with it.
     """
 
     vocabulary: Vocabulary
@@ -46,22 +50,25 @@ class ImportedVocabulary:
 
 
 def import_vocabulary(path: Path) -> ImportedVocabulary:
-    """Read a file of one word a line in any order, capitals folded and marks replaced as the tokenizer does it.
+    """Read words in any order, as `read_words` does, capitals folded and marks replaced as the tokenizer does it.
 
-    Raises VocabularyError if it can't be read, or has no `<unk>` or no `<eos>`.
+    Raises VocabularyError if it can't be read, or has no `<unk>` or no `<eos>`; to word vectors they are added.
     """
     try:
-        lines = read_bytes(path).removesuffix(b"\n").split(b"\n")
+        found = read_words(path, read_bytes(path))
     except OSError as error:
         raise VocabularyError(f"{path}: cannot be read: {error.strerror}; expected one word a line") from error
-    lines = [line.removesuffix(b"\r") for line in lines]
-    became = [_word(line) for line in lines]
+    lines = found.words
+    pieces = any(line.startswith(_WORD_BEGINS) for line in lines)
+    became = [_of_piece(line) if pieces else _word(line) for line in lines]
     rows: dict[bytes, int] = {}
     for row, (line, word) in enumerate(zip(lines, became, strict=True)):
         if word is not None and (word not in rows or (line == word != lines[rows[word]])):
             rows[word] = row  # a key keeps its place when its value changes: that of the first that became it
     for special in (UNK_WORD, EOS_WORD):
-        if special not in rows:
+        if special not in rows and found.vectors:
+            rows[special] = -1
+        elif special not in rows:
             raise VocabularyError(
                 f"{path}: {special.decode()} expected among its {len(lines)} words, not found; rename the word that "
                 "stands for it"
@@ -113,7 +120,7 @@ def rows_of(vocabulary: Vocabulary, source: ImportedVocabulary) -> Ids:
     Raises VocabularyError for a word that `source` does not have.
     """
     rows = dict(zip(source.vocabulary.words, source.rows, strict=True))
-    missing = [word for word in vocabulary.words if word not in rows]
+    missing = [word for word in vocabulary.words if rows.get(word, -1) < 0]
     if missing:
         raise VocabularyError(
             f"{vocabulary.source}: words of {source.vocabulary.source} expected, which the weights have rows for; "
@@ -134,6 +141,12 @@ def _word(line: bytes) -> bytes | None:
         return line
     lowered = line.lower()
     if lowered == EOS_WORD or lowered in _SPECIAL:
-        return EOS_WORD
+        return _SPECIAL.get(lowered, EOS_WORD)
     tokens = tokenize(line)
-    return tokens[0] if len(tokens) == 1 else None
+    return tokens[0] if len(tokens) == 1 and not _NO_WORD.match(line) else None
+
+
+def _of_piece(piece: bytes) -> bytes | None:
+    """What the tokenizer makes of a piece of SentencePiece: one inside of a word is none."""
+    whole = piece.startswith((_WORD_BEGINS, b"<"))
+    return _word(piece.removeprefix(_WORD_BEGINS)) if whole else None

@@ -1,5 +1,6 @@
 """What the APK and the AAR contain: Java classes, program and library, in archives of reproducible bytes."""
 
+import contextlib
 import importlib.metadata
 import shutil
 import zipfile
@@ -49,7 +50,9 @@ def license_file(work: Path) -> Path:
     checkout, copy = Path(__file__).resolve().parents[2] / "LICENSE", work / "LICENSE"
     if checkout.is_file():
         return checkout
-    text = importlib.metadata.distribution("phonograd").read_text("licenses/LICENSE")
+    text = None
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        text = importlib.metadata.distribution("phonograd").read_text("licenses/LICENSE")
     if text is None:
         raise BuildError("phonograd: no LICENSE in the installed package; install it again")
     copy.write_text(text, "utf-8")

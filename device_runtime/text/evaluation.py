@@ -10,9 +10,10 @@ import numpy as np
 from phonograd.device_runtime.engine.c_abi import callback
 from phonograd.device_runtime.engine.header import new
 from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.tokenizer import text_of
-from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
+from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
 
 
 class Scorer(Protocol):
@@ -25,6 +26,27 @@ class Scorer(Protocol):
     def logits(self, tokens: Ids) -> Floats:
         """See Backend.logits."""
         ...
+
+
+class PredictorScorer:
+    """A Scorer of what a keyboard's predictor computes, one word at a time: for windows of one column."""
+
+    def __init__(self, predictor: Predictor, vocabulary: Vocabulary):
+        self._predictor = predictor
+        self._words = [word.decode("utf-8", "replace") for word in vocabulary.words]
+        self.close = predictor.close
+
+    def reset(self) -> None:
+        """See Scorer."""
+        self._predictor.reset()
+
+    def logits(self, tokens: Ids) -> Floats:
+        """See Scorer. `<eos>` ends a message; at the start of a text, where one is read already, it does nothing."""
+        scores = np.empty((tokens.size, len(self._words)), np.float32)
+        for row, token in zip(scores, tokens.ravel(), strict=True):
+            self._predictor.feed("\n" if token == EOS else self._words[token])
+            row[:] = self._predictor.scores()
+        return scores
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def split_messages(data: bytes) -> list[bytes]:
 def read_messages(path: Path) -> list[bytes]:
     """The messages of a text file.
 
-    Raises TextError if it can't be read, holds no message, or is not UTF-8: it has NUL bytes or a UTF-16 byte order
-    mark.
+    Raises TextError if it can't be read, holds no message, or is not UTF-8: it has NUL bytes or a byte order mark of
+    UTF-16 or UTF-32.
     """
     return plain_tokenizer().lines("pg_tokenizer_messages", path)

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
-import numpy as np
 
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of
 from phonograd.device_runtime.base.errors import VocabularyError
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.adapters import with_adapters
 from phonograd.export.inspection import describe
 from phonograd.export.model_file import ModelOfStateDict, load_model, own_model, tensors_named
 from phonograd.export.presets import preset_named
-from phonograd.export.state_dict import Renames, StateDict
+from phonograd.export.state_dict import StateDict
+from phonograd.export.tensor_names import Renames
 from phonograd.export.vocabulary_builder import counts_beside
 from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, misfit, permuted, rows_of
 
@@ -47,6 +46,8 @@ def export_artifacts(
     training: TrainingConfig | None = None,
     shape: LanguageModelConfig | str | None = None,
     renames: Mapping[str, str] | None = None,
+    ignore: Sequence[str] = (),
+    key: str | None = None,
     trained_with: StrPath | None = None,
     freeze: Sequence[str] = (),
     train: Sequence[str] = (),
@@ -63,15 +64,16 @@ def export_artifacts(
     """Write the artifacts folder `out` that phones train from.
 
     model: a word-level LSTM or GRU, with the names of PyTorch's word_language_model example (encoder, rnn, decoder) or
-    ours; `renames` has others, OLD to NEW, for a tensor or all below it. Its shape follows from its tensors; `shape`, a
-    LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
-    `<eos>` first; its counts are read from beside the file, else follow Zipf's law. trained_with: the vocabulary's file
-    that the model was trained with, if that is another: rows follow their words. training: what the training graph
-    computes. freeze: names of tensors, or what names begin with, that phones leave as they are. train: the only ones
-    that they train. adapters: the rank of low-rank adapters, which train in place of every matrix, beside the biases;
-    adapters_seed: of their fixed part. predict: "int8" also writes prediction weights, for `open_predictor`. distill:
-    also write the graph that a server's transfer learning needs. overwrite: replace an artifacts folder, if it holds
-    nothing else and none of the files given here.
+    ours; `renames` has others, OLD to NEW, for a tensor or all below it. ignore: globs of tensors to leave out. key:
+    where a checkpoint has the state dict, `model.state_dict`; None: it is one, or has one under a usual name. Its shape
+    follows from its tensors; `shape`, a LanguageModelConfig or a preset's name, only holds it to one. vocabulary:
+    vocab.txt or the words, `<unk>` and `<eos>` first; its counts are read from beside the file, else follow Zipf's law.
+    trained_with: the vocabulary's file that the model was trained with, if that is another: rows follow their words.
+    training: what the training graph computes. freeze: names of tensors, or what names begin with, that phones leave as
+    they are. train: the only ones that they train. adapters: the rank of low-rank adapters, which train in place of
+    every matrix, beside the biases; adapters_seed: of their fixed part. predict: "int8" also writes prediction weights,
+    for `open_predictor`. distill: also write the graph that a server's transfer learning needs. overwrite: replace an
+    artifacts folder, if it holds nothing else and none of the files given here.
     progress hears each stage, and what was noticed.
 
     A module's forward and the written graph are run on random tokens, and must agree. forward: runs in its place: a
@@ -88,7 +90,8 @@ def export_artifacts(
     heard = progress or (lambda _: None)
     words = words_of(vocabulary)
     counts = counts_beside(Path(vocabulary), words) if isinstance(vocabulary, str | os.PathLike) else None
-    loaded = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
+    renamed = tuple((renames or {}).items())
+    loaded = model_with(words, model, _declared(shape), renamed, path_of(trained_with), ignore, key)
     config, weights = loaded.config, loaded.weights
     if adapters is not None:
         config, weights = with_adapters(config, weights, adapters, adapters_seed)
@@ -126,6 +129,8 @@ def model_with(
     shape: Callable[[int], LanguageModelConfig] | None = None,
     renames: Renames = (),
     trained_with: Path | None = None,
+    ignore: Sequence[str] = (),
+    key: str | None = None,
 ) -> ModelOfStateDict:
     """The model with rows for `words`, in their order; `shape` is one to hold it to, by the file's words.
 
@@ -141,10 +146,11 @@ def model_with(
     rows = None if imported is None else rows_of(words, imported)
     declared = None if shape is None else shape(entries)
     if isinstance(model, str | os.PathLike):
-        source, loaded = str(model), load_model(Path(model), in_file, renames, declared)
+        source, loaded = str(model), load_model(Path(model), in_file, renames, declared, ignore, key)
     else:
         source = "model"
-        loaded = own_model(StateDict.of(_arrays(model), source), renames, declared)
+        tensors = model if isinstance(model, Mapping) else model.state_dict()
+        loaded = own_model(StateDict.of(tensors, source, key), renames, declared, ignore)
     if loaded.config.vocabulary != entries:
         raise VocabularyError(
             f"{trained_with or words.source}: {loaded.config.vocabulary} words expected, as {source} has rows, found "
@@ -186,16 +192,6 @@ def _comparison(
 
     messages = None if text is None else messages_of(text)
     return partial(check_artifacts, torch_scorer(loaded, runs), messages, on_check)
-
-
-def _arrays(model: HasStateDict | Mapping[str, Any]) -> dict[str, Array]:
-    tensors = model if isinstance(model, Mapping) else model.state_dict()
-    return {name: _array(tensor) for name, tensor in tensors.items()}
-
-
-def _array(tensor: Any) -> Array:
-    """A NumPy array as it is, a torch tensor as float32 on the CPU: NumPy has no bfloat16."""
-    return tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor.detach().float().cpu().numpy())
 
 
 def inspect(artifacts: Artifacts | StrPath) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of, vocabulary_of
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.engine.predictor import (
@@ -19,7 +20,7 @@ from phonograd.device_runtime.engine.predictor import (
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
-from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.device_runtime.text.evaluation import Evaluation, PredictorScorer
 from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
 from phonograd.device_runtime.text.keystrokes import keystroke_savings
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -60,10 +61,16 @@ class Model:
     artifacts: the folder it is of.
     """
 
-    def __init__(self, artifacts: Artifacts, weights: TensorFile, backend: Backend, resources: contextlib.ExitStack):
+    def __init__(
+        self,
+        artifacts: Artifacts,
+        weights: TensorFile,
+        scorer: Backend | PredictorScorer,
+        resources: contextlib.ExitStack,
+    ):
         self.artifacts = artifacts
         self._weights = weights
-        self._backend = backend
+        self._scorer = scorer
         self._resources = resources
 
     def __enter__(self) -> "Model":
@@ -98,9 +105,8 @@ class Model:
         """
         training = self.artifacts.manifest.training
         messages = messages_of(text)
-        result = evaluate_text(
-            self._backend, self.vocabulary, messages, training.minibatch, training.bptt, kss, progress
-        )
+        columns = 1 if isinstance(self._scorer, PredictorScorer) else training.minibatch
+        result = evaluate_text(self._scorer, self.vocabulary, messages, columns, training.bptt, kss, progress)
         self._weights.require_unchanged()
         return result
 
@@ -114,13 +120,23 @@ def open_model(
 ) -> Model:
     """Load a model to evaluate it; use it as a context, or `close` it.
 
-    weights: a tensor file, of a later round or a torch state dict; None: the folder's own. backend: native or ort. The
-    first use in a source checkout compiles the engine. Raises ArtifactsError, WeightsError, and what
+    weights: a tensor file, of a later round or a torch state dict, or prediction weights, which are measured as a
+    keyboard predicts with them; None: the folder's own. backend: native or ort. The first use in a source checkout
+    compiles the engine. Raises ArtifactsError, WeightsError, UsageError for prediction weights in ort, and what
     `load_backend` raises.
     """
-    folder = artifacts_of(artifacts)
+    folder, given = artifacts_of(artifacts), path_of(weights)
     with contextlib.ExitStack() as resources:
-        file = resources.enter_context(base_weights(folder, path_of(weights)))
+        if given is not None and _is_prediction_file(given):
+            if backend != DEFAULT_BACKEND:
+                raise UsageError(
+                    f"{given}: prediction weights run in `backend` {DEFAULT_BACKEND} alone, found {backend}"
+                )
+            file = resources.enter_context(TensorFile(given))
+            scorer = PredictorScorer(Predictor(folder, given, options or BackendOptions()), vocabulary_of(folder))
+            resources.callback(scorer.close)
+            return Model(folder, file, scorer, resources.pop_all())
+        file = resources.enter_context(base_weights(folder, given))
         engine = load_backend(backend, folder, None if weights is None else file.path, options or BackendOptions())
         resources.callback(engine.close)
         file.require_at_path()

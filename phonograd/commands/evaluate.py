@@ -12,7 +12,7 @@ from phonograd.commands.connecting import connection_options
 from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, arg, opt, own_options, refuse
-from phonograd.commands.shared_options import BACKEND, WEIGHTS
+from phonograd.commands.shared_options import BACKEND
 from phonograd.console import Console, output_options, with_errors
 from phonograd.device_runtime.client.server_client import Connection, report_quality
 from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND
@@ -39,7 +39,11 @@ def evaluate(
     connection: Connection | None,
     artifacts: Annotated[Path, arg()],
     texts: Annotated[tuple[Path, ...], opt("Text to evaluate on; may be repeated.", name="--text")],
-    weights: Annotated[Path | None, WEIGHTS] = None,
+    weights: Annotated[
+        Path | None,
+        "A later round's model, a torch state dict, or prediction weights, which are measured as `predict` uses them. "
+        "[default: the folder's weights]",
+    ] = None,
     kss: Annotated[bool, "Also measure keystroke savings."] = False,
     personal: Annotated[
         Path | None,

@@ -82,6 +82,13 @@ EXPORT = Options(
         multiple=True,
         callback=_renames,
     ),
+    ignore=opt(
+        "Leave out the tensors of these names, such as 'criterion.*'. May be repeated.",
+        str,
+        metavar="GLOB",
+        multiple=True,
+    ),
+    key=opt("Where in the file the state dict lies: model.state_dict, or 0 in a list.", str, metavar="PATH"),
     trained_with=opt(
         "The vocabulary that the file was trained with, if not --vocab; rows are reordered to match.",
         INPUT,
@@ -142,10 +149,8 @@ def export(
         refuse("belongs to --loss lwf; for rehearsal it is an option of phonograd train", "user_share")
     settings, given = TRAINING.take(options), EXPORT.values(options)
     source: Path | Mapping[str, Array] | None = given.pop("model") or weights
-    if source is None and (given["trained_with"] or given["renames"]):
-        raise click.UsageError(
-            "--weights-vocab and --rename need --model or --weights, whose rows and tensors they name"
-        )
+    if source is None:
+        refuse("needs --model or --weights, whose tensors it names", "trained_with", "renames", "ignore", "key")
     vocabulary, check = load_vocabulary(given["vocabulary"]), given["check"]
     config = shape.config(len(vocabulary)) if shape.given else None
     if source is None:

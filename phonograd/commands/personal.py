@@ -1,4 +1,4 @@
-"""`phonograd personal learn|list|delete|veto|forget`: the user's own words, for suggestions."""
+"""`phonograd personal learn|import|list|delete|veto|forget`: the user's own words, for suggestions."""
 
 import dataclasses
 from pathlib import Path
@@ -14,6 +14,7 @@ from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.personal_dictionaries import dictionary_words
 
 
 @click.group()
@@ -36,19 +37,46 @@ def learn(
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
     """Learn a user's texts into FILE, which is made if there is none, beside the model that suggests."""
+    messages = [("", message.decode("utf-8", "replace") + "\n") for path in texts for message in read_messages(path)]
+    _learn(console, artifacts, file, weights, messages)
+
+
+@personal.command("import")
+@own_options
+@output_options
+def import_(
+    console: Console,
+    artifacts: Annotated[Path, arg()],
+    file: Annotated[Path, arg()],
+    dictionary: Annotated[Path, arg()],
+    weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
+) -> None:
+    """Learn the words of another keyboard's DICTIONARY into FILE, which is made if there is none.
+
+    It is Gboard's dictionary.txt, or the zip that Gboard exports, or what `adb shell content query --uri
+    content://user_dictionary/words` prints of Android's user dictionary.
+    """
+    # What the user saved on purpose is known at once, though it has digits, and follows nothing that is written.
+    times = {entry: 3 if set(entry) & set("@0123456789") else 1 for entry in dictionary_words(dictionary)}
+    entries = [("<unk> <unk>", entry) for entry, count in times.items() for _ in range(count)]
+    _learn(console, artifacts, file, weights, entries)
+
+
+def _learn(console: Console, artifacts: Path, file: Path, weights: Path | None, pieces: list[tuple[str, str]]) -> None:
+    """Learn pieces of text, each behind another that is only read."""
     from phonograd.api.model import open_predictor
 
     folder = open_artifacts(artifacts)
-    messages = [message for path in texts for message in read_messages(path)]
     build_on_first_use(console)
     with (
         PersonalWords(file, new=True) as words,
         open_predictor(folder, weights=weights, personal=words) as predictor,
     ):
         with console.progress("learning") as show:
-            for done, message in enumerate(messages, 1):
-                predictor.learn(message.decode("utf-8", "replace") + "\n")
-                show(done, len(messages), "")
+            for done, (before, piece) in enumerate(pieces, 1):
+                predictor.feed(before)
+                predictor.learn(piece)
+                show(done, len(pieces), "")
         words.save()
         _show(console, words)
 

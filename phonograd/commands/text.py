@@ -65,7 +65,10 @@ def build(
 def import_(
     console: Console, source: Annotated[Path, arg()], out: Annotated[Path, opt("Where to write vocab.txt.", OUTPUT)]
 ) -> None:
-    """Convert a vocabulary from another tool (one word a line) to the order and spelling that phonograd needs.
+    """Convert a vocabulary from another tool to the order and spelling that phonograd needs.
+
+    SOURCE has one word a line, alone or with numbers behind it (GloVe, word2vec and gensim, SentencePiece's .vocab); or
+    it is a pickled list (fastai's itos).
 
     <unk> and <eos> come first, words that differ only in capitals are merged, and words that the tokenizer never
     produces are dropped. To convert weights trained with SOURCE: phonograd export --vocab OUT --weights FILE
@@ -76,6 +79,8 @@ def import_(
 
     imported = import_vocabulary(source)
     write_bytes(out, imported.vocabulary.to_bytes())
+    if imported.rows[0] < 0 or imported.rows[1] < 0:
+        console.say(f"{source}: <unk> or <eos> is not there and was added; weights trained with it have no row for it")
     changes: list[dict[str, Any]] = []
     for entry in (*imported.dropped, *imported.merged):
         word, became = (part and part.decode("utf-8", "replace") for part in (entry.word, entry.became))

@@ -100,6 +100,8 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
     [
         ("one\ntwo\n".encode("utf-16"), "begins with a UTF-16 byte order mark, expected UTF-8"),
         (b"\xfe\xff\0o\0n\0e", "begins with a UTF-16 byte order mark, expected UTF-8"),
+        ("one\ntwo\n".encode("utf-32"), "begins with a UTF-32 .* iconv -f UTF-32 -t UTF-8"),
+        (b"\0\0\xfe\xff\0\0\0o", "begins with a UTF-32 byte order mark, expected UTF-8"),
         ("one two\n".encode("utf-16-le"), "byte 1 is NUL"),
         (b"one\n" + bytes(range(256)), "byte 4 is NUL"),
     ],
@@ -108,3 +110,8 @@ def test_what_is_no_text_in_utf8_is_refused(tmp_path: Path, content: bytes, said
     (tmp_path / "text").write_bytes(content)
     with pytest.raises(TextError, match=said):
         read_messages(tmp_path / "text")
+
+
+def test_a_mark_of_utf8_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes("one two\n\ufeffthree\n".encode("utf-8-sig"))
+    assert read_messages(tmp_path / "text") == [b"one two", "\ufeffthree".encode()]

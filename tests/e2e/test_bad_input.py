@@ -1,7 +1,9 @@
 """What bad input gets: one line on stderr naming file, expected and found, and the documented exit code."""
 
+import importlib.metadata
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+import phonograd
 from phonograd.device_runtime.base.documents import schemas
 from phonograd.device_runtime.formats.manifest import FILES, Manifest
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
@@ -313,6 +316,22 @@ def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, 
         assert done.returncode == 10, done.stderr
         assert "pip install 'phonograd[export]'" in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_export_needs_no_package_metadata(
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that was copied into another project, or into a zip file, has none."""
+
+    def missing(name: str) -> object:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    installed = {name: importlib.metadata.version(name) for name in ("onnx", "onnxruntime-training-cpu", "numpy")}
+    monkeypatch.setattr(importlib.metadata.Distribution, "from_name", missing)
+    line = ("export", "--preset", "tiny", "--seed", 1, "--vocab", workplace.vocabulary, "--out", tmp_path / "a")
+    assert phono(*line).code == 0
+    tools = json.loads((tmp_path / "a/manifest.json").read_text())["tools"]
+    assert tools == {**installed, "phonograd": phonograd.__version__, "python": platform.python_version()}
 
 
 def test_a_compiler_of_another_version(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,18 @@ def test_exported_trained_by_both_uploaded_and_folded(
         np.testing.assert_allclose(average, (native[name].astype(np.float64) + ort[name]) / 2, rtol=1e-5, atol=1e-7)
 
 
+def test_a_checkpoint_of_more_than_the_model(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    plain, mixed = state_dict(tmp_path / "my.pt", "lstm", 1, False, True), tmp_path / "mixed.pt"
+    torch.save({"net": [{**torch.load(plain), "criterion.weight": torch.ones(3)}]}, mixed)
+    line = ("export", "--vocab", workplace.vocabulary, "--model", mixed, "--out", tmp_path / "a")
+    refused(phono(*line), 6, "weights lie at net.0: choose with --key")
+    refused(phono(*line, "--key", "net.0"), 6, "not understood: criterion.weight [3]; leave out by --ignore")
+    told = phono(*line, "--key", "net.0", "--ignore", "criterion.*")
+    assert (told.code, "left out: criterion.weight" in told.err) == (0, True)
+    assert phono("export", "--vocab", workplace.vocabulary, "--model", plain, "--out", tmp_path / "b").code == 0
+    assert (tmp_path / "a" / WEIGHTS).read_bytes() == (tmp_path / "b" / WEIGHTS).read_bytes()
+
+
 def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     out = ("--vocab", workplace.vocabulary, "--seed", 4, "--out")
     sizes = ("--cell", "gru", "--layers", 2, "--hidden", 6, "--embedding", 5, "--tied", "--no-output-bias")
@@ -97,7 +109,8 @@ def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: 
         (("--preset", "tiny", "--layers", "2", "--tied"), "leave out --layers, --tied/--untied, or it"),
         (("--cell", "gru", "--hidden", "4", "--seed", "1"), "sizes instead of a preset need --layers too"),
         (("--cell", "rnn", "--hidden", "4"), "'rnn' is not one of 'lstm', 'gru', 'cifg'"),
-        (("--preset", "tiny", "--seed", "1", "--rename", "a=b"), "--rename need --model or --weights"),
+        (("--preset", "tiny", "--seed", "1", "--rename", "a=b"), "--rename: needs --model or --weights"),
+        (("--preset", "tiny", "--seed", "1", "--ignore", "a"), "--ignore: needs --model or --weights"),
         (("--model", "my.pt", "--rename", "a"), "OLD=NEW expected, found 'a'"),
     ],
 )

@@ -1,5 +1,6 @@
 """`phonograd personal`, and what `predict` and `eval` make of its file."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,53 @@ def test_wrong_input_is_refused_by_name(phono: Run, workplace: Workplace, learne
         assert (refused.code, workplace.user.name in refused.err) == (17, True)
     refused = phono("personal", "learn", workplace.artifacts, workplace.user, "--text", workplace.user)
     assert (refused.code, workplace.user.read_bytes()) == (17, foreign)
+
+
+GBOARD = "# Gboard Dictionary version:1\n\tZwingliplatz\tde-CH\nomw\ton my way\ten-US\n\th8\t\n\n"
+COLUMNS = "# Gboard Dictionary format:word\tshortcut\tlanguage_tag\r\n"
+GBOARD_2 = f"\ufeff# Gboard Dictionary version:2\r\n{COLUMNS}fondue\tfd\tde-CH\r\n"
+ANDROID = (
+    "Row: 0 _id=1, word=Zwingliplatz, frequency=250, locale=de_CH, appid=0, shortcut=NULL\n"
+    "Row: 1 _id=2, word=salt, pepper, frequency=250, locale=NULL, appid=0, shortcut=sp\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "packed", "learned"),
+    [
+        (GBOARD, False, {"h8": 3, "my": 1, "on": 1, "way": 1, "zwingliplatz": 1}),
+        (GBOARD, True, {"h8": 3, "my": 1, "on": 1, "way": 1, "zwingliplatz": 1}),
+        (GBOARD_2, False, {"fondue": 1}),
+        (ANDROID, False, {",": 1, "pepper": 1, "salt": 1, "zwingliplatz": 1}),
+    ],
+    ids=["gboard", "zip", "columns", "android"],
+)
+def test_other_keyboards_dictionaries_are_learned(
+    phono: Run, workplace: Workplace, tmp_path: Path, content: str, packed: bool, learned: dict[str, int]
+) -> None:
+    dictionary, file = tmp_path / "dictionary", tmp_path / "own.words"
+    if packed:
+        with zipfile.ZipFile(dictionary, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("dictionary.txt", content)
+    else:
+        dictionary.write_bytes(content.encode())
+    assert phono("personal", "import", workplace.artifacts, file, dictionary, "--json").document["words"] == learned
+    suggested = phono("predict", workplace.artifacts, "the", "--prefix", "zwin", "--personal", file, "--json").document
+    assert [one["word"] for one in suggested[0]["words"]] == ["zwingliplatz"] * ("zwingliplatz" in learned)
+
+
+def test_what_is_no_dictionary_is_refused(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("dictionary.txt", bytes(1 << 25))
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("words.txt", GBOARD)
+    for source, said in (
+        (workplace.user, "Gboard's dictionary.txt, or its zip, or the rows of Android's user dictionary, expected"),
+        (bomb, "at most 16777216 bytes expected"),
+        (other, "no item named 'dictionary.txt'"),
+    ):
+        refused = phono("personal", "import", workplace.artifacts, tmp_path / "own.words", source)
+        assert (refused.code, said in refused.err) == (3, True), refused.err
+    assert not (tmp_path / "own.words").exists()

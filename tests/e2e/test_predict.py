@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import numpy as np
+
 import phonograd
 from tests.support.command_line import Run, Workplace
 
@@ -42,13 +44,38 @@ def test_other_weights_are_those_that_predict(phono: Run, workplace: Workplace, 
     assert abs(after - rounded) < 0.01 < abs(after - before)
 
 
+def test_eval_measures_prediction_weights_as_they_predict(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    text, int8 = tmp_path / "text", tmp_path / "int8.safetensors"
+    text.write_text("The cat sat\nthe zebra ran on\n")
+    trained = tmp_path / "trained.safetensors"
+    assert phono("train", workplace.artifacts, "--user", workplace.user, "--lr", 5, "--out", trained).code == 0
+    phonograd.quantize(workplace.artifacts, int8, weights=trained)
+    words = (workplace.artifacts / "vocab.txt").read_text().split()
+    losses = []
+    with phonograd.open_predictor(workplace.artifacts, weights=int8) as predictor:
+        for token in ["the", "cat", "sat", "\n", "the", "zebra", "ran", "on", "\n"]:
+            scores = predictor.scores().astype(float)
+            word = "<eos>" if token == "\n" else token if token in words else "<unk>"
+            losses.append(np.logaddexp.reduce(scores) - scores[words.index(word)])
+            predictor.feed(token)
+    line = ("eval", workplace.artifacts, "--text", text, "--json", "--weights")
+    (row,) = phono(*line, int8).document
+    np.testing.assert_allclose(row["perplexity_with_unknown"], np.exp(np.mean(losses)), rtol=1e-6)
+    assert (row["tokens"], row["unknown_tokens"]) == (9, 1)
+    assert row["perplexity"] != phono(*line, trained).document[0]["perplexity"]
+    refused = phono(*line, int8, "--backend", "ort")
+    assert (refused.code, "prediction weights run in --backend native alone" in refused.err) == (2, True)
+    refused = phono("train", workplace.artifacts, "--user", text, "--weights", int8, "--out", tmp_path / "o")
+    assert (refused.code, "found a file of phonograd-prediction; give its model" in refused.err) == (6, True)
+
+
 def test_bad_input_is_refused_by_name(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     assert phono("predict", workplace.artifacts).code == 2
     assert phono("predict", workplace.artifacts, "a", "--top", 0).code == 2
     missing = phono("predict", tmp_path / "nowhere", "a")
     assert (missing.code, "nowhere" in missing.err) == (5, True)
     other = phono("predict", workplace.artifacts, "a", "--weights", workplace.vocabulary)
-    assert (other.code, "not a phonograd tensor file" in other.err) == (6, True)
+    assert (other.code, "safetensors file expected, found text" in other.err) == (6, True)
     for options in ((os.fsdecode(b"\xff"),), ("a", "--prefix", os.fsdecode(b"\xff"))):
         refused = phono("predict", workplace.artifacts, *options)
         assert (refused.code, "not UTF-8" in refused.err) == (3, True)

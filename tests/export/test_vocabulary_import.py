@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import msgspec
@@ -65,6 +66,10 @@ def test_a_file_without_the_special_words_is_refused(tmp_path: Path, content: by
     ("content", "message"),
     [
         (b"the\n<eos>\n<unk>\n", "lines 1 and 2 must be <unk> and <eos>, .*; make one .* phonograd vocab import"),
+        (
+            b"\xef\xbb\xbf<unk>\n<eos>\nthe\n",
+            "lines 1 and 2 must be <unk> and <eos>, .*; make one .* phonograd vocab import",
+        ),
         (b"<unk>\n<eos>\nthe\nThe\nCat\n", "found 2 with capitals, the first is 'The' on line 4; .* vocab import"),
     ],
 )
@@ -83,6 +88,68 @@ def test_rows_follow_their_words_and_words_without_rows_are_refused(foreign: Pat
     assert rows_of(Vocabulary((b"<unk>", b"<eos>", b"cat")), source).tolist() == [5, 3, 6]
     with pytest.raises(VocabularyError, match="1 are not there, the first is 'dog'; .* phonograd vocab import"):
         rows_of(Vocabulary((b"<unk>", b"<eos>", b"dog", b"cat"), "v.txt"), source)
+
+
+SPECIAL = ["<unk>", "<eos>"]
+SENTENCE_PIECE = "<unk>\t0\n<s>\t0\n</s>\t0\n\u2581the\t-3.2\n\u2581The\t-4\ning\t-4.5\n\u2581cat\t-5.25\n\u2581\t-6\n"
+FASTAI = ["xxunk", "xxpad", "xxbos", "xxeos", "xxmaj", "xxfake", "xxfake", "the", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "rows"),
+    [
+        ("\ufeff<unk>\r\nthe\r\n<eos>\r\n".encode(), [*SPECIAL, "the"], [0, 2, 1]),
+        ("<unk>\nthe\n<eos>\n".encode("utf-16"), [*SPECIAL, "the"], [0, 2, 1]),
+        ("<unk>\nthe\n<eos>\n".encode("utf-32"), [*SPECIAL, "the"], [0, 2, 1]),
+        (
+            b"the 0.1 -2e-3 3\n. . 4 5 6\ncat 7 8 9\n",
+            [*SPECIAL, "the", "cat"],
+            [-1, -1, 0, 2],
+        ),  # GloVe; ". ." is a word
+        (b"3 2\n</s> 0.1 0.2\nthe 0 1 \ncat 2 3\n", [*SPECIAL, "the", "cat"], [-1, 0, 1, 2]),  # word2vec, gensim
+        (b"the 12\n<unk> 3\n<eos> 2\n", [*SPECIAL, "the"], [1, 2, 0]),
+        (SENTENCE_PIECE.encode(), [*SPECIAL, "the", "cat"], [0, 2, 3, 6]),
+        *((pickle.dumps(FASTAI, version), [*SPECIAL, "the", "cat"], [0, 2, 7, 8]) for version in (2, 3, 4, 5)),
+        (b"[UNK]\n<unk>\n<eos>\nten 10\nnew york\n", SPECIAL, [1, 2]),
+    ],
+)
+def test_lists_of_other_tools(tmp_path: Path, content: bytes, words: list[str], rows: list[int]) -> None:
+    (tmp_path / "list").write_bytes(content)
+    imported = import_vocabulary(tmp_path / "list")
+    assert [word.decode() for word in imported.vocabulary.words] == words
+    assert list(imported.rows) == rows
+    assert imported.entries == len(imported.merged) + len(imported.dropped) + sum(row >= 0 for row in rows)
+
+
+def test_word_vectors_have_no_rows_for_what_is_added(phono: Run, tmp_path: Path) -> None:
+    (tmp_path / "glove").write_bytes(b"the 0.1 0.2\ncat 0.3 0.4\n")
+    told = phono("vocab", "import", tmp_path / "glove", "--out", tmp_path / "v")
+    assert "<unk> or <eos> is not there and was added" in told.err
+    imported = import_vocabulary(tmp_path / "glove")
+    with pytest.raises(VocabularyError, match="2 are not there, the first is '<unk>'"):
+        rows_of(imported.vocabulary, imported)
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return print, ("sprung",)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02", "found a SentencePiece model; .*spm_export_vocab --model="),
+        (b"2 2\nthe \0\0\x80?", "found a binary file; .*save_word2vec_format"),
+        (pickle.dumps(["the", Trap()]), "a pickled list of words expected, found STACK_GLOBAL, of something else"),
+        (pickle.dumps(["the"])[:-2] + b"h\x09.", "a pickled list of words expected, found list index out of range"),
+        (b"\xff\xfe\0\xd8", "utf-16 expected, as it begins"),
+    ],
+)
+def test_files_that_are_no_lists(tmp_path: Path, content: bytes, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "list").write_bytes(content)
+    with pytest.raises(VocabularyError, match=said):
+        import_vocabulary(tmp_path / "list")
+    assert "sprung" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -1,5 +1,6 @@
 """The AAR: its files, an app that is compiled against it alone, and an epoch with its classes and its program."""
 
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ from phonograd.android_harness.app import Aar, Tools, build_aar, contents
 from phonograd.android_harness.app.aar import BINARY, EMULATOR_BINARY, LIBRARIES
 from phonograd.android_harness.app.contents import JAVA, LICENSE_NAME
 from phonograd.android_harness.app.toolchain import run_tool
+from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.native_build import (
     build_android_library,
     build_phone_binary,
@@ -73,7 +75,10 @@ def test_its_files(aar: Aar, unpacked: Path) -> None:
 def test_the_licence_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(contents, "__file__", str(tmp_path / "android_harness/app/contents.py"))
     assert contents.license_file(tmp_path).read_bytes() == LICENSE.read_bytes()
-    assert (tmp_path / "LICENSE").is_file()
+    (tmp_path / "LICENSE").unlink()
+    monkeypatch.setattr(importlib.metadata.Distribution, "discover", lambda **_: iter(()))
+    with pytest.raises(BuildError, match="no LICENSE in the installed package"):
+        contents.license_file(tmp_path)
 
 
 def test_the_manifest_is_one_that_merges(unpacked: Path, tools: Tools, tmp_path: Path) -> None:

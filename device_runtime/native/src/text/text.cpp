@@ -54,13 +54,16 @@ bool holds_token(std::string_view line) {
   return false;
 }
 
-// UTF-16 text or a binary file would train as words that nobody wrote.
+// UTF-16 or UTF-32 text or a binary file would train as words that nobody wrote.
 void require_text(const std::string& name, std::string_view data) {
-  const std::string_view mark = data.substr(0, 2);
-  if (mark == "\xff\xfe" || mark == "\xfe\xff") {
-    throw Error(Status::text, name +
-                                  ": begins with a UTF-16 byte order mark, expected UTF-8; convert it with: "
-                                  "iconv -f UTF-16 -t UTF-8");
+  using std::string_view_literals::operator""sv;
+  const std::string_view mark = data.substr(0, 4);
+  const bool wide = mark == "\xff\xfe\0\0"sv || mark == "\0\0\xfe\xff"sv;
+  if (wide || mark.substr(0, 2) == "\xff\xfe" || mark.substr(0, 2) == "\xfe\xff") {
+    const std::string encoding = wide ? "UTF-32" : "UTF-16";
+    throw Error(Status::text, name + ": begins with a " + encoding +
+                                  " byte order mark, expected UTF-8; convert it with: iconv -f " + encoding +
+                                  " -t UTF-8");
   }
   const size_t at = data.find('\0');
   if (at != std::string_view::npos) {
@@ -129,7 +132,9 @@ namespace {
 
 std::string text_file(const std::string& path) {
   try {
-    return read_file(path, kMaxTextBytes, Status::text);
+    std::string data = read_file(path, kMaxTextBytes, Status::text);
+    if (data.compare(0, 3, "\xef\xbb\xbf") == 0) data.erase(0, 3);  // UTF-8's mark, which is no part of the first word
+    return data;
   } catch (const Error& error) {
     if (error.status() != Status::text) throw;
     throw Error(Status::text, std::string(error.what()) + "; expected a text, one message a line");

@@ -37,7 +37,7 @@ bool next_piece(std::string_view& rest, std::string_view& piece);
 std::vector<std::string_view> split_messages(std::string_view data);
 
 // A text and its messages, at least one. Throws Error(text) if it can't be read, is too large, holds no message, or is
-// not UTF-8: it has NUL bytes or a UTF-16 byte order mark.
+// not UTF-8: it has NUL bytes or a byte order mark of UTF-16 or UTF-32.
 class Text {
  public:
   explicit Text(const std::string& path);
