@@ -55,12 +55,14 @@ class ShellResult:
 class Adb:
     """adb, for any number of phones and threads.
 
-    Phones are identified by serial. adb reads ANDROID_ADB_SERVER_PORT and ADB_SERVER_SOCKET from the environment.
+    Phones are identified by serial, or by a full name of `devices`. adb reads ANDROID_ADB_SERVER_PORT and
+    ADB_SERVER_SOCKET from the environment.
     """
 
     def __init__(self, tool: AdbTool, timeouts: Timeouts = Timeouts()):
         self.tool = tool
         self.timeouts = timeouts
+        self._transports: dict[str, str] = {}
 
     def devices(self) -> list[AdbDevice]:
         """The phones that adb lists, in its order and in any state; starts adb's server if none runs.
@@ -74,14 +76,18 @@ class Adb:
             raise server_start_error(
                 called.output if called.output.strip() else f"`adb devices` printed nothing, exit code {called.code}"
             )
-        return parse_devices(called.out)
+        phones = parse_devices(called.out, self._call(["devices"], self.timeouts.listing).out)
+        self._transports = {
+            phone.full_name: phone.properties["transport_id"] for phone in phones if "transport_id" in phone.properties
+        }
+        return phones
 
     def state(self, serial: str) -> str:
         """A phone's state in adb's list, such as "device", "offline" or "unauthorized"; "absent" if it is not listed.
 
         Raises AdbError.
         """
-        return next((phone.state for phone in self.devices() if phone.serial == serial), ABSENT)
+        return next((phone.state for phone in self.devices() if serial in (phone.serial, phone.full_name)), ABSENT)
 
     def shell(
         self,
@@ -98,7 +104,7 @@ class Adb:
         """
         seconds = self.timeouts.shell if timeout is None else timeout
         marked = MarkedScript(script)
-        arguments = ["-s", serial, "shell", "-n", marked.text]
+        arguments = [*self._chosen(serial), "shell", "-n", marked.text]
         called = self._call(arguments, seconds, lambda printed: marked.split(printed)[1] is not None)
         out, status = marked.split(called.out)
         if status is None:
@@ -116,7 +122,7 @@ class Adb:
 
         Errors on the phone show in the process: if the phone is not connected, it ends at once.
         """
-        command: list[str | Path] = [self.tool.path, "-s", serial, "shell"]
+        command: list[str | Path] = [self.tool.path, *self._chosen(serial), "shell"]
         return PhoneProcess(command, serial, MarkedScript(script), doing, lambda: self.state(serial))
 
     def push(self, serial: str, local: Path, remote: str, timeout: float | None = None) -> None:
@@ -131,7 +137,7 @@ class Adb:
         except OSError as error:
             raise StorageError(f"{local}: cannot read: {error.strerror}") from error
         seconds = self.timeouts.push + nbytes / self.timeouts.push_bytes_per_s if timeout is None else timeout
-        called = self._call(["-s", serial, "push", local.absolute(), remote], seconds)
+        called = self._call([*self._chosen(serial), "push", local.absolute(), remote], seconds)
         if called.code == 0 and "1 file pushed" in called.output and not has_error_line(called.output):
             return
         if called.code is not None and is_storage_refusal(called.output):
@@ -148,7 +154,7 @@ class Adb:
         seconds = self.timeouts.pull if timeout is None else timeout
         require_writable(local)
         with atomic_path(local) as partial:
-            called = self._call(["-s", serial, "pull", remote, partial.absolute()], seconds)
+            called = self._call([*self._chosen(serial), "pull", remote, partial.absolute()], seconds)
             if called.output.rstrip().endswith("is not a directory"):  # the file that it is to be
                 raise storage_error(serial, doing, f"adb: {remote}: Is a directory")
             if called.code == 0 and "1 file pulled" in called.output and partial.is_file():
@@ -159,6 +165,10 @@ class Adb:
             if called.code is not None and is_storage_refusal(called.output):
                 raise storage_error(serial, doing, called.output)
             raise self._unfinished(serial, doing, called, seconds)
+
+    def _chosen(self, serial: str) -> list[str]:
+        transport = self._transports.get(serial)
+        return ["-s", serial] if transport is None else ["-t", transport]
 
     def _call(
         self, arguments: Sequence[str | Path], timeout: float, complete: Callable[[str], bool] = lambda _: False

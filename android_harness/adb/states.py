@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ONLINE = "device"
 ABSENT = "absent"
@@ -75,22 +75,43 @@ class AdbDevice:
     state: str
     properties: Mapping[str, str]
 
+    @property
+    def full_name(self) -> str:
+        """The serial and where the phone is, which tells phones with one serial apart."""
+        place = next((f"{name}:{self.properties[name]}" for name in _PLACES if name in self.properties), "")
+        return f"{self.serial}@{place}"
 
+    def is_called(self, name: str) -> bool:
+        """Whether it is what adb would take by `-s NAME`, or has that full name; spaces at the ends don't count."""
+        properties = [f"{key}:{value}" for key, value in self.properties.items()]
+        return name.strip() in (self.serial.strip(), self.full_name.strip(), *properties)
+
+
+_PLACES = ("usb", "transport_id")
 _STATES = "|".join([ONLINE, *(state for state in PROBLEMS if state != ABSENT), "unknown"])
-_LINE = re.compile(rf"(?P<serial>.*?\S)\s+(?P<state>{_STATES})(?=[\s;]|$)(?P<rest>.*)")
+_STATE = rf"(?P<state>{_STATES})(?=[\s;]|$)(?P<rest>.*)"
+_WIDTH = 22  # adb pads serials to it, which may contain spaces and words such as device
+_LINES = [
+    re.compile(rf"(?P<serial>.{{{_WIDTH},}}?) {_STATE}"),
+    re.compile(rf"(?P<serial>.*?\S)\s+{_STATE}"),
+    re.compile(r"(?P<serial>\S+)\s+(?P<state>\S+)(?P<rest>.*)"),
+]
 _PROPERTY = re.compile(r"(?:^|(?<=\s))(\w+):(\S+)")
 HEADER = "List of devices attached"
 
 
-def parse_devices(text: str) -> list[AdbDevice]:
-    """The phones in the output of `adb devices -l`; other lines are ignored."""
+def parse_devices(text: str, short: str = "") -> list[AdbDevice]:
+    """The phones in the output of `adb devices -l`; other lines are ignored.
+
+    short: the output of `adb devices`, for the spaces at the end of a serial.
+    """
     phones = []
     for line in text.partition(HEADER)[2].splitlines():
-        words = line.split()
-        match = _LINE.match(line)
-        if match is not None:
-            properties = dict(_PROPERTY.findall(match["rest"]))
-            phones.append(AdbDevice(match["serial"].strip(), match["state"], properties))
-        elif len(words) >= 2 and not line.startswith(("*", "adb: ", "error: ")):
-            phones.append(AdbDevice(words[0], words[1], dict(_PROPERTY.findall(line))))
+        match = next(filter(None, (pattern.match(line) for pattern in _LINES)), None)
+        if match is not None and not line.startswith(("*", "adb: ", "error: ")):
+            serial = match["serial"].rstrip() if len(match["serial"]) <= _WIDTH else match["serial"]
+            phones.append(AdbDevice(serial, match["state"], dict(_PROPERTY.findall(match["rest"]))))
+    exact = [line.rpartition("\t")[0] for line in short.partition(HEADER)[2].splitlines() if "\t" in line]
+    if [serial.rstrip() for serial in exact] == [phone.serial.rstrip() for phone in phones]:
+        return [replace(phone, serial=serial) for phone, serial in zip(phones, exact, strict=True)]
     return phones

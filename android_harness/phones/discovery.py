@@ -1,7 +1,10 @@
 """The phones connected to this machine, queried in parallel."""
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from phonograd.android_harness.adb.client import Adb
 from phonograd.android_harness.adb.states import ABSENT, ONLINE, AdbDevice, problem
@@ -17,25 +20,41 @@ FIRST_STEPS = "turn on USB debugging on a phone, plug it in and tap Allow on its
 def discover(adb: Adb, rules: Readiness = DEFAULT_READINESS, serials: Sequence[str] = ()) -> list[Phone]:
     """The phones that adb lists, or those of `serials`, listed or not; each is queried in one shell call.
 
-    Raises AdbError.
+    Phones with the same serial get their full names as serials; that serial chooses all of them. Raises AdbError.
     """
-    devices = {phone.serial: phone for phone in adb.devices()}
-    wanted = [devices.get(serial, AdbDevice(serial, ABSENT, {})) for serial in dict.fromkeys(serials or devices)]
+    wanted = _choose(adb.devices(), serials)
     if not wanted:
         return []
     with ThreadPoolExecutor(max_workers=len(wanted)) as threads:
         return list(threads.map(lambda phone: _ask(adb, phone, rules), wanted))
 
 
+def _choose(listed: Sequence[AdbDevice], serials: Sequence[str]) -> list[AdbDevice]:
+    owners = Counter(phone.serial for phone in listed)
+    wanted: dict[str, AdbDevice] = {}
+    for serial in serials or owners:
+        named = [phone for phone in listed if phone.is_called(serial)] or [AdbDevice(serial, ABSENT, {})]
+        for phone in named:
+            name = phone.full_name if owners[phone.serial] > 1 else phone.serial
+            wanted[name] = replace(phone, serial=name)
+    return list(wanted.values())
+
+
+def serials_of_environment() -> tuple[str, ...]:
+    """The phone that adb would work with where no other is named: ANDROID_SERIAL, if it is set."""
+    serial = os.environ.get("ANDROID_SERIAL")
+    return (serial,) if serial else ()
+
+
 def ready_phones(
     adb: Adb, serials: Sequence[str] = (), rules: Readiness = DEFAULT_READINESS
 ) -> tuple[list[Phone], list[Phone]]:
-    """The phones that are ready, and the others; of all that adb lists, or of `serials`.
+    """The phones that are ready, and the others; of `serials`, else of ANDROID_SERIAL, else of all that adb lists.
 
     Raises NoPhoneError with each phone's reason and cure if no phone is ready or adb does not list one of `serials`;
     AdbError.
     """
-    phones = discover(adb, rules, serials)
+    phones = discover(adb, rules, serials or serials_of_environment())
     ready = [phone for phone in phones if phone.ready]
     others = [phone for phone in phones if not phone.ready]
     absent = [phone for phone in others if phone.state == ABSENT]

@@ -52,7 +52,7 @@ class Power(Record, frozen=True):
 class PhoneFacts(Record, frozen=True):
     """What the phone reports about itself before the run; null if it does not report it."""
 
-    serial: Annotated[str, about("The phone's serial, as adb lists it")]
+    serial: Annotated[str, about("The serial that adb lists; with @ and its place if several phones have it")]
     manufacturer: Annotated[str | None, about("Its manufacturer")]
     model: Annotated[str | None, about("Its model")]
     soc: Annotated[str | None, about("Its system on a chip")]

@@ -11,6 +11,7 @@ _SETTING = re.compile(r"\s*([A-Za-z ]{1,40}):\s*(true|false|-?[0-9]{1,9})\s*")
 _NUMBER = re.compile("-?[0-9]{1,12}")
 # The battery's status in /sys, and whether it means external power.
 _STATES: Mapping[str, bool] = {"Charging": True, "Full": True, "Not charging": True, "Discharging": False}
+_NO_HAL = re.compile(r"^\s*HAL Ready:\s*false\s*$", re.MULTILINE)
 _STATUS = re.compile(r"^\s*Thermal Status:\s*([0-6])\s*$", re.MULTILINE)
 _HAL = re.compile(r"Temperature\{mValue=(-?[0-9]{1,5}(?:\.[0-9]{1,9})?), mType=(-?[0-9]{1,4}), mName=([^,}\n]{1,60}),")
 _ZONE = re.compile(r"(\S{1,60}) (-?[0-9]{1,9})\s*")
@@ -55,6 +56,8 @@ def _settings(text: str) -> dict[str, str]:
         match = _SETTING.fullmatch(line)
         if match is not None:
             values.setdefault(match[1].strip(), match[2])
+    if values.get("present") == "false":  # a box without a battery, whose figures are all 0
+        return {name: value for name, value in values.items() if name.endswith(" powered")}
     return values
 
 
@@ -64,9 +67,12 @@ def _powered(values: Mapping[str, str]) -> bool | None:
 
 
 def parse_thermal_status(text: str) -> int | None:
-    """Android's thermal status, 0 to 6, from `dumpsys thermalservice` (Android 10 and later)."""
+    """Android's thermal status, 0 to 6, from `dumpsys thermalservice` (Android 10 and later).
+
+    A phone whose thermal HAL is not ready says 0 whatever its heat: None.
+    """
     match = _STATUS.search(text)
-    return None if match is None else int(match[1])
+    return None if match is None or _NO_HAL.search(text) else int(match[1])
 
 
 def parse_hal_temperatures(text: str) -> dict[str, float]:

@@ -22,7 +22,7 @@ class Learned:
 class PersonalWords(Handle):
     """What a user wrote, how often, and after which words: FORMAT.md, "Personal words". Not thread-safe.
 
-    It learns by `Predictor.learn`. path: its file, which one process has at a time, or None. Raises StateError for a
+    It learns by `Predictor.learn`. path: its file, which several processes may have, or None. Raises StateError for a
     damaged one, and UsageError if it does not exist, unless it is `new`.
     """
 
@@ -32,7 +32,10 @@ class PersonalWords(Handle):
         super().__init__(load_library(), "personal", path)
 
     def save(self) -> None:
-        """Write the file, atomically. Raises StorageError, and UsageError without a path."""
+        """Write the file, atomically, and take over what other processes saved.
+
+        Raises StorageError, StateError if it was damaged meanwhile, and UsageError without a path.
+        """
         self._library.call("pg_personal_save", self.handle)
 
     def delete(self, word: str) -> bool:
@@ -43,6 +46,11 @@ class PersonalWords(Handle):
     def veto(self, word: str) -> None:
         """Delete a word and never learn it again. Raises UsageError for more than 4,096 words."""
         self._library.call("pg_personal_veto", self.handle, encoded(word))
+
+    def allow(self, word: str) -> bool:
+        """Take a veto back: the word is learned when it is written again. Returns whether there was one."""
+        (allowed,) = self._library.call("pg_personal_allow", self.handle, encoded(word))
+        return bool(allowed)
 
     def forget(self) -> None:
         """Delete everything, vetoes too."""

@@ -30,19 +30,21 @@ def devices(console: Console, serials: Sequence[str], restore: bool) -> None:
     from phonograd.android_harness.adb.client import Adb
     from phonograd.android_harness.adb.states import ONLINE
     from phonograd.android_harness.adb.tool import find_adb
-    from phonograd.android_harness.phones.discovery import discover, none_ready_error, not_ready_line
+    from phonograd.android_harness.phones import discovery
     from phonograd.android_harness.phones.readiness import FULL_SIZE_BYTES, Readiness
     from phonograd.android_harness.session import find_leftovers, restore_phone
 
     adb = Adb(find_adb())
     rules = Readiness(min_free_bytes=FULL_SIZE_BYTES)
-    phones = discover(adb, rules, serials)
+    if restore:
+        serials = serials or discovery.serials_of_environment()
+    phones = discovery.discover(adb, rules, serials)
     if restore:
         for phone in phones:
             if phone.state == ONLINE:
                 restore_phone(adb, phone.serial)
                 console.say(f"phone {phone.serial}: restored; no file of phonograd is left on it")
-        phones = discover(adb, rules, serials)  # they have more free space
+        phones = discovery.discover(adb, rules, serials)  # they have more free space
     leftovers = {phone.serial: find_leftovers(adb, phone.serial) for phone in phones if phone.facts is not None}
     console.result(
         {
@@ -61,10 +63,10 @@ def devices(console: Console, serials: Sequence[str], restore: bool) -> None:
                 "next run restores the phone, or phonograd devices --restore now"
             )
     if not any(phone.ready for phone in phones):
-        raise none_ready_error(phones)
+        raise discovery.none_ready_error(phones)
     for phone in phones:
         if not phone.ready:
-            console.say(not_ready_line(phone))
+            console.say(discovery.not_ready_line(phone))
 
 
 def _row(phone: "Phone") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`phonograd personal learn|import|list|delete|veto|forget`: the user's own words, for suggestions."""
+"""`phonograd personal learn|import|list|delete|veto|allow|forget`: the user's own words, for suggestions."""
 
 import dataclasses
 from pathlib import Path
@@ -108,6 +108,17 @@ def veto(console: Console, file: Annotated[Path, arg()], word: Annotated[str, ar
     """Delete WORD from FILE, and never learn it again."""
     with _opened(console, file) as words:
         words.veto(word)
+        words.save()
+
+
+@personal.command()
+@own_options
+@output_options
+def allow(console: Console, file: Annotated[Path, arg()], word: Annotated[str, arg()]) -> None:
+    """Take a veto of WORD back. It is learned again when it is written again."""
+    with _opened(console, file) as words:
+        if not words.allow(word):
+            raise UsageError(f"{file}: has no veto of {word!r}; `phonograd personal list` shows those that it has")
         words.save()
 
 

@@ -21,7 +21,7 @@ here = Path(__file__).parent
 rules = json.loads((here / "rules.json").read_text())
 arguments = sys.argv[1:]
 serial = None
-if arguments[:1] == ["-s"]:
+if arguments[:1] in (["-s"], ["-t"]):
     serial, arguments = arguments[1], arguments[2:]
 with (here / "calls.jsonl").open("a") as log:
     entry = {"serial": serial, "arguments": arguments, "pid": os.getpid(), "session": os.getsid(0)}
@@ -56,7 +56,8 @@ if command == "version":
 elif command == "devices":
     print(rules.get("noise_out", "") + "List of devices attached")
     for name, rest in rules["phones"].items():
-        print(name.ljust(22), rest)
+        name = name.partition("|")[0]
+        print(f"{name:22} {rest}" if "-l" in arguments else f"{name}\t{rest.split()[0]}")
     print()
 elif command == "shell":
     script = arguments[-1]
@@ -93,7 +94,7 @@ class FakeAdb:
         (folder / "phone").mkdir(parents=True)
         self.path.write_text(SCRIPT.replace("PYTHON", sys.executable, 1))
         self.path.chmod(0o755)
-        self.phones: dict[str, str] = {SERIAL: LISTED}
+        self.phones: dict[str, str] = {SERIAL: LISTED}  # what follows a | tells phones with one serial apart
         self.rules: dict[str, object] = {}
         self.write()
 
@@ -110,7 +111,7 @@ class FakeAdb:
         (self.folder / "rules.json").write_text(json.dumps({"phones": self.phones, **self.rules}))
 
     def answers(self, texts: dict[str, str]) -> None:
-        """What the phones of these serials answer to any script; others vanish."""
+        """What the phones of these serials, or transports, answer to any script; others vanish."""
         folder = self.folder / "answers"
         folder.mkdir(exist_ok=True)
         for serial, text in texts.items():

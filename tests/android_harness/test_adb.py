@@ -287,6 +287,19 @@ def test_the_list_of_phones() -> None:
     assert parse_devices(text)[3].properties == {"usb": "1-3", "transport_id": "7"}
 
 
+@pytest.mark.parametrize(
+    "serial", ["my device 1", "x host y", "  AB", "AB ", "a serial device of 25 ", "0" * 22 + "  "]
+)
+def test_a_serial_with_spaces_or_states(adb: Adb, fake: FakeAdb, serial: str) -> None:
+    fake.phones = {serial: LISTED, "next": "offline"}
+    fake.write()
+    [phone, other] = adb.devices()
+    assert (phone.serial, phone.state, phone.properties["transport_id"]) == (serial, "device", "3")
+    assert (other.serial, other.state) == ("next", "offline")
+    assert adb.shell(serial, "echo hello").out == "hello\n"
+    assert fake.calls()[-1]["serial"] == serial
+
+
 @given(st.text(), st.text(), st.integers(0, 255))
 def test_marks_give_back_any_output(noise: str, output: str, status: int) -> None:
     marked_script = MarkedScript("script")

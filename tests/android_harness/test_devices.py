@@ -132,3 +132,39 @@ def test_ready_phones(adb: Adb, desk: FakeAdb) -> None:
     assert ([phone.serial for phone in ready], others) == (["S7"], [])
     with pytest.raises(NoPhoneError, match="^phone AWAY: adb does not list it; plug it in, turn USB debugging on; adb"):
         ready_phones(adb, [SERIAL, "AWAY", "FAR"])
+
+
+def test_phones_with_one_serial(phono: Run, adb: Adb, desk: FakeAdb) -> None:
+    """They are named by their places; the serial, as adb's place, chooses among them."""
+    desk.answers({"3": PIXEL_6A, "4": GALAXY_S7, "5": MEDIATEK})
+    twins = {f"{SERIAL}|1": LISTED, f"{SERIAL}|2": LISTED.replace("1-2", "1-4").replace("id:3", "id:4")}
+    attach(desk, {**twins, f"{SERIAL}|3": "device transport_id:5"})
+    document = phono("devices", "--json").document
+    assert [(phone["serial"], phone["facts"]["model"]) for phone in document["phones"]] == [
+        (f"{SERIAL}@usb:1-2", "Pixel 6a"),
+        (f"{SERIAL}@usb:1-4", "SM-G930F"),
+        (f"{SERIAL}@transport_id:5", "22041216G"),
+    ]
+    for name in (f"{SERIAL}@usb:1-4", "usb:1-4", "transport_id:4"):
+        assert [phone.serial for phone in discover(adb, serials=[name])] == [f"{SERIAL}@usb:1-4"]
+    assert [phone.serial for phone in discover(adb, serials=[SERIAL])] == [
+        phone["serial"] for phone in document["phones"]
+    ]
+    attach(desk, {f"{SERIAL}|2": "offline usb:1-4 transport_id:9"})  # the others were unplugged
+    assert adb.state(f"{SERIAL}@usb:1-4") == "offline"
+
+
+def test_the_environment_chooses_a_phone_for_work(
+    phono: Run, adb: Adb, desk: FakeAdb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach(desk, {**DESK, "S7": LISTED})
+    monkeypatch.setenv("ANDROID_SERIAL", SERIAL)
+    ready, others = ready_phones(adb)
+    assert ([phone.serial for phone in ready], others) == ([SERIAL], [])
+    ready, others = ready_phones(adb, ["S7"], Readiness(min_battery_percent=10))
+    assert ([phone.serial for phone in ready], others) == (["S7"], [])
+    assert len(phono("devices", "--json").document["phones"]) == 3  # as with `adb devices`
+    restored: list[str] = []
+    monkeypatch.setattr("phonograd.android_harness.session.restore_phone", lambda _, serial: restored.append(serial))
+    assert len(phono("devices", "--restore", "--json").document["phones"]) == 1
+    assert restored == [SERIAL]

@@ -141,6 +141,18 @@ def test_impossible_temperatures_are_dropped() -> None:
     assert parse_battery("  level: 50\n  temperature: -9999\n") == Battery(50, None, None)
 
 
+def test_what_a_phone_does_not_know_is_unknown() -> None:
+    """A box without a battery, a thermal service without a HAL: Android prints zeros."""
+    box = PIXEL_6A.replace("present: true", "present: false").replace("level: 85", "level: 0")
+    box = box.replace("Thermal Status: 1", "Thermal Status: 0").replace("HAL Ready: true", "HAL Ready: false")
+    facts = parse_facts("S", box)
+    assert (facts.battery, facts.thermal_status) == (Battery(None, None, True), None)
+    assert Readiness().problem(facts) is None
+    assert parse_power([], "  present: false\n  USB powered: true\n  Charge counter: 0\n  voltage: 5\n") == Power(
+        None, None, None, True
+    )
+
+
 KEYS = ["level", "scale", "temperature", "USB powered", "Thermal Status", "MemTotal", "CPU part", *PROPERTIES]
 VALUES = st.integers(-(10**30), 10**30).map(str) | st.text(max_size=8) | st.sampled_from(["true", "0xd05", "9" * 5000])
 LINES = st.tuples(st.sampled_from(KEYS), st.sampled_from([": ", "=", " "]), VALUES).map("".join)

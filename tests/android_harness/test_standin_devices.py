@@ -34,6 +34,16 @@ def test_scripts(adb: Adb, phone: StandInPhone) -> None:
 
 
 @pytest.mark.both_adbs
+def test_a_phone_by_its_full_name(adb: Adb, phone: StandInPhone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANDROID_SERIAL", "another")
+    [listed] = adb.devices()
+    assert listed.serial == phone.serial
+    assert adb.shell(listed.full_name, "echo hello").out == "hello\n"
+    with adb.start(listed.full_name, "echo hello") as process:
+        assert process.read_line(PATIENCE_SECONDS) == "hello"
+
+
+@pytest.mark.both_adbs
 def test_files_that_a_phone_refuses(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
     local = tmp_path / "weights.bin"
     local.write_bytes(bytes(1_000_000))

@@ -29,6 +29,10 @@ def test_words_are_learned_suggested_listed_and_deleted(phono: Run, workplace: W
     document = phono("personal", "list", learned, "--json").document
     assert (document["words"], document["vetoed"]) == ({"servus": 3}, ["vroni"])
     assert "vroni" in phono("personal", "list", learned).err
+    assert phono("personal", "allow", learned, "Vroni").code == 0
+    assert phono("personal", "list", learned, "--json").document["vetoed"] == []
+    again = phono("personal", "allow", learned, "vroni")
+    assert (again.code, "has no veto of 'vroni'" in again.err) == (2, True)
     assert phono("personal", "forget", learned).code == 0
     assert "Personal words: none" in phono("personal", "list", learned).out
 

@@ -240,7 +240,8 @@ def test_personal_words_stay_whole(place: Place, tmp_path: Path, known: int, cal
     source, file = Path(__file__).with_name("personal_tool.cpp"), tmp_path / "own.words"
     program = build_program("personal_tool", [source, FAILING, *engine_sources()])
     words = [["servus", 2], *([f"known{number}", 2] for number in range(1, known))]
-    document = {"weights": [[1, 2]] * 3, "words": words, "after": [[1, -2, 2, 2]], "waiting": [], "vetoed": []}
+    document = {"forgotten": 0, "weights": [[1, 2]] * 3, "words": words, "after": [[1, -2, 2, 2]]}
+    document |= {"waiting": [], "vetoed": []}
     text = json.dumps(document).encode()
 
     def run(number: int) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import resource
 import stat
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,7 @@ def test_the_file_is_that_of_the_plain_writing(store: Store) -> None:
     }
     document = json.loads(store.path.read_text().partition("\n")[2])
     assert document == {
+        "forgotten": 0,
         "weights": personal.weights,
         "words": [[word.decode(), count] for word, count in personal.counts.items()],
         "after": document["after"],
@@ -233,7 +235,7 @@ def sealed(document: object) -> bytes:
     return b"phonograd-personal-1 %08x\n" % zlib.crc32(text) + text
 
 
-EMPTY = {"weights": [[1, 2], [1, 2], [1, 2]], "words": [], "after": [], "waiting": [], "vetoed": []}
+EMPTY = {"forgotten": 0, "weights": [[1, 2], [1, 2], [1, 2]], "words": [], "after": [], "waiting": [], "vetoed": []}
 
 
 @pytest.mark.parametrize(
@@ -243,6 +245,7 @@ EMPTY = {"weights": [[1, 2], [1, 2], [1, 2]], "words": [], "after": [], "waiting
         b"{",
         b"[]",
         {},
+        EMPTY | {"forgotten": -1},
         EMPTY | {"weights": [[1, 2]]},
         EMPTY | {"weights": [[3, 2]] * 3},
         EMPTY | {"weights": [[0, 0]] * 3},
@@ -313,7 +316,7 @@ def test_a_full_disk_leaves_the_old_file(store: Store) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert store.path.read_bytes() == before
-    assert list(store.path.parent.iterdir()) == [store.path]
+    assert {path.name for path in store.path.parent.iterdir()} == {"own.words", "own.words.lock"}
 
 
 def test_a_damaged_file_is_refused(store: Store) -> None:
@@ -339,6 +342,63 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, store: Store) -> None:
     gone = PersonalWords(tmp_path / "no folder" / "own.words", new=True)
     with pytest.raises(StorageError, match="no folder"):
         gone.save()
+
+
+def test_what_several_processes_save_is_merged(store: Store) -> None:
+    other = Store(store.path)
+    store.learn("hallo wort pin 4711")
+    other.learn("hallo zürich 4711")
+    store.words.save()
+    store.words.delete("wort")
+    assert other.saved() == {"hallo": 2, "wort": 1, "pin": 1, "zürich": 1}
+    store.learn("4711")
+    assert store.saved() == {"hallo": 2, "pin": 1, "zürich": 1, "4711": 3} == dict(store.words.list().words)
+    assert store.predictor.suggest("zü")[0].word == "zürich"
+
+
+def test_a_veto_of_another_process_holds_until_it_is_taken_back(store: Store) -> None:
+    store.learn("geheim hallo")
+    store.words.save()
+    settings = PersonalWords(store.path)
+    settings.veto("Geheim")
+    settings.save()
+    store.learn("geheim hallo")
+    assert store.saved() == {"hallo": 2}
+    assert store.words.list() == PersonalWords(store.path).list()
+    assert store.words.list().vetoed == ("geheim",)
+    assert settings.allow("GEHEIM")
+    assert not settings.allow("geheim")
+    settings.save()
+    assert store.saved() == {"hallo": 2}
+    store.learn("geheim")
+    assert store.saved() == {"hallo": 2, "geheim": 1}
+
+
+def test_what_another_process_forgot_stays_forgotten(store: Store) -> None:
+    other = Store(store.path)
+    store.learn("alt")
+    other.learn("anders")
+    other.words.forget()
+    other.learn("danach")
+    other.words.save()
+    assert store.saved() == {"danach": 1}
+    store.learn("neu")
+    assert store.saved() == {"danach": 1, "neu": 1}
+
+
+def test_no_save_among_many_is_lost(store: Store) -> None:
+    """Each thread is a process's store; the library's calls run at the same time."""
+
+    def write(name: str) -> None:
+        mine = Store(store.path)
+        for number in range(20):
+            mine.learn(f"{name}{chr(97 + number)}")
+            mine.words.save()
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(write, ["eins", "zwei", "drei", "vier"]))
+    assert set(PersonalWords(store.path).list().words.values()) == {1}
+    assert len(PersonalWords(store.path).list().words) == 80
 
 
 def test_vetoes_are_bounded(store: Store) -> None:

@@ -357,8 +357,8 @@ PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state
 /*
  * The user's own words: what they wrote, how often, and after which words, mixed into a predictor's suggestions by
  * shares that follow what they write. They stay in one file on the phone: nothing that trains or makes updates opens
- * it. FORMAT.md, "Personal words". With prediction weights, they are the same bits on every CPU. One process has the
- * file at a time. A handle serves one predictor, on its thread.
+ * it. FORMAT.md, "Personal words". With prediction weights, they are the same bits on every CPU. Several
+ * processes may have the file: saving merges what each did. A handle serves one predictor, on its thread.
  */
 typedef struct pg_personal pg_personal;
 
@@ -366,13 +366,17 @@ typedef struct pg_personal pg_personal;
 PG_API pg_status pg_personal_open(const char* path, pg_personal** personal);
 /* Does not save. A predictor that uses the words keeps them until it is closed. */
 PG_API void pg_personal_close(pg_personal* personal);
-/* Write the file, atomically, readable only by its owner. */
-PG_API pg_status pg_personal_save(const pg_personal* personal);
+/* Write the file, atomically, readable only by its owner, with what other processes saved meanwhile, which the handle
+   then has too. PG_STATE if it was damaged meanwhile. */
+PG_API pg_status pg_personal_save(pg_personal* personal);
 /* Delete a word, in any case of its letters, and what followed it; it may be learned again. *deleted: 1 if it was. */
 PG_API pg_status pg_personal_delete(pg_personal* personal, const char* word, int32_t* deleted);
 /* Delete a word and never learn it again. PG_USAGE for more than 4,096 words. */
 PG_API pg_status pg_personal_veto(pg_personal* personal, const char* word);
-/* Delete everything, vetoes too. The file has it until the next save. */
+/* Take a veto back: the word is learned when it is written again. *allowed: 1 if there was a veto. */
+PG_API pg_status pg_personal_allow(pg_personal* personal, const char* word, int32_t* allowed);
+/* Delete everything, vetoes too. The file has it until the next save; then it is also deleted what other processes
+   learned and did not save. */
 PG_API pg_status pg_personal_forget(pg_personal* personal);
 /* JSON: {"words": [{"word": text, "count": n}, ...], the most frequent first, "vetoed": [text, ...], "bytes": of the
    file}. Valid until the next call with this handle. */

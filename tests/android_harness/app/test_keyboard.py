@@ -161,6 +161,15 @@ def test_personal_words(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tm
     assert answers[22] == [[["🦊🦊", 1]]]
 
 
+def test_vetoes_are_listed_and_taken_back(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
+    opened = ["open", str(artifacts.folder), None, str(tmp_path / "words")]
+    vetoed, allowed = ["vetoed"], ["allow", "ZORA"]
+    lines = [["veto", "Zora"], vetoed, ["learn", "zora"], allowed, allowed, vetoed, ["learn", "zora"], ["words"]]
+    answers = drive(jvm, libraries, opened, *lines)
+    assert answers[2:3] + answers[4:7] == [[["zora"]], [True], [False], [[]]]
+    assert answers[8] == [[["zora", 1]]]
+
+
 def test_what_was_learned_and_taken_back(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
     """The text is where it was; the word stays learned."""
     opened, ask = ["open", str(artifacts.folder), None, str(tmp_path / "words")], ["suggest", "", 20]

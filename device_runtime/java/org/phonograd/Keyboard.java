@@ -68,8 +68,8 @@ public final class Keyboard implements AutoCloseable {
      * @param artifacts the model: a folder, as {@code phonograd export} wrote it
      * @param weights a later round's model, or what {@link ModelFiles#quantize} wrote; null: the folder's own. It must not be
      *     written to while the keyboard is open; a new file in its place is fine
-     * @param personal the file of the user's own words, which need not exist; null: none. One process has it at a time. It
-     *     says what the user writes: in {@code getNoBackupFilesDir()}, which no backup has
+     * @param personal the file of the user's own words, which need not exist; null: none. Several processes may have it:
+     *     each {@link #save} merges them. It says what the user writes: in {@code getNoBackupFilesDir()}, which no backup has
      * @throws ProgramException if the library refuses a file; {@link Ending.Outcome#STATE_REFUSED}: `personal` is damaged,
      *     delete it and begin again
      * @throws IOException if the app has no library for this phone
@@ -149,9 +149,8 @@ public final class Keyboard implements AutoCloseable {
     /** What was learned, the most frequent words first. */
     @NonNull
     public synchronized List<PersonalWord> words() throws ProgramException {
-        check(list(withWords()));
         try {
-            JSONArray found = new JSONObject(text(result(handle))).getJSONArray("words");
+            JSONArray found = listed("words");
             List<PersonalWord> words = new ArrayList<>(found.length());
             for (int at = 0; at < found.length(); at++) {
                 JSONObject word = found.getJSONObject(at);
@@ -163,14 +162,32 @@ public final class Keyboard implements AutoCloseable {
         }
     }
 
+    /** The words that are never learned, until {@link #allow}. */
+    @NonNull
+    public synchronized List<String> vetoed() throws ProgramException {
+        try {
+            JSONArray found = listed("vetoed");
+            List<String> words = new ArrayList<>(found.length());
+            for (int at = 0; at < found.length(); at++) words.add(found.getString(at));
+            return Collections.unmodifiableList(words);
+        } catch (JSONException error) {
+            throw new AssertionError("the library's list is no list", error);
+        }
+    }
+
     /** Deletes a word and what followed it; it may be learned again. Returns whether it was there. */
     public synchronized boolean delete(@NonNull String word) throws ProgramException {
         return counted(remove(withWords(), bytes(word))) == 1;
     }
 
-    /** Deletes a word, and never learns it again until {@link #forget}. ProgramException: more than 4,096 words. */
+    /** Deletes a word, and never learns it again until {@link #allow}. ProgramException: more than 4,096 words. */
     public synchronized void veto(@NonNull String word) throws ProgramException {
         check(veto(withWords(), bytes(word)));
+    }
+
+    /** Takes a veto back: the word is learned when it is written again. Returns whether there was one. */
+    public synchronized boolean allow(@NonNull String word) throws ProgramException {
+        return counted(allow(withWords(), bytes(word))) == 1;
     }
 
     /** Deletes all words and vetoes, in the file too. Not on the main thread. */
@@ -179,7 +196,10 @@ public final class Keyboard implements AutoCloseable {
         check(save(handle));
     }
 
-    /** Writes the user's words to their file, atomically. {@link #close} does not. Not on the main thread. */
+    /**
+     * Writes the user's words to their file, atomically, and takes over what other processes saved. {@link #close} does not.
+     * Not on the main thread.
+     */
     public synchronized void save() throws ProgramException {
         check(save(withWords()));
     }
@@ -201,6 +221,11 @@ public final class Keyboard implements AutoCloseable {
         long open = opened();
         if (!personal) throw new IllegalStateException("the keyboard was opened without a file of personal words");
         return open;
+    }
+
+    private JSONArray listed(String name) throws ProgramException, JSONException {
+        check(list(withWords()));
+        return new JSONObject(text(result(handle))).getJSONArray(name);
     }
 
     private static byte[] path(File file) {
@@ -250,6 +275,8 @@ public final class Keyboard implements AutoCloseable {
     private static native int remove(long handle, byte[] word);
 
     private static native int veto(long handle, byte[] word);
+
+    private static native int allow(long handle, byte[] word);
 
     private static native int forget(long handle);
 

@@ -215,6 +215,15 @@ PG_API jint METHOD(veto)(JniEnv* env, jobject, jlong handle, jobject word) {
   return border::guarded([&] { check(pg_personal_veto(keyboard_of(handle).personal, string_of(env, word).c_str())); });
 }
 
+// 1 if it was vetoed, else 0; or a status negated.
+PG_API jint METHOD(allow)(JniEnv* env, jobject, jlong handle, jobject word) {
+  return counted([&] {
+    int32_t allowed = 0;
+    check(pg_personal_allow(keyboard_of(handle).personal, string_of(env, word).c_str(), &allowed));
+    return allowed;
+  });
+}
+
 PG_API jint METHOD(forget)(JniEnv*, jobject, jlong handle) {
   return pg_personal_forget(keyboard_of(handle).personal);
 }

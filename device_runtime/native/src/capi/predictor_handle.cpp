@@ -149,7 +149,7 @@ void pg_personal_close(pg_personal* personal) {
   delete personal;
 }
 
-pg_status pg_personal_save(const pg_personal* personal) {
+pg_status pg_personal_save(pg_personal* personal) {
   return border::guarded([&] {
     border::require(personal != nullptr, "personal: NULL");
     personal->words->save();
@@ -167,6 +167,13 @@ pg_status pg_personal_veto(pg_personal* personal, const char* word) {
   return border::guarded([&] {
     border::require(personal != nullptr && word != nullptr, "an argument is NULL");
     personal->words->veto(word);
+  });
+}
+
+pg_status pg_personal_allow(pg_personal* personal, const char* word, int32_t* allowed) {
+  return border::guarded([&] {
+    border::require(personal != nullptr && word != nullptr && allowed != nullptr, "an argument is NULL");
+    *allowed = personal->words->allow(word);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "base/crc32.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/path_lock.h"
 #include "formats/json.h"
 #include "formats/utf8.h"
 #include "personal/words.h"
@@ -65,7 +66,7 @@ struct Reader {
 }  // namespace
 
 PersonalWords::PersonalWords(std::string path) : path_(std::move(path)) {
-  forget();
+  clear();
   struct stat about;
   if (path_.empty() || (stat(path_.c_str(), &about) != 0 && errno == ENOENT)) return;
   read(read_file(path_, kMaxFileBytes, Status::state));
@@ -92,18 +93,26 @@ std::string PersonalWords::document() const {
     waiting.push_back("[\"" + std::to_string(key) + "\"," + std::to_string(count) + "]");
   }
   for (const std::string& word : vetoed_) vetoed.push_back(json::quote(word));
-  return "{\"weights\":" + list_of(weights) + ",\"words\":" + list_of(words) + ",\"after\":" + list_of(after) +
-         ",\"waiting\":" + list_of(waiting) + ",\"vetoed\":" + list_of(vetoed) + "}\n";
+  return "{\"forgotten\":" + std::to_string(forgotten_) + ",\"weights\":" + list_of(weights) +
+         ",\"words\":" + list_of(words) + ",\"after\":" + list_of(after) + ",\"waiting\":" + list_of(waiting) +
+         ",\"vetoed\":" + list_of(vetoed) + "}\n";
 }
 
-void PersonalWords::save() const {
+void PersonalWords::save() {
   if (path_.empty()) throw Error(Status::usage, "personal words: opened without a file; open them with one to save");
-  const std::string text = document(), first = first_line(text);
+  const PathLock others_wait(path_);
+  PersonalWords merged(path_);
+  // What was learned before another process forgot everything is forgotten with it.
+  const bool forgotten = merged.forgotten_ > forgotten_;
+  for (size_t at = 0; !forgotten && at < changes_.size(); ++at) changes_[at](merged);
+  const std::string text = merged.document(), first = first_line(text);
   remove_partials(path_);
   AtomicFile file(path_, 0600);
   file.write(first.data(), first.size());
   file.write(text.data(), text.size());
   file.commit();
+  merged.generation_ = generation_ + 1;
+  *this = std::move(merged);
 }
 
 void PersonalWords::read(const std::string& file) {
@@ -113,6 +122,9 @@ void PersonalWords::read(const std::string& file) {
   }
   const json::Value root = json::parse(document, Status::state, path_);
   const Reader reader{path_};
+  const json::Value* forgotten = root.find("forgotten");
+  if (forgotten == nullptr) refuse(path_, "found no count of times forgotten");
+  forgotten_ = reader.integer(*forgotten, 0, int64_t{1} << 40, "times forgotten");
   const json::Array& weights = reader.list(root.find("weights"), "weights");
   if (weights.size() != weights_.size()) refuse(path_, "found " + std::to_string(weights.size()) + " weights");
   for (size_t seen = 0; seen < weights.size(); ++seen) {

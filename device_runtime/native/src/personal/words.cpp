@@ -36,7 +36,21 @@ uint64_t word_key(std::string_view word) {
   return std::strtoull(sha256_hex(word.data(), word.size()).substr(0, 16).c_str(), nullptr, 16);
 }
 
+// Do it, and remember it for save().
+void PersonalWords::apply(Change change) {
+  if (!path_.empty()) changes_.push_back(change);
+  change(*this);
+}
+
 void PersonalWords::forget() {
+  changes_.clear();
+  apply([](PersonalWords& words) {
+    words.clear();
+    ++words.forgotten_;
+  });
+}
+
+void PersonalWords::clear() {
   std::vector<PersonalWord> words(1);
   std::unordered_map<uint64_t, uint32_t> indices{{kMessageEndKey, 0}};
   words_.swap(words);
@@ -86,10 +100,13 @@ int PersonalWords::predict(const WordsBefore& before, std::vector<double>& next)
 
 void PersonalWords::fit(int seen, double own, double model) {
   if (seen < 0 || !(own + model > 0)) return;  // neither knows the word
-  MixtureWeight& weight = weights_[static_cast<size_t>(seen)];
-  weight.own += static_cast<int64_t>(own / (own + model) * static_cast<double>(kWhole));
-  weight.all += kWhole;
-  if (weight.all > kMostHeard) weight = {weight.own / 2, weight.all / 2};
+  const auto explained = static_cast<int64_t>(own / (own + model) * static_cast<double>(kWhole));
+  apply([seen, explained](PersonalWords& words) {
+    MixtureWeight& weight = words.weights_[static_cast<size_t>(seen)];
+    weight.own += explained;
+    weight.all += kWhole;
+    if (weight.all > kMostHeard) weight = {weight.own / 2, weight.all / 2};
+  });
 }
 
 bool PersonalWords::learnable(std::string_view word) const {
@@ -99,6 +116,15 @@ bool PersonalWords::learnable(std::string_view word) const {
 
 void PersonalWords::learn(const WordsBefore& before, std::string_view word, bool guarded) {
   if (!learnable(word)) return;
+  apply([before, word = std::string(word), guarded](PersonalWords& words) { words.add(before, word, guarded); });
+}
+
+void PersonalWords::learn_message_end(const WordsBefore& before) {
+  apply([before](PersonalWords& words) { words.count(before, 0); });
+}
+
+void PersonalWords::add(const WordsBefore& before, const std::string& word, bool guarded) {
+  if (!learnable(word)) return;  // where another process vetoed it
   const uint64_t key = word_key(word);
   auto known = indices_.find(key);
   if (known == indices_.end()) {
@@ -109,7 +135,7 @@ void PersonalWords::learn(const WordsBefore& before, std::string_view word, bool
       if (waiting_.size() > kMaxPersonalWords) waiting_.erase(waiting_.begin());
       return;
     }
-    words_.push_back({std::string(word), before_now});
+    words_.push_back({word, before_now});
     try {
       known = indices_.emplace(key, static_cast<uint32_t>(words_.size() - 1)).first;
     } catch (...) {
@@ -175,13 +201,17 @@ void PersonalWords::keep(uint32_t divisor, uint32_t forgotten) {
   ++generation_;
 }
 
-bool PersonalWords::erase(std::string_view word) {
-  const uint64_t key = word_key(fold(word));
-  const bool waited = waiting_.erase(key) > 0;
-  const auto known = indices_.find(key);
-  if (known == indices_.end() || known->second == 0) return waited;
-  keep(1, known->second);
-  return true;
+bool PersonalWords::erase(std::string_view spelling) {
+  const std::string word = fold(spelling);
+  const bool known = index(word) > 0 || waiting_.count(word_key(word)) > 0;
+  apply([word](PersonalWords& words) { words.remove(word); });
+  return known;
+}
+
+void PersonalWords::remove(const std::string& word) {
+  waiting_.erase(word_key(word));
+  const int64_t known = index(word);
+  if (known > 0) keep(1, static_cast<uint32_t>(known));
 }
 
 void PersonalWords::veto(std::string_view spelling) {
@@ -191,10 +221,19 @@ void PersonalWords::veto(std::string_view spelling) {
                                    " bytes of UTF-8 expected, found " + quoted(std::string_view(word).substr(0, 80)));
   }
   if (vetoed_.size() >= kMaxVetoes && vetoed_.find(word) == vetoed_.end()) {
-    throw Error(Status::usage, "veto: there are " + std::to_string(kMaxVetoes) + " already; forget them");
+    throw Error(Status::usage, "veto: there are " + std::to_string(kMaxVetoes) + " already; allow some of them");
   }
-  erase(word);
-  vetoed_.insert(word);
+  apply([word](PersonalWords& words) {
+    words.remove(word);
+    words.vetoed_.insert(word);
+  });
+}
+
+bool PersonalWords::allow(std::string_view spelling) {
+  const std::string word = fold(spelling);
+  const bool vetoed = vetoed_.count(word) > 0;
+  apply([word](PersonalWords& words) { words.vetoed_.erase(word); });
+  return vetoed;
 }
 
 }  // namespace phonograd

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -44,13 +45,17 @@ struct MixtureWeight {
 
 // One caller at a time. Where a method throws, out of memory for one, the store is whole; a word that was being learned
 // may be counted in some of its places.
+//
+// Several processes may have one file. A store keeps what was done to it since it was read, and save() does that again
+// to what the file has by then: nobody's words are lost, and nobody's veto.
 class PersonalWords {
  public:
   // From the file at `path`, which need not exist; "": nowhere. Throws Error(state) if it is damaged.
   explicit PersonalWords(std::string path);
 
-  // Write the file, atomically and readable only by its owner. Throws Error(storage), and usage without a path.
-  void save() const;
+  // Write the file, atomically and readable only by its owner, and take over what others saved. Throws Error(storage),
+  // state if it was damaged meanwhile, and usage without a path.
+  void save();
   // The same as JSON: {"words": [{"word", "count"}...], most frequent first, "vetoed": [...], "bytes": of the file}.
   std::string list() const;
 
@@ -71,21 +76,28 @@ class PersonalWords {
   // Learn a word that was written after `before`. Guarded: not before the third time, and until then only its hash is
   // kept. Not learned: vetoed words, <unk>, what is not UTF-8, and what is longer than kMaxPersonalWordBytes.
   void learn(const WordsBefore& before, std::string_view word, bool guarded);
-  void learn_message_end(const WordsBefore& before) { count(before, 0); }
+  void learn_message_end(const WordsBefore& before);
 
   // Delete a word and what followed it; it may be learned again. Returns whether it was there.
   bool erase(std::string_view word);
-  // Delete a word and never learn it again. Throws Error(usage) for too many.
+  // Delete a word and never learn it again, until allow(). Throws Error(usage) for too many.
   void veto(std::string_view word);
-  // Delete everything, vetoes too.
+  // Take a veto back. Returns whether there was one.
+  bool allow(std::string_view word);
+  // Delete everything, vetoes too, and what other processes have not saved yet.
   void forget();
 
  private:
   struct Follower {
     uint32_t word, count;
   };
+  using Change = std::function<void(PersonalWords&)>;
   using Context = std::array<int64_t, kPersonalOrders>;  // indices of the words before, the last one first
 
+  void apply(Change change);
+  void clear();
+  void add(const WordsBefore& before, const std::string& word, bool guarded);
+  void remove(const std::string& word);
   bool learnable(std::string_view word) const;
   void count(const WordsBefore& before, uint32_t word);
   bool context_of(const WordsBefore& before, int length, Context& context) const;
@@ -103,6 +115,8 @@ class PersonalWords {
   uint64_t tokens_ = 0;  // the sum of the words' counts
   std::array<MixtureWeight, kPersonalOrders + 1> weights_;
   uint64_t generation_ = 0;
+  int64_t forgotten_ = 0;        // how often all was
+  std::vector<Change> changes_;  // since the file was read
 };
 
 }  // namespace phonograd

@@ -77,7 +77,7 @@ void Predictor::advance(int64_t id) {
   scored_ = mixed_ = false;
 }
 
-void Predictor::read(std::string_view text, bool learning) {
+void Predictor::read(std::string_view text, Learn learn) {
   for (;;) {
     const size_t end = text.find('\n');
     const std::string message = fold(text.substr(0, end));
@@ -85,7 +85,7 @@ void Predictor::read(std::string_view text, bool learning) {
       const bool guarded = std::any_of(piece.begin(), piece.end(), is_telling);
       Tokens tokens(piece);
       for (std::string_view word; tokens.next(word);) {
-        if (learning) learn_word(word, guarded);
+        if (learn != nullptr) (this->*learn)(word, guarded);
         std::copy_backward(place_.before.begin(), place_.before.end() - 1, place_.before.end());
         place_.before[0] = word_key(word);
         advance(vocabulary_.id(word));
@@ -93,7 +93,7 @@ void Predictor::read(std::string_view text, bool learning) {
     }
     if (end == std::string_view::npos) break;
     if (place_.state.back() != 0) {  // a line without words is no message
-      if (learning) personal_->learn_message_end(place_.before);
+      if (learn != nullptr) (this->*learn)("", false);
       end_message();
     }
     text.remove_prefix(end + 1);
@@ -102,10 +102,11 @@ void Predictor::read(std::string_view text, bool learning) {
 
 void Predictor::learn(std::string_view text) {
   if (personal_ == nullptr) throw Error(Status::usage, "predictor: no personal words to learn into; give it some");
-  read(text, true);
+  read(text, &Predictor::learn_word);
 }
 
 void Predictor::learn_word(std::string_view word, bool guarded) {
+  if (word.empty()) return personal_->learn_message_end(place_.before);
   mix();
   const int64_t index = personal_->index(word), id = vocabulary_.id(word);
   const double weight = personal_->weight(seen_);

@@ -45,7 +45,7 @@ class Predictor {
   // Return to the start of a text.
   void reset();
   // Continue the text with these words, each of them whole. A line feed ends a message.
-  void feed(std::string_view text) { read(text, false); }
+  void feed(std::string_view text) { read(text, nullptr); }
   // Mix the user's words into the suggestions; nullptr: no longer.
   void use(std::shared_ptr<PersonalWords> personal);
   // Continue the text, and learn it: words that the user wrote. Every word costs the scores of all words. Throws
@@ -70,8 +70,10 @@ class Predictor {
  private:
   void advance(int64_t id);
   void end_message();
-  void read(std::string_view text, bool learning);
-  void learn_word(std::string_view word, bool guarded);
+  // A pointer: a program that only feeds text has no code to learn it.
+  using Learn = void (Predictor::*)(std::string_view word, bool guarded);
+  void read(std::string_view text, Learn learn);
+  void learn_word(std::string_view word, bool guarded);  // "": a message's end
   double probability(int64_t id) const;
   void score();
   void mix();

@@ -50,6 +50,10 @@ public final class KeyboardDrive {
             case "veto":
                 keyboard.veto(text);
                 return null;
+            case "allow":
+                return keyboard.allow(text);
+            case "vetoed":
+                return new JSONArray(keyboard.vetoed());
             case "forget":
                 keyboard.forget();
                 return null;
