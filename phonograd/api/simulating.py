@@ -47,7 +47,7 @@ def simulate(
     None is one a core; the result is the same for any number. engine: what runs them, processes of this machine or Ray,
     which repeats the work of those that are killed.
 
-    on_noise hears, before anything is made, how large a round's noise is, None without, and may raise. progress hears
+    on_noise hears, before anything is made, how large a round's noise is, and may raise. progress hears
     (phones done, phones in all rounds, last quality); stop is asked between phones for the number of a
     signal that asks to end, 0 for none. Raises TextError, ArtifactsError, WeightsError, StateError for a folder of
     another simulation, TrainingError if training diverges, StorageError, OutOfMemoryError, StoppedError, UsageError for

@@ -25,7 +25,7 @@ from phonograd.server_agg.aggregation.settings import (
 )
 from phonograd.server_agg.aggregation.settings import TRANSFER as TRANSFER_STRATEGY
 from phonograd.server_agg.settings.masked import FEWEST, MaskedSettings
-from phonograd.server_agg.settings.noise import MOST, CoveringNoise
+from phonograd.server_agg.settings.noise import MOST
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
@@ -52,6 +52,7 @@ SERVER = Options(ServerSettings).group(
     store="Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
     codecs=OWN_CODECS,
     end_privacy="Let a restart open rounds without the noise or the masks that the last round has.",
+    accept_noise=f"Start with noise of more than {MOST:g} times S, which destroys the model.",
     workers="Processes that share the work; as many as the machine has cores for them.",
     downloads="Who sends models: the server, nginx before it, or the store (docs/deployment.md).",
 )
@@ -176,18 +177,9 @@ MASKED_FLAG = click.option(
 )
 
 
-ACCEPT_NOISE = click.option(
-    "--accept-noise",
-    is_flag=True,
-    cls=InGroup,
-    group="Differential privacy (strategies dp-...)",
-    help=f"Go on with noise of more than {MOST:g} times S, which destroys the model.",
-)
-
-
 def serve_options(command: Command) -> Command:
     """All of them; `settings_from` makes the settings."""
-    return decorated(command, SERVER, RULES, SECURITY, strategy_options, ACCEPT_NOISE, TRANSFER, MASKED_FLAG, MASKED)
+    return decorated(command, SERVER, RULES, SECURITY, strategy_options, TRANSFER, MASKED_FLAG, MASKED)
 
 
 def strategy_options(command: Command) -> Command:
@@ -223,18 +215,6 @@ def warn_of_norms(console: Console, strategy: StrategySettings, codecs: Iterable
             f"phonograd: warning: {strategy.strategy} goes by the norms of decoded updates, and codecs make them "
             f"larger: {', '.join(larger)} times; allow for it in a bound, or use another codec"
         )
-
-
-def tell_noise(console: Console, noise: CoveringNoise | None, accepted: bool) -> None:
-    """Say how large a round's noise is. Raises click.UsageError for one that destroys the model, unless accepted."""
-    if noise is None:
-        return
-    if noise.destroys and not accepted:
-        raise click.UsageError(
-            f"{noise}: at most {MOST:g} times expected, more destroys the model; take more phones (--population, "
-            "--sampling, --clients-per-round, --cohort), or less noise, or go on with --accept-noise"
-        )
-    console.say(f"phonograd: {'warning: ' if noise.norm > noise.bound else ''}{noise}")
 
 
 def transfer_from(options: dict[str, Any]) -> TransferSettings:

@@ -16,15 +16,14 @@ from phonograd.commands.connecting import connection_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.own_classes import TakesOwn
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.serve_options import serve_options, settings_from, tell_noise, warn_of_norms
+from phonograd.commands.serve_options import serve_options, settings_from, warn_of_norms
 from phonograd.console import Console, figures, name_options, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
+from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
-from phonograd.server_agg.settings.noise import covering_noise
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +57,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
         click.get_current_context().with_resource(_errors_logged())
     if options["masked"]:
         build_on_first_use(console)  # it has the rules of masked rounds
-    accepted = options.pop("accept_noise")
     settings = settings_from(options)
     warn_of_norms(console, settings.strategy)
-    strategy, phones = settings.strategy, settings.rules.clients_per_round
-    if strategy.private or settings.masked is not None:
-        weights = open_artifacts(artifacts).path(WEIGHTS)
-        tell_noise(console, covering_noise(weights, strategy, strategy.population, phones, settings.masked), accepted)
     use_one_malloc_arena()
 
     def ready(server: Address, opened: Mapping[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """`phonograd simulate`: federated rounds of virtual phones."""
 
 import dataclasses
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,14 +12,12 @@ from phonograd.commands.options import COUNT, Options, arg, opt, own_options, re
 from phonograd.commands.own_classes import CODEC_OR_OWN, TakesOwn, codec_from
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import (
-    ACCEPT_NOISE,
     MASKED_FLAG,
     SIMULATED_GRID,
     TRANSFER,
     simulated_grid_from,
     strategy_from,
     strategy_options,
-    tell_noise,
     transfer_from,
     warn_of_norms,
 )
@@ -28,6 +25,7 @@ from phonograd.commands.shared_options import ENGINE, PAGE, REHEARSAL, refuse_sh
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
+from phonograd.server_agg.settings.noise import CoveringNoise
 from phonograd.simulation.folder import read_record
 from phonograd.simulation.records import rows_of
 from phonograd.simulation.settings import SimulationSettings
@@ -90,7 +88,6 @@ TEXTS = Options(
 @TEXTS
 @SIMULATION
 @strategy_options
-@ACCEPT_NOISE
 @TRANSFER
 @MASKED_FLAG
 @SIMULATED_GRID
@@ -100,6 +97,7 @@ def simulate(
     artifacts: Annotated[Path, arg()],
     page: Annotated[Path | None, PAGE] = None,
     compare: Annotated[tuple[Path, ...], "Another simulation's folder, to show on the page; may be repeated."] = (),
+    accept_noise: Annotated[bool, "Simulate with noise of more than 10 times S, which destroys the model."] = False,
     **options: Any,
 ) -> None:
     """Simulate federated rounds of virtual phones.
@@ -109,7 +107,6 @@ def simulate(
     Larger --rounds continue a simulation.
     """
     refuse_share_alone(options)
-    tell = partial(tell_noise, console, accepted=options.pop("accept_noise"))
     if options["backend"] != "torch":
         refuse("expected with --backend torch", "device", "phones_per_batch")
     if not options["late_phones"]:
@@ -127,6 +124,12 @@ def simulate(
     if compare and page is None:
         raise click.UsageError("--compare needs --page")
     warn_of_norms(console, strategy, [settings.codec])
+
+    def tell(noise: CoveringNoise) -> None:
+        if not accept_noise:
+            noise.require_less()
+        console.say(f"phonograd: {'warning: ' if noise.covers else ''}{noise}")
+
     with console.progress("rounds") as show, stop_signals() as stop:
         record = run_simulation(artifacts, **options, settings=settings, on_noise=tell, progress=show, stop=stop)
     if record.users.training < settings.clients_per_round and not strategy.private:

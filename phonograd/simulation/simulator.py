@@ -36,7 +36,7 @@ from phonograd.simulation.workers import StartWorkers, Workers, start_workers
 # Called with (phones done, phones in all rounds, last quality).
 Progress = Callable[[int, int, str], None]
 
-OnNoise = Callable[[CoveringNoise | None], None]
+OnNoise = Callable[[CoveringNoise], None]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,10 @@ class Simulation:
         require_rested(settings, sorted(self.population.training))
         if on_noise is not None:
             place, enrolled = artifacts.path(WEIGHTS), len(self.population.training)
-            on_noise(covering_noise(place, settings.strategy, enrolled, settings.clients_per_round, settings.masked))
+            phones = settings.clients_per_round
+            noise = covering_noise(place, settings.strategy, enrolled, phones, settings.masked)
+            if noise is not None:
+                on_noise(noise)
         with contextlib.ExitStack() as resources:
             self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
             resources.callback(self._folder.close)

@@ -10,6 +10,7 @@ from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import noise_runs, opening, privacy, publication
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
 from phonograd.server_agg.rounds.student import Students
+from phonograd.server_agg.settings.noise import covering_noise
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.ledger import Ledger
@@ -26,14 +27,15 @@ def open_state(
 
     Raises ArtifactsError if the state was started with other artifacts, WeightsError for a damaged model, StorageError,
     MissingExtraError for a private strategy without dp-accounting or SciPy, UsageError for masked settings that do not
-    suit the model, for a run of dp-ftrl that is not the ledger's and for an end of privacy that the settings do not
-    allow, and what `slow_models` requires of a slow strategy.
+    suit the model, for a run of dp-ftrl that is not the ledger's, and for noise that destroys the model or an end of
+    privacy if the settings do not allow it, and what `slow_models` requires of a slow strategy.
     """
     if settings.masked is not None:
         with TensorFile(artifacts.path(WEIGHTS)) as model:
             settings.masked.about(model)
     if settings.strategy.private or (settings.masked is not None and settings.masked.distributed_noise):
         require_dp_accounting()
+    _tell_noise(ledger, artifacts, settings)
     if settings.strategy.slow:
         slow_models.require(settings.transfer)
     with ledger.reading() as session:
@@ -54,6 +56,19 @@ def open_state(
         folder.checked(folder.noise_buffers(buffers))
     if StrategySettings.from_json(round_.strategy).slow:  # of earlier settings, if it has updates
         slow_models.require(opening.transfer_settings_of(round_))
+
+
+def _tell_noise(ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
+    """Log how large a round's noise is beside its update."""
+    with ledger.reading() as session:
+        population = max(settings.strategy.population, len(privacy.enrolled(session)))
+    phones, weights = settings.rules.clients_per_round, artifacts.path(WEIGHTS)
+    noise = covering_noise(weights, settings.strategy, population, phones, settings.masked)
+    if noise is None:
+        return
+    if not settings.accept_noise:
+        noise.require_less()
+    log.log(logging.WARNING if noise.covers else logging.INFO, "%s", noise)
 
 
 def _begin(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.correlation.run import begun
@@ -34,9 +35,17 @@ class CoveringNoise:
         )
 
     @property
-    def destroys(self) -> bool:
-        """Whether it is so large that no model outlives it."""
-        return self.norm > MOST * self.bound
+    def covers(self) -> bool:
+        """Whether it is larger than the update."""
+        return self.norm > self.bound
+
+    def require_less(self) -> None:
+        """Raise UsageError if it is so large that no model outlives it."""
+        if self.norm > MOST * self.bound:
+            raise UsageError(
+                f"{self}: at most {MOST:g} times expected, more destroys the model; take more phones a round "
+                "(strategies that sample them: `sampling` of `population`), or less noise, or give `accept_noise`"
+            )
 
 
 def covering_noise(

@@ -43,6 +43,7 @@ class ServerSettings:
     codecs: those of one's own that updates may have besides phonograd's, as MODULE:CLASS (docs/updates.md).
     masked: of masked rounds; None: the server sees each update.
     end_privacy: let a start over rounds with noise or masks open rounds without.
+    accept_noise: start with noise that destroys the model (settings/noise).
     workers: processes that share the work of the server, each on a core of its own.
     security: authentication, rate limits, TLS.
 
@@ -67,6 +68,7 @@ class ServerSettings:
     codecs: tuple[str, ...] = ()
     masked: MaskedSettings | None = None
     end_privacy: bool = False
+    accept_noise: bool = False
     workers: int = 1
     security: SecuritySettings = field(default_factory=SecuritySettings)
 

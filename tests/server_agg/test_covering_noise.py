@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.noise import covering_noise
+from phonograd.server_agg.settings.storage import ServerStorage
+from phonograd.server_agg.storage.ledger import ledger_of
 from tests.server_agg.masked_fleet import parameters_of
-from tests.server_agg.workshop import Workshop
+from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.artifacts import exported
 from tests.support.command_line import Run, phono
 
@@ -64,42 +69,45 @@ def test_without_noise_there_is_nothing_to_tell(settings: StrategySettings) -> N
     assert covering_noise(Path("none"), settings, 1, 1) is None
 
 
-@pytest.mark.parametrize("command", ["serve", "simulate"])
-def test_it_is_told_and_refused(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_a_server_tells_it_and_refuses_what_destroys_the_model(
+    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the phones that must be enrolled, or by those that are, if they are more."""
+    root, state = math.sqrt(parameters_of(workshop)), tmp_path / "state"
+
+    def start(times: float, phones: int, **changes: Any) -> list[str]:
+        """Noise of so many times S with `phones` expected. Returns what the log has of it."""
+        caplog.clear()
+        noise = {"strategy": "dp-fedavg", "sampling": 0.5, "clip_norm": 2.0, "population": 8}
+        settings = settings_with(**noise, noise_multiplier=times * phones / root, deadline_seconds=9.0, **changes)
+        Coordinator(workshop.artifacts, state, settings).close()
+        return [f"{one.levelname}: {one.message}" for one in caplog.records if "noise of a round" in one.message]
+
+    with caplog.at_level("INFO"):
+        with pytest.raises(UsageError, match=r"norm of 22, 11 times S \(2\).*4 phones.*give `accept_noise`"):
+            start(11, 4)
+        assert "WARNING: the noise of a round has a norm of 22" in start(11, 4, accept_noise=True)[0]
+        assert "WARNING: the noise of a round has a norm of 3, 1.5 times" in start(1.5, 4)[0]
+        assert "INFO: the noise of a round has a norm of 1, 0.5 times" in start(0.5, 4)[0]
+        with ledger_of(ServerStorage(state)) as ledger:
+            for phone in range(20):
+                PhoneRegistry(ledger).add(f"p{phone}", "phone", "never", "owner")
+        assert "with 10 phones expected" in start(9, 10)[0]
+
+
+def test_a_simulation_does_too(phono: Run, tmp_path: Path) -> None:
     """Nothing is made of a refused one."""
-    monkeypatch.setattr("phonograd.api.serving.serve", lambda *_: None)
     artifacts = exported(LanguageModelConfig("lstm", 40, 8, 8, 1))
     with TensorFile(artifacts.path("weights.safetensors")) as file:
         root = math.sqrt(sum(spec.elements for spec in file.specs.values()))
-    state, users = tmp_path / "new", tmp_path / "users.jsonl"
+    out, users = tmp_path / "out", tmp_path / "users.jsonl"
     users.write_text("\n".join(f'{{"user": "u{user}", "text": "{"w1 w2 w3 " * 100}"}}' for user in range(8)))
-    lines: dict[str, tuple[Any, ...]] = {
-        "serve": (
-            "serve",
-            "--artifacts",
-            artifacts.folder,
-            "--state",
-            state,
-            "--deadline-seconds",
-            9,
-            "--population",
-            8,
-        ),
-        "simulate": ("simulate", artifacts.folder, "--users", users, "--out", state, "--rounds", 1, "--test-users", 0),
-    }
-
-    def call(times: float, *options: str) -> tuple[int, str]:
-        """Noise of so many times S, with four phones a round."""
-        noise = ("--strategy", "dp-fedavg", "--sampling", 0.5, "--noise-multiplier", times * 4 / root)
-        done = phono(*lines[command], *noise, *options)
-        return done.code, " ".join(done.err.split())
-
-    code, told = call(11)
-    assert (code, state.exists()) == (2, False), told
+    line = ("simulate", artifacts.folder, "--users", users, "--out", out, "--rounds", 1, "--test-users", 0)
+    noise = ("--strategy", "dp-fedavg", "--sampling", 0.5, "--noise-multiplier", 11 * 4 / root)
+    refused = phono(*line, *noise)
+    told = " ".join(refused.err.split())
+    assert (refused.code, out.exists()) == (2, False), told
     assert "11 times S (15), the largest norm of the update that it covers, with 4 phones" in told
     assert "--accept-noise" in told
-    code, told = call(11, "--accept-noise")
-    assert (code, "warning: the noise of a round has a norm of 165, 11 times" in told) == (0, True), told
-    if command == "serve":
-        assert "warning: the noise of a round" in call(1.5)[1]
-        assert "phonograd: the noise of a round has a norm of 7.5, 0.5 times" in call(0.5)[1]
+    accepted = phono(*line, *noise, "--accept-noise")
+    assert (accepted.code, "warning: the noise of a round has a norm of 165" in accepted.err) == (0, True)
