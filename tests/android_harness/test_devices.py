@@ -135,7 +135,7 @@ def test_ready_phones(adb: Adb, desk: FakeAdb) -> None:
 
 
 def test_phones_with_one_serial(phono: Run, adb: Adb, desk: FakeAdb) -> None:
-    """They are named by their places; the serial, as adb's place, chooses among them."""
+    """Phones are named by their places; the serial, as adb's place, chooses among them."""
     desk.answers({"3": PIXEL_6A, "4": GALAXY_S7, "5": MEDIATEK})
     twins = {f"{SERIAL}|1": LISTED, f"{SERIAL}|2": LISTED.replace("1-2", "1-4").replace("id:3", "id:4")}
     attach(desk, {**twins, f"{SERIAL}|3": "device transport_id:5"})

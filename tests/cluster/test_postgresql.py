@@ -135,7 +135,7 @@ def test_sums_are_whole_numbers_past_32_bits(ledger: Ledger) -> None:
 
 
 def test_connections_that_cannot_write_are_thrown_away(ledger: Ledger, database: str) -> None:
-    """As after a failover: PostgreSQL let them write no more, while it lets new ones."""
+    """PostgreSQL after a failover: let them write no more, while it lets new ones."""
     name = database.rpartition("/")[2]
 
     def write(update: str) -> None:

@@ -44,7 +44,7 @@ def by_tuspy(url: str, token: str, update: Path) -> None:
 
 
 def by_curl(url: str, token: str, update: Path) -> None:
-    """As a shell script would: the pieces are files."""
+    """Send like a shell script: the pieces are files."""
 
     def curl(method: str, where: str, *headers: str, body: str = "") -> str:
         words = [*("curl", "-sS", "-f", "-i", "-X", method, where, "--noproxy", "*", "--data-binary", body)]

@@ -72,7 +72,7 @@ def test_without_noise_there_is_nothing_to_tell(settings: StrategySettings) -> N
 def test_a_server_tells_it_and_refuses_what_destroys_the_model(
     workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the phones that must be enrolled, or by those that are, if they are more."""
+    """The phones that must be enrolled count, or those that are, if they are more."""
     root, state = math.sqrt(parameters_of(workshop)), tmp_path / "state"
 
     def start(times: float, phones: int, **changes: Any) -> list[str]:

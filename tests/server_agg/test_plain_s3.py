@@ -41,7 +41,7 @@ class PlainS3:
 
 @pytest.fixture
 def plain_s3(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlainS3]:
-    """Over TLS: over plain HTTP botocore sends no checksum after a body."""
+    """TLS is needed: over plain HTTP botocore sends no checksum after a body."""
     store, files = PlainS3(), (str(certificates.certificate), str(certificates.key))
     with make_server("127.0.0.1", 0, store, threaded=True, ssl_context=files) as server:
         thread = threading.Thread(target=server.serve_forever)

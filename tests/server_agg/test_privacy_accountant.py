@@ -70,7 +70,7 @@ def test_hardly_any_noise_is_accounted_by_rdp_alone() -> None:
 
 
 def test_a_delta_that_pld_cannot_reach_has_the_bound_of_rdp() -> None:
-    """By itself PLD's is infinite, as it cuts tails off; and the budget goes by the same figure."""
+    """PLD's alone is infinite, as it cuts tails off; and the budget goes by the same figure."""
     spent = privacy_spent([PrivateRounds(1.0, 8.0)], 1e-20)
     assert spent.epsilon == spent.epsilon_rdp < 10
     one = StrategySettings("dp-ftrl", noise_multiplier=8.0, delta=1e-20, epsilon_budget=spent.epsilon)

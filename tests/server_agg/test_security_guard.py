@@ -176,7 +176,7 @@ def test_what_is_said_without_a_good_token(gate: Gate) -> None:
 
 
 def test_the_command_that_is_advised_works(gate: Gate) -> None:
-    """Of phones that are enrolled with another token, or are no longer."""
+    """Phones are enrolled with another token, or are no longer."""
     add, rotate, revoke = gate.registry.add, gate.registry.rotate, gate.registry.revoke
     rotated, revoked, again = (gate.token(name) for name in ("rotated", "revoked", "again"))
     expired = gate.token("expired", expires="0s")

@@ -130,7 +130,7 @@ def test_a_shortage_is_no_error_of_the_disk(
 
 
 def test_asyncio_pauses_when_it_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It calls `accept` a hundred times and more, unless it hears that nobody waits."""
+    """asyncio calls `accept` a hundred times and more, unless it hears that nobody waits."""
     monkeypatch.setattr(accepting, "in_use", most_open_files)
 
     async def refusals() -> list[type]:

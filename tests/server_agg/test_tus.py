@@ -245,7 +245,7 @@ def test_a_slash_after_the_endpoint_is_taken(http: httpx.Client, phone: TusPhone
 
 
 def test_a_compressed_body_is_refused(server: RunningServer, phone: TusPhone) -> None:
-    """It would be stored as it is."""
+    """The server would store it as it is."""
     packed, how = gzip.compress(phone.data), {"Content-Encoding": "gzip"}
     said = "Content-Encoding: identity expected, found 'gzip'"
     check_problem(phone.create_upload(packed, Content_Type=BODY, **how), 415, said)

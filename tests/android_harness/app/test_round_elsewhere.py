@@ -84,7 +84,7 @@ def test_a_portal_at_the_store(server: RunningServer, phones: Phones, stored: St
 
 
 def test_no_place_that_the_app_has_not_named(server: RunningServer, phones: Phones, stored: Stored) -> None:
-    """Over http anyone between may name one, such as the phone's own loopback."""
+    """Anyone on the way may name one over http, such as the phone's own loopback."""
     with phones.app(server.url) as app:
         said = app.network()
         assert (said.action, said.after, stored.asked) == ("NETWORK", 300, [])
