@@ -104,7 +104,7 @@ class Adb:
         """
         seconds = self.timeouts.shell if timeout is None else timeout
         marked = MarkedScript(script)
-        arguments = [*self._chosen(serial), "shell", "-n", marked.text]
+        arguments = [*self._address(serial), "shell", "-n", marked.text]
         called = self._call(arguments, seconds, lambda printed: marked.split(printed)[1] is not None)
         out, status = marked.split(called.out)
         if status is None:
@@ -122,7 +122,7 @@ class Adb:
 
         Errors on the phone show in the process: if the phone is not connected, it ends at once.
         """
-        command: list[str | Path] = [self.tool.path, *self._chosen(serial), "shell"]
+        command: list[str | Path] = [self.tool.path, *self._address(serial), "shell"]
         return PhoneProcess(command, serial, MarkedScript(script), doing, lambda: self.state(serial))
 
     def push(self, serial: str, local: Path, remote: str, timeout: float | None = None) -> None:
@@ -137,7 +137,7 @@ class Adb:
         except OSError as error:
             raise StorageError(f"{local}: cannot read: {error.strerror}") from error
         seconds = self.timeouts.push + nbytes / self.timeouts.push_bytes_per_s if timeout is None else timeout
-        called = self._call([*self._chosen(serial), "push", local.absolute(), remote], seconds)
+        called = self._call([*self._address(serial), "push", local.absolute(), remote], seconds)
         if called.code == 0 and "1 file pushed" in called.output and not has_error_line(called.output):
             return
         if called.code is not None and is_storage_refusal(called.output):
@@ -154,7 +154,7 @@ class Adb:
         seconds = self.timeouts.pull if timeout is None else timeout
         require_writable(local)
         with atomic_path(local) as partial:
-            called = self._call([*self._chosen(serial), "pull", remote, partial.absolute()], seconds)
+            called = self._call([*self._address(serial), "pull", remote, partial.absolute()], seconds)
             if called.output.rstrip().endswith("is not a directory"):  # the file that it is to be
                 raise storage_error(serial, doing, f"adb: {remote}: Is a directory")
             if called.code == 0 and "1 file pulled" in called.output and partial.is_file():
@@ -166,7 +166,7 @@ class Adb:
                 raise storage_error(serial, doing, called.output)
             raise self._unfinished(serial, doing, called, seconds)
 
-    def _chosen(self, serial: str) -> list[str]:
+    def _address(self, serial: str) -> list[str]:
         transport = self._transports.get(serial)
         return ["-s", serial] if transport is None else ["-t", transport]
 

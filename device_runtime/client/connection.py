@@ -220,13 +220,13 @@ class _Bounded(httpx.SyncByteStream):
         self._server, self._body = server, body
 
     def __iter__(self) -> Iterator[bytes]:
-        return bounded(self._server, self._body, MAX_ANSWER_BYTES)
+        return limit_pieces(self._server, self._body, MAX_ANSWER_BYTES)
 
     def close(self) -> None:
         self._body.close()
 
 
-def bounded(server: Server, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+def limit_pieces(server: Server, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
     """The pieces of a body of at most so many bytes. Raises ServerRefusedError for the first piece with more."""
     left = most
     for piece in pieces:

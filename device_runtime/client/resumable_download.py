@@ -28,9 +28,9 @@ from phonograd.device_runtime.client.connection import (
     Retries,
     RetryPolicy,
     Server,
-    bounded,
     elsewhere_of,
     http_client,
+    limit_pieces,
     refusal,
 )
 from phonograd.device_runtime.client.protocol import ELSEWHERE_HEADER, PHONE_HEADER
@@ -181,7 +181,7 @@ class Download:
             raise ServerRefusedError(f"{self._server}: bytes from {offset} expected, found others")
         return offset
 
-    def _announced(self, response: httpx.Response, offset: int) -> int:
+    def _announced_bytes(self, response: httpx.Response, offset: int) -> int:
         """The bytes that are to come after the first `offset`. Raises ServerRefusedError for none, or too many."""
         length = response.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
@@ -211,7 +211,7 @@ class Download:
 
     def _save(self, response: httpx.Response, part: Path, offset: int, sha256: str) -> DownloadedModel:
         """Write the response's bytes to the partial file after the first `offset`; remove it if writing fails."""
-        announced = self._announced(response, offset)
+        announced = self._announced_bytes(response, offset)
         make_parents(part)
         with storage_errors(part), part.open("a+b") as file:
             _lock(file, part)
@@ -220,7 +220,7 @@ class Download:
                     file.truncate(offset)
                     digest = _digest_of(file)
                     # As they arrive: a fixed size would delay bytes.
-                    for piece in bounded(self._server, response.iter_bytes(), announced):
+                    for piece in limit_pieces(self._server, response.iter_bytes(), announced):
                         self.received += len(piece)
                         digest.update(piece)
                         file.write(piece)

@@ -104,7 +104,7 @@ def _upload_path(response: httpx.Response) -> str:
     return found[0]
 
 
-def _named(phone: str | None) -> dict[str, str]:
+def _phone_header(phone: str | None) -> dict[str, str]:
     return {} if phone is None else {PHONE_HEADER: phone}
 
 
@@ -126,7 +126,7 @@ def update_metadata(path: Path) -> dict[str, str]:
 def announcement(facts: Mapping[str, str], nbytes: int, phone: str | None) -> dict[str, str]:
     """The headers that announce an upload of so many bytes. facts: what its Upload-Metadata say."""
     metadata = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in facts.items())
-    return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_named(phone)}
+    return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_phone_header(phone)}
 
 
 class _RefusedPieceError(Exception):
@@ -210,7 +210,7 @@ class _Upload:
             "Upload-Offset": str(offset),
             "Content-Type": TUS_BODY_TYPE,
             "Content-Length": str(count),
-            **_named(self.phone),
+            **_phone_header(self.phone),
         }
         with http_client(self.server) as client:
             response = client.patch(url, content=self._bytes(offset, count), headers=headers)
@@ -247,7 +247,7 @@ class _Upload:
 
     def _offset(self, url: str) -> int:
         with http_client(self.server) as client:
-            response = client.head(url, headers={**TUS, **_named(self.phone)})
+            response = client.head(url, headers={**TUS, **_phone_header(self.phone)})
         if response.status_code == 409:  # an earlier request of ours, whose connection broke, reached the server later
             raise ServerUnreachableError(f"{self.server}: the offset of the upload is not known yet; try again")
         if response.status_code != 200:
@@ -257,4 +257,4 @@ class _Upload:
 
     def _outcome(self, url: str) -> dict[str, Any]:
         with http_client(self.server) as client:
-            return json_object(self.server, client.get(url, headers=_named(self.phone)), 200)
+            return json_object(self.server, client.get(url, headers=_phone_header(self.phone)), 200)

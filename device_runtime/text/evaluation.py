@@ -97,12 +97,12 @@ def evaluate(
         buffer = np.ctypeslib.as_array(ctypes.cast(out, ctypes.POINTER(ctypes.c_float)), (T * B, size))
         buffer[:] = scorer.logits(ids.copy())
 
-    def heard(_: object, done: int, total: int) -> None:
+    def pass_on(_: object, done: int, total: int) -> None:
         if progress is not None:
             progress(done, total)
 
     struct, native = "pg_evaluation_options", scorer.handle if isinstance(scorer, NativeBackend) else None
-    with callback(struct, "progress", heard) as hear, callback(struct, "scores", scores) as score:
+    with callback(struct, "progress", pass_on) as hear, callback(struct, "scores", scores) as score:
         given = {"text": text_of(text), "kss": kss, "T": bptt, "B": minibatch, "progress": hear}
         options = new(struct, **given, engine=native, scores=None if native else score)
         buffer = vocabulary.tokenizer.call("pg_tokenizer_evaluate", options, result=lambda figures: figures)

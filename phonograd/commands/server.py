@@ -66,7 +66,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
             document = {"url": server.url, "admin_url": server.admin_url, **opened}
             click.echo(json.dumps(document))
             sys.stdout.flush()
-        console.say(f"listening on {server.url}: {_told(opened)}; Ctrl-C stops")
+        console.say(f"listening on {server.url}: {_round_line(opened)}; Ctrl-C stops")
         if not console.as_json and log_format == "text":  # logs of programs are kept, and others read them
             console.say(f"dashboard, for you alone: {server.admin_url}")
 
@@ -80,7 +80,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     run_server(artifacts, state, settings, lambda server, opened: ready(server, written(opened)))
 
 
-def _told(opened: Mapping[str, Any]) -> str:
+def _round_line(opened: Mapping[str, Any]) -> str:
     """The open round in a line: how its updates are averaged, how many, until when."""
     masked, closes_at = "masked " if opened["masked"] else "", opened["closes_at"]
     until = "no deadline" if closes_at is None else f"until {datetime.fromtimestamp(closes_at, timezone.utc):%F %T} UTC"

@@ -20,7 +20,7 @@ from phonograd.server_agg.http.operations import HTML, Answer, Parameter, operat
 from phonograd.server_agg.http.requests import in_query, whole_number
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
-from phonograd.server_agg.report.text import NOTHING_SPENT, accounted
+from phonograd.server_agg.report.text import NOTHING_SPENT, has_epsilon
 from phonograd.server_agg.rounds.coordinator import Coordinator
 
 HERE = Path(__file__).parent
@@ -164,7 +164,11 @@ def _environment() -> jinja2.Environment:
         "phone": views.PAPER_PHONE, "round": views.PAPER_ROUND, "round_size": formats.size(PAPER_GIB_PER_ROUND * GIB)
     }  # fmt: skip
     environment.globals.update(
-        paper=paper, outcomes=views.OUTCOMES, accounted=accounted, neighbours=NEIGHBOURS, nothing_spent=NOTHING_SPENT
+        paper=paper,
+        outcomes=views.OUTCOMES,
+        has_epsilon=has_epsilon,
+        neighbours=NEIGHBOURS,
+        nothing_spent=NOTHING_SPENT,
     )
     return environment
 

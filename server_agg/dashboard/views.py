@@ -18,7 +18,7 @@ from phonograd.server_agg.report.document import (
     TRAFFIC,
     sum_of_known,
 )
-from phonograd.server_agg.report.text import accounted
+from phonograd.server_agg.report.text import has_epsilon
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
 
@@ -102,7 +102,7 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
             f"{formats.size(totals['model_bytes'])} of models, {formats.size(totals['sent_link_bytes'])} of links",
         ),
     ]
-    if private := [entry for entry in closed if accounted(entry)]:
+    if private := [entry for entry in closed if has_epsilon(entry)]:
         last = next((entry for entry in reversed(private) if entry["epsilon"] is not None), private[-1])
         budget = f" of {formats.number(epsilon_budget)}" if epsilon_budget else ""
         unbounded = report["rounds"][-1]["epsilon_infinite_phones"]

@@ -55,7 +55,7 @@ class FilesResponse(StreamingResponse):
         self.asked = 0 if request.method == "HEAD" else stop - start
         files = () if request.method == "HEAD" else tuple(zip(paths, sizes, strict=True))
         held = stop - start <= HELD_BYTES
-        self._held = _held(files, found[-1].st_mtime_ns, start, stop) if held else None
+        self._held = _read_range(files, found[-1].st_mtime_ns, start, stop) if held else None
         self._pieces = _bytes_of(files, start, stop)
         super().__init__(self._pieces, 206 if match else 200, headers, media_type)
 
@@ -97,7 +97,7 @@ def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Gener
 
 
 @lru_cache(maxsize=MOST_HELD)
-def _held(files: Sequence[tuple[Path, int]], changed: int, start: int, stop: int) -> bytes:
+def _read_range(files: Sequence[tuple[Path, int]], changed: int, start: int, stop: int) -> bytes:
     """What `_bytes_of` yields; of files that were changed then."""
     del changed
     return b"".join(_bytes_of(files, start, stop))

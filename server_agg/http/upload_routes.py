@@ -100,7 +100,7 @@ class UploadRoutes:
         async with self._sessions.exclusively(upload.id) as session:
             upload = await self._found(request, upload.id)
             if upload.complete and upload.state == "receiving":
-                upload = await self._settled(request, upload, session)
+                upload = await self._settle(request, upload, session)
         return Response(headers=tus.upload_headers(upload) | {"Upload-Length": str(upload.length)})
 
     @operation("GET /v1/uploads/{id}", "phone", {200: Answer("Its state.", Upload)}, refuses=(404,), takes=(tus.ID,))
@@ -193,7 +193,7 @@ class UploadRoutes:
         wire_of(request.scope).round = upload.round
         return upload, receipt
 
-    async def _settled(self, request: Request, upload: UploadRecord, session: UploadSession) -> UploadRecord:
+    async def _settle(self, request: Request, upload: UploadRecord, session: UploadSession) -> UploadRecord:
         """A complete upload, after it is ingested or, if its bytes changed on their way, begins anew."""
         if self._coordinator.ledger.shared:  # another server may have brought the last of them
             session.digest = None

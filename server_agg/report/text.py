@@ -108,7 +108,7 @@ def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, objec
     ]
 
 
-def accounted(entry: Mapping[str, Any]) -> bool:
+def has_epsilon(entry: Mapping[str, Any]) -> bool:
     """Whether a round spends privacy that is counted: its strategy adds noise, or its phones did."""
     return entry["strategy"] in PRIVATE_STRATEGIES or entry["epsilon"] is not None
 
@@ -117,7 +117,7 @@ def epsilon_text(entry: Mapping[str, Any]) -> str:
     """The epsilon spent up to a round, and for how many phones it is infinite; empty if none is counted or it is still
     open.
     """
-    if not accounted(entry):
+    if not has_epsilon(entry):
         return ""
     finite = "" if entry["epsilon"] is None else f"{entry['epsilon']:.4g}"
     unbounded = entry["epsilon_infinite_phones"]

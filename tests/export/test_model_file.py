@@ -266,7 +266,7 @@ class Variant(nn.Module):
         return logits
 
 
-def normalised(mine: Variant, kind: str) -> None:
+def normalise(mine: Variant, kind: str) -> None:
     """Put weight_norm on some of its weights: by rows, by columns, and as a whole."""
     weight_norm: Any = nn.utils.parametrizations.weight_norm if "new" in kind else nn.utils.weight_norm
     weight_norm(mine.rnn, "weight_hh_l0")
@@ -289,7 +289,7 @@ def test_layouts_that_compute_the_same_are_read_and_told(tmp_path: Path, kind: s
     if kind == "float64":
         mine = mine.double()
     if "weight_norm" in kind:
-        normalised(mine, kind)
+        normalise(mine, kind)
     found = load_model(saved(tmp_path / "my.pt", mine.state_dict()))
     ours = LanguageModel(found.config)
     ours.load(found.weights)

@@ -86,7 +86,7 @@ def server(workshop: Workshop, tmp_path: Path, stored: Stored) -> Iterator[Runni
         yield running
 
 
-def allowed(server: RunningServer, stored: Stored) -> Connection:
+def phone_of(server: RunningServer, stored: Stored) -> Connection:
     """A phone whose user has allowed the store."""
     return replace(server.owner, models_from=(stored.url,))
 
@@ -95,14 +95,14 @@ def test_a_phone_fetches_models_and_links_from_the_store(
     server: RunningServer, stored: Stored, workshop: Workshop, tmp_path: Path
 ) -> None:
     made, there = run_round(server.coordinator, workshop), tmp_path / "model"
-    whole = download_model(allowed(server, stored), there, phone="a")
+    whole = download_model(phone_of(server, stored), there, phone="a")
     assert (whole.sha256, whole.received, sha256_of_file(there)) == (made.sha256, made.bytes, made.sha256)
-    link = pull_model(allowed(server, stored), tmp_path / "new", workshop.base_path, phone="b")
+    link = pull_model(phone_of(server, stored), tmp_path / "new", workshop.base_path, phone="b")
     assert (link.sha256, link.links, link.received) == (made.sha256, 1, made.link_bytes)
     assert not {"authorization", "phonograd-phone"} & {name for asked in stored.asked for name in asked}
 
     newest = run_round(server.coordinator, workshop)
-    assert pull_model(allowed(server, stored), tmp_path / "two", workshop.base_path).sha256 == newest.sha256
+    assert pull_model(phone_of(server, stored), tmp_path / "two", workshop.base_path).sha256 == newest.sha256
     assert len(stored.asked) == 2  # several links in one are the server's to send
 
     report = final_report(server)
@@ -122,7 +122,7 @@ def test_a_download_goes_on_in_the_store(
 ) -> None:
     stored.cut = 1000
     size = workshop.base_path.stat().st_size
-    assert download_model(allowed(server, stored), tmp_path / "model").received == size
+    assert download_model(phone_of(server, stored), tmp_path / "model").received == size
     assert [asked.get("range") for asked in stored.asked] == [None, "bytes=1000-"]
     assert final_report(server)["totals"]["asked_bytes"] == 2 * size - 1000
 
@@ -141,7 +141,7 @@ def test_what_is_not_the_model_is_not_taken_for_it(
 ) -> None:
     stored.answer = answer
     with pytest.raises((ServerRefusedError, WeightsError), match=error) as refused:
-        download_model(allowed(server, stored), tmp_path / "model")
+        download_model(phone_of(server, stored), tmp_path / "model")
     assert "signature" not in str(refused.value)
     assert list(tmp_path.glob("*model*")) == []
 

@@ -49,17 +49,17 @@ def test_out_of_descriptors(workshop: Workshop, state: Path) -> None:
         def in_use() -> int:
             return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
 
-        def connected() -> socket.socket:
+        def connect() -> socket.socket:
             return all_.enter_context(socket.create_connection(("127.0.0.1", server.port)))
 
         before = in_use()
-        idle = [connected() for _ in range(IDLE)]
+        idle = [connect() for _ in range(IDLE)]
         assert httpx.get(f"{server.url}/v1/round", timeout=60).status_code == 200
         assert answer_on(idle[0]).startswith(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\n")
         for connection in idle:
             connection.close()
         until(lambda: in_use() < LIMIT // 4, "the end of the idle ones")
-        sending = {connected(): number for number in range(SENDING)}
+        sending = {connect(): number for number in range(SENDING)}
         until(lambda: in_use() >= before + SENDING, "all connections")
         for connection, number in sending.items():
             data = updates[number]
@@ -148,7 +148,7 @@ def test_asyncio_pauses_when_it_is_told_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_room_is_made_by_those_who_never_asked() -> None:
-    async def closed() -> list[bool]:
+    async def end_of_both() -> list[bool]:
         ends = [Mock(**{"get_extra_info.return_value": None}) for _ in range(2)]
         stranger, phone = (wire.Connection(end, 1.0) for end in ends)
         phone.reader.receive(b"GET /v1/round HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -158,7 +158,7 @@ def test_room_is_made_by_those_who_never_asked() -> None:
         stranger.lose()
         return [end.close.called for end in ends]
 
-    assert asyncio.run(closed()) == [True, False]
+    assert asyncio.run(end_of_both()) == [True, False]
 
 
 @pytest.mark.parametrize(
