@@ -51,18 +51,7 @@ def no_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phonograd.bench.epoch.CEILINGS", ())
 
 
-@pytest.fixture(scope="module")
-def of_all_kinds() -> Document:
-    """Every kind of a small model by native, full and sampled; the first also by torch and ort."""
-    entries = selected_entries(["native", "ort", "torch"], ["sparse"])
-    entries += sampled(entries, 100)
-    entries += [entry for name in KINDS[1:] for entry in of_kind(entries, name)]
-    entries += selected_entries(["torch"], ["eager"])
-    models = {name: kind_named(name, MODEL) for name in KINDS}
-    return bench_epoch({name: exported(*kind).folder for name, kind in models.items()}, entries, SHORT)
-
-
-def test_backends_and_torch_are_measured_on_the_same_windows(of_all_kinds: Document) -> None:
+def check_same_windows(of_all_kinds: Document) -> None:
     full = ("native", "ort", "torch sparse", "torch eager")
     measured = [one for one in of_all_kinds["contestants"] if one["name"] in full]
     assert tuple(one["name"] for one in measured) == full
@@ -86,7 +75,7 @@ def test_backends_and_torch_are_measured_on_the_same_windows(of_all_kinds: Docum
     assert (first["ratio"], first["ratio_least"]) == (1, 1)
 
 
-def test_contestants_are_measured_with_an_output_sample_too(of_all_kinds: Document) -> None:
+def check_output_samples(of_all_kinds: Document) -> None:
     found = {one["name"]: one for one in of_all_kinds["contestants"]}
     full, first = found["native"], found["native sampled"]
     assert first["output_words"] < full["output_words"] == 2000
@@ -102,7 +91,7 @@ def test_contestants_are_measured_with_an_output_sample_too(of_all_kinds: Docume
     assert f"{first['output_words']} words" in page
 
 
-def test_native_runs_every_kind_of_model(of_all_kinds: Document) -> None:
+def check_kinds(of_all_kinds: Document) -> None:
     kinds = {one["name"]: one["kind"] for one in of_all_kinds["contestants"] if one["kind"] != "untied"}
     assert kinds == {f"{name} native{how}": name for name in KINDS[1:] for how in ("", " sampled")}
     assert list(of_all_kinds["kinds"]) == list(KINDS)
@@ -111,7 +100,7 @@ def test_native_runs_every_kind_of_model(of_all_kinds: Document) -> None:
     assert gflop["gru"] < gflop["untied"] == gflop["tied"]
 
 
-def test_phases_hold_all_arithmetic_of_the_step(of_all_kinds: Document) -> None:
+def check_phases_and_ceilings(of_all_kinds: Document) -> None:
     native = [one for one in of_all_kinds["contestants"] if "native" in one["name"]]
     assert len(native) == 2 * len(KINDS)
     for one in native:
@@ -128,6 +117,19 @@ def test_phases_hold_all_arithmetic_of_the_step(of_all_kinds: Document) -> None:
     assert tuple(of_all_kinds["ceiling_shape"]) == (200, 16, 2000)
     page = render({"epoch.json": {**of_all_kinds, "command": "c"}})
     assert "| contestant | other | embedding | recurrent forward |" in page
+
+
+def test_every_kind_by_native_full_and_sampled_and_the_first_by_torch_and_ort() -> None:
+    entries = selected_entries(["native", "ort", "torch"], ["sparse"])
+    entries += sampled(entries, 100)
+    entries += [entry for name in KINDS[1:] for entry in of_kind(entries, name)]
+    entries += selected_entries(["torch"], ["eager"])
+    models = {name: kind_named(name, MODEL) for name in KINDS}
+    measured = bench_epoch({name: exported(*kind).folder for name, kind in models.items()}, entries, SHORT)
+    check_same_windows(measured)
+    check_output_samples(measured)
+    check_kinds(measured)
+    check_phases_and_ceilings(measured)
 
 
 def test_a_phase_with_products_must_be_one_of_the_engines(no_ceilings: None, artifacts: Path) -> None:
