@@ -146,15 +146,14 @@ bench-kernels: $(READY)
 	OPENBLAS_NUM_THREADS=$(THREADS) $(VENV)/bin/pytest phonograd/bench/kernels -o addopts="-q --import-mode=importlib" \
 		-o python_files="bench_*.py" -o python_functions="bench_*" $(if $(SAVE),--save $(SAVE))
 
-# Measures everything anew, and makes bench/RESULTS.md of it; some 40 minutes on a quiet machine. What needs environments
-# of its own is left out without them: PEERS="executorch=PYTHON jax=PYTHON litert=PYTHON", FLOWER=PYTHON. Their packages are
-# executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; phonograd[flower] and torch; the others also msgspec and numpy. Left as they
-# are: `bench upload` and `bench predict`, which need texts. Steps on another maker's CPU are shown beside these:
+# Measures everything anew, and makes bench/RESULTS.md of it; some 40 minutes on a quiet machine. Flower is left out without
+# FLOWER=PYTHON, an environment with phonograd[flower] and torch. Left as they are: `bench upload` and `bench predict`, which
+# need texts, and the last figures of contestants that are gone. Steps on another maker's CPU are shown beside these:
 # EPOCH=epoch-intel.json, and the file is brought here.
 EPOCH ?= epoch.json
 results: $(READY)
 	$(VENV)/bin/phonograd bench epoch --all-variants --precision fp32,bf16 --kinds untied,tied,lwf,gru --output-sample 2000 \
-		$(addprefix --python ,$(PEERS)) --steps 20 --save bench/results/$(EPOCH)
+		--steps 20 --save bench/results/$(EPOCH)
 	$(VENV)/bin/phonograd bench parity --save bench/results/parity.json
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json

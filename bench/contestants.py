@@ -27,8 +27,7 @@ ROOT = Path(__file__).parents[2]
 NONE: Mapping[str, str] = MappingProxyType({})
 OURS = "phonograd.bench.peers.backend"
 TORCH = "phonograd.bench.peers.pytorch"
-OWN_PYTHON = ("executorch", "jax", "litert")  # peers that no extra installs: each runs in an environment of its own
-PEERS = ("native", "ort", "torch", *OWN_PYTHON)
+PEERS = ("native", "ort", "torch")
 TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
 
 
@@ -74,15 +73,9 @@ class Turn:
 
 
 def selected_entries(
-    backends: Sequence[str],
-    variants: Sequence[str] = (),
-    precisions: Sequence[str] = ("fp32",),
-    pythons: Mapping[str, str] = NONE,
+    backends: Sequence[str], variants: Sequence[str] = (), precisions: Sequence[str] = ("fp32",)
 ) -> list[Entry]:
-    """The contestants in the order of `backends`: torch once for each variant, native once for each precision.
-
-    pythons: interpreters by the names of peers in OWN_PYTHON; this one runs those without.
-    """
+    """The contestants in the order of `backends`: torch once for each variant, native once for each precision."""
     entries = []
     for backend in backends:
         if backend == "torch":
@@ -92,9 +85,6 @@ def selected_entries(
                 Entry(name, OURS, name)
                 for name in ("native" if precision == "fp32" else f"native {precision}" for precision in precisions)
             ]
-        elif backend in OWN_PYTHON:
-            python = pythons.get(backend, sys.executable)
-            entries.append(Entry(backend, f"phonograd.bench.peers.{backend}", python=python))
         else:
             entries.append(Entry(backend, OURS, backend))
     return entries

@@ -40,6 +40,7 @@ MODULES = {
     "ingest": "ingest",
     "capacity": "capacity.bench",
     "simulate": "simulate",
+    "former": "former",
 }
 
 
@@ -102,7 +103,8 @@ def render(documents: Mapping[str, Any]) -> str:
             page.append(_markdown([f"## {parts[0]}", *parts[1:]]))
         for name, document in group.items():
             heading, *parts = _parts(document)
-            last = f"Repeat: `{document['command']}` (`results/{name}`)."
+            command = document.get("command")
+            last = f"Repeat: `{command}` (`results/{name}`)." if command else f"From `results/{name}`."
             page.append(_markdown([f"## {heading}", *_environment(document), *parts, *_remarks(document), last]))
     return "\n".join(page)
 

@@ -198,11 +198,18 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def main() -> None:
-    """Entry point: the name of the job's class and the job as JSON.
+def run_or_leave_out(job: Job | AggregationJob | SimulatorJob | MaskedJob, answer: Answer) -> None:
+    """Run the job; who can't run here says so in place of its last answer. Raises any other error."""
+    try:
+        job.run(answer)
+    except Exception as error:
+        if not isinstance(error, ImportError | UnavailableError) and getattr(error, "exit_code", None) != MISSING:
+            raise
+        answer(left_out=f"{error}" or type(error).__name__)
 
-    Who can't run here says so in place of its last answer, and any other error ends the process.
-    """
+
+def main() -> None:
+    """Entry point: the name of the job's class and the job as JSON. An error ends the process."""
     die_with_parent()  # a worker is stopped between its turns
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries may print to stdout, which is only for the answers
@@ -211,9 +218,4 @@ def main() -> None:
     def answer(**fields: object) -> None:
         print(json.dumps(fields), file=answers, flush=True)
 
-    try:
-        JOBS[sys.argv[1]](**json.loads(sys.argv[2])).run(answer)
-    except Exception as error:
-        if not isinstance(error, ImportError | UnavailableError) and getattr(error, "exit_code", None) != MISSING:
-            raise
-        answer(left_out=f"{error}" or type(error).__name__)
+    run_or_leave_out(JOBS[sys.argv[1]](**json.loads(sys.argv[2])), answer)

@@ -1,14 +1,12 @@
 """`phonograd bench epoch`: training steps of several runtimes and kinds of models."""
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from phonograd.bench.contestants import (
-    OWN_PYTHON,
     PEERS,
     TORCH_VARIANTS,
     BenchError,
@@ -35,18 +33,6 @@ from phonograd.export.presets import PRESETS
 CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT))
 
 
-def _interpreters(_context: click.Context, _parameter: click.Parameter, values: Names) -> dict[str, str]:
-    """Interpreters by runtime, of NAME=PYTHON."""
-    pythons = {}
-    for value in values:
-        name, _, python = value.partition("=")
-        if name not in OWN_PYTHON or not python or name in pythons:
-            expected = f"NAME=PYTHON expected, NAME each of {', '.join(OWN_PYTHON)} at most once"
-            raise click.BadParameter(f"{value!r}: {expected}")
-        pythons[name] = python
-    return pythons
-
-
 @click.command()
 @artifacts_option
 @click.option(
@@ -61,14 +47,6 @@ def _interpreters(_context: click.Context, _parameter: click.Parameter, values: 
 @click.option("--all-variants", is_flag=True, help="Run all --variants.")
 @names_option("--precision", PRECISIONS, "fp32", "Precisions of backend native")
 @names_option("--kinds", KINDS, KINDS[0], "Kinds of the preset; those after the first are run by native only")
-@click.option(
-    "--python",
-    "pythons",
-    metavar="NAME=PYTHON",
-    multiple=True,
-    callback=_interpreters,
-    help=f"A Python interpreter that has this runtime, of {', '.join(OWN_PYTHON)}; adds it. May be repeated.",
-)
 @click.option(
     "--output-sample",
     type=COUNT,
@@ -87,7 +65,6 @@ def epoch(
     all_variants: bool,
     precision: Names,
     kinds: Names,
-    pythons: Mapping[str, str],
     output_sample: int | None,
     save: Path | None,
     **options: Any,
@@ -101,10 +78,9 @@ def epoch(
         raise click.UsageError("--kinds are of a preset; give either --artifacts or several kinds")
     if artifacts is not None and preset is not None:
         raise click.UsageError("give either --artifacts or --preset")
-    backends = tuple(dict.fromkeys((*backends, *pythons)))
     if all_variants:
         refuse("expected without --all-variants", "variants")
-    entries = selected_entries(backends, TORCH_VARIANTS if all_variants else variants, precision, pythons)
+    entries = selected_entries(backends, TORCH_VARIANTS if all_variants else variants, precision)
     if output_sample is not None:
         entries += sampled(entries, output_sample)
     entries += [entry for kind in kinds[1:] for entry in of_kind(entries, kind)]

@@ -65,8 +65,6 @@ def repeated() -> str:
             continue
         if isinstance(parameter, click.Option) and parameter.is_flag:
             words.append(name)
-        elif isinstance(value, Mapping):
-            words += [word for runtime in value for word in (name, f"{runtime}=PYTHON")]
         elif isinstance(value, Path) or name.endswith("-python"):
             words += [name, name.lstrip("-").upper()]
         elif parameter.multiple and value and isinstance(value[0], Path):

@@ -28,7 +28,7 @@ def no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_fold_and_its_peer_average_the_same_updates(
-    peer: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    peer: None, in_this_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     result = bench_aggregate(dataclasses.replace(SHORT, codecs=("full-f32", "rows-f32")))
@@ -49,7 +49,7 @@ def test_the_fold_and_its_peer_average_the_same_updates(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_peer_the_table_says_how_to_get_it(no_peer: None) -> None:
+def test_without_the_peer_the_table_says_how_to_get_it(no_peer: None, in_this_process: None) -> None:
     result = bench_aggregate(SHORT)
     assert [(one["name"], one["updates"]) for one in result["contestants"]] == [
         ("fold full-f32", 2),
@@ -66,26 +66,39 @@ def test_without_the_peer_the_table_says_how_to_get_it(no_peer: None) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("fails", "flower exited with code 1: fell over"),
         ("nan", "tensor decoder.bias: a weight is not finite"),
         ("another model", "have different tensors"),
     ],
 )
-def test_a_peer_that_fails_is_named(peer: None, monkeypatch: pytest.MonkeyPatch, wrong: str, message: str) -> None:
+def test_an_average_of_something_else_is_refused(
+    peer: None, in_this_process: None, monkeypatch: pytest.MonkeyPatch, wrong: str, message: str
+) -> None:
     monkeypatch.setenv("FAKE_AGGREGATOR", wrong)
     with pytest.raises(BenchError, match=message):
         bench_aggregate(ONE)
 
 
-def test_an_interpreter_that_is_not_there_and_an_unknown_codec_are_refused() -> None:
+@pytest.mark.long
+def test_contestants_have_processes_of_their_own(peer: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {one["difference"] < 1e-7 for one in bench_aggregate(ONE)["contestants"]} == {True}
+    monkeypatch.setenv("FAKE_AGGREGATOR", "fails")
+    with pytest.raises(BenchError, match="flower exited with code 1: fell over"):
+        bench_aggregate(ONE)
     with pytest.raises(BenchError, match="flower: /no/python cannot be run"):
         bench_aggregate(dataclasses.replace(ONE, flower_python="/no/python"))
+
+
+def test_an_unknown_codec_is_refused() -> None:
     with pytest.raises(ValueError, match="codec is 'morse', expected one of"):
         AggregateBenchConfig(codecs=("morse",))
 
 
 def test_the_command_saves_and_fails_when_averages_differ(
-    peer: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    peer: None,
+    in_this_process: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     line = ["bench", "aggregate", "--preset", "tiny", "--updates", "2", "--rounds", "1"]
     for wrong, code in (("", 0), ("off", 16)):
@@ -98,7 +111,7 @@ def test_the_command_saves_and_fails_when_averages_differ(
         assert saved["command"] == "phonograd bench aggregate --preset tiny --updates 2 --rounds 1"
 
 
-def test_a_page_of_an_aggregation(peer: None) -> None:
+def test_a_page_of_an_aggregation(peer: None, in_this_process: None) -> None:
     document = bench_aggregate(ONE)
     page = render(
         {"aggregate.json": {**document, "left_out": {"x": "not here"}, "command": "phonograd bench aggregate"}}

@@ -36,7 +36,9 @@ def both_fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phonograd.bench.masked.OWN_PEER", FAKE)
 
 
-def test_cohorts_of_both_and_two_more_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cohorts_of_both_and_two_more_of_ours(
+    in_this_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     result = bench_masked(SHORT)
     own, flower, thin = "phonograd", "Flower SecAgg+", "phonograd, support 1/4"
@@ -68,13 +70,17 @@ def of_three(folder: Path) -> MaskedJob:
     return MaskedJob("", str(folder / "base"), str(folder), 3, 0, {"support": 1})
 
 
-def test_a_sum_that_is_not_the_plain_one_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sum_that_is_not_the_plain_one_is_seen(
+    in_this_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     values = MaskedSum.values
     monkeypatch.setattr(MaskedSum, "values", lambda self: values(self) - 2 * (np.arange(self._values) == 5))
     assert own_masked.run(of_three(tmp_path))["difference"] == 2
 
 
-def test_one_masked_update_is_on_disk_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_masked_update_is_on_disk_at_a_time(
+    in_this_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     held = []
     add = MaskedSum.add
 
@@ -90,6 +96,7 @@ def test_one_masked_update_is_on_disk_at_a_time(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(("wrong", "code"), [("", 0), ("off", 16)])
 def test_the_command_saves_and_fails_when_a_sum_is_wrong(
     both_fake: None,
+    in_this_process: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -107,7 +114,7 @@ def test_the_command_saves_and_fails_when_a_sum_is_wrong(
     assert ("the sum of Flower SecAgg+, 4 phones, 0 of them dead, is off by 0.5" in err) == (code == 16)
 
 
-def test_the_page_says_which_figures_are_counted_up(both_fake: None) -> None:
+def test_the_page_says_which_figures_are_counted_up(both_fake: None, in_this_process: None) -> None:
     page = render({"masked.json": {**bench_masked(ONE), "command": "phonograd bench masked"}})
     assert "## Secure aggregation: tiny, 0.0 M parameters" in page
     assert "Flower runs whole with up to 4 phones." in page
@@ -117,7 +124,9 @@ def test_the_page_says_which_figures_are_counted_up(both_fake: None) -> None:
     assert "| phonograd | 5 | 1 | 22.0 | 0.50 | 1.5 | 20.0 | 7 | 1.0e-07 | nothing |" in page
 
 
-def test_without_flower_the_table_says_how_to_get_it(both_fake: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_flower_the_table_says_how_to_get_it(
+    both_fake: None, in_this_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("phonograd.bench.masked.FLOWER_PEER", "phonograd.bench.peers.no_such_flower")
     result = bench_masked(ONE)
     assert {one["name"] for one in result["contestants"]} == {"phonograd", "phonograd, support 1/4"}
@@ -135,7 +144,11 @@ def test_what_no_round_can_have_is_refused(option: str, value: str, capsys: pyte
     assert f"Invalid value for '{option}'" in capsys.readouterr().err
 
 
-def test_an_interpreter_that_is_not_there_is_named(both_fake: None) -> None:
+@pytest.mark.long
+def test_server_and_phones_have_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, flower, _ = bench_masked(ONE)["contestants"]
+    assert (own["difference"], own["phones_run"], flower["versions"]) == (0, 4, {"fake": "1"})
+    monkeypatch.setattr("phonograd.bench.masked.OWN_PEER", FAKE)
     with pytest.raises(BenchError, match="Flower SecAgg.: /no/python cannot be run"):
         bench_masked(dataclasses.replace(ONE, flower_python="/no/python"))
 

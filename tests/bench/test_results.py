@@ -58,6 +58,15 @@ def test_a_page_of_an_epoch() -> None:
     assert page.endswith("Repeat: `phonograd bench epoch` (`results/epoch.json`).\n")
 
 
+def test_the_last_figures_of_former_contestants_stay_on_the_page() -> None:
+    row = EPOCH["contestants"][0] | {"name": "gone", "ratio": 2.8, "about": {"versions": {"gone": "1.5"}}}
+    kept = {"kind": "former", "benchmark": "bench epoch", "date": "2026-11-23", "phonograd": "0.1.0", "first": "native"}
+    page = render({"former-epoch.json": {**kept, "model": "LSTM", "contestants": [row]}})
+    assert "## Formerly in bench epoch: gone\n\nMeasured on 2026-11-23 beside phonograd 0.1.0: LSTM." in page
+    assert "| gone (gone 1.5) | 2.80 | 1.00 | 0.155 | 92% | 260 |" in page
+    assert page.endswith("From `results/former-epoch.json`.\n")
+
+
 def torch_step(variant: str, ratio: float, *settings: str) -> dict[str, Any]:
     return EPOCH["contestants"][0] | {
         "name": f"torch {variant}",
@@ -144,7 +153,7 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps({"kind": "poem"}))
     with pytest.raises(
         ArtifactsError,
-        match="kind epoch, parity, .*, aggregate, masked, ingest, capacity, simulate expected, found 'poem'",
+        match="kind epoch, parity, .*, aggregate, masked, ingest, capacity, simulate, former expected, found 'poem'",
     ):
         load_results(tmp_path)
 

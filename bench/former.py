@@ -1,0 +1,24 @@
+"""The last figures of contestants that a benchmark no longer has."""
+
+from collections.abc import Iterator
+
+from phonograd.bench.markdown import MB, Column, Table, figure, versioned
+from phonograd.bench.results import Document
+
+
+def section(document: Document) -> Iterator[str | Table]:
+    """See phonograd.bench.results. The rows are the benchmark's, as it measured them last."""
+    yield f"Formerly in {document['benchmark']}: {', '.join(row['name'] for row in document['contestants'])}"
+    yield (
+        f"Measured on {document['date']} beside phonograd {document['phonograd']}: {document['model']}. "
+        f"`{document['benchmark']}` no longer has these contestants."
+    )
+    columns = {
+        "contestant": Column(lambda row: versioned(row["name"], row["about"]["versions"])),
+        f"time / {document['first']}": figure("ratio", ".2f"),
+        "minimum": figure("ratio_least", ".2f"),
+        "seconds a step": figure("median_seconds", ".3f"),
+        "of ceiling": figure("fraction_of_ceiling", ".0%"),
+        "peak memory, MB": figure("peak_rss_bytes", ".0f", MB),
+    }
+    yield Table("Former contestants", columns, document["contestants"])
