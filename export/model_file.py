@@ -19,7 +19,7 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, chec
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.export.layouts import in_our_layout, refuse_other_kinds
 from phonograd.export.state_dict import StateDict, open_state_dict
-from phonograd.export.tensor_names import Renames, our_names
+from phonograd.export.tensor_names import MODULES, Renames, our_names
 from phonograd.export.torch_layout import VOCABULARY_SHA256, to_canonical, torch_specs, vocabulary_sha256
 
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh|hr)_l(\d+)\Z")
@@ -226,7 +226,11 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
         advice = _advice(state, config)
         if others:
             unread = state.renamed(others).listing()
-            advice = f"not understood: {unread}; leave out by `ignore` what scores don't need, or {advice}"
+            parts = [place for name in others if (place := name.rpartition(".")[0]).rpartition(".")[2] in MODULES]
+            advice = f"leave out by `ignore` what scores don't need, or {advice}"
+            if parts:  # a part of the model that lies elsewhere: without it, another model would be exported
+                advice = f"`renames` {parts[0]}={parts[0].rpartition('.')[2]} says where a part of the model is"
+            advice = f"not understood: {unread}; {advice}"
         raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
     tensors = {ours: state.read(spec.name) for ours, spec in specs.items()}
     if spelling.canonical:

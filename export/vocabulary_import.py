@@ -59,7 +59,8 @@ def import_vocabulary(path: Path) -> ImportedVocabulary:
     except OSError as error:
         raise VocabularyError(f"{path}: cannot be read: {error.strerror}; expected one word a line") from error
     lines = found.words
-    pieces = any(line.startswith(_WORD_BEGINS) for line in lines)
+    # Lists from the web have the mark as a word; half of SentencePiece's entries begin with it, in Japanese fewer.
+    pieces = sum(line.startswith(_WORD_BEGINS) for line in lines) * 10 > len(lines)
     became = [_of_piece(line) if pieces else _word(line) for line in lines]
     rows: dict[bytes, int] = {}
     for row, (line, word) in enumerate(zip(lines, became, strict=True)):

@@ -101,9 +101,15 @@ def _errors_logged() -> Iterator[None]:
     """Log the error that ends the command, in place of its line on stderr, and exit with its code."""
     try:
         yield
+    except click.exceptions.Exit:
+        raise
+    except KeyboardInterrupt:
+        log.info("interrupted")
+        raise click.exceptions.Exit(130) from None
     except Exception as error:
-        known = isinstance(error, PhonogradError)
-        log.error(name_options(str(error)), exc_info=not known)
+        known = isinstance(error, PhonogradError | click.ClickException)
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        log.error(name_options(text), exc_info=not known)
         raise click.exceptions.Exit(getattr(error, "exit_code", 1)) from error
 
 

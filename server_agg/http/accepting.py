@@ -29,13 +29,15 @@ class ReservingListener(CountedListener):
 
     _full = False
     _pausing = False
+    _base = 0  # descriptors of the server's own, which never go
 
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection, and its address. Raises NoDescriptorError, then BlockingIOError, which ends its turn."""
         if self._pausing:
             self._pausing = False
             raise BlockingIOError
-        if self._full and beyond(ACCEPTING_AGAIN, in_use()):
+        self._base = self._base or in_use()
+        if self._full and (used := in_use()) > self._base + 1 and beyond(ACCEPTING_AGAIN, used):
             self._pause()
         try:
             accepted, address = super().accept()

@@ -87,7 +87,8 @@ class UploadSessions:
         `Coordinator.ingest` raise, and RequestError (460) for bytes that changed on their way.
         """
         offset, storing, receipt = upload.offset, self._pools.storing, None
-        if session.digest is None or self._coordinator.ledger.shared:  # others may have gone on with it
+        # Others may have gone on with it, or the server itself have cut it.
+        if session.digest is None or self._coordinator.ledger.shared or not offset:
             session.digest = await storing.run(self._uploads.bytes.hashed, upload.id)
         before = session.digest and session.digest.copy()
         part = None if checksum is None else hashlib.new(checksum.algorithm)

@@ -27,7 +27,7 @@ from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.publication import KeptLink, links_between
 from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
 from phonograd.server_agg.rounds.student import Students
-from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, UploadStore
+from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadata, UploadRecord, UploadStore
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
@@ -66,7 +66,7 @@ class Coordinator:
             self.folder.close(keep=False)
             raise
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds, settings.announce_seconds)
-        self._next_beat = 0.0
+        self._next_beat = self._next_abandoned = 0.0
         self._heard: tuple[int, float | None] | None = None  # of the open round, by `beat`
         self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
@@ -115,17 +115,17 @@ class Coordinator:
 
     def _ingest_unattended(self, upload: UploadRecord) -> bool:
         """Ingest a complete upload whose request is gone; the phone can ask for its outcome. False: it can't be now."""
-        sha256 = self.uploads.bytes.sha256(upload.id)
         announced = {"round": upload.round, "phone": upload.phone, "bytes": upload.length}
-        if upload.sha256 not in (None, sha256):
-            log_event("upload_changed", **announced)
-            self.uploads.bytes.cut(upload.id, 0)
-            return True
         try:
+            sha256 = self.uploads.bytes.sha256(upload.id)
+            if upload.sha256 not in (None, sha256):
+                log_event("upload_changed", **announced)
+                self.uploads.bytes.cut(upload.id, 0)
+                return True
             self.ingest(upload.id, sha256, 0)
         except RoundClosingError:
             return False  # its phone comes again
-        except StorageError as error:  # a full disk: phones can fetch the model meanwhile
+        except (StorageError, OSError) as error:  # a full disk: phones can fetch the model meanwhile
             log_event("update_not_ingested", error, round=upload.round, phone=upload.phone)
             return False
         except UpdateError as error:
@@ -258,13 +258,19 @@ class Coordinator:
         self.ledger.follow_clock()
         for upload in self.uploads.expire():
             log_event("upload_expired", upload.reason, round=upload.round, phone=upload.phone, bytes=upload.offset)
-        for upload in self.uploads.abandoned():
-            if not self._ingest_unattended(upload):
-                break
+        self._ingest_abandoned()
         with self._lock:
             if not self._round.closed:
                 self._round.sample_if_waiting()
                 self._end_or_try_again()
+
+    def _ingest_abandoned(self) -> None:
+        """Ingest what came whole and nobody asks for; after a failure only when some time has passed."""
+        if (now := self.ledger.clock()) < self._next_abandoned:
+            return
+        for upload in self.uploads.abandoned():
+            if not self._ingest_unattended(upload):
+                self._next_abandoned = now + ABANDONED_SECONDS
 
     def beat(self) -> bool:
         """Tell the other servers that this one lives. Returns whether a round began, or began to close, since the last

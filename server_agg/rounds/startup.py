@@ -35,7 +35,6 @@ def open_state(
             settings.masked.about(model)
     if settings.strategy.private or (settings.masked is not None and settings.masked.distributed_noise):
         require_dp_accounting()
-    _tell_noise(ledger, artifacts, settings)
     if settings.strategy.slow:
         slow_models.require(settings.transfer)
     with ledger.reading() as session:
@@ -44,6 +43,7 @@ def open_state(
     if not base.is_file():
         ledger.require_sound()
     run = noise_runs.required_run(ledger, settings.strategy, base)
+    _tell_noise(ledger, artifacts, settings, run)
     if open_ is None:
         _begin(folder, ledger, artifacts, settings, run)
     _check_artifacts(folder, ledger, artifacts)
@@ -58,12 +58,12 @@ def open_state(
         slow_models.require(opening.transfer_settings_of(round_))
 
 
-def _tell_noise(ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
+def _tell_noise(ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, run: str | None) -> None:
     """Log how large a round's noise is beside its update."""
     with ledger.reading() as session:
         population = max(settings.strategy.population, len(privacy.enrolled(session)))
     phones, weights = settings.rules.clients_per_round, artifacts.path(WEIGHTS)
-    noise = covering_noise(weights, settings.strategy, population, phones, settings.masked)
+    noise = covering_noise(weights, settings.strategy, population, phones, settings.masked, run)
     if noise is None:
         return
     if not settings.accept_noise:

@@ -9,7 +9,7 @@ import numpy as np
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.server_agg.aggregation.correlation.run import begun
+from phonograd.server_agg.aggregation.correlation.run import RUN, begun, run_in
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
@@ -49,12 +49,18 @@ class CoveringNoise:
 
 
 def covering_noise(
-    model: Path, settings: StrategySettings, population: int, phones: int, masked: MaskedSettings | None = None
+    model: Path,
+    settings: StrategySettings,
+    population: int,
+    phones: int,
+    masked: MaskedSettings | None = None,
+    begun_run: str | None = None,
 ) -> CoveringNoise | None:
     """The noise of rounds with these settings, of dp-ftrl the largest of its rounds; None if there is none.
 
-    population: enrolled phones; phones: expected in a round, of strategies that don't sample. Raises MissingExtraError
-    for dp-ftrl without SciPy, UsageError for masked settings that do not suit the model.
+    population: enrolled phones; phones: expected in a round, of strategies that don't sample. begun_run: dp-ftrl's, as
+    text; None: a new one. Raises MissingExtraError for dp-ftrl without SciPy, UsageError for masked settings that do
+    not suit the model.
     """
     by_phones = masked is not None and masked.distributed_noise > 0
     if not by_phones and not (settings.private and settings.noise_multiplier):
@@ -66,7 +72,8 @@ def covering_noise(
         std = masked.distributed_noise * about.sensitivity / math.sqrt(masked.cohort * about.honest)
         return CoveringNoise(std * math.sqrt(about.values - 1), masked.clip, masked.cohort)
     if settings.strategy == FTRL:
-        run = begun(settings)
+        run = begun(settings) if begun_run is None else run_in({RUN: begun_run}, "ledger")
+        assert run is not None
         row = float(np.linalg.norm(run.blt.inverse(run.planned_rounds)))
         return CoveringNoise(
             run.noise_std * row / (phones * settings.mean_weight) * math.sqrt(parameters), settings.clip_norm, phones

@@ -178,17 +178,24 @@ class Ledger:
         try:
             yield
         except (DBAPIError, PoolTimeoutError) as error:
-            cause = error.orig if isinstance(error, DBAPIError) else error
-            raise StorageError(f"{self.name}: the ledger failed: {cause}; {cure_of(cause)}") from error
+            raise self._failure(error) from error
         except (LookupError, TypeError, ValueError, ArithmeticError, InvalidRequestError):
             self.require_sound()
             raise  # a bug
 
     def require_sound(self) -> None:
         """Raise StorageError if rows are damaged; for errors alone, as it reads all of them."""
-        with self._readers() as session:
-            if (wrong := damage_in(session)) is not None:
-                raise StorageError(f"{self.name}: it is damaged, {wrong}: restore it from a backup")
+        try:
+            with self._readers() as session:
+                wrong = damage_in(session)
+        except (DBAPIError, PoolTimeoutError) as error:
+            raise self._failure(error) from error
+        if wrong is not None:
+            raise StorageError(f"{self.name}: it is damaged, {wrong}: restore it from a backup")
+
+    def _failure(self, error: DBAPIError | PoolTimeoutError) -> StorageError:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        return StorageError(f"{self.name}: the ledger failed: {cause}; {cure_of(cause)}")
 
     def _prepare(self, create: bool, migrate: bool) -> None:
         with self._database.readers.connect() as connection:

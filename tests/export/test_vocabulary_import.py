@@ -106,6 +106,12 @@ FASTAI = ["xxunk", "xxpad", "xxbos", "xxeos", "xxmaj", "xxfake", "xxfake", "the"
             [*SPECIAL, "the", "cat"],
             [-1, -1, 0, 2],
         ),  # GloVe; ". ." is a word
+        # A mark of SentencePiece's that is a word of its own.
+        (
+            "<unk>\n<eos>\n\u2581\nthe\ncat\na\nb\nc\nd\ne\nf\n".encode(),
+            [*SPECIAL, "\u2581", "the", "cat", *"abcdef"],
+            [*range(11)],
+        ),
         (b"3 2\n</s> 0.1 0.2\nthe 0 1 \ncat 2 3\n", [*SPECIAL, "the", "cat"], [-1, 0, 1, 2]),  # word2vec, gensim
         (b"the 12\n<unk> 3\n<eos> 2\n", [*SPECIAL, "the"], [1, 2, 0]),
         (SENTENCE_PIECE.encode(), [*SPECIAL, "the", "cat"], [0, 2, 3, 6]),

@@ -1,6 +1,7 @@
 """Networks, phones and uploads that fail: every one of them ends in the right status, with the ledger right."""
 
 import contextlib
+import errno
 import hashlib
 import random
 import socket
@@ -292,11 +293,17 @@ def test_what_has_come_whole_is_ingested_and_does_not_expire(
         coordinator.folder.upload(part.id).write_bytes(data[:-1])
         coordinator.tick()  # a request may still be at it
         assert coordinator.current.accepted == 0
-        monkeypatch.setattr(coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
-        with monkeypatch.context() as patch:
-            patch.setattr(coordinator.folder, "link_into_place", raising(StorageError("updates: cannot write")))
-            coordinator.tick()
-        assert [upload.id for upload in coordinator.uploads.unfinished()] == [whole.id]
+        days = 10.0
+        monkeypatch.setattr(coordinator.ledger, "clock", lambda: time.time() + days * 86400)
+        bad_disk = raising(StorageError("updates: cannot write")), raising(OSError(errno.EIO, "cannot read"))
+        places = (coordinator.folder, "link_into_place"), (coordinator.uploads.bytes, "sha256")
+        for (place, name), error in zip(places, bad_disk, strict=True):
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, error)
+                coordinator.tick()
+            coordinator.tick()  # not again at once
+            assert [upload.id for upload in coordinator.uploads.unfinished()] == [whole.id]
+            days += 1
         coordinator.tick()
         assert (coordinator.current.accepted, coordinator.uploads.unfinished()) == (1, [])
         assert coordinator.ingest(whole.id, sha256_of_file(update), 0).accepted == 1  # a request that was late

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy.exc import DatabaseError
 
 from phonograd.device_runtime.base.errors import ArtifactsError, OutOfMemoryError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -28,6 +29,7 @@ from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import ledger
 from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.faults import raising
 from tests.server_agg.hostile_updates import Parts
@@ -313,6 +315,14 @@ def test_refuses_a_torn_ledger(left: float, said: str, workshop: Workshop, state
         StorageError, match=rf"the ledger failed: .*({said}).*; it is damaged: restore it from a backup$"
     ):
         Coordinator(workshop.artifacts, state, THREE)
+
+
+def test_an_error_that_a_torn_ledger_led_to_is_called_so(workshop: Workshop, state: Path) -> None:
+    torn = raising(DatabaseError("SELECT", {}, sqlite3.DatabaseError("torn")))
+    with opened(workshop, state) as coordinator, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "damage_in", torn)
+        with pytest.raises(StorageError, match="the ledger failed: torn"), coordinator.ledger.errors():
+            raise KeyError("row")
 
 
 @pytest.mark.parametrize(

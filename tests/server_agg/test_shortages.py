@@ -136,7 +136,7 @@ def test_asyncio_pauses_when_it_is_told_once(monkeypatch: pytest.MonkeyPatch) ->
     async def refusals() -> list[type]:
         found = []
         with accepting.ReservingListener() as listener:
-            listener._full = True
+            listener._full, listener._base = True, 1
             for _ in range(4):
                 try:
                     listener.accept()
@@ -145,6 +145,18 @@ def test_asyncio_pauses_when_it_is_told_once(monkeypatch: pytest.MonkeyPatch) ->
         return found
 
     assert asyncio.run(refusals()) == [accepting.NoDescriptorError, BlockingIOError] * 2
+
+
+def test_nobody_is_locked_out_by_what_the_server_itself_has_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepting, "in_use", most_open_files)
+    with accepting.ReservingListener() as listener:
+        listener._full, listener._base = True, most_open_files() - 1
+        listener.setblocking(False)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with pytest.raises(BlockingIOError):  # it asked, and nobody waits
+            listener.accept()
+    assert not listener._pausing
 
 
 def test_room_is_made_by_those_who_never_asked() -> None:

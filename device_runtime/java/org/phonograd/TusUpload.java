@@ -27,6 +27,10 @@ final class TusUpload {
     private static final int MAX_RECEIPT_BYTES = 1 << 12;
     // Pieces, once a proxy has refused more at once: each refusal may cost as much as it refuses.
     private static final long LARGE_PIECE = 1 << 23, MIN_PIECE = 1 << 16;
+    // After a broken connection: a proxy that refuses may close before all is sent, and its answer is lost. nginx's default.
+    private static final long CAUTIOUS_PIECE = 1 << 20;
+    // Bytes to send at once, as far as this process has learned.
+    private static volatile long most = Long.MAX_VALUE;
 
     private final ServerConnection server;
     private final File update;
@@ -39,7 +43,8 @@ final class TusUpload {
     TusUpload(ServerConnection server, File update, long round, String base) throws IOException {
         this.server = server;
         this.update = update;
-        piece = length = update.length();
+        length = update.length();
+        piece = Math.min(length, most);
         metadata = pair("phone", server.phone) + "," + pair("sha256", AtomicFiles.sha256(update)) + ","
                 + pair("base_sha256", base) + "," + pair("round", Long.toString(round));
     }
@@ -50,6 +55,7 @@ final class TusUpload {
      * @param unsent whether none of it was ever sent: then one request announces and brings it
      */
     long send(boolean unsent) throws IOException {
+        unsent &= piece == length;
         HttpURLConnection created = announced(unsent ? 0 : length);
         if (isTooMuch(created, length)) {
             unsent = false;
@@ -86,7 +92,7 @@ final class TusUpload {
 
     // Also when nothing is missing: an update that was complete when the server's disk failed is decided on now.
     private void append(String location, long offset) throws IOException {
-        do {
+        for (boolean done = false; !done; ) {
             long end = Math.min(length, offset + piece);
             HttpURLConnection appended = patch(location);
             appended.setRequestProperty("Upload-Offset", Long.toString(offset));
@@ -94,7 +100,8 @@ final class TusUpload {
             if (isTooMuch(appended, end - offset) || isBlocked(appended)) continue;
             expect(appended, 204);
             offset = end;
-        } while (offset < length);
+            done = offset == length;
+        }
     }
 
     private HttpURLConnection patch(String location) throws IOException {
@@ -120,7 +127,7 @@ final class TusUpload {
     /** Whether a proxy takes no request of so many bytes; then pieces are smaller from now on. The server's own 413 is for good. */
     private boolean isTooMuch(HttpURLConnection request, long count) throws IOException {
         if (request.getResponseCode() != 413 || isServers(request)) return false;
-        piece = Math.max(MIN_PIECE, Math.min(count / 2, LARGE_PIECE));
+        piece = most = Math.max(MIN_PIECE, Math.min(count / 2, LARGE_PIECE));
         if (count > MIN_PIECE) return true;
         String proxy = request.getHeaderField("Server"), limit = "; it must let " + MIN_PIECE + " pass (nginx: client_max_body_size 0;)";
         throw new RoundException("a proxy before the server (" + proxy + ") refuses " + count + " bytes (413)" + limit, 413, false, -1);
@@ -144,6 +151,9 @@ final class TusUpload {
                 out.write(buffer, 0, count);
                 left -= count;
             }
+        } catch (IOException broken) {
+            if (end - offset > CAUTIOUS_PIECE) most = Math.max(CAUTIOUS_PIECE, Math.min((end - offset) / 2, LARGE_PIECE));
+            throw broken;
         }
     }
 
