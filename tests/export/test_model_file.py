@@ -172,7 +172,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert "found list" in refusal(whole)
     torch.save({"epoch": 3, "net": {}}, whole)
     assert "or a dict with one as state_dict, model_state_dict, model; found epoch, net" in refusal(whole)
-    assert "not understood: words list[]; leave out by `ignore`" in refusal(saved(whole, {**own(), "words": ["a"]}))
+    assert "not understood: words list[]; export it without what scores don't need, by `ignore`" in refusal(
+        saved(whole, {**own(), "words": ["a"]})
+    )
 
 
 def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
