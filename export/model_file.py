@@ -132,8 +132,8 @@ def _config_of(state: StateDict, spelling: Spelling) -> LanguageModelConfig:
     first = state.specs.get(_hidden_weights(spelling, 0))
     if table is None or first is None or len(table.shape) != 2 or len(first.shape) != (3 if spelling.canonical else 2):
         raise WeightsError(
-            f"{state.source}: a word-level LSTM or GRU expected: {EXAMPLE}; found {state.listing()}; give other names "
-            "with `renames`, OLD=NEW"
+            f"{state.source}: a word-level LSTM or GRU expected: {EXAMPLE}; found {state.listing()}; export it "
+            "with other names, by `renames`, OLD=NEW"
         )
     hidden = first.shape[-2] // GATES["cifg"] if spelling.recurrent == "cifg" else first.shape[-1]
     cell = _cell_of(state, spelling, first)
@@ -227,9 +227,9 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
         if others:
             unread = state.renamed(others).listing()
             parts = [place for name in others if (place := name.rpartition(".")[0]).rpartition(".")[2] in MODULES]
-            advice = f"leave out by `ignore` what scores don't need, or {advice}"
+            advice = f"export it without what scores don't need, by `ignore`, or {advice}"
             if parts:  # a part of the model that lies elsewhere: without it, another model would be exported
-                advice = f"`renames` {parts[0]}={parts[0].rpartition('.')[2]} says where a part of the model is"
+                advice = f"export it with `renames` {parts[0]}={parts[0].rpartition('.')[2]}, where a part of the model is"
             advice = f"not understood: {unread}; {advice}"
         raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
     tensors = {ours: state.read(spec.name) for ours, spec in specs.items()}
@@ -245,7 +245,7 @@ def _as_float(spec: TensorSpec) -> TensorSpec:
 def _advice(state: StateDict, config: LanguageModelConfig) -> str:
     if config.tied and not config.projected and "projection.weight" in state.specs:
         return "a projection stands in tied models only whose hidden and embedding sizes differ"
-    return "give other names with `renames`, OLD=NEW; a model that computes more than these tensors can't be exported"
+    return "export it with other names, by `renames`, OLD=NEW; a model that computes more than these can't be exported"
 
 
 def tensors_named(config: LanguageModelConfig, names: Iterable[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StorageError
-from phonograd.device_runtime.base.visible import visible
+from phonograd.device_runtime.base.visible import visible, with_options
 from phonograd.pages import shown
 
 # Called with (done, in all, note).
@@ -148,9 +148,7 @@ def _options_named() -> Iterator[None]:
 
 def name_options(message: str) -> str:
     """A library's message, with the running command's option for each setting that it names in backticks."""
-    for name, option in option_names().items():
-        message = message.replace(f"`{name}`", option)
-    return message
+    return with_options(message, option_names())
 
 
 def option_names() -> dict[str, str]:

@@ -5,10 +5,12 @@ A log call for a documented event names it: `log.info("...", extra=event("round_
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import partial
 from typing import Literal, TextIO
 
-from phonograd.device_runtime.base.visible import visible
+from phonograd.device_runtime.base.visible import visible, with_options
 
 LogFormat = Literal["text", "json"]
 DEFAULT_FORMAT: LogFormat = "text"
@@ -49,9 +51,17 @@ def event(name: str, **fields: object) -> dict[str, object]:
     return {"event": name, **fields}
 
 
-def configure(stream: TextIO, level: int, log_format: LogFormat) -> None:
-    """Send the process's log lines of `level` and above to `stream`."""
+def _name_options(record: logging.LogRecord, options: Mapping[str, str]) -> bool:
+    if "`" in (message := record.getMessage()):
+        record.msg, record.args = with_options(message, options), ()
+    return True
+
+
+def configure(stream: TextIO, level: int, log_format: LogFormat, options: Mapping[str, str] | None = None) -> None:
+    """Send the process's log lines of `level` and above to `stream`. options: a command's, by the settings they set."""
     handler = logging.StreamHandler(stream)
+    if options is not None:
+        handler.addFilter(partial(_name_options, options=options))
     if log_format == "json":
         handler.setFormatter(JsonFormatter())
         logging.captureWarnings(True)

@@ -53,14 +53,14 @@ class WorkerError(PhonogradError):
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is told. log: from which level on, and in which format; None: nothing. listener: the descriptor of
-    the socket. token, cookie: the owner's.
+    """What a worker is told. log: its level, format and options (see configure); None: nothing. listener: the
+    descriptor of the socket. token, cookie: the owner's.
     """
 
     artifacts: Path
     state: Path
     settings: ServerSettings
-    log: tuple[int, LogFormat] | None
+    log: tuple[int, LogFormat, dict[str, str]] | None
     listener: int
     token: str
     cookie: str
@@ -84,7 +84,7 @@ def serve_by_workers(
     state: Path,
     settings: ServerSettings,
     on_ready: OnReady,
-    log: tuple[int, LogFormat] | None = None,
+    log: tuple[int, LogFormat, dict[str, str]] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, in the main thread; on_ready hears once all workers take connections.
 

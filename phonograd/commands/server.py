@@ -17,7 +17,7 @@ from phonograd.commands.native import build_on_first_use
 from phonograd.commands.own_classes import TakesOwn
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import serve_options, settings_from, warn_of_norms
-from phonograd.console import Console, figures, name_options, output_options
+from phonograd.console import Console, figures, name_options, option_names, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
@@ -51,7 +51,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     from phonograd.server_agg.listening import Address
 
     level = logging.WARNING if console.quiet else logging.INFO
-    configure(sys.stderr, level, log_format)
+    configure(sys.stderr, *(logs := (level, log_format, option_names())))
     if log_format == "json":
         console = _LogConsole(console.as_json, console.quiet)
         click.get_current_context().with_resource(_errors_logged())
@@ -73,7 +73,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     if settings.workers > 1:  # a parent of them needs little memory
         from phonograd.server_agg.workers import serve_by_workers
 
-        serve_by_workers(open_artifacts(artifacts).folder, state, settings, ready, (level, log_format))
+        serve_by_workers(open_artifacts(artifacts).folder, state, settings, ready, logs)
         return
     from phonograd.api.serving import serve as run_server
 

@@ -73,7 +73,11 @@ def test_a_checkpoint_of_more_than_the_model(phono: Run, workplace: Workplace, t
     torch.save({"net": [{**torch.load(plain), "criterion.weight": torch.ones(3)}]}, mixed)
     line = ("export", "--vocab", workplace.vocabulary, "--model", mixed, "--out", tmp_path / "a")
     refused(phono(*line), 6, "weights lie at net.0: choose with --key")
-    refused(phono(*line, "--key", "net.0"), 6, "not understood: criterion.weight [3]; leave out by --ignore")
+    refused(
+        phono(*line, "--key", "net.0"),
+        6,
+        "not understood: criterion.weight [3]; export it without what scores don't need, by --ignore",
+    )
     told = phono(*line, "--key", "net.0", "--ignore", "criterion.*")
     assert (told.code, "left out: criterion.weight" in told.err) == (0, True)
     assert phono("export", "--vocab", workplace.vocabulary, "--model", plain, "--out", tmp_path / "b").code == 0

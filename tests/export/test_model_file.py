@@ -172,7 +172,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert "found list" in refusal(whole)
     torch.save({"epoch": 3, "net": {}}, whole)
     assert "or a dict with one as state_dict, model_state_dict, model; found epoch, net" in refusal(whole)
-    assert "not understood: words list[]; leave out by `ignore`" in refusal(saved(whole, {**own(), "words": ["a"]}))
+    assert "not understood: words list[]; export it without what scores don't need, by `ignore`" in refusal(
+        saved(whole, {**own(), "words": ["a"]})
+    )
 
 
 def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
@@ -208,7 +210,7 @@ PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
         ({f"rnn.{n}": t for n, t in PLAIN_RNN.items()}, ["rnn.weight_hh_l0 with 16 rows", "[4, 4], a plain RNN's"]),
         ({f"rnn.{n}": t for n, t in TWO_WAYS.items()}, ["one direction expected", "bidirectional=False"]),
         ({f"rnn.{n}": t for n, t in PROJECTED.items()}, ["without proj_size expected, found rnn.weight_hr_l0 [4, 8]"]),
-        ({"rnn.bias_ih_l1": None}, ["rnn.bias_ih_l1", "more than these tensors can't be exported"]),
+        ({"rnn.bias_ih_l1": None}, ["rnn.bias_ih_l1", "more than these can't be exported"]),
         ({"layers.0.self_attn.q_proj.weight": zeros(4, 4)}, ["transformers are not supported: LSTM and GRU are"]),
         ({"cells.0.weight_ih": zeros(16, 4)}, ["nn.LSTM or nn.GRU expected, found cells.0.weight_ih, of a stack"]),
     ],
