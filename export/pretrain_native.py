@@ -11,8 +11,7 @@ import time
 from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine import BackendOptions, load_backend
-from phonograd.device_runtime.engine.backend import MAX_THREADS
+from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.evaluation import evaluate

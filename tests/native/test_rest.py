@@ -49,7 +49,7 @@ def test_a_state_is_saved_before_a_rest(place: Place, tmp_path: Path, options: t
     line = place.train_line("--state", tmp_path / "state", "--duty", ALMOST_NEVER, *options)
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while "saved" not in process.stdout.readline():
+        while (event := process.stdout.readline()) and "saved" not in event and '"step":2' not in event:
             pass
         process.kill()
     assert place.train("--state", tmp_path / "state").only("start")["resumed_at"] == 1

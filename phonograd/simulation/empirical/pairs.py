@@ -14,8 +14,7 @@ from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine import BackendOptions, load_backend
-from phonograd.device_runtime.engine.backend import MAX_THREADS
+from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.text.sampling import draw_texts, log_likelihoods
 from phonograd.simulation.empirical.tail import Tail, fit_tail

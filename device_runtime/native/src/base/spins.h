@@ -1,9 +1,7 @@
 // How long a thread that waits for another one spins.
 #pragma once
 
-#if defined(__linux__)
 #include <sched.h>
-#endif
 
 namespace phonograd {
 
