@@ -103,9 +103,7 @@ STATE = Options(
     folder=opt(
         "Folder to save resumable state in, and to resume from (native).", OUT_FOLDER, name="--state", required=False
     ),
-    save_every=opt(
-        f"Steps between saves of --state, at most; 5 seconds are enough.  [default: {SAVE_EVERY}]", COUNT, default=None
-    ),
+    save_every=opt(f"Save --state after N steps, or 5 seconds.  [default: {SAVE_EVERY}]", COUNT, default=None),
     restart="Discard the state saved in --state.",
 )
 
