@@ -11,7 +11,7 @@ import time
 from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.evaluation import evaluate
@@ -30,7 +30,7 @@ class NativeTrainer:
     def __init__(self, job: Job, state: PretrainState):
         self._job, self._config, self._state = job, job.config, state
         self._tokens = job.config.minibatch * job.config.bptt  # of a step
-        self._threads = job.config.threads or usable_cores()
+        self._threads = job.config.threads or min(usable_cores(), MAX_THREADS)
         self.windows = len(job.corpus.training) // self._tokens
         self._artifacts = self._exported()
         self._weights = state.weights(state.steps) if state.steps else self._artifacts.path(WEIGHTS)

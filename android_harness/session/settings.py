@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass, fields
 
 from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.engine.backend import PRECISION_CHOICES, PrecisionChoice
+from phonograd.device_runtime.engine.backend import MAX_THREADS, PRECISION_CHOICES, PrecisionChoice
 
 # A mask names at least one core. Only the program knows which cores a word means.
 _CORES = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,256}")
-MAX_THREADS, LEAST_PRIORITY = 256, 19  # phonograd-phone's limits
+LEAST_PRIORITY = 19  # phonograd-phone's limit
 # The shell user's folder on every Android; files there may be executed.
 WORK_FOLDER = "/data/local/tmp/phonograd"
 # Names under the work folder: the program, and the folder of files that are removed when a session ends.

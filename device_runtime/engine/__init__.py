@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from phonograd.device_runtime.engine.backend import Backend, BackendOptions
+from phonograd.device_runtime.engine.backend import MAX_THREADS, Backend, BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts
 
 BACKENDS = ("native", "ort")
 DEFAULT_BACKEND = "native"
 
-__all__ = ["BACKENDS", "DEFAULT_BACKEND", "Backend", "BackendOptions", "load_backend"]
+__all__ = ["BACKENDS", "DEFAULT_BACKEND", "MAX_THREADS", "Backend", "BackendOptions", "load_backend"]
 
 
 def load_backend(

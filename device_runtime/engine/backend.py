@@ -6,12 +6,13 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.base.errors import TrainingError, UsageError
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
 
 Ids = npt.NDArray[np.int64]
 # The target of padding: it counts for neither the loss nor anything else.
 IGNORED = -1
+MAX_THREADS = 256  # the library's kMaxThreads
 Precision = Literal["fp32", "bf16", "bf16-emulated"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # Programs and commands take "auto" too: bf16 if it is faster on the CPU that they run on.
@@ -65,6 +66,7 @@ class BackendOptions:
     The others are for backend native only. pin_threads: pin each thread to one CPU. precision: bf16 multiplies in
     bfloat16 and sums in float32 on CPUs that support it, bf16-emulated rounds the same way on any CPU. kernels: the
     name of a kernel set; None is that of the environment variable PHONOGRAD_KERNELS, or the best for this CPU.
+    Raises UsageError for threads that can't be.
     """
 
     threads: int = 2
@@ -73,6 +75,10 @@ class BackendOptions:
     precision: Precision = "fp32"
     kernels: str | None = None
     sample: OutputSample | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise UsageError(f"threads: {self.threads}; expected 1 to {MAX_THREADS}")
 
 
 class Backend(Protocol):

@@ -140,11 +140,14 @@ class NativeLibrary:
         Arguments are given in the header's order, or by its names, as `plain` has them, and structs by their address.
         Those that are left out are outputs: they are returned, in this order.
         """
-        places = functions()[name].places
+        _, kinds, places = functions()[name]
         arguments = dict(zip(places, given, strict=False)) | named
         outputs = {key: place() for key, place in places.items() if key not in arguments}
         status = self.function(name)(
-            *(_passed(arguments[key]) if key in arguments else byref(outputs[key]) for key in places)
+            *(
+                _passed(arguments[key], key, kind) if key in arguments else byref(outputs[key])
+                for key, kind in zip(places, kinds, strict=True)
+            )
         )
         if status:
             raise self._error(status)
@@ -166,8 +169,8 @@ class NativeLibrary:
         return RuntimeError(f"native engine, status {status}: {message}")
 
 
-def _passed(value: object) -> Any:
-    return byref(value) if isinstance(value, ctypes.Structure) else plain(value)
+def _passed(value: object, name: str, kind: Any) -> Any:
+    return byref(value) if isinstance(value, ctypes.Structure) else plain(value, name, kind)
 
 
 class Handle:

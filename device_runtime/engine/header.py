@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.native_build import NATIVE
 
 HEADER = NATIVE / "include" / "phonograd.h"
@@ -23,6 +24,7 @@ _NUMBERS = {
     "double": ctypes.c_double,
     "char": ctypes.c_char,
 }
+_INTEGERS = (ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_size_t)
 _STRUCT = re.compile(r"typedef struct (pg_\w+) \{(.*?)\} \1;", re.DOTALL)
 _FUNCTION = re.compile(r"PG_API ([^;]*?)(pg_\w+)\((.*?)\);", re.DOTALL)
 _CALLBACK = re.compile(r"(\w+) \(\*(\w+)\)\((.*)\)", re.DOTALL)
@@ -49,14 +51,20 @@ def new(name: str, **fields: object) -> Any:
     made.kept = fields  # arrays, for as long as their addresses
     if made._fields_[0][0] == "size":
         made.size = ctypes.sizeof(made)
+    kinds = dict(made._fields_)
     for field, value in fields.items():
         if value is not None:
-            setattr(made, field, plain(value))
+            setattr(made, field, plain(value, field, kinds[field]))
     return made
 
 
-def plain(value: Any) -> Any:
-    """What C takes: the bytes of a path or a name, the address of a dense array; all else as it is."""
+def plain(value: Any, name: str, kind: Any) -> Any:
+    """What C takes: the bytes of a path or a name, the address of a dense array; all else as it is.
+
+    Raises UsageError for a whole number that its C type can't hold, which ctypes would cut.
+    """
+    if kind in _INTEGERS and isinstance(value, int) and kind(value).value != value:
+        raise UsageError(f"`{name}` {value}: expected a whole number that fits {8 * ctypes.sizeof(kind)} bits")
     if isinstance(value, str | os.PathLike):
         return os.fsencode(value)
     return value.ctypes.data if isinstance(value, np.ndarray) else value

@@ -32,7 +32,8 @@ SAVE_EVERY = 5
 class ResumableState:
     """Where training keeps its state, so that a run that was killed goes on to the same bits (backend native).
 
-    save_every: steps from one save to the next; restart: discard what the folder holds.
+    save_every: the most steps from one save to the next, which 5 seconds end too; restart: discard what the folder
+    holds.
     """
 
     folder: str | os.PathLike[str]

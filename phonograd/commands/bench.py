@@ -30,14 +30,14 @@ from phonograd.commands.bench_options import (
 )
 from phonograd.commands.bench_simulate import simulate
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, Options, opt, refuse
+from phonograd.commands.options import COUNT, THREADS, Options, opt, refuse
 from phonograd.commands.own_classes import CODEC_OR_OWN
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import IN_GROUPS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.update.codecs import CODECS
 
-PARITY = Options(ParityConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT))
+PARITY = Options(ParityConfig, steps=opt(kind=COUNT), threads=opt(kind=THREADS))
 AGGREGATE = Options(
     AggregateBenchConfig,
     preset="The model's shape.",
@@ -78,14 +78,14 @@ UPLOAD = Options(
         show_default="all",
     ),
     phones=opt("Number of phones with random deltas, without --user.", COUNT),
-    threads=opt(kind=COUNT),
+    threads=opt(kind=THREADS),
 )
 PREDICT = Options(
     PredictBenchConfig,
     text="A text to type, and to measure keystroke savings on.",
     words=opt("Words to time.", COUNT),
     context=opt("Words before each.", COUNT),
-    threads=opt(kind=COUNT),
+    threads=opt(kind=THREADS),
 )
 
 

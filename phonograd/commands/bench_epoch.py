@@ -25,12 +25,12 @@ from phonograd.commands.bench_options import (
     save_option,
 )
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, Options, opt, refuse
+from phonograd.commands.options import COUNT, THREADS, Options, opt, refuse
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.export.presets import PRESETS
 
-CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=COUNT))
+CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=THREADS))
 
 
 @click.command()

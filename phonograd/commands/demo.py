@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import click
 
-from phonograd.commands.options import COUNT, Options, opt, own_options
+from phonograd.commands.options import COUNT, THREADS, Options, opt, own_options
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.demo.run import DemoConfig, demo_table, run_demo
@@ -15,7 +15,8 @@ SIZES = Options(
     DemoConfig,
     preset="The model's shape.",
     vocabulary=opt(kind=click.IntRange(3)),
-    **dict.fromkeys(("pretrain_steps", "phones", "phones_at_once", "threads_per_phone"), opt(kind=COUNT)),
+    **dict.fromkeys(("pretrain_steps", "phones", "phones_at_once"), opt(kind=COUNT)),
+    threads_per_phone=opt(kind=THREADS),
 )
 
 

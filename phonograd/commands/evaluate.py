@@ -11,7 +11,7 @@ from phonograd.api.model import keystrokes_saved, open_model
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, arg, opt, own_options, refuse
+from phonograd.commands.options import THREADS, arg, opt, own_options, refuse
 from phonograd.commands.shared_options import BACKEND
 from phonograd.console import Console, output_options, with_errors
 from phonograd.device_runtime.client.server_client import Connection, report_quality
@@ -51,7 +51,7 @@ def evaluate(
         "with those that each text adds.",
     ] = None,
     backend: Annotated[str, opt(BACKEND, click.Choice(BACKENDS))] = DEFAULT_BACKEND,
-    threads: Annotated[int, opt("CPU threads.", COUNT)] = BackendOptions.threads,
+    threads: Annotated[int, opt("CPU threads.", THREADS)] = BackendOptions.threads,
 ) -> None:
     """Measure perplexity, top-1 accuracy and keystroke savings of a model on texts.
 

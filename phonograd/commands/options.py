@@ -16,6 +16,7 @@ import click
 
 from phonograd.commands.paths import INPUT
 from phonograd.console import name_options
+from phonograd.device_runtime.engine.backend import MAX_THREADS
 
 Settings = TypeVar("Settings")
 Command = Callable[..., None]
@@ -38,6 +39,7 @@ class FiniteRange(FiniteNumber, click.FloatRange):
 
 
 COUNT = click.IntRange(1)
+THREADS = click.IntRange(1, MAX_THREADS)
 FROM_0 = click.IntRange(0)
 POSITIVE = FiniteRange(0, min_open=True)
 SHARE = FiniteRange(0, 1, min_open=True)

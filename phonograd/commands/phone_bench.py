@@ -12,7 +12,7 @@ from phonograd import __version__
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.commands.native import building
-from phonograd.commands.options import Options, opt, refuse
+from phonograd.commands.options import THREADS, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import PACE
 from phonograd.console import Console, complain, name_options, output_options
@@ -28,7 +28,7 @@ BENCH = Options(
     PhoneBenchSettings,
     epochs="Epochs to time.",
     warm_up="Warm-up epochs before them.",
-    threads="CPU threads, at most one a core.  [default: one for each of the chosen cores]",
+    threads=opt("CPU threads, at most one a core.  [default: one for each of the chosen cores]", THREADS),
     cores="big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.",
     pin=opt("Pin each thread to one core.", name="--pin-threads/--no-pin-threads"),
     precision=opt(),

@@ -10,10 +10,9 @@ import click
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
-from phonograd.android_harness.session.settings import MAX_THREADS
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.native import building
-from phonograd.commands.options import COUNT, POSITIVE, SHARE, FiniteRange, Options, opt, refuse
+from phonograd.commands.options import COUNT, POSITIVE, SHARE, THREADS, FiniteRange, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.phone_round_tables import WORK, tables_of
 from phonograd.commands.shared_options import CODEC, MIN_COHORT, PACE, VENDOR
@@ -40,7 +39,7 @@ TRAINING = Options(
     user_share=opt("λ, with --rehearsal.  [default: 0.5]", SHARE),
     steps=opt("Take a single step, with the gradient of the whole text (FedSGD).", metavar="1"),
     learning_rate=opt("Learning rate.  [default: the artifacts']", POSITIVE, name="--lr"),
-    threads=opt("CPU threads of each phone.  [default: one a core]", click.IntRange(1, MAX_THREADS)),
+    threads=opt("CPU threads of each phone.  [default: one a core]", THREADS),
     cores="big, little, all, or a hexadecimal mask such as f0.",
     precision=opt(),
     output_sample=opt(

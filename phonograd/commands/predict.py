@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, arg, opt, own_options
+from phonograd.commands.options import COUNT, THREADS, arg, opt, own_options
 from phonograd.commands.shared_options import PERSONAL, PREDICTION_WEIGHTS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
@@ -26,7 +26,7 @@ def predict(
     top: Annotated[int, opt("Words to show.", COUNT, metavar="K")] = SUGGESTIONS,
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
     personal: Annotated[Path | None, PERSONAL] = None,
-    threads: Annotated[int, opt(kind=COUNT)] = BackendOptions.threads,
+    threads: Annotated[int, opt(kind=THREADS)] = BackendOptions.threads,
 ) -> None:
     """Show the most probable next words after each TEXT, by a keyboard's predictor; "" is the start of a text.
 

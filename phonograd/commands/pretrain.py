@@ -9,7 +9,7 @@ from phonograd.api.pretraining import pretrain as pretrain_model
 from phonograd.commands.fitting import warn_of_misfit
 from phonograd.commands.model_options import SHAPE
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import CLIP_NORM, COUNT, FROM_0, POSITIVE, FiniteRange, Options, opt, refuse
+from phonograd.commands.options import CLIP_NORM, COUNT, FROM_0, POSITIVE, THREADS, FiniteRange, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, figures, output_options
@@ -30,7 +30,7 @@ CONFIG = Options(
     seed=opt(kind=FROM_0),
     backend="What trains: the native engine, or PyTorch, which trains on GPUs too.",
     precision=opt(),
-    threads=opt("CPU threads (native).  [default: one a core]", COUNT),
+    threads=opt("CPU threads (native).  [default: one a core]", THREADS),
     output_sample=opt(
         "Train the softmax over the words of each part of the text and about N others, drawn at random (native); "
         "0: over all words.",

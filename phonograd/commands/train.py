@@ -13,7 +13,7 @@ from phonograd.api.training import train as train_on
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
-from phonograd.commands.options import COUNT, POSITIVE, SHARE, Options, opt, refuse
+from phonograd.commands.options import COUNT, POSITIVE, SHARE, THREADS, Options, opt, refuse
 from phonograd.commands.own_classes import CODEC_OR_OWN, TakesOwn, codec_from
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.shared_options import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 ENGINE = Options(
     BackendOptions,
-    threads=opt("CPU threads.", COUNT),
+    threads=opt("CPU threads.", THREADS),
     pin_threads="Pin each thread to one CPU (native).",
     precision=PRECISION,
 )
@@ -103,7 +103,7 @@ STATE = Options(
     folder=opt(
         "Folder to save resumable state in, and to resume from (native).", OUT_FOLDER, name="--state", required=False
     ),
-    save_every=opt(f"Steps between saves of --state.  [default: {SAVE_EVERY}]", COUNT, default=None),
+    save_every=opt(f"Save --state after N steps, or 5 seconds.  [default: {SAVE_EVERY}]", COUNT, default=None),
     restart="Discard the state saved in --state.",
 )
 

@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.errors import StoppedError, TrainingError, We
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.base.random_words import stream_of
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, Window
+from phonograd.device_runtime.engine.backend import IGNORED, MAX_THREADS, BackendOptions, Window
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
@@ -74,7 +74,7 @@ def transfer(
     if not updates:
         raise ValueError("a round without updates has no teachers")
     artifacts.require_distill()
-    cores = threads or usable_cores()
+    cores = threads or min(usable_cores(), MAX_THREADS)
     return _Transfer(artifacts, base_weights, updates, settings, general, work, cores).run(
         out, metadata, progress or (lambda *_: None), stop or (lambda: 0)
     )

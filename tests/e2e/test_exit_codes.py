@@ -15,6 +15,7 @@ import pytest
 
 import phonograd.commands
 from phonograd.cli import phonograd as group
+from phonograd.commands.options import THREADS
 from phonograd.device_runtime.base.errors import PhonogradError, UpdateError
 from phonograd.device_runtime.engine.c_abi import ERRORS
 from tests.support.command_line import Workplace
@@ -97,6 +98,18 @@ COMMANDS = dict(leaves(group, ()))
 def test_every_command_takes_json_and_quiet(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert {"--json", "--quiet"} <= options
+
+
+def test_every_commands_threads_are_1_to_256() -> None:
+    kinds = {
+        name: option.type
+        for name, command in COMMANDS.items()
+        for option in command.params
+        if not {"--threads", "--threads-per-phone"}.isdisjoint(option.opts)
+    }
+    assert {"train", "eval", "predict", "pretrain", "phone-bench", "phone-round", "demo"} <= kinds.keys()
+    assert [name for name, kind in kinds.items() if kind is not THREADS] == []
+    assert (THREADS.min, THREADS.max) == (1, 256)
 
 
 BUG = """

@@ -6,6 +6,7 @@
 //   the output layer's second sweep without noise
 //   shares_tool real ITEMS REPEATS SLOW...  seconds of REPEATS shared phases, thread i doing its work SLOW_i
 //   times over
+//   shares_tool spins THREADS               the most spins of so many threads on the CPUs that it may use
 //   shares_tool waiting THREADS             prints a line for each way to wait in which all waiting threads slept
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "base/spins.h"
 #include "base/thread_pool.h"
 #include "operators/output_parts.h"
 
@@ -136,6 +138,10 @@ int main(int count, char** arguments) {
     return 0;
   }
   const std::string what = arguments[1];
+  if (what == "spins") {
+    std::printf("%d\n", phonograd::spins_of(std::atoi(arguments[2]), 0));
+    return 0;
+  }
   std::vector<double> numbers;  // the speeds
   for (int i = what == "model" ? 3 : what == "parts" ? 5 : 4; i < count; ++i)
     numbers.push_back(std::atof(arguments[i]));

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import ArtifactsError, UsageError
+from phonograd.device_runtime.engine.backend import MAX_THREADS
 from phonograd.device_runtime.engine.c_abi import callback, load_library
 from phonograd.device_runtime.engine.graph import NativeGraph
-from phonograd.device_runtime.engine.header import functions
+from phonograd.device_runtime.engine.header import functions, new
+from phonograd.device_runtime.masked.cohort import MaskedSum
 
 ROOT = Path(__file__).parents[2]
 STATUSES = sorted(name for name, (_, arguments, _) in functions().items() if arguments)
@@ -58,6 +60,23 @@ def test_the_last_error_is_the_calling_threads_own(tmp_path: Path) -> None:
         assert other.submit(said).result() == b""
         assert "there.onnx" in other.submit(fail, "there.onnx").result()
     assert "here.onnx" in said().decode()
+
+
+@pytest.mark.parametrize(
+    ("threads", "said"),
+    [
+        (2**32 + 2, "`threads` 4294967298: expected a whole number that fits 32 bits"),
+        (2**31, "`threads` 2147483648: expected a whole number that fits 32 bits"),
+        (MAX_THREADS + 1, "threads: 257; expected 1 to 256, or 0 for the default"),
+    ],
+)
+def test_a_number_is_refused_as_it_was_given(threads: int, said: str) -> None:
+    """Of a struct's field and of an argument; ctypes would pass its last 32 bits."""
+    with pytest.raises(UsageError, match=said):
+        MaskedSum(9, 5, threads)
+    texts = dict.fromkeys(("state", "identity", "phone", "grid"), "none")
+    with pytest.raises(UsageError, match=said):
+        load_library().call("pg_masked_open", new("pg_masked_options", **texts, round=1, threads=threads))
 
 
 def test_an_interrupt_between_a_callbacks_calls_stops_the_library() -> None:

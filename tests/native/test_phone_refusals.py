@@ -84,7 +84,8 @@ def test_wrong_usage_is_named(place: Place, words: tuple[str, ...], said: str) -
     ("options", "said"),
     [
         (("--lr", "1e39"), "--lr 1e39: expected a number above 0.0 and at most 3.4e+38"),
-        (("--threads", "0"), "--threads 0: expected a whole number from 1"),
+        (("--threads", "0"), "--threads 0: expected a whole number from 1 to 256"),
+        (("--threads", str(2**32 + 2)), "--threads 4294967298: expected a whole number from 1 to 256"),
         (("--duty", "0"), "--duty 0: expected a number above 0.0 and at most 1.0"),
         (("--nice", "20"), "--nice 20: expected a whole number from 0 to 19"),
         (("--nice", "-1"), "--nice -1: expected a whole number from 0 to 19"),

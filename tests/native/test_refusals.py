@@ -18,7 +18,7 @@ from phonograd.device_runtime.base.errors import (
     UsageError,
     WeightsError,
 )
-from phonograd.device_runtime.engine.backend import BackendOptions, OutputSample, Window
+from phonograd.device_runtime.engine.backend import MAX_THREADS, BackendOptions, OutputSample, Window
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
@@ -306,7 +306,6 @@ def test_a_loss_that_is_not_finite_changes_no_weight(artifacts: Artifacts, fuse:
 @pytest.mark.parametrize(
     ("options", "error", "reason"),
     [
-        (BackendOptions(threads=-1), UsageError, "threads: -1"),
         (BackendOptions(kernels="mmx"), UnsupportedError, "mmx"),
         (
             BackendOptions(precision="bf16", kernels="portable"),
@@ -320,6 +319,12 @@ def test_options_out_of_range(
 ) -> None:
     with pytest.raises(error, match=reason):
         NativeBackend(artifacts, None, options)
+
+
+@pytest.mark.parametrize("threads", [-1, 0, MAX_THREADS + 1, 2**31, 2**32 + 2])
+def test_threads_that_cannot_be(threads: int) -> None:
+    with pytest.raises(UsageError, match=f"^threads: {threads}; expected 1 to {MAX_THREADS}$"):
+        BackendOptions(threads=threads)
 
 
 def test_values_of_a_graph_by_wrong_name_or_size(tmp_path: Path) -> None:

@@ -43,11 +43,13 @@ def test_a_stop_ends_a_rest(place: Place, tmp_path: Path, number: signal.Signals
     assert written(tmp_path) == written(tmp_path / "whole")
 
 
-def test_a_state_is_saved_before_a_rest(place: Place, tmp_path: Path) -> None:
-    line = place.train_line("--state", tmp_path / "state", "--save-every", 1, "--duty", ALMOST_NEVER)
+@pytest.mark.parametrize("options", [("--save-every", 1), ()])
+def test_a_state_is_saved_before_a_rest(place: Place, tmp_path: Path, options: tuple[object, ...]) -> None:
+    """A long rest is reason enough."""
+    line = place.train_line("--state", tmp_path / "state", "--duty", ALMOST_NEVER, *options)
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while "saved" not in process.stdout.readline():
+        while (event := process.stdout.readline()) and "saved" not in event and '"step":2' not in event:
             pass
         process.kill()
     assert place.train("--state", tmp_path / "state").only("start")["resumed_at"] == 1

@@ -1,5 +1,6 @@
 """Threads of unequal speed share work: everything is done once, and a slow core holds nobody up for long."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -64,6 +65,18 @@ def test_a_thread_that_waits_long_sleeps(tool: Path) -> None:
     """For its core's other work, and for the battery; one that spins for ever runs into the time limit."""
     done = subprocess.run([tool, "waiting", "3"], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     assert done.stdout.splitlines() == ["for a task", "at a barrier", "for the workers"]
+
+
+def test_threads_that_outnumber_their_cpus_spin_briefly(tool: Path) -> None:
+    """The thread that they wait for needs the core that they spin on."""
+    one = {min(os.sched_getaffinity(0))}
+
+    def spins(threads: int) -> int:
+        line = [tool, "spins", str(threads)]
+        done = subprocess.run(line, capture_output=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, one))
+        return int(done.stdout)
+
+    assert spins(2) * 10 <= spins(1)
 
 
 def test_threads_share_phase_after_phase(tool: Path) -> None:

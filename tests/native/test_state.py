@@ -20,6 +20,8 @@ import pytest
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+from phonograd.device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build.targets import command_sources
 from phonograd.device_runtime.training.round import Round
 from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, until_step, written
 
@@ -92,6 +94,17 @@ def test_killed_again_and_again(place: Place, undisturbed: Mapping[str, bytes], 
     for step in (5, 15, 25, 35):
         assert until_step(line, step, signal.SIGKILL, 0.001).code == -signal.SIGKILL
     assert outcome_of(line).only("start")["resumed_at"] >= 34
+    assert written(tmp_path) == undisturbed
+
+
+def test_killed_every_few_seconds(place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path) -> None:
+    """It comes to an end however long its steps take: at each look at the clock a second more has passed."""
+    ticking = build_program("ticking_command", [Path(__file__).with_name("ticking_clock.cpp"), *command_sources()])
+    _, *options = place.train_line("--state", tmp_path / "state", "--save-every", 1000, *outputs(tmp_path))
+    line = [str(ticking), *options]
+    for step in (10, 20, 30):
+        assert until_step(line, step, signal.SIGKILL).code == -signal.SIGKILL
+    assert outcome_of(line).only("start")["resumed_at"] >= 25
     assert written(tmp_path) == undisturbed
 
 

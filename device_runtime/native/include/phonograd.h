@@ -68,7 +68,7 @@ typedef struct pg_round pg_round;
 
 typedef struct pg_options {
   size_t size;         /* sizeof(pg_options) */
-  int32_t threads;     /* 0: 2 */
+  int32_t threads;     /* 1 to 256; 0: 2 */
   int32_t pin_threads; /* 1: thread i works on the i-th fastest CPU this process may use */
   int32_t unfused;     /* 1: runs every node by itself, for tests */
   int32_t precision;   /* 0 fp32, 1 bf16, 2 bf16 emulated in fp32 arithmetic */
@@ -254,9 +254,9 @@ typedef struct pg_round_options {
   const char* update;        /* path to write the update to; or update_descriptor, below; neither: not written */
   const char* codec;         /* of the update; NULL: "rows-f32" */
   const char* state;         /* folder for what a later round resumes from; NULL: nothing is saved */
-  int64_t save_every;        /* steps between saves; 0: 5 */
+  int64_t save_every;        /* the most steps between saves, which 5 seconds end too; 0: 5 */
   const char* kernels;       /* as in pg_options */
-  int32_t threads;           /* at most one a core runs; 0: 2 */
+  int32_t threads;           /* 1 to 256, at most one a core runs; 0: 2 */
   int32_t pin_threads;       /* as in pg_options */
   int32_t precision;         /* as in pg_options */
   int32_t restart;           /* 1: discard the saved state */
@@ -565,7 +565,7 @@ PG_API pg_status pg_cohort_check(const pg_cohort* cohort, const char* kind, cons
    "signatures" by phone. *json: {"cohort": K, then W; "chance": a, "threshold": t, "agree": T}. */
 PG_API pg_status pg_cohort_fix(pg_cohort* cohort, const char* what, const char* answer, const char** json);
 
-/* The sum of masked updates, 4 bytes a value. Not thread-safe; it runs `threads` threads inside (0: 2). */
+/* The sum of masked updates, 4 bytes a value. Not thread-safe; it runs `threads` threads inside (1 to 256; 0: 2). */
 typedef struct pg_sum pg_sum;
 PG_API pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** sum);
 PG_API void pg_sum_close(pg_sum* sum);
@@ -602,7 +602,7 @@ typedef struct pg_masked_options {
   const char* grid;        /* path of the grid update that training wrote */
   uint64_t round;          /* the server's number */
   int64_t min_cohort;      /* the least that this phone takes part in; 0: 50 */
-  int32_t threads;         /* 0: 2 */
+  int32_t threads;         /* 1 to 256; 0: 2 */
 } pg_masked_options;
 
 /* PG_TOOK_PART if the phone took part in this round or a later one, or sent a masked update of this model; PG_UPDATE

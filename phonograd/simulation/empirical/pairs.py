@@ -14,7 +14,7 @@ from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.text.sampling import draw_texts, log_likelihoods
 from phonograd.simulation.empirical.tail import Tail, fit_tail
@@ -126,7 +126,7 @@ def _log_ratios(
     artifacts: Artifacts, first: Path, second: Path, settings: PrivacySettings, seed: int
 ) -> npt.NDArray[np.float64]:
     """log c of texts drawn from the first model."""
-    options = BackendOptions(threads=usable_cores())
+    options = BackendOptions(threads=min(usable_cores(), MAX_THREADS))
     V = artifacts.manifest.model.vocabulary
     with contextlib.closing(load_backend("native", artifacts, first, options)) as model:
         texts = draw_texts(model, V, settings.texts, settings.words, seed)

@@ -14,6 +14,7 @@
 #include "base/cpu_cores.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/spins.h"
 
 namespace phonograd {
 
@@ -27,10 +28,8 @@ void pause_briefly() {
 #endif
 }
 
-// How long to spin before sleeping. Threads with equal shares meet at a barrier within kSpins, and the tasks of a step
-// follow each other closely. The yields give the awaited thread this core. After them the waiter sleeps: on a busy
-// machine the system moves the awaited thread to a core only once that core is idle.
-constexpr int kSpins = 4000;
+// After spins these give the awaited thread this core. After them the waiter sleeps: on a busy machine the system moves
+// the awaited thread to a core only once that core is idle.
 constexpr int kYields = 50;
 
 #if defined(__linux__)
@@ -129,9 +128,11 @@ void ThreadPool::stop() {
 }
 
 void ThreadPool::wait_while(std::atomic<uint32_t>& word, uint32_t value) {
-  for (int look = 0; look < kSpins + kYields; ++look) {
+  int spins = kFewSpins;  // most waits are shorter, and need not ask the kernel
+  for (int look = 0; look < spins + kYields; ++look) {
     if (word.load(std::memory_order_acquire) != value) return;
-    look < kSpins ? pause_briefly() : static_cast<void>(sched_yield());
+    if (look == kFewSpins) spins = spins_of(threads_, static_cast<int>(cpus_.size()));
+    look < spins ? pause_briefly() : static_cast<void>(sched_yield());
   }
   // Sequentially consistent, as in wake(): either the waiter sees the new value, or wake() sees the waiter.
   asleep_.fetch_add(1);

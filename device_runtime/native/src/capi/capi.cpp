@@ -7,6 +7,7 @@
 #include "capi/border.h"
 #include "capi/handles.h"
 #include "capi/sized.h"
+#include "engine/running_engine.h"
 #include "phonograd.h"
 
 using namespace phonograd;
@@ -14,18 +15,21 @@ using namespace phonograd;
 namespace {
 
 constexpr int64_t kMostCandidates = int64_t{1} << 28;  // no vocabulary is larger
-constexpr int32_t kMostThreads = 1024;
 
 }  // namespace
 
+int threads_of(int32_t given) {
+  border::require(given >= 0 && given <= kMaxThreads, "threads: " + std::to_string(given) + "; expected 1 to " +
+                                                          std::to_string(kMaxThreads) + ", or 0 for the default");
+  return given == 0 ? EngineOptions().threads : given;
+}
+
 EngineOptions checked(const pg_options* given) {
   const pg_options options = border::options_of(given, sizeof(pg_options), "pg_options");
-  border::require(options.threads >= 0 && options.threads <= kMostThreads,
-                  "threads: " + std::to_string(options.threads) + "; expected 0 to " + std::to_string(kMostThreads));
   border::require(options.precision >= 0 && options.precision <= 2,
                   "precision: " + std::to_string(options.precision) + "; expected 0, 1 or 2");
   EngineOptions result;
-  if (options.threads != 0) result.threads = options.threads;
+  result.threads = threads_of(options.threads);
   result.pin_threads = options.pin_threads != 0;
   result.fuse = options.unfused == 0;
   result.precision = static_cast<Precision>(options.precision);

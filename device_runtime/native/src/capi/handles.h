@@ -11,6 +11,9 @@
 #include "formats/tensor_file.h"
 #include "phonograd.h"
 
+// Of threads as a caller gives them, 0 for the default. Throws Error(usage).
+int threads_of(int32_t given);
+
 // The options of an engine. Throws Error(usage).
 phonograd::EngineOptions checked(const pg_options* options);
 

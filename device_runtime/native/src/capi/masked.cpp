@@ -4,6 +4,7 @@
 #include <string>
 
 #include "capi/border.h"
+#include "capi/handles.h"
 #include "capi/sized.h"
 #include "formats/phone_name.h"
 #include "masked/cohort.h"
@@ -118,7 +119,7 @@ pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** s
     border::require(sum != nullptr, "sum: NULL");
     *sum = nullptr;
     border::require(values > 1 && width > 0 && width < 32, "values or width: expected more than 1, and 1 to 31");
-    *sum = new pg_sum{MaskedSum(static_cast<size_t>(values), width, threads > 0 ? threads : 2), "", {}};
+    *sum = new pg_sum{MaskedSum(static_cast<size_t>(values), width, threads_of(threads)), "", {}};
   });
 }
 
@@ -195,7 +196,7 @@ pg_status pg_masked_open(const pg_masked_options* options, pg_masked** masked) {
     settings.grid = text_of(given.grid, "grid");
     settings.round = given.round;
     if (given.min_cohort > 0) settings.min_cohort = given.min_cohort;
-    if (given.threads > 0) settings.threads = given.threads;
+    settings.threads = threads_of(given.threads);
     *masked = new pg_masked{MaskedPhone(settings), ""};
   });
 }

@@ -11,6 +11,8 @@
 
 namespace phonograd {
 
+constexpr int kMaxThreads = 256;  // that can be asked for
+
 // `allowed`: the cores that the process might use when it began; `chosen`: those of them that the calling thread may
 // use now.
 struct Cores {

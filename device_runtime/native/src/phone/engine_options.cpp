@@ -29,8 +29,9 @@ std::vector<Option> engine_options(bool training) {
       {"--weights", "FILE",
        "Tensor file to start from (such as a later round's model). [default: the folder's weights]"},
       {"--threads", "N",
-       "CPU threads, at most one a core; the result does not depend on their number. [default: one a core with "
-       "--cores, else 2]"},
+       "CPU threads, 1 to " + std::to_string(kMaxThreads) +
+           ", at most one a core; the result does not depend on their number. [default: one a core with --cores, "
+           "else 2]"},
       {"--pin-threads", "", "Pin each thread to one core, the first to the fastest."},
       {"--cores", "WHICH", "Cores to run on: big, little, all, or a hexadecimal mask such as f0. [default: all]"},
       {"--kernels", "NAME", "Kernel set (see info). [default: the best for this CPU]"},

@@ -1,15 +1,12 @@
 // What the commands that run an engine share.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "engine/running_engine.h"
 #include "phone/arguments.h"
 
 namespace phonograd::phone {
-
-constexpr int64_t kMaxThreads = 256;
 
 // The options --weights, --threads, --pin-threads, --cores and --kernels, and for `training` --precision.
 std::vector<Option> engine_options(bool training);

@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/peak_memory.h"
 #include "base/places.h"
+#include "engine/running_engine.h"
 #include "masked/identity.h"
 #include "masked/phone.h"
 #include "phone/commands.h"
@@ -27,7 +28,7 @@ Syntax syntax() {
       {"--vendor", "HEX", "The vendor's public key. [default: phones are known by the key that they had first]"},
       {"--min-cohort", "N", "The fewest phones that this phone takes part with. [default: 50]"},
       {"--answer", "FILE", "The server's answer to the last request; of an upload, an empty file."},
-      {"--threads", "N", "CPU threads. [default: 2]"},
+      {"--threads", "N", "CPU threads, 1 to " + std::to_string(kMaxThreads) + ". [default: 2]"},
   };
   return syntax;
 }
@@ -43,7 +44,7 @@ MaskedPhoneSettings settings_of(const Arguments& arguments) {
   settings.certificate = arguments.text("--certificate");
   if (arguments.has("--vendor")) settings.vendor = arguments.text("--vendor");
   settings.min_cohort = arguments.integer("--min-cohort", settings.min_cohort, 1, kMaxCount);
-  settings.threads = static_cast<int>(arguments.integer("--threads", settings.threads, 1, 64));
+  settings.threads = static_cast<int>(arguments.integer("--threads", settings.threads, 1, kMaxThreads));
   return settings;
 }
 

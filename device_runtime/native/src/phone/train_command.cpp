@@ -44,7 +44,7 @@ Syntax syntax() {
       {"--codec-costs", "", "Report the size of the update with each codec, and the seconds to encode it."},
       {"--round", "N", "The server's round. [default: 1]"},
       {"--state", "DIR", "Folder to save resumable state in, and to resume from."},
-      {"--save-every", "N", "Steps between saves. [default: " + std::to_string(kSaveEvery) + "]"},
+      {"--save-every", "N", "Save after N steps, or 5 seconds. [default: " + std::to_string(kSaveEvery) + "]"},
       {"--restart", "", "Discard the saved state."},
       {"--duty", "SHARE",
        "Share of the time that steps take; below 1, rests between them keep the phone cooler. [default: 1]"},

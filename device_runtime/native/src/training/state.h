@@ -14,7 +14,7 @@
 namespace phonograd {
 
 // Default number of steps between saves. At full size a state is 105 MB: a phone writes and syncs it in 0.3 to 2 s, and
-// trains a step in 1 to 7 s. Saving every 5 steps costs a few percent of an epoch, and a kill costs at most 5 steps.
+// trains a step in 1 to 7 s. Saving every 5 steps, or after 5 s, costs some percent of an epoch.
 constexpr int64_t kSaveEvery = 5;
 
 // The folder, locked against other processes while this exists. Not copyable.

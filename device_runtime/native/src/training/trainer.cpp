@@ -12,6 +12,9 @@
 namespace phonograd {
 namespace {
 
+// However long steps and rests are, no more than this and one step are lost to a kill.
+constexpr double kSaveSeconds = 5;
+
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point began) {
@@ -68,18 +71,22 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
   if (events.on_start) events.on_start(done, report.steps);
 
   const Clock::time_point began = Clock::now();
+  Clock::time_point last_saved = began;
   const auto save = [&] {
     const Clock::time_point save_began = Clock::now();
     const size_t bytes = options.state->save(progress);
     saved = done;
+    last_saved = Clock::now();
     if (events.on_save) events.on_save(done, bytes, seconds_since(save_began));
   };
+  const auto is_late = [&](double pause) { return seconds_since(last_saved) + pause >= kSaveSeconds; };
   double busy = 0;  // seconds of the step before
   while (done < report.steps) {
     // Before the next step, so not after the last one: the outputs follow at once, and a kill in between costs few
     // steps.
-    if (options.state != nullptr && done - saved >= options.save_every) save();
-    report.rest_seconds += rest(rest_after(busy, options.duty), events.stop);
+    const double pause = rest_after(busy, options.duty);
+    if (options.state != nullptr && done > saved && (done - saved >= options.save_every || is_late(pause))) save();
+    report.rest_seconds += rest(pause, events.stop);
     if (events.stop && events.stop()) {
       if (options.state != nullptr && done > saved) save();
       report.seconds = seconds_since(began) - report.rest_seconds;
