@@ -73,10 +73,10 @@ def most_open_files(raised_to: int = 0) -> int:
 
     sys.maxsize where there is no such limit, or it is not known (Windows).
     """
-    if sys.platform == "win32":
+    try:
+        import resource  # noqa: PLC0415  # not on Windows
+    except ImportError:
         return sys.maxsize
-    import resource  # noqa: PLC0415  # not on Windows
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = raised_to if hard == resource.RLIM_INFINITY else min(raised_to, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -14,7 +14,7 @@ from phonograd.server_agg.http.requests import RecordResponse, checked_name, pho
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.upload_sessions import UploadSession, UploadSessions
 from phonograd.server_agg.http.wire import wire_of
-from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.refusals import RequestError, RoundClosingError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import UploadRecord
@@ -199,6 +199,8 @@ class UploadRoutes:
             session.digest = None
         try:
             await self._sessions.settle(upload, session)
+        except RoundClosingError:
+            return upload  # the server itself ingests it later
         except RequestError as error:
             if error.status != tus.CHECKSUM_MISMATCH:
                 raise

@@ -75,18 +75,20 @@ def test_a_server_tells_it_and_refuses_what_destroys_the_model(
     """The phones that must be enrolled count, or those that are, if they are more."""
     root, state = math.sqrt(parameters_of(workshop)), tmp_path / "state"
 
-    def start(times: float, phones: int, **changes: Any) -> list[str]:
+    def start(times: float, phones: int, accepted: bool = False) -> list[str]:
         """Noise of so many times S with `phones` expected. Returns what the log has of it."""
         caplog.clear()
         noise = {"strategy": "dp-fedavg", "sampling": 0.5, "clip_norm": 2.0, "population": 8}
-        settings = settings_with(**noise, noise_multiplier=times * phones / root, deadline_seconds=9.0, **changes)
+        settings = settings_with(
+            **noise, noise_multiplier=times * phones / root, deadline_seconds=9.0, accept_noise=accepted
+        )
         Coordinator(workshop.artifacts, state, settings).close()
         return [f"{one.levelname}: {one.message}" for one in caplog.records if "noise of a round" in one.message]
 
     with caplog.at_level("INFO"):
         with pytest.raises(UsageError, match=r"norm of 22, 11 times S \(2\).*4 phones.*give `accept_noise`"):
             start(11, 4)
-        assert "WARNING: the noise of a round has a norm of 22" in start(11, 4, accept_noise=True)[0]
+        assert "WARNING: the noise of a round has a norm of 22" in start(11, 4, accepted=True)[0]
         assert "WARNING: the noise of a round has a norm of 3, 1.5 times" in start(1.5, 4)[0]
         assert "INFO: the noise of a round has a norm of 1, 0.5 times" in start(0.5, 4)[0]
         with ledger_of(ServerStorage(state)) as ledger:

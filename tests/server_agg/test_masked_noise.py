@@ -70,7 +70,13 @@ def test_the_ledger_has_the_epsilon_of_all_rounds(workshop: Workshop, state: Pat
 def test_noise_of_phones_and_of_the_server_add_up(workshop: Workshop, state: Path) -> None:
     """Their order does not count, in each round's epsilon and in the budget."""
     by_phones, clock = masked_settings(3, masked={"distributed_noise": 2.0}), Clock()
-    dp = {"strategy": "dp-fedavg", "sampling": 0.5, "noise_multiplier": 0.2, "deadline_seconds": 100.0}
+    dp = {
+        "strategy": "dp-fedavg",
+        "sampling": 0.5,
+        "noise_multiplier": 0.2,
+        "deadline_seconds": 100.0,
+        "end_privacy": True,
+    }
     once = PrivateRounds(0.5, 0.2)
     with opened(workshop, state, by_phones, clock) as coordinator:
         Fleet(coordinator, workshop, 3).run({}, random.Random(1), clock)

@@ -317,7 +317,7 @@ def test_a_start_with_other_settings_waits_for_the_cohort(workshop: Workshop, st
         assert coordinator.current.masked != text  # nobody had come
         text = coordinator.current.masked
         Fleet(coordinator, workshop, 3).deliver("phone0")
-    with opened(workshop, state, ServerSettings()) as coordinator:
+    with opened(workshop, state, ServerSettings(end_privacy=True)) as coordinator:
         assert coordinator.current.masked == text
 
 
