@@ -226,12 +226,11 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
         advice = _advice(state, config)
         if others:
             unread = state.renamed(others).listing()
-            parts = [place for name in others if (place := name.rpartition(".")[0]).rpartition(".")[2] in MODULES]
+            places = {place: place.rpartition(".") for place in (name.rpartition(".")[0] for name in others)}
+            parts = [f"{place}={part}" for place, (above, _, part) in places.items() if above and part in MODULES]
             advice = f"export it without what scores don't need, by `ignore`, or {advice}"
             if parts:  # a part of the model that lies elsewhere: without it, another model would be exported
-                advice = (
-                    f"export it with `renames` {parts[0]}={parts[0].rpartition('.')[2]}, where a part of the model is"
-                )
+                advice = f"export it with `renames` {parts[0]}, where a part of the model is"
             advice = f"not understood: {unread}; {advice}"
         raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
     tensors = {ours: state.read(spec.name) for ours, spec in specs.items()}

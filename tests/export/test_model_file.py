@@ -193,6 +193,7 @@ PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
         ({"rnn.bias_hh_l1": None}, ["rnn.bias_hh_l1 F32[16] expected, not found", "lstm 2x4, embedding 4, untied, 11"]),
         ({"rnn.bias_hh_l1": None}, ["found: encoder.weight [11, 4], rnn.weight_ih_l0 [16, 4]", "`renames`, OLD=NEW"]),
         ({"encoder.weight": None}, ["encoder.weight [V, E]", "found rnn.weight_ih_l0 [16, 4]", "`renames`, OLD=NEW"]),
+        ({"head.decoder.weight": zeros(11, 4)}, ["export it with `renames` head.decoder=decoder"]),
         ({"drop.mask": zeros(3)}, ["drop.mask is not part of the model (1 unexpected)", "drop.mask [3]"]),
         ({"rnn.weight_ih_l0": zeros(16, 5)}, ["F32[16, 4] expected, found rnn.weight_ih_l0 F32[16, 5]"]),
         ({"decoder.weight": zeros(10, 4)}, ["decoder.weight F32[11, 4] expected, found decoder.weight F32[10, 4]"]),
