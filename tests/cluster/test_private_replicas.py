@@ -363,7 +363,7 @@ def test_a_server_with_other_settings_than_the_run_opens_no_round_of_it(
     other.tick()
     assert (other.overdue, len(rounds(first.ledger))) == (True, 1)
     follow([first], 2)
-    settings = settings_with(**place | FTRL | change)
+    settings = settings_with(**place | FTRL | change, end_privacy=True)
     with pytest.raises(UsageError), opened(workshop, tmp_path / "late", settings):
         pass
     # As if it had looked before the run began.
