@@ -93,7 +93,8 @@ class _LogConsole(Console):
 
     def say(self, line: str) -> None:
         """Log a line."""
-        log.info(line)
+        text = line.removeprefix("phonograd: ")
+        log.log(logging.WARNING if text.startswith("warning: ") else logging.INFO, text.removeprefix("warning: "))
 
 
 @contextlib.contextmanager

@@ -47,12 +47,13 @@ def enrolled(session: Session) -> list[str]:
 
 
 def hidden_by(round_: Round) -> tuple[str, ...]:
-    """What hides the phones of a round with these settings: noise, masks."""
+    """What protects the phones of a round with these settings: noise, a budget of it, masks."""
     settings, masked = StrategySettings.from_json(round_.strategy), None
     if round_.masked:
         masked = MaskedSettings.from_json(round_.masked)
     noise = settings.noise_multiplier if settings.private else masked.distributed_noise if masked else 0
-    return ("noise",) * (noise > 0) + ("masks",) * (masked is not None)
+    there = {"noise": noise > 0, "epsilon budget": settings.epsilon_budget is not None, "masks": masked is not None}
+    return tuple(name for name, is_there in there.items() if is_there)
 
 
 def halt_reason(session: Session, round_: Round) -> str | None:

@@ -22,6 +22,7 @@ OF_THREE = {"clients_per_round": 3, "weighting": "equal"}
     ("last", "now", "lost"),
     [
         (PRIVATE, {}, "noise"),
+        (PRIVATE | {"epsilon_budget": 100.0}, PRIVATE, "epsilon budget"),
         (PRIVATE, PRIVATE | {"noise_multiplier": 0.0}, "noise"),
         (OF_THREE | {"masked": NOISY}, OF_THREE | {"masked": MASKED}, "noise"),
         (OF_THREE | {"masked": NOISY}, OF_THREE, "noise and no masks"),

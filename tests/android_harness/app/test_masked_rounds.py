@@ -32,7 +32,7 @@ pytestmark = pytest.mark.apk
 NAMES = ("phone-17", "phone-18", "phone-19")
 KEPT = REMAINS | {"identity.key", "masking"}
 # From the grid update to the end of the phone's part: requests, and both sides of each change of the disk.
-STEPS = 49
+STEPS = 50
 
 
 def in_folder(phones: Phones, name: str = "phone-17") -> set[str]:
