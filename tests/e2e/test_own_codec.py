@@ -71,7 +71,7 @@ def test_the_settings_are_options(phono: Run, workplace: Workplace, users: Path,
         assert "--deviations" not in phono(command, "--help").out
     assert "--deviations" not in phono("serve", "--codec", NAME, "--help").out  # they come with the updates
     refused = simulated(phono, workplace, users, tmp_path / "out", "--codec", NAME, "--deviations", -1)
-    assert (refused.code, "`deviations` is -1.0" in refused.err) == (2, True), refused.err
+    assert (refused.code, "deviations is -1.0" in refused.err) == (2, True), refused.err
     refused = phono("serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s", "--codec", "no:Mine")
     assert (refused.code, "cannot be imported: ModuleNotFoundError" in refused.err) == (2, True), refused.err
     assert not (tmp_path / "s").exists()

@@ -54,7 +54,7 @@ def test_they_are_in_the_help_and_checked(phono: Run, workplace: Workplace, user
     line = ("simulate", workplace.artifacts, "--users", users, "--out", tmp_path / "out", "--strategy", NAME)
     refused = phono(*line, "--similarity", 3)
     assert refused.code == 2
-    assert "`similarity` is 3" in refused.err or "--similarity is 3" in refused.err
+    assert "similarity is 3" in refused.err
     assert phono(*line[:-2], "--similarity", 0.3).code == 2  # fedavg has no such option
     ignored = phono(*line, "--trim-share", 0.2)
     assert (ignored.code, "--trim-share: expected with --strategy trimmed-mean" in ignored.err) == (2, True)

@@ -92,7 +92,7 @@ def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phono: Run, workplace: Work
         history.write_text(json.dumps({told["run"]: [9]}))
         refused = phono(*line)
         assert refused.code == 29
-        assert "took part in step 9 of the run, and rests until step 14 (`min_separation`), found step 1" in refused.err
+        assert "took part in step 9 of the run, and rests until step 14 (min_separation), found step 1" in refused.err
         history.unlink()
         assert phono(*line).code == 0
         assert json.loads(history.read_text()) == {told["run"]: [1]}

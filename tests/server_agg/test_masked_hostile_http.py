@@ -155,7 +155,7 @@ def test_other_members_are_refused_on_both_sides(
         monkeypatch.setattr(MaskedCohort, name, lambda *given: None)
     at = scene(with_other_members)
     done = at.train_beside_others(refuse=3)
-    expected = "answer to this phone's `list`: phone phone0: its signature is not of these members: it was shown others"
+    expected = "answer to this phone's list: phone phone0: its signature is not of these members: it was shown others"
     assert (done.code, expected in done.err) == (7, True), done.err
     assert set(at.refused.values()) == {f"phone {NAME}: wrong signature of the members"}
     with at.server.coordinator.ledger.reading() as session:
