@@ -24,7 +24,7 @@ def hide_programs(item: pytest.Item) -> Iterator[None]:
     """Take all programs from the test but those of a bare machine, unless a marker says that it needs more.
 
     They leave PATH, for what the test starts too. If the test starts them by their paths, PermissionError is raised.
-    Nothing is hidden where there is no dpkg, as .ci/packages installs nothing there.
+    Nothing is hidden on other systems than Debian, where .ci/packages installs nothing.
     """
     if any(item.get_closest_marker(name) for name in EQUIPPED) or not bare_programs():
         yield
@@ -40,14 +40,14 @@ def hide_programs(item: pytest.Item) -> Iterator[None]:
 
 @functools.cache
 def bare_programs() -> frozenset[str]:
-    """Paths of the programs of Debian's essential packages, of make, git and this Python; empty without dpkg."""
-    if shutil.which("dpkg-query") is None:
-        return frozenset()
-    listed = _query("--show", "--showformat=${Essential} ${Package}\n")
+    """Paths of the programs of Debian's essential packages, of make, git and this Python; empty on other systems."""
+    listed = _query("--show", "--showformat=${Essential} ${Package}\n") if shutil.which("dpkg-query") else []
     essential = [line.split()[1] for line in listed if line.startswith("yes ")]
-    files = {path for path in _query("--listfiles", *essential, "make") if path.startswith(_SYSTEM)}
-    # awk is a link that no package lists; a clone's machine has git.
-    files |= {path for path in ("/usr/bin/awk", "/usr/bin/git") if Path(path).exists()}
+    if not essential:
+        return frozenset()
+    files = {path for path in _query("--listfiles", *essential) if path.startswith(_SYSTEM)}
+    # awk is a link that no package lists; a clone's machine has make and git.
+    files |= {path for path in map(shutil.which, ("awk", "make", "git")) if path is not None}
     return frozenset({*files, *map(os.path.realpath, files), os.path.realpath(sys.executable)})
 
 
