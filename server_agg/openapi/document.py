@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -100,17 +101,22 @@ class OpenApiRoute:
     """The handler; `operations`: all of the server's, this one too."""
 
     def __init__(self, operations: Collection[Operation], security: SecuritySettings, host: str):
-        asked: set[Access] = set()
+        self._operations = operations
+        self._asked: set[Access] = set()
         if security.auth != "none":
-            asked.add("admin")
+            self._asked.add("admin")
         if security.asks_for_tokens(host):
-            asked.add("phone")
-        self._document = openapi_document(operations, asked)
+            self._asked.add("phone")
 
     @operation("GET /openapi.json", "open", {200: Answer("OpenAPI 3.1.", dict[str, Any])})
     async def openapi(self, _: Request) -> Response:
         """The OpenAPI document that describes this server."""
         return JSONResponse(self._document)
+
+    @cached_property
+    def _document(self) -> Part:
+        # Made when first asked for: it takes longer than all else that a server starts with.
+        return openapi_document(self._operations, self._asked)
 
 
 class _Schemas:
