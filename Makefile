@@ -183,6 +183,8 @@ $(DEMO_READY): pyproject.toml
 $(READY): $(DEMO_READY)
 	@echo "installing what the tests need"
 	$(PIP) --editable '.[dev]'
+	@echo "compiling the tests, once instead of once per worker"
+	@$(VENV)/bin/pytest --collect-only >$(VENV)/collected
 	touch $(READY)
 
 $(ENGINES_READY): pyproject.toml

@@ -1,13 +1,15 @@
 """Settings of all tests, and the phones that some of them want."""
 
+import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.phone.fixtures import adb_server, adb_servers, adbs, phone, three_phones
-from tests.support.artifacts import check_unchanged
+from tests.support.artifacts import SHARED, check_unchanged
 from tests.support.bare_machine import hide_programs
 from tests.support.margins import margin, seed, threads
 
@@ -20,6 +22,14 @@ settings.load_profile("phonograd")
 
 # A shell's background jobs ignore SIGINT, and so would every process that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if SHARED not in os.environ:  # a worker has its parent's
+        folder = tempfile.TemporaryDirectory(prefix="phonograd-tests-")
+        os.environ[SHARED] = folder.name
+        config.add_cleanup(folder.cleanup)
+        config.add_cleanup(lambda: os.environ.pop(SHARED))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,17 +1,21 @@
-"""Artifacts of small models, exported once per process and shared by all tests."""
+"""Artifacts of small models, exported once and shared by all tests, whichever process runs them."""
 
 import functools
+import os
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
+from phonograd.device_runtime.base.files import lock_file
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import ADAPTER_B, LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 
-_FOLDERS: list[Path] = []
+SHARED = "PHONOGRAD_TEST_ARTIFACTS"  # the folder of a run's artifacts, for all its workers
+_OPENED: list[Path] = []
 
 
 def words(count: int) -> Vocabulary:
@@ -32,15 +36,30 @@ def exported(
 
     train: the tensors that are not frozen; (): those of a new export, of adapters as if they were trained already.
     """
+    training = training or TrainingConfig()
+    name = sha256(repr((model, training, seed, spread, distill, train)).encode()).hexdigest()[:16]
+    folder = _shared_folder() / name / "artifacts"
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        lock_file(lock.fileno(), wait=True)
+        if not folder.exists():
+            _export(folder, model, training, model_weights(model, seed, spread), distill, train)
+    _OPENED.append(folder)
+    return open_artifacts(folder)
+
+
+def _export(
+    folder: Path,
+    model: LanguageModelConfig,
+    training: TrainingConfig,
+    weights: dict[str, Array],
+    distill: bool,
+    train: tuple[str, ...],
+) -> None:
     from phonograd.export.artifacts import export_artifacts  # imports torch
 
-    weights = model_weights(model, seed, spread)
     frozen = [name for name in weights if name not in train] if train else model.frozen_by_adapters()
-    folder = Path(_place().name) / str(len(_FOLDERS)) / "artifacts"
-    training = training or TrainingConfig()
-    made = export_artifacts(folder, model, training, weights, words(model.vocabulary), frozen=frozen, distill=distill)
-    _FOLDERS.append(folder)
-    return made
+    export_artifacts(folder, model, training, weights, words(model.vocabulary), frozen=frozen, distill=distill)
 
 
 def model_weights(model: LanguageModelConfig, seed: int = 1, spread: float = 1.0) -> dict[str, Array]:
@@ -60,12 +79,16 @@ def model_weights(model: LanguageModelConfig, seed: int = 1, spread: float = 1.0
 
 def check_unchanged() -> None:
     """Fail if a test wrote to what others read: ArtifactsError names the file."""
-    for folder in _FOLDERS:
+    for folder in _OPENED:
         artifacts = open_artifacts(folder, verify=True)
         expected = {*artifacts.manifest.files, "manifest.json"}
         assert {path.name for path in folder.iterdir()} == expected, f"{folder}: a test left files among the artifacts"
 
 
 @functools.cache
-def _place() -> "tempfile.TemporaryDirectory[str]":
+def _own_folder() -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(prefix="phonograd-tests-")
+
+
+def _shared_folder() -> Path:
+    return Path(os.environ.get(SHARED) or _own_folder().name)
