@@ -9,7 +9,7 @@ import click
 from phonograd.api.simulating import simulate as run_simulation
 from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
 from phonograd.commands.options import COUNT, Options, arg, opt, own_options, refuse
-from phonograd.commands.own_classes import CODEC_OR_OWN, TakesOwn, codec_from
+from phonograd.commands.own_classes import TakesOwn
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import (
     MASKED_FLAG,
@@ -21,7 +21,7 @@ from phonograd.commands.serve_options import (
     transfer_from,
     warn_of_norms,
 )
-from phonograd.commands.shared_options import ENGINE, PAGE, REHEARSAL, refuse_share_alone
+from phonograd.commands.shared_options import CODEC, ENGINE, PAGE, REHEARSAL, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
@@ -49,7 +49,7 @@ SIMULATION = (
         epochs="Passes over the text.",
         steps="1: a single step with the gradient of the whole text, as in phonograd train.",
         learning_rate=opt("Learning rate.  [default: the artifacts']", name="--lr"),
-        codec=CODEC_OR_OWN,
+        codec=CODEC,
         output_sample="As in phonograd train.",
         precision=PRECISION,
         backend="What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
@@ -119,7 +119,6 @@ def simulate(
         masked = dataclasses.replace(masked, steps=int(strategy.one_step))
     if options["backend"] != "torch":
         options["precision"] = chosen_precision(console, options["precision"], threads=1)
-    options["codec"] = codec_from(options)
     settings = SIMULATION.take(options, strategy=strategy, transfer=transfer, masked=masked)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")

@@ -15,7 +15,6 @@ from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_
 from phonograd.device_runtime.text.rehearsal import TrainingText, mix
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from phonograd.device_runtime.update.own_codec import native_codec, recode
 from phonograd.device_runtime.update.seeds import seed_of
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.simulation.settings import SimulationSettings
@@ -104,7 +103,7 @@ class VirtualPhone:
             round=job.number,
             seed=seed_of(job.base_sha256, job.number, job.user),
             update=job.update,
-            codec=native_codec(settings.codec),
+            codec=settings.codec,
             masked=None if settings.masked is None else settings.masked.text,
             max_unknown=1.0,
             options=BackendOptions(threads=1, precision=settings.precision),
@@ -115,8 +114,7 @@ class VirtualPhone:
         except TrainingError as error:
             return PhoneResult(job.user, diverged=str(error))
         assert trained.update is not None
-        sent = recode(job.update, job.base, settings.codec) or trained.update
-        return _result(job.user, trained.report.tokens, sent, trained.report.losses, trained.report.seconds)
+        return _result(job.user, trained.report.tokens, trained.update, trained.report.losses, trained.report.seconds)
 
     def prepare(self, job: PhoneJob) -> PreparedPhone:
         """Draw what the phone trains on. Raises TextError."""
@@ -140,12 +138,11 @@ class VirtualPhone:
         with TensorFile(job.base) as base:
             masked = None if self._settings.masked is None else self._settings.masked.text
             written = write_update(job.update, base, trained, self._info(prepared), masked)
-        written = recode(job.update, job.base, self._settings.codec) or written
         return _result(job.user, len(prepared.text.stream), written, losses, seconds)
 
     def _info(self, prepared: PreparedPhone) -> UpdateInfo:
         job, tokens = prepared.job, len(prepared.text.stream)
-        codec, steps = native_codec(self._settings.codec), self._settings.steps
+        codec, steps = self._settings.codec, self._settings.steps
         return UpdateInfo(job.base_sha256, job.number, tokens, codec, prepared.seed, steps)
 
     def evaluate(self, job: EvaluationJob) -> Evaluation:

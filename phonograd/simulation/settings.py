@@ -9,7 +9,6 @@ from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.links import LinkCodec
-from phonograd.device_runtime.update.own_codec import native_codec
 from phonograd.server_agg.aggregation.publishing import Publish
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -51,7 +50,7 @@ class SimulationSettings:
 
     transfer: of strategy transfer, whose model is trained, without a state `closing` between rounds.
 
-    Raises ValueError for a setting out of range, naming it, UsageError for a codec of one's own that cannot be loaded.
+    Raises ValueError for a setting out of range, naming it.
     """
 
     rounds: int = 10
@@ -113,9 +112,7 @@ class SimulationSettings:
             )
         if self.masked is not None:
             self._require_masked(self.masked)
-            if native_codec(self.codec) != self.codec:
-                raise ValueError(f"`codec` is {self.codec}, expected none of one's own with `masked`")
-        _ = self.how_published, native_codec(self.codec)
+        _ = self.how_published
         self._require_backend()
 
     @property
