@@ -52,9 +52,6 @@ SIMULATION = (
         codec=CODEC,
         output_sample="As in phonograd train.",
         precision=PRECISION,
-        backend="What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
-        device="Where PyTorch trains.",
-        phones_per_batch="Phones that PyTorch trains at once.  [default: 1 on cpu, 16 on cuda]",
     )
     .group(
         "Publishing",
@@ -107,8 +104,6 @@ def simulate(
     Larger --rounds continue a simulation.
     """
     refuse_share_alone(options)
-    if options["backend"] != "torch":
-        refuse("expected with --backend torch", "device", "phones_per_batch")
     if not options["late_phones"]:
         refuse("expected with --late-phones, the chance that an update is late", "late")
     strategy, transfer = strategy_from(options), transfer_from(options)
@@ -117,8 +112,7 @@ def simulate(
     if masked is not None:
         strategy = dataclasses.replace(strategy, weighting=masked.weighting)
         masked = dataclasses.replace(masked, steps=int(strategy.one_step))
-    if options["backend"] != "torch":
-        options["precision"] = chosen_precision(console, options["precision"], threads=1)
+    options["precision"] = chosen_precision(console, options["precision"], threads=1)
     settings = SIMULATION.take(options, strategy=strategy, transfer=transfer, masked=masked)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")

@@ -203,6 +203,10 @@ def test_an_interrupted_simulation_resumes_to_the_same_models(tmp_path: Path) ->
 def test_more_rounds_continue_a_simulation_and_other_settings_are_refused(tmp_path: Path) -> None:
     run(tmp_path / "a", dataclasses.replace(SETTINGS, rounds=1))
     assert models(run(tmp_path / "a")) == models(run(tmp_path / "b"))
+    path = tmp_path / "a/simulation.json"
+    document = json.loads(path.read_bytes())
+    del document["job"]["evaluate_last"]  # of a version without this setting: it had its default
+    path.write_text(json.dumps(document))
     with pytest.raises(phonograd.StateError, match=r"holds a simulation with codec rows-f32, found top-rows"):
         run(tmp_path / "a", dataclasses.replace(SETTINGS, codec="top-rows"))
     (tmp_path / "a/models/3.safetensors").write_bytes(b"damaged")
