@@ -17,8 +17,13 @@ def section(document: Document) -> Iterator[str | Table]:
         "contestant": Column(lambda row: versioned(row["name"], row["about"]["versions"])),
         f"time / {document['first']}": figure("ratio", ".2f"),
         "minimum": figure("ratio_least", ".2f"),
+        f"CPU time / {document['first']}": figure("cpu_ratio", ".2f"),
         "seconds a step": figure("median_seconds", ".3f"),
+        "seconds a round": figure("round_seconds", ".1f"),
         "of ceiling": figure("fraction_of_ceiling", ".0%"),
         "peak memory, MB": figure("peak_rss_bytes", ".0f", MB),
+        "peak memory (PSS), MB": figure("peak_pss_bytes", ".0f", MB),
     }
-    yield Table("Former contestants", columns, document["contestants"])
+    rows = document["contestants"]
+    had = {name: one for name, one in columns.items() if any(one.value(row) is not None for row in rows)}
+    yield Table("Former contestants", had, rows)

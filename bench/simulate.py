@@ -1,4 +1,4 @@
-"""Time and memory of a simulated round: phonograd's native engine and PyTorch, and Flower's simulation."""
+"""Time and memory of a simulated round: phonograd's, and Flower's simulation."""
 
 import json
 import statistics
@@ -39,13 +39,12 @@ LEARNING_RATE = 0.1
 
 @dataclass(frozen=True)
 class SimulateBenchConfig:
-    """phones: of a round; text_bytes: of each, and as much general text; batch: phones that torch trains at once beside
-    one by one; output_sample: of the sampled contestants; rounds: runs of each contestant.
+    """phones: of a round; text_bytes: of each, and as much general text; output_sample: of the sampled contestant;
+    rounds: runs of each contestant.
     """
 
     phones: int = 10
     text_bytes: int = 10_000
-    batch: int = 5
     output_sample: int = 2000
     workers: int = field(default_factory=usable_cores)
     flower_python: str | None = None
@@ -94,15 +93,10 @@ def _entries(config: SimulateBenchConfig) -> list[Entry]:
     def own(name: str, **settings: Any) -> Entry:
         return Entry(name, OWN, settings={"text_bytes": config.text_bytes, **settings})
 
-    sampled = {"output_sample": config.output_sample}
-    at_once: dict[str, Any] = {"backend": "torch", "phones_per_batch": config.batch}
     return [
         own("native"),
-        own("torch, one by one", backend="torch", phones_per_batch=1),
-        own(f"torch, {config.batch} at once", **at_once),
         Entry("flower", FLOWER_PEER, python=python, hint=FLOWER_HINT),
-        own("native, sampled, bf16", precision="bf16", **sampled),
-        own(f"torch, sampled, {config.batch} at once", **sampled, **at_once),
+        own("native, sampled, bf16", precision="bf16", output_sample=config.output_sample),
     ]
 
 
@@ -201,10 +195,10 @@ def section(document: Document) -> Iterator[str | Table]:
     yield f"A simulated round: {model_name(model)}, {phones} phones"
     yield (
         f"Each phone trains on {document['text_bytes']:,} bytes of its own and as much general text, words drawn by "
-        f"Zipf's law, {document['tokens']:,} tokens in all. native and Flower train {document['workers']} phones at a "
-        f"time, one thread each; torch has {document['workers']} threads. The second round of each run, "
-        f"{document['rounds']} runs of each in turn; the loss is the first round's. CPU time and memory (PSS) are of "
-        "all processes. phonograd writes each update to a file, and checks it before it is folded."
+        f"Zipf's law, {document['tokens']:,} tokens in all. {document['workers']} phones train at a time, one thread "
+        f"each. The second round of each run, {document['rounds']} runs of each in turn; the loss is the first "
+        "round's. CPU time and memory (PSS) are of all processes. phonograd writes each update to a file, and checks "
+        "it before it is folded."
     )
 
     def words(one: Mapping[str, Any]) -> str:

@@ -34,9 +34,7 @@ from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from phonograd.device_runtime.update.own_codec import write_encoded
-from phonograd.device_runtime.update.own_update import open_update
-from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInfo
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo, write_update
 from phonograd.server_agg.aggregation.fold import Fold
 
 SCHEMA_VERSION = 1
@@ -149,16 +147,15 @@ def _cost(
             trained = load_tensors(phone.weights)
             began = time.perf_counter()
             info = UpdateInfo(sha256, 1, phone.tokens, codec, phone.seed)
-            written = write_encoded(path, base, trained, info)
+            written = write_update(path, base, trained, info)
             encoding.append(time.perf_counter() - began)
             sizes.append(written.nbytes)
-            with open_update(path) as update:
+            with UpdateFile(path) as update:
                 began = time.perf_counter()
-                with update.decoded(base) as native:
-                    native.check(base, sha256)
-                    decoding.append(time.perf_counter() - began)
-                    with DecodedUpdate(native, base) as decoded:
-                        fold.accumulate(decoded, 1)
+                update.check(base, sha256)
+                decoding.append(time.perf_counter() - began)
+                with DecodedUpdate(update, base) as decoded:
+                    fold.accumulate(decoded, 1)
         average = write_tensor_file(place / "average", base.specs.values(), fold.finish(), {})
     evaluations = models.evaluations(place / "average", average.sha256)
     perplexities = _without_unknown(evaluations)

@@ -70,9 +70,6 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig as
 from phonograd.device_runtime.text.evaluation import Evaluation as Evaluation
 from phonograd.device_runtime.text.vocabulary import Vocabulary as Vocabulary
 from phonograd.device_runtime.training.report import EpochReport as EpochReport
-from phonograd.device_runtime.update.own_codec import Codec as Codec
-from phonograd.device_runtime.update.own_codec import OwnCodecError as OwnCodecError
-from phonograd.device_runtime.update.own_codec import own_codec as own_codec
 from phonograd.device_runtime.update.update_file import UpdateInfo as UpdateInfo
 from phonograd.export.pretrain_config import PretrainConfig as PretrainConfig
 from phonograd.export.pretrain_config import PretrainProgress as PretrainProgress

@@ -89,7 +89,7 @@ LIGHT = {
     "a server": (("server_agg",), (), {*HEAVY, "ray", "flwr"}),
     "a harness": (("android_harness",), (), HEAVY),
     "a fold": (("server_agg.aggregation",), (), {"sqlalchemy", "sqlite3", "starlette", "uvicorn", "httpx"}),
-    "a simulation": (("simulation",), (".batched", "page"), {"torch", "onnx", "onnxruntime", "ray", "flwr"}),
+    "a simulation": (("simulation",), ("page",), {"torch", "onnx", "onnxruntime", "ray", "flwr"}),
     "commands before they run": (("commands",), (), {*HEAVY, "ray", "flwr", "phonograd.adapters"}),
     "the API": (("api",), (), {"ray", "flwr", "phonograd.adapters"}),
 }

@@ -1,4 +1,4 @@
-"""phonograd's own simulation: the native engine or PyTorch, and the server's aggregation."""
+"""phonograd's own simulation: the native engine and the server's aggregation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,4 +34,4 @@ def run(job: SimulatorJob, tell: Tell) -> tuple[list[float], Mapping[str, str]]:
         tell()
         record = simulation.run(progress)
     losses = [ended.loss_last for ended in record.rounds if ended.loss_last is not None]
-    return losses, version_of("phonograd", *(["torch"] if settings.backend == "torch" else []))
+    return losses, version_of("phonograd")

@@ -20,7 +20,7 @@ Own = TypeVar("Own")
 class OwnClasses(Generic[Own]):
     """Those of one kind that this process has loaded.
 
-    setting: what names one, `strategy` or `codec`, of which phonograd has `known`; group: of their entry points; base:
+    setting: what names one, such as `strategy`, of which phonograd has `known`; group: of their entry points; base:
     what they derive from, a name of phonograd's API; prepared: makes of a class what `loaded` returns.
     """
 
@@ -30,7 +30,7 @@ class OwnClasses(Generic[Own]):
         group: str,
         base: type[Own],
         known: Sequence[str],
-        prepared: Callable[[str, type[Own]], type[Own]] = lambda _, own: own,
+        prepared: Callable[[str, type[Own]], type[Own]],
     ):
         self._setting, self._group, self._base, self._known, self._prepared = setting, group, base, known, prepared
         self.by_name: dict[str, type[Own]] = {}  # MODULE:CLASS

@@ -1,6 +1,5 @@
 """The update a phone sends, written and read by the native library. FORMAT.md, "Updates"."""
 
-import contextlib
 import weakref
 from collections.abc import Iterator, Mapping
 from ctypes import POINTER, c_int64, c_void_p, cast
@@ -102,27 +101,7 @@ def update_options(info: UpdateInfo, masked: str | None = None) -> Any:
     return new("pg_update_options", **msgspec.structs.asdict(info), masked=masked)
 
 
-class OfModel:
-    """An open update. info: its metadata."""
-
-    path: Path
-    info: UpdateInfo
-
-    def parts(self) -> list[TensorSpec]:
-        """The tensors that the file holds, without its checksum. Raises WeightsError."""
-        with TensorFile(self.path) as file:
-            return [spec for name, spec in file.specs.items() if name != CHECKSUM]
-
-    def check_base(self, base_sha256: str) -> None:
-        """Raise UpdateError for an update of another base model."""
-        if self.info.base_sha256 != base_sha256:
-            raise UpdateError(
-                f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
-                "fetch the current model and train again"
-            )
-
-
-class UpdateFile(OfModel, Handle):
+class UpdateFile(Handle):
     """An update or a link open for reading. One thread at a time.
 
     start: its first byte in a file where others may follow it; None: it is all of the file. Raises UpdateError on
@@ -141,11 +120,18 @@ class UpdateFile(OfModel, Handle):
         self.nbytes: int = facts.nbytes
         self.result_sha256: str | None = facts.result_sha256 and facts.result_sha256.decode(errors="replace")
 
-    @contextlib.contextmanager
-    def decoded(self, base: TensorFile) -> Iterator["UpdateFile"]:
-        """Itself: what one in a codec of one's own has to be made into first."""
-        del base
-        yield self
+    def parts(self) -> list[TensorSpec]:
+        """The tensors that the file holds, without its checksum. Raises WeightsError."""
+        with TensorFile(self.path) as file:
+            return [spec for name, spec in file.specs.items() if name != CHECKSUM]
+
+    def check_base(self, base_sha256: str) -> None:
+        """Raise UpdateError for an update of another base model."""
+        if self.info.base_sha256 != base_sha256:
+            raise UpdateError(
+                f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
+                "fetch the current model and train again"
+            )
 
     def check(self, base: TensorFile, base_sha256: str) -> None:
         """Hold the whole update against the model it must be for, one tile in memory at a time.

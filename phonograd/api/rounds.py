@@ -29,7 +29,6 @@ from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, new_identity
 from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
-from phonograd.device_runtime.update.own_codec import name_of
 
 UPDATES = Path("phonograd-updates")  # as `phonograd phone-round` has it
 BEFORE_UPLOAD = ("/keys", "/draws", "/shares", "/members")  # what phones of a masked round send before their update
@@ -209,8 +208,8 @@ def join_round(
     opened = server_client.open_round(server, waiting=waiting)
     if masked_only:
         opened.require_masked()
-    if opened.masked is None and name_of(codec) not in opened.codecs:
-        raise UsageError(f"`codec` {name_of(codec)}: {server} takes {', '.join(opened.codecs)}; choose one of them")
+    if opened.masked is None and codec not in opened.codecs:
+        raise UsageError(f"`codec` {codec}: {server} takes {', '.join(opened.codecs)}; choose one of them")
     opened.require_steps(steps)
     refused = None if phone is None else server_client.exclusion_reason(server, phone)
     if refused is not None:

@@ -13,7 +13,6 @@ from phonograd.api.inputs import (
     require_output,
     workers_of,
 )
-from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.simulation.attacks.audit import AuditSettings, audit
 from phonograd.simulation.attacks.run import AttackSettings, attack
@@ -50,12 +49,12 @@ def simulate(
     on_noise hears, before anything is made, how large a round's noise is, and may raise. progress hears
     (phones done, phones in all rounds, last quality); stop is asked between phones for the number of a
     signal that asks to end, 0 for none. Raises TextError, ArtifactsError, WeightsError, StateError for a folder of
-    another simulation, TrainingError if training diverges, StorageError, OutOfMemoryError, StoppedError, UsageError for
-    Ray with another backend than native, MissingExtraError without Ray.
+    another simulation, TrainingError if training diverges, StorageError, OutOfMemoryError, StoppedError,
+    MissingExtraError without Ray.
     """
     require_output(out, artifacts, users, rehearsal, general_test, folder=True)
     settings = settings or SimulationSettings()
-    start = _starting(engine, settings)
+    start = _starting(engine)
     texts = texts_of(users, rehearsal, general_test)
     begun = Simulation(
         artifacts_of(artifacts), texts, settings, Path(out), workers_of(workers), start, on_noise=on_noise
@@ -64,12 +63,10 @@ def simulate(
         return simulation.run(progress, stop)
 
 
-def _starting(engine: Engine, settings: SimulationSettings) -> StartWorkers:
+def _starting(engine: Engine) -> StartWorkers:
     require_engine(engine)
     if engine == "local":
         return start_workers
-    if settings.backend != "native":
-        raise UsageError(f"engine ray needs backend native, found {settings.backend}; torch trains in one process")
     from phonograd.adapters.ray.workers import RayWorkers
 
     return RayWorkers

@@ -29,7 +29,6 @@ from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares, mix
 from phonograd.device_runtime.training.plain_loop import train_plainly
 from phonograd.device_runtime.training.round import ResumableState, Round, RoundSettings, Trained
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
-from phonograd.device_runtime.update.own_codec import native_codec, recode
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 # A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
@@ -76,7 +75,7 @@ def train(
     others, drawn at random (FORMAT.md, "Output sample"): several times faster; nobody else may learn `sample_seed`,
     which is random if None. max_unknown: of a text of whose words the vocabulary lacks a larger share, no update is
     made (TextError). duty: the share of the wall time that steps take, in (0, 1]; rests keep the device cooler.
-    codec: phonograd's, or one of `own_codec`. RoundSettings says the rest. The seed replaces that of `options`.
+    RoundSettings says the rest. The seed replaces that of `options`.
 
     progress hears (steps done, steps in all, nats a token); on_text hears what will be trained on; stop is entered
     before the first step and gives a function that is asked between steps for the number of a signal that asks to end,
@@ -119,7 +118,7 @@ def train(
             seed=seed,
             out=path_of(out),
             update=path_of(update),
-            codec=native_codec(codec),
+            codec=codec,
             masked=masked,
             run=run,
             run_history=path_of(run_history),
@@ -128,19 +127,13 @@ def train(
             options=options or BackendOptions(),
         )
 
-        def sent(trained: Trained) -> Trained:
-            if settings.update is None or masked is not None:
-                return trained
-            written = recode(settings.update, base.path, codec) or trained.update
-            return dataclasses.replace(trained, update=written)
-
         if backend != DEFAULT_BACKEND:
-            return sent(_train_elsewhere(backend, folder, base, settings, progress, on_text))
+            return _train_elsewhere(backend, folder, base, settings, progress, on_text)
         opened = stack.enter_context(Round(settings))
         base.require_at_path()
         if on_text is not None:
             on_text(opened.text)
-        trained = sent(opened.train(progress, None if stop is None else stack.enter_context(stop())))
+        trained = opened.train(progress, None if stop is None else stack.enter_context(stop()))
         opened.discard_state()  # last: a kill before this is a resume that ends in the same files
         return trained
 

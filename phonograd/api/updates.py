@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from phonograd.api.inputs import Engine, StrPath, chosen_seed, require_engine, require_output, workers_of
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile, load_tensors
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
-from phonograd.device_runtime.update.own_codec import name_of, write_encoded
-from phonograd.device_runtime.update.own_update import native_update, open_update
-from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from phonograd.server_agg.aggregation.folding import fold_files, write_average
 from phonograd.server_agg.aggregation.settings import StrategySettings
 
@@ -44,7 +40,7 @@ def encode_update(
 
     weights: canonical float32 tensors (LanguageModelConfig.tensor_specs), or a file of them; base: an artifacts folder
     that is open, or a tensor file; tokens: what they were trained on. The seed is of codecs that round at random:
-    `seed`, or it follows from model, round and `phone`, or is random. Raises WeightsError, UpdateError, OwnCodecError,
+    `seed`, or it follows from model, round and `phone`, or is random. Raises WeightsError, UpdateError,
     UsageError, StorageError.
     """
     require_output(out, weights, base)
@@ -53,25 +49,22 @@ def encode_update(
         seed = chosen_seed(seed, phone, lambda: base_sha256, round_number)
         info = UpdateInfo(base_sha256, round_number, tokens, codec, seed)
         trained = load_tensors(Path(weights)) if isinstance(weights, str | os.PathLike) else weights
-        written = write_encoded(Path(out), base_file, trained, info)
-        return EncodedUpdate(replace(info, codec=name_of(codec)), written)
+        return EncodedUpdate(info, write_update(Path(out), base_file, trained, info))
 
 
 def read_update(update: StrPath) -> UpdateInfo:
     """What an update says of itself: model, round, tokens, codec and seed. Raises UpdateError."""
-    with open_update(Path(update)) as encoded:
+    with UpdateFile(Path(update)) as encoded:
         return encoded.info
 
 
 def decode_update(update: StrPath, base: Artifacts | StrPath) -> dict[str, Array]:
     """The trained weights that an update stands for, canonical and float32, after checking all of it.
 
-    base: the model it was made from, as in `encode_update`. Raises WeightsError, UpdateError, OwnCodecError.
+    base: the model it was made from, as in `encode_update`. Raises WeightsError, UpdateError.
     """
-    with (
-        _base_file(base) as base_file,
-        native_update(Path(update), base_file, base_file.sha256()) as encoded,
-    ):
+    with _base_file(base) as base_file, UpdateFile(Path(update)) as encoded:
+        encoded.check(base_file, base_file.sha256())
         return encoded.weights(base_file)
 
 
@@ -89,7 +82,7 @@ def fold_updates(
     base: the model that all of them were made from, as in `encode_update`. weighting: by `tokens`, or `equal`. The
     file is the same to the bit in any order of the updates, and that of a server's round. Memory is 8 bytes a
     parameter. engine: `ray` sums a shard in each of Ray's `workers` (None is one a core). Raises WeightsError,
-    UpdateError (another base; no update), OwnCodecError, UsageError for another weighting or engine or an update that
+    UpdateError (another base; no update), UsageError for another weighting or engine or an update that
     comes twice, StorageError; with Ray also MissingExtraError, OutOfMemoryError.
     """
     try:

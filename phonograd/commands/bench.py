@@ -31,7 +31,6 @@ from phonograd.commands.bench_options import (
 from phonograd.commands.bench_simulate import simulate
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, THREADS, Options, opt, refuse
-from phonograd.commands.own_classes import CODEC_OR_OWN
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import IN_GROUPS
 from phonograd.console import Console, output_options
@@ -72,9 +71,7 @@ UPLOAD = Options(
     codecs=names(
         CODECS,
         ",".join(CODECS),
-        "Codecs to compare, also MODULE:CLASS of your own with its default settings; changes of perplexity "
-        f"are relative to the first. {IN_GROUPS}",
-        own=CODEC_OR_OWN["type"],
+        f"Codecs to compare; changes of perplexity are relative to the first. {IN_GROUPS}",
         show_default="all",
     ),
     phones=opt("Number of phones with random deltas, without --user.", COUNT),

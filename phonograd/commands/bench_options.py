@@ -10,7 +10,6 @@ import click
 
 from phonograd.bench.epoch import KINDS, kind_named
 from phonograd.commands.options import Decorator, opt
-from phonograd.commands.own_classes import OwnName
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console
 
@@ -23,27 +22,22 @@ Names = tuple[str, ...]
 UNREPEATED = ("--save", "--json", "--quiet")  # what they change is not the result
 
 
-def list_of(allowed: Names, own: OwnName | None = None) -> Callable[[click.Context, click.Parameter, str], Names]:
-    """A callback that reads "a,b" and refuses what is not allowed or said twice; own: such classes are too."""
+def list_of(allowed: Names) -> Callable[[click.Context, click.Parameter, str], Names]:
+    """A callback that reads "a,b" and refuses what is not allowed or said twice."""
 
-    def read(context: click.Context, parameter: click.Parameter, text: str) -> Names:
+    def read(_context: click.Context, _parameter: click.Parameter, text: str) -> Names:
         names = tuple(name.strip() for name in text.split(","))
-        known = allowed
-        if own is not None:
-            known = names = tuple(own.convert(name, parameter, context) for name in names)  # which refuses all others
         for name in names:
-            if name not in known or names.count(name) > 1:
+            if name not in allowed or names.count(name) > 1:
                 raise click.BadParameter(f"{name!r}: expected each of {', '.join(allowed)} at most once, by commas")
         return names
 
     return read
 
 
-def names(
-    allowed: Iterable[str], default: str, text: str, own: OwnName | None = None, **more: Any
-) -> Mapping[str, Any]:
-    """The option of a field that takes some of the names in `allowed`, or of one's own, separated by commas."""
-    read = list_of(tuple(allowed), own)
+def names(allowed: Iterable[str], default: str, text: str, **more: Any) -> Mapping[str, Any]:
+    """The option of a field that takes some of the names in `allowed`, separated by commas."""
+    read = list_of(tuple(allowed))
     return opt(text, str, metavar="NAMES", callback=read, multiple=False, default=default, **more)
 
 

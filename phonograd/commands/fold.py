@@ -9,7 +9,6 @@ import click
 from phonograd.api.inputs import artifacts_of
 from phonograd.api.updates import fold_updates
 from phonograd.commands.options import COUNT, Options, arg, opt, own_options
-from phonograd.commands.own_classes import loads_codecs
 from phonograd.commands.paths import OUTPUT
 from phonograd.commands.shared_options import ENGINE
 from phonograd.console import Console, output_options
@@ -28,7 +27,6 @@ FOLD = Options(
 @click.command()
 @own_options
 @FOLD
-@loads_codecs
 @output_options
 def fold(
     console: Console,

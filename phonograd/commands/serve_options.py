@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from phonograd.commands.options import Command, InGroup, Options, decorated, opt, refuse, usage_errors
-from phonograd.commands.own_classes import OWN, OWN_CODECS, STRATEGY, own_values
+from phonograd.commands.own_classes import OWN, STRATEGY, own_values
 from phonograd.console import Console, option_names
 from phonograd.device_runtime.update.codecs import NORM_FACTORS
 from phonograd.server_agg.aggregation.settings import (
@@ -50,7 +50,6 @@ SERVER = Options(ServerSettings).group(
     links_kept=opt("Newest links to keep on disk, as far as they are smaller than a model; or all.", number_or_all),
     ledger="PostgreSQL for several servers: postgresql://USER@HOST/DATABASE.  [default: SQLite in the state folder]",
     store="Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
-    codecs=OWN_CODECS,
     end_privacy="Let a restart open rounds without the noise or the masks that the last round has.",
     accept_noise=f"Start with noise of more than {MOST:g} times S, which destroys the model.",
     workers="Processes that share the work; as many as the machine has cores for them.",
@@ -204,7 +203,7 @@ def _own_settings(options: dict[str, Any]) -> str:
 
     name = options["strategy"]
     with usage_errors():
-        return own_strategy(name, **own_values(STRATEGY, name, options)).own
+        return own_strategy(name, **own_values(name, options)).own
 
 
 def warn_of_norms(console: Console, strategy: StrategySettings, codecs: Iterable[str] = NORM_FACTORS) -> None:

@@ -9,7 +9,7 @@ import click
 from phonograd.api.simulating import simulate as run_simulation
 from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
 from phonograd.commands.options import COUNT, Options, arg, opt, own_options, refuse
-from phonograd.commands.own_classes import CODEC_OR_OWN, TakesOwn, codec_from
+from phonograd.commands.own_classes import TakesOwn
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import (
     MASKED_FLAG,
@@ -21,7 +21,7 @@ from phonograd.commands.serve_options import (
     transfer_from,
     warn_of_norms,
 )
-from phonograd.commands.shared_options import ENGINE, PAGE, REHEARSAL, refuse_share_alone
+from phonograd.commands.shared_options import CODEC, ENGINE, PAGE, REHEARSAL, refuse_share_alone
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
@@ -49,12 +49,9 @@ SIMULATION = (
         epochs="Passes over the text.",
         steps="1: a single step with the gradient of the whole text, as in phonograd train.",
         learning_rate=opt("Learning rate.  [default: the artifacts']", name="--lr"),
-        codec=CODEC_OR_OWN,
+        codec=CODEC,
         output_sample="As in phonograd train.",
         precision=PRECISION,
-        backend="What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
-        device="Where PyTorch trains.",
-        phones_per_batch="Phones that PyTorch trains at once.  [default: 1 on cpu, 16 on cuda]",
     )
     .group(
         "Publishing",
@@ -107,8 +104,6 @@ def simulate(
     Larger --rounds continue a simulation.
     """
     refuse_share_alone(options)
-    if options["backend"] != "torch":
-        refuse("expected with --backend torch", "device", "phones_per_batch")
     if not options["late_phones"]:
         refuse("expected with --late-phones, the chance that an update is late", "late")
     strategy, transfer = strategy_from(options), transfer_from(options)
@@ -117,9 +112,7 @@ def simulate(
     if masked is not None:
         strategy = dataclasses.replace(strategy, weighting=masked.weighting)
         masked = dataclasses.replace(masked, steps=int(strategy.one_step))
-    if options["backend"] != "torch":
-        options["precision"] = chosen_precision(console, options["precision"], threads=1)
-    options["codec"] = codec_from(options)
+    options["precision"] = chosen_precision(console, options["precision"], threads=1)
     settings = SIMULATION.take(options, strategy=strategy, transfer=transfer, masked=masked)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")

@@ -14,10 +14,10 @@ from phonograd.commands.connecting import closing_notice, connection_options, mo
 from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
 from phonograd.commands.options import COUNT, POSITIVE, SHARE, THREADS, Options, opt, refuse
-from phonograd.commands.own_classes import CODEC_OR_OWN, TakesOwn, codec_from
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.shared_options import (
     BACKEND,
+    CODEC,
     MIN_COHORT,
     PHONE,
     REHEARSAL,
@@ -35,7 +35,6 @@ from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.masked.phone import require_new_model
 from phonograd.device_runtime.training.round import SAVE_EVERY
-from phonograd.device_runtime.update.own_codec import name_of
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ TRAINING = Options(
     max_unknown=opt("Largest share of the user's words that the vocabulary may lack, for an update to be made.", SHARE),
     phone=PHONE,
     seed=SEED,
-    codec=CODEC_OR_OWN,
+    codec=CODEC,
     duty=opt("Share of the time that steps take; below 1, rests between them keep the device cooler.", SHARE),
     out=opt("Write the trained weights here.", OUTPUT),
     update=opt("Write the update for the server here.", OUTPUT),
@@ -108,7 +107,7 @@ STATE = Options(
 )
 
 
-@click.command(cls=TakesOwn)
+@click.command()
 @click.argument("artifacts", type=INPUT)
 @TRAINING
 @ENGINE
@@ -137,7 +136,6 @@ def train(
     if options["folder"] is None:
         refuse("expected with --state, the folder that it is about", "save_every", "restart")
     options["save_every"] = options["save_every"] or SAVE_EVERY
-    options["codec"] = codec_from(options)
     masking = _masking(options, connection)
     engine, state, training = ENGINE.take(options), STATE.take(options), TRAINING.values(options)
     for path in filter(None, (training["out"], training["update"])):
@@ -180,7 +178,7 @@ def train(
     if trained.weights is not None:
         document["weights"] = {"path": str(training["out"]), **dataclasses.asdict(trained.weights)}
     if trained.update is not None:
-        codec = "masked" if joined is not None and joined.opened.masked else name_of(training["codec"])
+        codec = "masked" if joined is not None and joined.opened.masked else training["codec"]
         document["update"] = {"path": str(update), "codec": codec, **dataclasses.asdict(trained.update)}
     if joined is not None:
         receipt = _send(console, joined, update, masking, keep=asked_for is not None)

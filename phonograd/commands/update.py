@@ -2,14 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 
 from phonograd.commands.options import arg, opt, own_options
-from phonograd.commands.own_classes import CODEC_OR_OWN, TakesOwn, codec_from, loads_codecs
 from phonograd.commands.paths import OUTPUT
-from phonograd.commands.shared_options import PHONE, SEED
+from phonograd.commands.shared_options import CODEC, PHONE, SEED
 from phonograd.console import Console, figures, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.update.update_file import MAX_COUNT
@@ -22,7 +21,7 @@ def update() -> None:
     """Encode, decode and show updates."""
 
 
-@update.command(cls=TakesOwn)
+@update.command()
 @own_options
 @output_options
 def encode(
@@ -31,16 +30,14 @@ def encode(
     base: Base,
     tokens: Annotated[int, opt("Tokens the weights were trained on.", click.IntRange(1, MAX_COUNT))],
     out: Annotated[Path, opt("Where to write the update.", OUTPUT)],
-    codec: Annotated[str, CODEC_OR_OWN],
+    codec: Annotated[str, CODEC],
     round_number: Annotated[int, opt("The server's round.", click.IntRange(1, MAX_COUNT), name="--round")] = 1,
     phone: Annotated[str | None, PHONE] = None,
     seed: Annotated[int | None, SEED] = None,
-    **options: Any,
 ) -> None:
     """Encode trained WEIGHTS against their base model."""
     from phonograd.api.updates import encode_update
 
-    codec = codec_from({"codec": codec, **options})
     encoded = encode_update(
         weights, base, out, tokens=tokens, codec=codec, round_number=round_number, seed=seed, phone=phone
     )
@@ -55,7 +52,6 @@ def encode(
 
 @update.command()
 @own_options
-@loads_codecs
 @output_options
 def decode(
     console: Console,
@@ -74,18 +70,16 @@ def decode(
 
 @update.command()
 @own_options
-@loads_codecs
 @output_options
 def show(console: Console, update_file: Annotated[Path, arg()]) -> None:
     """Show UPDATE_FILE's metadata and parts."""
-    from phonograd.device_runtime.update.own_update import OwnUpdate, open_update
+    from phonograd.device_runtime.update.update_file import UpdateFile
 
-    with open_update(update_file) as encoded:
+    with UpdateFile(update_file) as encoded:
         parts = [
             {"part": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.nbytes}
             for spec in encoded.parts()
         ]
-        own = {"codec_settings": encoded.settings} if isinstance(encoded, OwnUpdate) else {}
-        document = {**written(encoded.info), **own, "bytes": update_file.stat().st_size, "parts": parts}
+        document = {**written(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
     facts = {key: value for key, value in document.items() if key != "parts"}
     console.result(document, (str(update_file), figures(facts)), ("Parts", parts))

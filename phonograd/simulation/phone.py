@@ -1,23 +1,17 @@
 """One virtual phone: what `phonograd train` does, for a worker process that trains many in turn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine import Backend, BackendOptions, load_backend
-from phonograd.device_runtime.engine.backend import OutputSample
-from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
-from phonograd.device_runtime.text.counts import load_counts
+from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
+from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
-from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
-from phonograd.device_runtime.text.rehearsal import TrainingText, mix
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from phonograd.device_runtime.update.own_codec import native_codec, recode
 from phonograd.device_runtime.update.seeds import seed_of
-from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages
 
@@ -33,16 +27,6 @@ class PhoneJob:
     base_sha256: str
     sample_seed: int
     update: Path
-
-
-@dataclass(frozen=True)
-class PreparedPhone:
-    """What a job trains on. seed: of all that is drawn but the sample; sample: None for the full softmax."""
-
-    job: PhoneJob
-    text: TrainingText
-    seed: int
-    sample: OutputSample | None
 
 
 @dataclass(frozen=True)
@@ -73,14 +57,10 @@ class VirtualPhone:
 
     def __init__(self, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings):
         self._artifacts = artifacts
-        self._rehearsal = rehearsal
-        self._rehearsal_bytes = b"\n".join(rehearsal)
+        self._rehearsal = b"\n".join(rehearsal)
         self._settings = settings
         self._evaluator: tuple[Path, Backend] | None = None  # kept open from text to text
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
-        self._counts = None
-        if settings.output_sample is not None:
-            self._counts = load_counts(artifacts.path(COUNTS), self._vocabulary)
 
     def train(self, job: PhoneJob) -> PhoneResult:
         """Train and write the update: the bytes that `phonograd train --phone USER` writes.
@@ -92,7 +72,7 @@ class VirtualPhone:
         round_settings = RoundSettings(
             self._artifacts.folder,
             b"\n".join(job.messages),
-            self._rehearsal_bytes or None,
+            self._rehearsal or None,
             settings.user_share,
             weights=job.base,
             weights_sha256=job.base_sha256,
@@ -104,7 +84,7 @@ class VirtualPhone:
             round=job.number,
             seed=seed_of(job.base_sha256, job.number, job.user),
             update=job.update,
-            codec=native_codec(settings.codec),
+            codec=settings.codec,
             masked=None if settings.masked is None else settings.masked.text,
             max_unknown=1.0,
             options=BackendOptions(threads=1, precision=settings.precision),
@@ -115,38 +95,7 @@ class VirtualPhone:
         except TrainingError as error:
             return PhoneResult(job.user, diverged=str(error))
         assert trained.update is not None
-        sent = recode(job.update, job.base, settings.codec) or trained.update
-        return _result(job.user, trained.report.tokens, sent, trained.report.losses, trained.report.seconds)
-
-    def prepare(self, job: PhoneJob) -> PreparedPhone:
-        """Draw what the phone trains on. Raises TextError."""
-        settings = self._settings
-        seed = seed_of(job.base_sha256, job.number, job.user)
-        share = settings.user_share if self._rehearsal else 1.0
-        text = mix(job.messages, self._rehearsal, share, self._vocabulary, seed)
-        sample = None
-        if self._counts is not None and settings.output_sample is not None:
-            draw = SampleDraw(settings.output_sample, job.sample_seed)
-            sample = draw_output_sample(text.stream, self._counts, draw)
-        return PreparedPhone(job, text, seed, sample)
-
-    def finish(
-        self, prepared: PreparedPhone, trained: Mapping[str, Array], losses: Sequence[float], seconds: float
-    ) -> PhoneResult:
-        """Write the update of weights that were trained elsewhere. losses: of all steps. Raises WeightsError,
-        StorageError.
-        """
-        job = prepared.job
-        with TensorFile(job.base) as base:
-            masked = None if self._settings.masked is None else self._settings.masked.text
-            written = write_update(job.update, base, trained, self._info(prepared), masked)
-        written = recode(job.update, job.base, self._settings.codec) or written
-        return _result(job.user, len(prepared.text.stream), written, losses, seconds)
-
-    def _info(self, prepared: PreparedPhone) -> UpdateInfo:
-        job, tokens = prepared.job, len(prepared.text.stream)
-        codec, steps = native_codec(self._settings.codec), self._settings.steps
-        return UpdateInfo(job.base_sha256, job.number, tokens, codec, prepared.seed, steps)
+        return _result(job.user, trained.report.tokens, trained.update, trained.report.losses, trained.report.seconds)
 
     def evaluate(self, job: EvaluationJob) -> Evaluation:
         """Evaluate the model on the text. Raises TrainingError if its scores are not finite."""

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
-from phonograd.device_runtime.update.own_codec import OwnCodecError
-from phonograd.device_runtime.update.own_update import open_update
-from phonograd.device_runtime.update.update_file import DecodedUpdate
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.late import decoded_on
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles
@@ -103,7 +101,7 @@ def close_round(
 
     An arrival is asked for when the one before it has been added. Their order does not matter. The noise of a private
     strategy follows from the base model and the round, so that a repeat gives the same bits; it hides nothing from who
-    knows the model. Raises StorageError, WeightsError for a model that overflows, OwnCodecError.
+    knows the model. Raises StorageError, WeightsError for a model that overflows.
     """
     strategy = strategy_of(settings)
     key = hashlib.sha256(f"{base_sha256} {number}".encode()).digest()
@@ -123,8 +121,6 @@ def close_round(
                     raise InvalidUpdateError("a phone has one update in a round, and a round so many")
                 accepted.append(_added(arrival, settings, weights, base_sha256, aggregation))
                 users.add(arrival.user)
-            except OwnCodecError:  # here no update is hostile
-                raise
             except (WeightsError, UpdateError, InvalidUpdateError) as error:
                 refusals.append(f"{arrival.user}: {redact_path(error, arrival.path)}")
         if len(accepted) < strategy.min_updates and not settings.private:
@@ -183,7 +179,7 @@ def _added(
     if isinstance(aggregation, GridMean):
         aggregation.add_file(arrival.path)
         return ClientUpdate(arrival.sha256, 1, {}, lambda: _opened(arrival, weights))
-    with open_update(arrival.path) as update:
+    with UpdateFile(arrival.path) as update:
         if arrival.late_base is None:
             update.check_base(base_sha256)
         weight = strategy_of(settings).weight(update.info)
@@ -194,5 +190,5 @@ def _added(
 
 @contextlib.contextmanager
 def _opened(arrival: Arrival, weights: TensorFile) -> Iterator[DecodedUpdate]:
-    with open_update(arrival.path) as update, decoded_on(weights, update, arrival.late_base) as source:
+    with UpdateFile(arrival.path) as update, decoded_on(weights, update, arrival.late_base) as source:
         yield source

@@ -1,15 +1,12 @@
 """What is simulated."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.links import LinkCodec
-from phonograd.device_runtime.update.own_codec import native_codec
 from phonograd.server_agg.aggregation.publishing import Publish
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -17,10 +14,6 @@ from phonograd.server_agg.settings.rules import Late, RoundRules
 from phonograd.server_agg.settings.server import MASKED_STRATEGIES
 from phonograd.server_agg.transfer import TransferSettings
 
-Backend = Literal["native", "torch"]
-Device = Literal["cpu", "cuda"]
-BACKENDS: tuple[Backend, ...] = get_args(Backend)
-DEVICES: tuple[Device, ...] = get_args(Device)
 _MOST = 10**9
 
 
@@ -43,15 +36,12 @@ class SimulationSettings:
     test_users: users that never train; the model is evaluated on their texts, at most text_bytes of each, every
     `evaluate_every` rounds and in each of the last `evaluate_last`; kss: with keystroke savings, which take longer.
 
-    backend: what trains: the native engine, or PyTorch on `device`, `phones_per_batch` phones at once (None: 1 on the
-    CPU, 16 on a GPU), in fp32. Its models differ in the last digits, also from one device or number to another.
-
     masked: rounds are masked with these settings, but for cohorts: phones round their deltas to the grid, and the
     server has their sum.
 
     transfer: of strategy transfer, whose model is trained, without a state `closing` between rounds.
 
-    Raises ValueError for a setting out of range, naming it, UsageError for a codec of one's own that cannot be loaded.
+    Raises ValueError for a setting out of range, naming it.
     """
 
     rounds: int = 10
@@ -76,9 +66,6 @@ class SimulationSettings:
     evaluate_every: int = 1
     evaluate_last: int = 1
     kss: bool = False
-    backend: Backend = "native"
-    device: Device = "cpu"
-    phones_per_batch: int | None = None
     strategy: StrategySettings = field(default_factory=StrategySettings)
     transfer: TransferSettings = field(default_factory=TransferSettings)
     masked: MaskedSettings | None = None
@@ -113,10 +100,7 @@ class SimulationSettings:
             )
         if self.masked is not None:
             self._require_masked(self.masked)
-            if native_codec(self.codec) != self.codec:
-                raise ValueError(f"`codec` is {self.codec}, expected none of one's own with `masked`")
-        _ = self.how_published, native_codec(self.codec)
-        self._require_backend()
+        _ = self.how_published
 
     @property
     def how_published(self) -> Publish:
@@ -138,20 +122,6 @@ class SimulationSettings:
             raise ValueError(
                 f"`clients_per_round` is {self.clients_per_round}, expected at most `cohort` ({masked.cohort})"
             )
-
-    def _require_backend(self) -> None:
-        if self.phones_per_batch is not None:
-            self._require("phones_per_batch", 1, _MOST)
-        allowed: dict[str, Sequence[str | None]] = {"backend": BACKENDS}
-        allowed |= (
-            {"device": DEVICES, "precision": ("fp32",), "steps": (None,)}
-            if self.backend == "torch"
-            else {"device": ("cpu",), "phones_per_batch": (None,)}
-        )
-        for name, expected in allowed.items():
-            if (value := getattr(self, name)) not in expected:
-                names = " or ".join("none" if one is None else one for one in expected)
-                raise ValueError(f"`{name}` is {value}, expected {names} with backend {self.backend}")
 
     def _require(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)

@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StoppedError
 from phonograd.device_runtime.base.system import end_with_parent, interrupts_held
@@ -17,9 +17,6 @@ from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult, VirtualPhone
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages
-
-if TYPE_CHECKING:
-    from phonograd.simulation.batched.phones import BatchedPhones
 
 _phone: VirtualPhone  # of a worker process
 
@@ -55,21 +52,10 @@ StartWorkers = Callable[[int, Artifacts, Messages, SimulationSettings], Workers]
 
 
 def start_workers(count: int, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> Workers:
-    """Workers of one thread each: this process if `count` is 1, else as many others.
-
-    With backend torch, this process trains with `count` threads, and the workers evaluate. Raises MissingExtraError
-    without torch, UnsupportedError without the device.
-    """
-    native: Workers = (
-        _ThisProcess(VirtualPhone(artifacts, rehearsal, settings))
-        if count == 1
-        else _Processes(count, artifacts, rehearsal, settings)
-    )
-    if settings.backend == "native":
-        return native
-    from phonograd.simulation.batched.phones import BatchedPhones  # loads torch
-
-    return _Batches(BatchedPhones(VirtualPhone(artifacts, rehearsal, settings), artifacts, settings, count), native)
+    """Workers of one thread each: this process if `count` is 1, else as many others."""
+    if count == 1:
+        return _ThisProcess(VirtualPhone(artifacts, rehearsal, settings))
+    return _Processes(count, artifacts, rehearsal, settings)
 
 
 class _ThisProcess:
@@ -152,23 +138,6 @@ class _Processes:
         return StoppedError(
             f"a worker process was ended by {signal.Signals(number).name}; run the same command to resume", number
         )
-
-
-class _Batches:
-    """This process trains batches of phones; native workers evaluate."""
-
-    def __init__(self, phones: "BatchedPhones", native: Workers):
-        self.count = native.count
-        self.train = phones.train
-        self.evaluate = native.evaluate
-        self._native = native
-
-    def __enter__(self) -> "_Batches":
-        self._native.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._native.__exit__(*error)
 
 
 def _start(ended: Connection, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> None:

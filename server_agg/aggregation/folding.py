@@ -5,8 +5,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, write_tensor_file
-from phonograd.device_runtime.update.own_update import native_update, open_update
-from phonograd.device_runtime.update.update_file import DecodedUpdate
+from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.fold import Fold
 from phonograd.server_agg.aggregation.model_writer import model_metadata
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -16,13 +15,14 @@ from phonograd.server_agg.aggregation.strategy import update_weight
 def fold_files(base: TensorFile, base_sha256: str, updates: Iterable[Path], settings: StrategySettings) -> Fold:
     """The sum of updates, each checked before it is added. base_sha256: the base's hash, from which all must be made.
 
-    Raises WeightsError, UpdateError for an update that does not fit, InvalidUpdateError for one that claims too much,
-    OwnCodecError.
+    Raises WeightsError, UpdateError for an update that does not fit, InvalidUpdateError for one that claims too much.
     """
     fold = Fold(base, base_sha256)
     for path in updates:
-        with native_update(path, base, base_sha256) as update, DecodedUpdate(update, base) as decoded:
-            fold.accumulate(decoded, update_weight(settings, update.info))
+        with UpdateFile(path) as update:
+            update.check(base, base_sha256)
+            with DecodedUpdate(update, base) as decoded:
+                fold.accumulate(decoded, update_weight(settings, update.info))
     return fold
 
 
@@ -36,5 +36,5 @@ def write_average(fold: Fold, updates: Sequence[Path], out: Path) -> WrittenFile
 
 
 def _round_of(path: Path) -> int:
-    with open_update(path) as update:
+    with UpdateFile(path) as update:
         return update.info.round

@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.update.own_update import OwnUpdate
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 
 
 @contextlib.contextmanager
-def decoded_on(base: TensorFile, update: UpdateFile | OwnUpdate, its_base: Path | None) -> Iterator[DecodedUpdate]:
+def decoded_on(base: TensorFile, update: UpdateFile, its_base: Path | None) -> Iterator[DecodedUpdate]:
     """An open update on the open round's model, `base`. its_base: the model of a late update, else None.
 
-    Raises UpdateError for an update that does not fit its model, WeightsError, and what OwnUpdate.decoded raises.
+    Raises UpdateError for an update that does not fit its model, WeightsError.
     """
     with contextlib.ExitStack() as opened:
         models = (base,) if its_base is None else (opened.enter_context(TensorFile(its_base)), base)
-        native = opened.enter_context(update.decoded(models[0]))
-        yield opened.enter_context(DecodedUpdate(native, *models))
+        yield opened.enter_context(DecodedUpdate(update, *models))

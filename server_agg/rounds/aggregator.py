@@ -11,8 +11,6 @@ from typing import Protocol
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.device_runtime.update.own_codec import OwnCodecError
-from phonograd.device_runtime.update.own_update import OwnUpdate, open_update
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo
 from phonograd.server_agg.aggregation.fold import SumLimitError
 from phonograd.server_agg.aggregation.late import decoded_on
@@ -118,7 +116,7 @@ class RoundAggregator:
 
     def opened(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
         """Open an update's file. Raises UpdateError."""
-        return open_update(path)
+        return UpdateFile(path)
 
     def weight(self, info: UpdateInfo) -> int:
         """An update's weight in the ledger."""
@@ -128,8 +126,7 @@ class RoundAggregator:
     def measured_ahead(self, path: Path) -> Iterator[DecodedUpdate | None]:
         """An update of this round, opened and, if that is of use, measured before its turn; any threads at once.
 
-        None for all else: its turn finds out that it is late or masked, or why it is refused or can't be read. Raises
-        OwnCodecError: its turn need not wait for that once more.
+        None for all else: its turn finds out that it is late or masked, or why it is refused or can't be read.
         """
         with contextlib.ExitStack() as opened:
             yield self._measured(path, opened)
@@ -138,15 +135,12 @@ class RoundAggregator:
         if self.masked is not None:
             return None
         try:
-            update = open_update(path)
-            opened.callback(update.close)
+            update = opened.enter_context(UpdateFile(path))
             if update.info.base_sha256 != self.row.base_sha256:
                 return None
             decoded = opened.enter_context(decoded_on(self.base, update, None))
             if not self.strategy.aggregation.one_pass:
                 decoded.norms()
-        except OwnCodecError:
-            raise
         except (PhonogradError, OSError):
             return None
         return decoded
@@ -188,7 +182,7 @@ class RoundAggregator:
     def _source(
         self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None
     ) -> AbstractContextManager[DecodedUpdate]:
-        assert isinstance(update, UpdateFile | OwnUpdate)
+        assert isinstance(update, UpdateFile)
         return nullcontext(ahead) if ahead else decoded_on(self.base, update, self._late_base(origin))
 
     def keep(self) -> None:
@@ -236,7 +230,7 @@ class RoundAggregator:
     @contextlib.contextmanager
     def _opened(self, row: Update) -> Iterator[DecodedUpdate]:
         its_base = self._late_base(row.base_sha256)
-        with open_update(self._fetched(row)) as update, decoded_on(self.base, update, its_base) as source:
+        with UpdateFile(self._fetched(row)) as update, decoded_on(self.base, update, its_base) as source:
             yield source
 
     def _fetched(self, row: Update) -> Path:

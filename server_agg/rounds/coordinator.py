@@ -15,7 +15,6 @@ from typing import Any
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.device_runtime.update.own_codec import OwnCodecError
 from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.masked.stages import RequestKind
@@ -211,10 +210,7 @@ class Coordinator:
         self.uploads.bytes.bring(identifier)
         path = self.folder.upload(identifier)
         with contextlib.ExitStack() as stack:
-            try:
-                ahead = stack.enter_context(self._round.aggregator.measured_ahead(path))
-            except OwnCodecError as error:
-                ingestion.refuse_undecoded(self.uploads, identifier, path, nbytes, error)
+            ahead = stack.enter_context(self._round.aggregator.measured_ahead(path))
             if ahead is not None:
                 self.folder.sync(path)  # while another update has its turn
             return self._ingest(identifier, sha256, nbytes, ahead)

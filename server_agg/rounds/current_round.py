@@ -242,7 +242,7 @@ class LiveRound:
             closes_at=closes_at(row, state.rules),
             closing=None if row.closing_at is None else self.progress.since(row.closing_at),
             halted=halted,
-            codecs=(*CODECS, *self.settings.codecs),
+            codecs=tuple(CODECS),
             masked=None if row.masked is None else MaskedSettings.from_json(row.masked).text,
             run=noise_runs.told(row),
         )

@@ -3,13 +3,12 @@
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.update.own_codec import OwnCodecError
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInfo
 from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.aggregation.strategies import Measures
@@ -128,21 +127,6 @@ def ingest(
     return receipt_in(taken, row.phone, row.length)
 
 
-def refuse_undecoded(uploads: UploadStore, identifier: str, path: Path, nbytes: int, error: OwnCodecError) -> NoReturn:
-    """End an upload that its codec, one of one's own, fails on before its turn. Raises InvalidUpdateError."""
-    upload = uploads.find(identifier)
-    refused = _refusal_of(error, path, "" if upload is None else upload.phone)
-    uploads.refuse(identifier, refused, nbytes)
-    raise refused from error
-
-
-def _refusal_of(error: WeightsError | UpdateError, path: Path, phone: str) -> InvalidUpdateError:
-    if not isinstance(error, OwnCodecError):
-        return InvalidUpdateError(redact_path(error, path))
-    log_event("codec_failed", redact_path(error, path), phone=phone)
-    return InvalidUpdateError(error.told.replace(str(path), "the update"))
-
-
 def _admitted(session: Session, current: LiveRound, phone: str, info: UpdateInfo) -> str | None:
     """The base model of a late update; None for an update of the open round. Raises RefusalError."""
     state = current.admission_state(session)
@@ -193,7 +177,7 @@ def _accept(
         measures = aggregator.take(update, ahead, origin, weight)
     except (WeightsError, UpdateError) as error:
         _require_readable(update.path)
-        raise _refusal_of(error, update.path, row.phone) from error
+        raise InvalidUpdateError(redact_path(error, update.path)) from error
     if ahead is None:  # else it is durable already
         folder.sync(update.path)
     try:

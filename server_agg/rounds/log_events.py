@@ -16,7 +16,6 @@ _TEXTS: Mapping[str, tuple[int, str]] = {
     "update_refused": (logging.WARNING, f"{_WHOLE} refused: %(why)s"),
     "upload_changed": (logging.WARNING, f"{_WHOLE} does not match its hash; it must be sent again"),
     "update_not_ingested": (logging.ERROR, "update of %(phone)s cannot be stored, its phone sends it again: %(why)s"),
-    "codec_failed": (logging.WARNING, "update of %(phone)s refused: %(why)s"),
     "round_closing": (logging.INFO, "round %(round)d is closing: its model is trained from %(accepted)d updates"),
     "closing_progress": (logging.INFO, "round %(round)d is closing: %(why)s of the work is done"),
     "round_closed": (logging.INFO, "round %(round)d closed (%(ending)s): model %(model).12s"),

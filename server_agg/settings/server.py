@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
-from phonograd.device_runtime.update.own_codec import OWN
 from phonograd.server_agg.aggregation.strategies import SAMPLED_STRATEGIES, StrategySettings, strategy_of
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
@@ -40,14 +39,13 @@ class ServerSettings:
     store: the URL of an object store for models and updates, one of fsspec's; None: the state folder.
     downloads: who sends models and links: `direct` the server, `accel` nginx before it, which has the state folder,
         `redirect` the store, by a presigned URL.
-    codecs: those of one's own that updates may have besides phonograd's, as MODULE:CLASS (docs/updates.md).
     masked: of masked rounds; None: the server sees each update.
     end_privacy: let a start over rounds with noise or masks open rounds without.
     accept_noise: start with noise that destroys the model (settings/noise).
     workers: processes that share the work of the server, each on a core of its own.
     security: authentication, rate limits, TLS.
 
-    Raises ValueError for a setting out of range, UsageError for a codec that cannot be loaded.
+    Raises ValueError for a setting out of range.
     """
 
     host: str = "127.0.0.1"
@@ -65,7 +63,6 @@ class ServerSettings:
     ledger: str | None = None
     store: str | None = None
     downloads: Downloads = "direct"
-    codecs: tuple[str, ...] = ()
     masked: MaskedSettings | None = None
     end_privacy: bool = False
     accept_noise: bool = False
@@ -85,10 +82,6 @@ class ServerSettings:
         for name, low in least:
             value = getattr(self, name)
             checks.append((value is None or value >= low, f"`{name}` is {value}, expected at least {low}"))
-        checks += (
-            (OWN.load(name) == name, f"`codecs` has {name!r}, expected MODULE:CLASS, {OWN.load(name)}")
-            for name in self.codecs
-        )
         for good, message in (*checks, *self._combined_checks(), *self._masked_checks(), *self._worker_checks()):
             if not good:
                 raise ValueError(message)
@@ -157,7 +150,6 @@ class ServerSettings:
                 "and no `max_clients`",
             ),
             (rules.late == "drop", f"`late` is {rules.late!r}, expected 'drop' with `masked`: a mask is of one round"),
-            (not self.codecs, "`codecs` are set, expected none with `masked`: its updates are rounded to a grid"),
             (self.ledger is None, "`ledger` is set, expected none with `masked`: its cohorts are of one server"),
             (
                 masked.steps == int(strategy.one_step),

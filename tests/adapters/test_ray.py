@@ -31,14 +31,6 @@ def test_more_workers_than_updates_write_the_same_file(workshop: Workshop, tmp_p
     assert there == here
 
 
-def test_workers_know_a_codec_of_ones_own(workshop: Workshop, tmp_path: Path) -> None:
-    codec = phonograd.own_codec("examples.own_codec:Ternary")
-    phonograd.train(workshop.artifacts, USERS["user-1"], phone="a", update=tmp_path / "own", codec=codec)
-    updates = [tmp_path / "own", *workshop.updates]
-    here = phonograd.fold_updates(updates, workshop.artifacts, tmp_path / "here")
-    assert phonograd.fold_updates(updates, workshop.artifacts, tmp_path / "there", engine="ray", workers=2) == here
-
-
 def test_killed_workers_change_no_fold(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = phonograd.fold_updates(workshop.updates, workshop.artifacts, tmp_path / "here")
     module = "phonograd.server_agg.aggregation.fold"

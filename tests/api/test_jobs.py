@@ -181,9 +181,6 @@ def test_an_engine_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "flwr", None)
     with pytest.raises(phonograd.MissingExtraError, match=r"needs flwr .*'phonograd\[flower\]'"):
         importlib.import_module("phonograd.adapters.flower")
-    settings = phonograd.SimulationSettings(backend="torch")
-    with pytest.raises(phonograd.UsageError, match="engine ray needs backend native, found torch"):
-        phonograd.simulate(artifacts, {"a": MESSAGES}, tmp_path / "simulated", settings, engine="ray")
 
 
 def test_suggestions_begin_with_what_is_typed() -> None:

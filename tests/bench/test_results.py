@@ -65,6 +65,7 @@ def test_the_last_figures_of_former_contestants_stay_on_the_page() -> None:
     assert "## Formerly in bench epoch: gone\n\nMeasured on 2026-11-23 beside phonograd 0.1.0: LSTM." in page
     assert "| gone (gone 1.5) | 2.80 | 1.00 | 0.155 | 92% | 260 |" in page
     assert page.endswith("From `results/former-epoch.json`.\n")
+    assert "PSS" not in page  # a column of another benchmark
 
 
 def torch_step(variant: str, ratio: float, *settings: str) -> dict[str, Any]:

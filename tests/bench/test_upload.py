@@ -58,12 +58,6 @@ def test_random_deltas_without_texts(artifacts: Path) -> None:
     assert 3 < result["codecs"][1]["ratio"] < 10
 
 
-def test_a_codec_of_ones_own(artifacts: Path) -> None:
-    result = bench_upload(artifacts, UploadBenchConfig(("full-f32", "examples.own_codec:Ternary")))
-    assert result["codecs"][1]["codec"] == "examples.own_codec:Ternary"
-    assert result["codecs"][1]["ratio"] > 10
-
-
 def test_a_user_without_text_is_an_error(artifacts: Path, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_bytes(b"w1 w2\n")
     with pytest.raises(TextError, match="training text: "):

@@ -28,7 +28,6 @@ from tests.support.command_line import Run, Workplace
         ("privacy audit {art} --users {user} --out {new} --dp-delta 1e-5", "--dp-delta"),
         ("simulate {art} --users {user} --out {new} --publish-bits 2", "--publish-bits"),
         ("simulate {art} --users {user} --out {new} --late next", "--late"),
-        ("simulate {art} --users {user} --out {new} --phones-per-batch 2", "--phones-per-batch"),
         ("serve --artifacts {art} --state {new} --publish-rows 10", "--publish-rows"),
         ("serve --artifacts {art} --state {new} --dp-clip-norm 3", "--dp-clip-norm"),
         ("serve --artifacts {art} --state {new} --strategy fedatt --weighting equal", "--weighting"),

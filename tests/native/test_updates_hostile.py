@@ -115,7 +115,7 @@ WHOLE = "a whole number of at most 18 digits expected"
         ({"seed": ""}, f"metadata seed: {WHOLE}, found ''"),
         ({"seed": "1" * 19}, f"metadata seed: {WHOLE}"),
         ({"steps": "2"}, "metadata steps: 1 expected, or nothing"),
-        ({"codec": "gzip"}, "codec 'gzip' is unknown; this version has full-f32, rows-f32, .*top-rows"),
+        ({"codec": "os:abort"}, "codec 'os:abort' is unknown; this version has full-f32, rows-f32, .*top-rows"),
         ({"codec": None}, "metadata codec expected, not found"),
     ],
 )

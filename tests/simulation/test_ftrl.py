@@ -50,10 +50,9 @@ def test_a_run_costs_the_same_from_its_first_round_on(tmp_path: Path) -> None:
     assert record.rounds[0].epsilon is None
 
 
-@pytest.mark.parametrize("backend", ["native", "torch"])
-def test_adapters_and_biases_alone_are_trained_and_get_noise(tmp_path: Path, backend: str) -> None:
+def test_adapters_and_biases_alone_are_trained_and_get_noise(tmp_path: Path) -> None:
     artifacts = exported(msgspec.structs.replace(MODEL, adapters=2), TRAINING)
-    settings = dataclasses.replace(FTRL, rounds=2, backend=backend, output_sample=4)
+    settings = dataclasses.replace(FTRL, rounds=2, output_sample=4)
     phonograd.simulate(artifacts, USERS, tmp_path / "run", settings, rehearsal=GENERAL, workers=1)
     before, after = (load_tensors(path) for path in (artifacts.path(WEIGHTS), tmp_path / "run/models/2.safetensors"))
     frozen = artifacts.manifest.model.frozen_by_adapters()

@@ -74,8 +74,7 @@ def test_the_server_adds_updates_while_later_phones_train(tmp_path: Path, monkey
     assert events[:8] == ["trained", "added"] * 4
 
 
-@pytest.mark.parametrize("backend", ["native", "torch"])
-def test_few_phones_are_in_memory_at_a_time(tmp_path: Path, backend: Any) -> None:
+def test_few_phones_are_in_memory_at_a_time(tmp_path: Path) -> None:
     base, asked = ARTIFACTS.path("weights.safetensors"), []
 
     def jobs() -> Iterator[PhoneJob]:
@@ -83,8 +82,7 @@ def test_few_phones_are_in_memory_at_a_time(tmp_path: Path, backend: Any) -> Non
             asked.append(place)
             yield PhoneJob("user", encoded()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}")
 
-    settings = dataclasses.replace(SETTINGS, backend=backend)
-    with start_workers(2, ARTIFACTS, [], settings) as workers:
+    with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:
         assert all(len(asked) <= done + 5 for done, _ in enumerate(workers.train(jobs())))
     assert len(asked) == 20
 

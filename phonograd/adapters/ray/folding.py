@@ -9,7 +9,6 @@ import ray
 from phonograd.adapters.ray.cluster import RETRIES, cluster, result
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
-from phonograd.device_runtime.update.own_codec import OWN, own_codec
 from phonograd.server_agg.aggregation.fold import Fold
 from phonograd.server_agg.aggregation.folding import fold_files
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -29,7 +28,7 @@ def fold_in_ray(
     shards = [paths[first::workers] for first in range(min(workers, len(paths)))]
     fold_bytes = 8 * sum(spec.elements for spec in base.specs.values())
     with cluster(workers, 2 * len(shards) * fold_bytes):
-        parts = [_fold_shard.remote(place, base_sha256, shard, settings, tuple(OWN.by_name)) for shard in shards]
+        parts = [_fold_shard.remote(place, base_sha256, shard, settings) for shard in shards]
         while len(parts) > 1:
             paired = len(parts) // 2 * 2
             pairs = zip(parts[:paired:2], parts[1:paired:2], strict=True)
@@ -38,11 +37,7 @@ def fold_in_ray(
 
 
 @ray.remote(num_cpus=1, max_retries=RETRIES)  # type: ignore[untyped-decorator]
-def _fold_shard(
-    place: Path, base_sha256: str, updates: Sequence[Path], settings: StrategySettings, codecs: Sequence[str]
-) -> Array:
-    for codec in codecs:
-        own_codec(codec)  # Ray would give this function a copy of OWN
+def _fold_shard(place: Path, base_sha256: str, updates: Sequence[Path], settings: StrategySettings) -> Array:
     with TensorFile(place) as base:
         if (found := base.sha256()) != base_sha256:
             raise WeightsError(

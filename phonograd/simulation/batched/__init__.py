@@ -1,1 +1,0 @@
-"""Several phones' training at once in PyTorch: every tensor has a leading axis of phones, P."""
