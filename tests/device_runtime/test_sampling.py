@@ -53,7 +53,7 @@ def chances(scores: Floats) -> np.ndarray:
 
 
 def test_words_are_drawn_by_their_chances() -> None:
-    scores, count = table(1), 50_000
+    scores, count = table(1), 10_000
     drawn = draw_texts(Chain(scores), V, count, 2, seed=3).ids
     expected = chances(scores)
     first = np.bincount(drawn[0], minlength=V) / count
