@@ -23,7 +23,7 @@ from tests.support.phone_command import STEPS, TRAINING, Place, outputs, text_of
 
 def test_codec_costs_are_the_bytes_of_the_files_that_would_be_written(place: Place, tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(text_of(3, 120))
-    line = ("train", place.artifacts.folder, "--user", tmp_path / "short", "--seed", 5)
+    line = ("train", place.artifacts.folder, "--user", tmp_path / "short", "--seed", 5, "--threads", 1)
     report = place.run(*line, "--codec-costs").only("report")
     assert "update" not in report
     assert [cost["codec"] for cost in report["codecs"]] == [codec for codec in CODECS if "+" not in codec]
