@@ -113,18 +113,6 @@ def test_an_interrupt_ends_the_training_wherever_it_comes(place: Place, tmp_path
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_stop_ends_a_rest(place: Place, tmp_path: Path) -> None:
-    """After the first step the rest would take days."""
-    asked: list[int] = []
-
-    def stop() -> int:
-        asked.append(1)
-        return 15 * (len(asked) > 3)
-
-    with Round(settings_of(place, tmp_path, duty=1e-9)) as round_, pytest.raises(StoppedError, match="after step 1 of"):
-        round_.train(stop=stop)
-
-
 @pytest.mark.parametrize("name", ["user_share", "duty", "epochs", "round", "max_unknown", "learning_rate", "steps"])
 def test_zero_is_refused_where_the_library_takes_it_for_a_default(place: Place, tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=f"`{name}` 0: expected a number above 0"):

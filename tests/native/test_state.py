@@ -98,14 +98,6 @@ def test_a_kill_at_any_moment_loses_nothing(
     assert list((tmp_path / "state").iterdir()) == []
 
 
-def test_killed_again_and_again(place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path) -> None:
-    line = place.train_line("--state", tmp_path / "state", "--save-every", 1, *outputs(tmp_path))
-    for step in (5, 20, 35):
-        assert until_step(line, step, signal.SIGKILL, 0.001).code == -signal.SIGKILL
-    assert outcome_of(line).only("start")["resumed_at"] >= 34
-    assert written(tmp_path) == undisturbed
-
-
 def test_killed_every_few_seconds(place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path) -> None:
     """It comes to an end however long its steps take: at each look at the clock a second more has passed."""
     ticking = build_program("ticking_command", [Path(__file__).with_name("ticking_clock.cpp"), *command_sources()])
