@@ -50,7 +50,7 @@ CASES += [("delta-int8", "few rows"), ("top-rows", "gaussian")]
 
 @pytest.mark.parametrize(("codec", "kind"), CASES)
 def test_the_mean_over_seeds_is_the_delta(codec: str, kind: str) -> None:
-    delta = deltas(kind)
+    delta = deltas(kind)[: 24 if codec.startswith("rot-") else ROWS]
     found = decoded_deltas(UNBIASED[codec], delta, SEEDS, codec)
     errors = found - delta.reshape(-1)
     # Projections of the mean error on 50 fixed directions, the delta's own among them, in standard errors. Were there
