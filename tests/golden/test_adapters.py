@@ -23,8 +23,7 @@ from phonograd.export.adapters import with_adapters
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights, to_canonical
 from tests.golden.cases import CASES, Case, spread_of
-from tests.golden.test_sampled import few_words, sample_of
-from tests.golden.torch_reference import TorchTrainer, windows_of
+from tests.golden.torch_reference import TorchTrainer, few_words, relative_error, sample_of, windows_of
 from tests.support.artifacts import exported, model_weights, words
 
 R, STEPS, RATE, TOLERANCE = 3, 6, 0.5, 1e-5
@@ -82,14 +81,13 @@ def opened(engine: str, artifacts: Artifacts, options: BackendOptions) -> Backen
     return NativeBackend(artifacts, None, options, fuse=engine == "fused")
 
 
-@pytest.fixture(params=[False, True], ids=["full", "sampled"])
-def sampled(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 # The unfused graph is held to the fused one below.
-RUNS = [(name, "fused", sampled) for name in NAMES for sampled in (False, True)]
-RUNS += [(name, "ort", number % 2 == 0) for number, name in enumerate(NAMES)]
+RUNS = [(name, "fused", number % 2 == 0) for number, name in enumerate(NAMES)]
+RUNS += [("lstm-clipped", "fused", False), ("gru-tied-lwf", "fused", False)]
+RUNS += [("lstm-lwf", "ort", True), ("gru-tied-lwf", "ort", False), ("cifg", "ort", True)]
+with_and_without_sample = pytest.mark.parametrize(
+    ("name", "sampled"), [("lstm-clipped", False), ("gru-tied-lwf", True)]
+)
 
 
 @pytest.mark.parametrize(("name", "engine", "drawn"), RUNS)
@@ -108,11 +106,11 @@ def test_steps_agree_with_torch(name: str, engine: str, drawn: bool) -> None:
             np.testing.assert_array_equal(trained[tensor], before)
             continue
         expected = reference.tensors[tensor]
-        assert np.linalg.norm(trained[tensor] - expected) <= TOLERANCE * np.linalg.norm(expected), tensor
-        assert np.linalg.norm(expected - before) > 100 * TOLERANCE * np.linalg.norm(expected), tensor
+        assert relative_error(trained[tensor], expected) <= TOLERANCE, tensor
+        assert relative_error(before, expected) > 100 * TOLERANCE, tensor
 
 
-@pytest.mark.parametrize("name", ["lstm-clipped", "gru-tied-lwf"])
+@with_and_without_sample
 def test_one_step_with_the_gradient_of_a_whole_text(tmp_path: Path, name: str, sampled: bool) -> None:
     case = adapted(name)
     artifacts, first = artifacts_of(case), model_weights(case.model, spread=spread_of(case.model))
@@ -138,17 +136,16 @@ def trained_by(case: Case, options: BackendOptions, steps: int = STEPS, fuse: bo
     return weights
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["lstm-tied-projected", "gru-tied-lwf", "cifg"])
 def test_all_kernels_agree_with_the_unfused_graph(name: str) -> None:
     case = adapted(name)
     expected = trained_by(case, BackendOptions(), fuse=False)
     for kernels in load_library().cpu_info()["kernels"]:
         for tensor, values in trained_by(case, BackendOptions(kernels=kernels)).items():
-            error = np.linalg.norm(values - expected[tensor])
-            assert error <= TOLERANCE * np.linalg.norm(expected[tensor]), (kernels, tensor)
+            assert relative_error(values, expected[tensor]) <= TOLERANCE, (kernels, tensor)
 
 
-@pytest.mark.parametrize("name", ["lstm-clipped", "gru-tied-lwf"])
+@with_and_without_sample
 def test_threads_do_not_change_a_bit(name: str, sampled: bool) -> None:
     case = adapted(name)
     sample = sample_of(case) if sampled else None
@@ -178,8 +175,9 @@ def _loss_and_scores(artifacts: Artifacts, window: Window) -> Iterator[Array]:
     backend.close()
 
 
-@pytest.mark.parametrize("engine", ["ort", "native"])
-@pytest.mark.parametrize("name", ["lstm", "gru-tied", "lstm-tied-projected", "cifg-tied"])
+@pytest.mark.parametrize(
+    ("name", "engine"), [("lstm", "native"), ("gru-tied", "native"), ("lstm-tied-projected", "native"), ("cifg", "ort")]
+)
 def test_scores_are_those_of_the_merged_model(tmp_path: Path, name: str, engine: str) -> None:
     case = adapted(name)
     plain = case.model.plain

@@ -6,8 +6,14 @@ from torch.nn import functional as F
 
 from phonograd.device_runtime.engine.backend import IGNORED, OutputSample, Window
 from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.counts import zipf_counts
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.export.torch_model import LanguageModel
 from tests.golden.cases import Case
+
+# Threads would only wait for each other: the products are tiny.
+torch.set_num_threads(1)
+OWN = 13  # words that the windows of `few_words` are made of: the first of the vocabulary
 
 
 def windows_of(case: Case, steps: int, seed: int = 0) -> list[Window]:
@@ -17,6 +23,27 @@ def windows_of(case: Case, steps: int, seed: int = 0) -> list[Window]:
     made = [Window(*(random.integers(0, case.model.vocabulary, shape) for _ in range(2))) for _ in range(steps)]
     made[-1].targets[2:, 1:] = IGNORED
     return made
+
+
+def few_words(case: Case, steps: int) -> list[Window]:
+    """Windows of the vocabulary's first OWN words."""
+    return [
+        Window(window.tokens % OWN, np.where(window.targets == IGNORED, IGNORED, window.targets % OWN))
+        for window in windows_of(case, steps)
+    ]
+
+
+def sample_of(case: Case) -> OutputSample:
+    """An output sample for windows of few words, with shifts that matter."""
+    sample = draw_output_sample(np.arange(OWN), zipf_counts(case.model.vocabulary), SampleDraw(12, 5))
+    assert OWN + 5 < len(sample) < case.model.vocabulary - 5
+    assert sample.shifts.max() > 0.5
+    return sample
+
+
+def relative_error(found: Array, expected: Array) -> float:
+    """The Frobenius norm of the error by that of what was expected."""
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 class TorchTrainer:

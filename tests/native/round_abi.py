@@ -71,10 +71,10 @@ def call(library: ctypes.CDLL, name: str, *arguments: object) -> None:
 
 
 def options_of(place: Place, **fields: Any) -> Any:
-    """A round over the place's text, of seed 0; strings and paths become bytes, a text its path or bytes."""
+    """A round over the place's text, of seed 0, on one thread. Strings and paths become bytes."""
     options = Options(size=ctypes.sizeof(Options))
     numbers = options.numbers = dict[str, c_uint64]()  # as long as the options
-    default = {"folder": place.artifacts.folder, "user": place.user, "seed": 0}
+    default = {"folder": place.artifacts.folder, "user": place.user, "seed": 0, "threads": 1}
     for name, value in (default | fields).items():
         if name in {"user", "rehearsal"}:
             setattr(options, name, text_of(value))

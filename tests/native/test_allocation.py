@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -50,6 +51,7 @@ def tokens_of_all_pages(folder: Path) -> Path:
     return folder / "tokens"
 
 
+@pytest.mark.long
 def test_rows_of_other_words_never_become_the_processs_own(place: Place, tmp_path: Path) -> None:
     """Clean pages of the weights' file count too: a peak below the weights is that of rows that were never mapped."""
     folder = exported(WIDE, TrainingConfig(minibatch=3, bptt=5)).folder
@@ -63,6 +65,7 @@ def test_rows_of_other_words_never_become_the_processs_own(place: Place, tmp_pat
     assert outcome_of(line).only("report")["peak_rss_bytes"] > weights
 
 
+@pytest.mark.long
 def test_a_teachers_embedding_is_mapped_for_one_step_at_a_time(place: Place, tmp_path: Path) -> None:
     """LwF adds its output layer's weights, half the model, and not those of its embedding, the other half.
 

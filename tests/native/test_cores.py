@@ -90,7 +90,8 @@ def test_no_more_threads_than_cores_and_both_are_told(place: Place) -> None:
 def test_threads_are_one_for_each_of_the_chosen_cores(place: Place) -> None:
     allowed = sorted(os.sched_getaffinity(0))
     assert place.train("--cores", "all").events[0]["threads"] == len(allowed)
-    assert place.train().events[0]["threads"] == min(2, len(allowed))
+    chosen = place.run("train", place.artifacts.folder, "--user", place.user)
+    assert chosen.events[0]["threads"] == min(2, len(allowed))
     pinned = place.train("--cores", "all", "--threads", 1, "--pin-threads").events[0]
     fastest_first = place.run("info").only("info")["choices"]["all"]
     assert (pinned["cores"], pinned["allowed_cores"]) == (fastest_first[:1], allowed)

@@ -192,7 +192,7 @@ DOCUMENTS = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(documents=st.lists(DOCUMENTS, min_size=1, max_size=20), ascii_only=st.booleans())
 def test_reads_and_writes_json_as_python_does(
     tmp_path_factory: pytest.TempPathFactory, documents: list[Any], ascii_only: bool

@@ -9,7 +9,7 @@ import pytest
 from phonograd.device_runtime.native_build import build_program, engine_sources
 
 FUZZ = Path(__file__).parent / "fuzz"
-CHANGES = 400  # of each seed; fuzz/run.sh tries more, with coverage
+CHANGES = 120  # of each seed; fuzz/run.sh tries more, with coverage
 HELPERS = {"planner": ["random_graph", "change_graph"]}
 
 

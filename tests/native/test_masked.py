@@ -38,9 +38,11 @@ from tests.support.phone_command import Place
 BOTH: tuple[tuple[Any, Any], ...] = ((MaskedCohort, MaskedSum), (reference.Cohort, reference.Sum))
 
 
-@pytest.mark.parametrize("count, dead", [(3, 0), (10, 3), (52, 8)])
-@pytest.mark.parametrize("kinds", BOTH, ids=["native", "reference"])
-@pytest.mark.parametrize("cap", [1, 200])
+@pytest.mark.parametrize(
+    "kinds, count, dead, cap",
+    [(BOTH[0], 3, 0, 200), (BOTH[0], 10, 3, 1), (BOTH[1], 10, 3, 200), (BOTH[0], 52, 8, 1)],
+    ids=["three", "ten", "ten, by the reference", "a sparse graph"],
+)
 def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
     tmp_path: Path, kinds: tuple[Any, Any], count: int, dead: int, cap: int
 ) -> None:
@@ -81,7 +83,7 @@ def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
     np.testing.assert_allclose(decoded, expected, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("curious, dropouts", [(0.1, 0.0), (0.1, 0.3), (0.29, 0.1), (0.3, 0.1)])
+@pytest.mark.parametrize("curious, dropouts", [(0.1, 0.3), (0.3, 0.1)])
 def test_the_graph_is_the_references(tmp_path: Path, curious: float, dropouts: float) -> None:
     fleet = Fleet(tmp_path)
     fleet.settings |= {"curious": curious, "dropouts": dropouts}
@@ -111,7 +113,7 @@ def test_a_grid_update_is_the_delta_within_its_grid(tmp_path: Path, bits: int, s
 def test_each_code_of_a_large_model_is_next_to_its_value(tmp_path: Path) -> None:
     """Of several tiles of columns, the last of which is not full."""
     random = np.random.default_rng(1)
-    shape, columns = (1093, 1024), 274
+    shape, columns = (273, 1024), 69
     base, moved = random.standard_normal(shape, "f4"), random.standard_normal(shape, "f4") / 1e4
     save_tensors(tmp_path / "base", {"w": base})
     text = json.dumps(SETTINGS | {"bits": 16})
@@ -363,7 +365,7 @@ def test_what_is_no_grid_update_is_refused(tmp_path: Path) -> None:
         assert json.loads(file.metadata["settings"]) == fleet.settings
 
 
-@pytest.mark.parametrize("sigma", [0.7, 5.0, 2000.0])
+@pytest.mark.parametrize("sigma", [0.7, 2000.0])
 def test_noise_of_phones_adds_up_to_a_gaussian(tmp_path: Path, sigma: float) -> None:
     """Sums of values less the plain ones: mean 0, the variances added, a Gaussian's tails, and no weight is touched."""
     fleet = Fleet(tmp_path)

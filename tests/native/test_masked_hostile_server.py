@@ -139,7 +139,7 @@ def search(world: World, draws: int) -> None:
 
 def test_of_lists_that_hypothesis_draws_none_gives_an_update_away(tmp_path: Path) -> None:
     with phones_of(MENDED, tmp_path) as world:
-        search(world, 25)
+        search(world, 8)
 
 
 def test_an_honest_round_gives_its_sum_away_and_no_other(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_without_signatures_they_do(tmp_path: Path, variant: Variant, dead: int)
 @pytest.mark.long
 def test_with_the_smallest_thresholds_none_gives_an_update_away(tmp_path: Path) -> None:
     with phones_of(SMALL_MENDED, tmp_path) as world:
-        search(world, 150)
+        search(world, 60)
 
 
 @pytest.mark.long

@@ -5,14 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from onnx import TensorProto
 
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
-from phonograd.export.gradient_graph import write_gradient_graph
-from phonograd.export.onnx_graph import Graph
 
 SIZES, N = (12, 16, 16, 5), 10
 STEPS, LEARNING_RATE, TOLERANCE = 20, 0.3, 1e-5
@@ -28,6 +24,11 @@ def first_weights() -> dict[str, Array]:
 
 
 def export(folder: Path, weights: dict[str, Array], clip_norm: float | None) -> None:
+    from onnx import TensorProto
+
+    from phonograd.export.gradient_graph import write_gradient_graph
+    from phonograd.export.onnx_graph import Graph
+
     graph = Graph()
     x = graph.input("x", TensorProto.FLOAT, [N, SIZES[0]])
     targets = graph.input("targets", TensorProto.INT64, [N])
@@ -51,6 +52,8 @@ def batches() -> list[tuple[Array, Array]]:
 
 
 def torch_trained(weights: dict[str, Array], clip_norm: float | None) -> tuple[list[float], dict[str, Array]]:
+    import torch
+
     tensors = {name: torch.tensor(values, requires_grad=True) for name, values in weights.items()}
     losses = []
     for x, targets in batches():
@@ -69,8 +72,7 @@ def torch_trained(weights: dict[str, Array], clip_norm: float | None) -> tuple[l
     return losses, {name: tensor.detach().numpy() for name, tensor in tensors.items()}
 
 
-@pytest.mark.parametrize("fuse", [True, False])
-@pytest.mark.parametrize("clip_norm", [None, 0.3])
+@pytest.mark.parametrize(("clip_norm", "fuse"), [(None, False), (0.3, True)])
 def test_a_perceptron_trains_as_torch_trains_it(tmp_path: Path, clip_norm: float | None, fuse: bool) -> None:
     first = first_weights()
     export(tmp_path, first, clip_norm)

@@ -197,7 +197,7 @@ PAIRS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 def elementwise_cases() -> dict[str, Case]:
     made: dict[str, Case] = {}
     for operator, function in BINARY.items():
-        for a, b in PAIRS:
+        for a, b in PAIRS if operator in ("Add", "Div") else PAIRS[2:6]:
             arrays = {"a": normal(*a), "b": np.asarray(np.abs(normal(*b)) + np.float32(0.5), np.float32)}
             made[f"{operator} {a} {b}"] = simple(operator, arrays, function)
     for count in (1, 2, 5):
@@ -221,7 +221,8 @@ def matrix_cases() -> dict[str, Case]:
     made["MatMul"] = simple("MatMul", {"a": normal(9, 33), "b": normal(33, 20)}, np.matmul)
     for a in (False, True):
         for b in (False, True):
-            for c in (None, (), (1,), (18,), (1, 18), (7, 1), (7, 18)):
+            addends = (None, (18,), (7, 1)) if a == b else ((), (1,), (1, 18), (7, 18))
+            for c in addends:
                 made[f"Gemm {a} {b} {c}"] = gemm(a, b, c, 1.0, 1.0)
     made["Gemm scaled"] = gemm(True, False, (18,), -0.3, 0.7)
     made["Gemm of a scaled addend"] = gemm(False, False, (7, 18), -0.3, 0.7)
@@ -251,7 +252,7 @@ def cases_with_gradients() -> dict[str, Case]:
         for x in (normal(4, 5, scale=3), normal(2, 3, 4), normal(2, 1), normal(1, 700), normal(3, 4) * 1000):
             made[f"Softmax {logarithm} {x.shape} {np.abs(x).max():.1f}"] = softmax(x, logarithm)
     for reduction in ("sum", "mean"):
-        for N, V, ignored in ((6, 9, -1), (1, 2, -1), (7, 600, -1), (5, 4, 2)):
+        for N, V, ignored in ((6, 9, -1), (5, 4, 2), *([(1, 2, -1), (3, 600, -1)] if reduction == "sum" else [])):
             made[f"cross-entropy {reduction} {N} {V} {ignored}"] = cross_entropy(N, V, reduction, ignored)
     for cell in ("LSTM", "GRU", "CIFG"):
         for T, B, E, H in ((1, 1, 1, 1), (3, 2, 3, 5), (4, 9, 5, 10), (2, 12, 3, 18)):
@@ -304,7 +305,7 @@ def test_values_and_gradients_of_operators(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "CIFG"])
 def test_the_gradient_reaches_the_first_of_many_steps(tmp_path: Path, cell: str) -> None:
-    case = recurrent(cell, 30, 2, 3, 4, bias=True)
+    case = recurrent(cell, 15, 1, 3, 4, bias=True)
     case.graph.inputs["dy"][:-1] = 0
     found = case.graph.run(tmp_path)["dx"]
     exact = {key: a.astype(np.float64) for key, a in case.graph.inputs.items()}

@@ -55,12 +55,12 @@ def finish(library: ctypes.CDLL, options: Options) -> dict[str, Any]:
 
 def test_the_bits_are_those_of_the_phone_and_of_python(library: ctypes.CDLL, place: Place, tmp_path: Path) -> None:
     codec = "delta-int8"
-    mixed = ("--rehearsal", place.general, "--user-share", 0.4, "--seed", 5, "--lr", 0.3, "--epochs", 2)
+    mixed = ("--rehearsal", place.general, "--user-share", 0.8, "--seed", 5, "--lr", 0.3, "--epochs", 2)
     mixed += ("--codec", codec, "--round", 9)
     theirs = place.train(*mixed, "--update", tmp_path / "phone").only("report")
     line = ("train", place.artifacts.folder, "--user", place.user, *mixed, "--update", tmp_path / "python")
     assert run(phonograd, [*map(str, line), "--backend", "native"]) == 0
-    settings = {"user_share": 0.4, "seed": 5, "learning_rate": 0.3, "epochs": 2, "codec": codec, "round": 9}
+    settings = {"user_share": 0.8, "seed": 5, "learning_rate": 0.3, "epochs": 2, "codec": codec, "round": 9}
     ours = finish(library, options_of(place, rehearsal=place.general, update=tmp_path / "files", **settings))
     texts = {"user": place.user.read_bytes(), "rehearsal": place.general.read_bytes()}
     folder, update = (os.open(path, flags) for path, flags in _descriptors(place.artifacts.folder, tmp_path / "open"))

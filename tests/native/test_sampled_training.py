@@ -63,7 +63,7 @@ def test_a_sample_of_all_words_trains_the_full_softmax_to_the_bit(place: Place, 
     assert written(tmp_path) == written(tmp_path / "full")
 
 
-@pytest.mark.parametrize("step", [1, 7, 20])
+@pytest.mark.parametrize("step", [1, 7])
 def test_a_kill_loses_nothing_and_the_seed_is_the_states(
     place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path, step: int
 ) -> None:
@@ -132,7 +132,7 @@ def test_the_state_of_a_full_softmax_is_not_a_samples(place: Place, tmp_path: Pa
 
 def test_the_seed_is_random_and_leaves_the_phone_in_no_way(place: Place, tmp_path: Path) -> None:
     seeds = set()
-    for number in range(3):
+    for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
         line = place.train_line("--output-sample", 200, "--state", folder / "state", "--save-every", 2)
@@ -144,8 +144,8 @@ def test_the_seed_is_random_and_leaves_the_phone_in_no_way(place: Place, tmp_pat
         seeds.add(seed)
         assert seed not in json.dumps([done.events, resumed.events]) + done.err + resumed.err
         assert seed.encode() not in (folder / "update").read_bytes()
-    assert len(seeds) == 3
-    assert max(len(seed) for seed in seeds) > 17  # of 64 bits: a chance of 10^-5 that all three are small
+    assert len(seeds) == 2
+    assert max(len(seed) for seed in seeds) > 16  # of 64 bits: a chance of 10^-7 that both are small
 
 
 def test_divergence_is_judged_by_the_words_that_are_trained(place: Place) -> None:

@@ -89,8 +89,13 @@ def trained(
     return losses, weights
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "kernels"),
+    [
+        *((name, KERNELS[0]) for name in MODELS if name in FULL or name.endswith(("clipped", "tied-lwf", "bias"))),
+        *((name, kernels) for kernels in KERNELS[1:] for name in ("cifg-dropout", "sampled gru-tied-lwf")),
+    ],
+)
 def test_weights_are_the_same_bits_on_any_number_of_threads(
     folders: dict[str, Artifacts], name: str, kernels: str
 ) -> None:
@@ -105,14 +110,12 @@ def test_weights_are_the_same_bits_on_any_number_of_threads(
 
 
 @pytest.mark.parametrize("precision", BF16)
-@pytest.mark.parametrize(
-    "name", ["lstm-clipped", "gru", "lstm-tied-projected", "cifg-tied", "gru-tied-lwf", "sampled lstm-clipped"]
-)
+@pytest.mark.parametrize("name", ["lstm-clipped", "cifg-tied", "gru-tied-lwf", "sampled lstm-clipped"])
 def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(
     folders: dict[str, Artifacts], name: str, precision: Precision
 ) -> None:
     _, weights = trained(folders, name, 1, KERNELS[0], precision)
-    for threads in (2, 7):
+    for threads in (7,):
         _, other = trained(folders, name, threads, KERNELS[0], precision)
         for tensor, expected in weights.items():
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
@@ -146,7 +149,10 @@ def test_a_sweep_in_bf16_rounds_the_recurrent_weights(
         assert same == (precision != "fp32"), tensor
 
 
-@pytest.mark.parametrize("name", MODELS)
+ALL_OPERATORS = ("lstm-clipped", "lstm-dropout", "cifg-tied", "gru-tied-lwf", "sampled lstm-tied-projected")
+
+
+@pytest.mark.parametrize("name", ALL_OPERATORS)
 def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name: str) -> None:
     assert KERNELS[-1] == "portable"
     before = NativeBackend(folders[name], None, BackendOptions()).weights()
@@ -162,7 +168,7 @@ def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name:
             assert np.linalg.norm(weights[tensor] - values) <= 1e-3 * moved, (tensor, kernels)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*FULL, "sampled gru without bias", "sampled lstm-lwf", "sampled cifg-tied"])
 def test_fused_nodes_agree_with_single_ones(folders: dict[str, Artifacts], name: str) -> None:
     losses, weights = trained(folders, name, 2, None)
     single_losses, single = trained(folders, name, 2, None, fuse=False)

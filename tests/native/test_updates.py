@@ -42,7 +42,7 @@ ROWS = st.lists(st.integers(0, 3000), max_size=60)
 
 @every_codec
 @given(st.dictionaries(st.sampled_from(["table", *SHAPES]), ROWS), st.integers(0, MAX_COUNT))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_updates_are_the_references(larger: Workshop, codec: str, rows: dict[str, list[int]], number: int) -> None:
     info = UpdateInfo(larger.sha256, number // 3, max(1, number // 2), codec, number)
     larger.round_trip(larger.moved(rows), info)
@@ -50,8 +50,12 @@ def test_updates_are_the_references(larger: Workshop, codec: str, rows: dict[str
         assert update.info == info
 
 
-@every_codec
-@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e-3, 1.0, 1e6, 1e36])
+SCALES = (1e-30, 1e-6, 1e-3, 1.0, 1e6, 1e36)
+
+
+@pytest.mark.parametrize(
+    ("codec", "scale"), [(codec, SCALES[(3 * n + m) % 6]) for n, codec in enumerate(CODECS) for m in range(3)]
+)
 def test_deltas_of_every_size(tmp_path: Path, codec: str, scale: float) -> None:
     random = np.random.default_rng(int(scale * 100) % 997)
     made = {name: random.normal(size=shape).astype("<f4") for name, shape in SHAPES.items()}
@@ -66,12 +70,12 @@ def test_deltas_of_every_size(tmp_path: Path, codec: str, scale: float) -> None:
 
 
 @every_codec
-@pytest.mark.parametrize("delta", [1e-45, 1e-30, 3e38, -3e38])
-def test_single_deltas_at_the_limits_are_read_back_finite(tmp_path: Path, codec: str, delta: float) -> None:
+def test_single_deltas_at_the_limits_are_read_back_finite(tmp_path: Path, codec: str) -> None:
     workshop = Workshop(tmp_path, {"a": np.zeros((3, 70), "<f4"), "b": np.full(5, 1, "<f4")})
-    trained = {name: array.copy() for name, array in workshop.base.items()}
-    trained["a"][1, 3] = delta
-    assert np.isfinite(workshop.round_trip(trained, codec)["a"]).all()
+    for delta in (1e-45, 1e-30, 3e38, -3e38):
+        trained = {name: array.copy() for name, array in workshop.base.items()}
+        trained["a"][1, 3] = delta
+        assert np.isfinite(workshop.round_trip(trained, codec)["a"]).all()
 
 
 @pytest.mark.parametrize("codec", [*BOUNDS, *NOISE])
@@ -102,7 +106,7 @@ def test_an_update_without_loss(workshop: Workshop) -> None:
         assert found[name].tobytes() == values.tobytes()
 
 
-@pytest.mark.parametrize("count", [33, 34, 35, 36])
+@pytest.mark.parametrize("count", [34, 35])
 def test_rows_and_the_whole_change_places_at_the_same_number(tmp_path: Path, count: int) -> None:
     """40 rows of 24 bytes are 960; a moved row takes 28: 34 rows 952, 35 rows 980."""
     workshop = Workshop(tmp_path, {"table": np.zeros((40, 6), "<f4")})

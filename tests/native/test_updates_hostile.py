@@ -194,7 +194,7 @@ DTYPES = sorted(set(NUMPY_DTYPES) - {"BF16"})
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_the_parts_are_the_answer_is_weights_or_one_line(
     workshop: Workshop, codec: str, data: st.DataObject
 ) -> None:

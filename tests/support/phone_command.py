@@ -50,9 +50,10 @@ class Place:
         return [str(self.command), *map(str, arguments)]
 
     def train_line(self, *options: object) -> list[str]:
-        """The command line of an epoch over the user's text; of seed 0, if the options say nothing of it."""
+        """The command line of an epoch over the user's text; of seed 0 on one thread, if the options say nothing."""
         seed = () if {"--seed", "--phone"}.intersection(map(str, options)) else ("--seed", 0)
-        return self.line("train", self.artifacts.folder, "--user", self.user, *seed, *options)
+        threads = () if {"--threads", "--cores"}.intersection(map(str, options)) else ("--threads", 1)
+        return self.line("train", self.artifacts.folder, "--user", self.user, *seed, *threads, *options)
 
     def run(self, *arguments: object, **settings: Any) -> Outcome:
         """Run a subcommand to its end."""
