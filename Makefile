@@ -24,7 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # tests in one process.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0)))')
 # Each target below names the folders of its marker's tests, so that pytest collects no others (see tests/test_make.py).
-PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
+# One thread for each worker's PyTorch and NumPy: on small models more threads wait for each other, and burn the cores.
+PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 CXX_FILES = $(shell find device_runtime/native tests/native tests/android_harness -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
