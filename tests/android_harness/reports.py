@@ -48,6 +48,8 @@ CODEC_BYTES = {
     "rot-q4": 13_820_400, "rot-q2": 7_020_432, "rot-q1": 3_602_100, "top-rows": 1_104_880,
 }  # fmt: skip
 CODECS = tuple(CodecCost(name, nbytes, 0.4 + nbytes / 4e8) for name, nbytes in CODEC_BYTES.items())
+# What a phone may call itself.
+HOSTILE = "<script>alert(1)</script> [/bold] :smile: {{7*7}} $\\frac$ \x00\x1b[31m\n\u202eevil \ud800 " + "W" * 300
 FULL, SAMPLED = OutputLayer("full", 30_000), OutputLayer("sampled", 3_495)
 PHASES = {"embedding": 0.01, "lstm": 0.24, "output layer": 0.61, "update": 0.14}
 

@@ -1,11 +1,10 @@
-"""A round without adb: phones that are folders of this machine, and a real `phonograd serve`."""
+"""A round without adb: phones that are folders of this machine, and a server on loopback."""
 
 import contextlib
 import json
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +15,22 @@ from typing import Any
 from phonograd.android_harness.errors import PhoneLostError, PhoneRunError
 from phonograd.android_harness.phones.facts import Phone
 from phonograd.android_harness.result import KeptAwake, PowerState, Pushed, PushedFile
-from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE
+from phonograd.android_harness.rounds.federated_round import run_round
+from phonograd.android_harness.rounds.result import RoundReport
+from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, RoundSettings
+from phonograd.android_harness.rounds.tokens import ServerAccess
 from phonograd.android_harness.session import PhoneSession
 from phonograd.android_harness.session.program import SHARED_EXIT_CODES
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.owner_file import with_owner_token
 from phonograd.device_runtime.client.server_client import Connection
-from tests.support.phone_command import Place
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.server import AggregationServer
+from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.settings.server import ServerSettings
+from tests.server_agg.workshop import settings_with
+from tests.support.phone_command import Place, text_of
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -162,33 +169,84 @@ def ready(*serials: str) -> list[Phone]:
 
 
 class Serving:
-    """`phonograd serve` in a separate process that can be killed and restarted."""
+    """A server in a thread of the test. It can be stopped, and started again at the same address."""
 
-    def __init__(self, place: Place, state: Path, port: int, *options: object):
-        self.url = f"http://127.0.0.1:{port}"
-        line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", place.artifacts.folder, "--state", state]
-        self._line = [*map(str, line), *map(str, options), "--port", str(port), "--json", "--quiet"]
-        self._process: subprocess.Popen[str] | None = None
+    def __init__(self, place: Place, state: Path, settings: ServerSettings):
+        self.url = f"http://127.0.0.1:{settings.port}"
+        self._made_of = (place.artifacts, state, settings)
+        self._running = contextlib.ExitStack()
         self.start()
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self._line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert self._process.stdout is not None
-        assert json.loads(self._process.stdout.readline())["url"] == self.url
+        coordinator = Coordinator(*self._made_of)
+        with contextlib.ExitStack() as started:
+            started.callback(coordinator.close)
+            server = AggregationServer(coordinator, self._made_of[2])
+            started.enter_context(server.owner_file())
+            thread = threading.Thread(target=server.run)
+            thread.start()
+            started.callback(thread.join, PATIENCE_SECONDS)
+            started.callback(server.stop)
+            self._running = started.pop_all()
         self.owner = with_owner_token(Connection(self.url))
 
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate(timeout=PATIENCE_SECONDS)
-            self._process = None
+    def stop(self) -> None:
+        self._running.close()
 
 
 @contextlib.contextmanager
-def serving(place: Place, state: Path, *options: object) -> Iterator[Serving]:
+def serving(place: Place, state: Path, **settings: object) -> Iterator[Serving]:
     with reserved_port() as port:
-        server = Serving(place, state, port, *options)
+        server = Serving(place, state, settings_with(port=port, **settings))
         try:
             yield server
         finally:
-            server.kill()
+            server.stop()
+
+
+# Of a server of masked rounds for three phones.
+MASKED = {"clients_per_round": 3, "weighting": "equal", "masked": MaskedSettings(cohort=3, min_cohort=3)}
+
+
+@dataclass
+class Bench:
+    """All that a test of a round has at hand."""
+
+    place: Place
+    folder: Path
+    phones: dict[str, FolderPhone]
+    server: Serving
+    progress: Callable[..., None] = lambda *_: None
+    stop_signal: Callable[[], int] = lambda: 0
+    attached: list[Phone] = field(default_factory=list)
+    tokens: dict[str, str] | None = None
+    token: str | None = None
+
+    @property
+    def updates(self) -> Path:
+        return self.folder / "updates"
+
+    def run(self, *, names: dict[str, str] | None = None, **settings: Any) -> RoundReport:
+        settings = {"texts": self.folder / "texts", "wait_seconds": 0.0, "patience_seconds": 0.0, **settings}
+        return run_round(
+            ServerAccess(Connection(self.server.url, self.token), self.tokens),
+            self.place.artifacts,
+            self.place.command,
+            self.folder / "cache",
+            self.attached or ready(*self.phones),
+            names or {},
+            RoundSettings(updates=self.updates, **settings),
+            lambda serial: FolderSession(self.phones[serial]),
+            self.progress,
+            lambda: contextlib.nullcontext(self.stop_signal),
+        )
+
+    def left_on_phones(self) -> list[set[str]]:
+        return [phone.files() for phone in self.phones.values()]
+
+
+def give_texts(folder: Path, *names: str) -> None:
+    """Write a text for each phone to folder/texts."""
+    (folder / "texts").mkdir()
+    for seed, name in enumerate(names):
+        (folder / "texts" / f"{name}.txt").write_bytes(text_of(seed, 200))

@@ -18,7 +18,7 @@ from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.document import from_document, read_report, schema, to_document, write_report
 from phonograd.android_harness.result import Epoch, PhoneBenchReport, Step
 from phonograd.device_runtime.base.documents import Record
-from tests.android_harness.reports import PAPERS, SMALL, both_layers, failed, many, phone, quiet_facts, report
+from tests.android_harness.reports import SMALL, both_layers, failed, phone, quiet_facts, report
 
 VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))
 
@@ -56,7 +56,7 @@ def values(node: Mapping[str, Any]) -> st.SearchStrategy[Any]:  # noqa: PLR0911 
     }[node["type"]]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(values(schema()))
 def test_documents_of_the_schema_round_trip(document: dict[str, Any]) -> None:
     read = from_document(document)
@@ -67,7 +67,7 @@ def test_documents_of_the_schema_round_trip(document: dict[str, Any]) -> None:
     assert {**back, **{name: document[name] for name in derived}} == document
 
 
-@pytest.mark.parametrize("made", [report(), report(failed()), report(*many(9)), report(both_layers())])
+@pytest.mark.parametrize("made", [report(), report(both_layers(), failed(), phone(facts=quiet_facts()))])
 def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> None:
     write_report(tmp_path / "bench.json", made)
     VALIDATOR.validate(json.loads((tmp_path / "bench.json").read_text("utf-8")))
@@ -75,7 +75,7 @@ def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> N
 
 
 def test_a_comparison_is_written_but_not_read(tmp_path: Path) -> None:
-    new = report(*many(9))
+    new = report(phone("SERIAL00000", "SM-A546B", step_seconds=3.0), failed())
     comparison = compare(report(phone("SERIAL00000", "SM-A546B", epochs=1), phone("gone")), new)
     write_report(tmp_path / "bench.json", new, comparison)
     document = json.loads((tmp_path / "bench.json").read_text("utf-8"))
@@ -122,17 +122,7 @@ def test_the_summary_has_a_row_for_each_output_layer() -> None:
     assert (full["epoch_seconds"]["count"], sampled["epoch_seconds"]["count"]) == (3, 3)
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths of all leaves of a document's first phone, summary and settings left out."""
-    if path[:1] in (("summary",), ("comparison",), ("settings",)):
-        return []
-    inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
-    deeper = [place for key, item in inner for place in places(item, (*path, key))]
-    return [*deeper, path] if path else deeper
-
-
 SAMPLE_DOCUMENT = json.loads(json.dumps(to_document(report(phone(epochs=1, steps=2, hot=True)))))
-REQUIRED = [path for path in places(SAMPLE_DOCUMENT) if isinstance(path[-1], str)]
 
 
 def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
@@ -150,14 +140,6 @@ def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
 
 def named(path: tuple[Any, ...]) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
-
-
-@pytest.mark.parametrize("path", REQUIRED, ids=named)
-def test_wrong_fields_are_named(path: tuple[Any, ...]) -> None:
-    for wrong in (object, math.nan, math.inf, -(10**400), [[]], {"a": {"b": {}}}):
-        document = changed(path, wrong)
-        with pytest.raises(ReportError, match=re.escape(named(path).split(".phases.")[0])):
-            from_document(document)
 
 
 @pytest.mark.parametrize("kind", [PhoneBenchReport, Epoch, Step], ids=lambda kind: kind.__name__)
@@ -179,17 +161,11 @@ def test_missing_and_unknown_fields_are_named(kind: type[Record]) -> None:
         (("phones", 0, "epochs", 0, "seconds"), 0, "seconds: expected a number >= 1e-09, found 0"),
         (("phones", 0, "epochs", 0, "peak_rss_bytes"), -1, "peak_rss_bytes: expected a whole number >= 0, found -1"),
         (("phones", 0, "epochs", 0, "tokens"), 2.5, "expected a whole number, found 2.5"),
-        (("phones", 0, "epochs", 0, "tokens"), True, "expected a whole number, found True"),
-        (("phones", 0, "fixed_performance"), 1, "expected true or false, found 1"),
         (("phones", 0, "epochs", 0, "cooling"), "cold", "expected 'cool' or 'limit' or"),
         (("phones", 0, "samples", 0, "caps_khz"), {"07": 1}, "caps_khz: expected as a key a whole number, found '07'"),
-        (("phones", 0, "samples", 0, "caps_khz"), {"9" * 5000: 1}, "caps_khz: expected as a key a number between"),
         (("phones", 0, "samples", 0, "caps_khz"), {"10000": 1}, "as a key a whole number <= 9999, found '10000'"),
-        (("phones", 0, "samples", 0, "caps_khz"), {"-0": 1}, "caps_khz: expected keys .*, found '-0'"),
         (("phones", 0, "samples", 0, "caps_khz"), {"0": 1, "4": -1, "5": 2}, r"caps_khz\.4: .* >= 0, found -1"),
         (("workload", "manifest_sha256"), "AB", r"expected a string matching regex '\^\[0-9a-f\]\{64\}\$', found 'AB'"),
-        (("workload", "manifest_sha256"), "ab" * 32 + "\n", "expected a string of length <= 64"),
-        (("workload", "minibatch"), 2**53 + 1, "expected a whole number <= 9007199254740992, found 9007199254740993"),
         (("phones", 0, "failure"), [], "failure: expected an object or null, found \\[\\]"),
         (("settings",), {"a": [{"b": math.nan}]}, r"settings\.a\[0\]\.b: expected a finite number"),
     ],
@@ -205,7 +181,6 @@ def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, sai
         ([], "expected a JSON object with schema 'phonograd.phone-bench', found 'list'"),
         ({"schema": "other"}, "found 'other'"),
         ({"schema": "phonograd.phone-bench"}, "schema_version: expected 4, found None; run the bench again"),
-        ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 4, found True"),
         ({"schema": "phonograd.phone-bench", "schema_version": 2}, "found 2; run the bench again"),
         ({"schema": "phonograd.phone-bench", "schema_version": 5}, "found 5; a newer phonograd wrote it: upgrade"),
     ],
@@ -219,10 +194,7 @@ def test_other_documents_are_refused(document: Any, said: str) -> None:
     ("content", "said"),
     [
         (b"", "not JSON"),
-        (b"{", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
-        (b"1" * 5_000, "not JSON"),
         (json.dumps(changed(("phones", 0, "epochs", 0, "loss_last"), math.nan)).encode(), "holds NaN"),
         (b'{"schema": 1, "a": {"b": 1, "c": 2, "b": 3}}', "has the key 'b' twice in one object"),
         (json.dumps(changed(("created",), 5)).encode(), "created: expected a string, found 5; if it was edited"),
@@ -249,9 +221,3 @@ def test_nan_and_infinity_are_not_written() -> None:
         to_document(report(bad))
     with pytest.raises(ReportError, match=r"settings\.user: expected a JSON value, found PosixPath"):
         to_document(report(one, user=Path("user.txt")))
-
-
-def test_a_phone_without_facts_is_written_and_read() -> None:
-    made = report(phone(facts=quiet_facts()))
-    assert from_document(to_document(made)) == made
-    assert made.workload == PAPERS

@@ -13,6 +13,7 @@ from phonograd.android_harness.report.table import OTHER_WORKLOAD, comparison_ta
 from phonograd.android_harness.result import Failure, PhoneBenchReport, Placement
 from phonograd.console import Console
 from tests.android_harness.reports import (
+    HOSTILE,
     PAPERS,
     SMALL,
     both_layers,
@@ -25,8 +26,6 @@ from tests.android_harness.reports import (
     swept,
     with_codecs,
 )
-
-HOSTILE = "<script>alert(1)</script> [/bold] :smile: {{7*7}} $\\frac$ \x00\x1b[31m\n\u202eevil \ud800 " + "W" * 300
 
 
 def printed(capsys: pytest.CaptureFixture[str], *found: Any) -> str:

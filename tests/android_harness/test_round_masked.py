@@ -1,5 +1,6 @@
 """Masked rounds on phones that are folders, against a real server: what comes out, what stays, and who fails."""
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,11 @@ from phonograd.commands.phone_round import check
 from phonograd.commands.phone_round_tables import tables_of
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.client.server_client import current_round
-from tests.android_harness.round_place import desk, lost, ready, serving
-from tests.android_harness.test_round_whole import Bench
+from tests.android_harness.round_place import MASKED, Bench, desk, give_texts, lost, ready, serving
 from tests.reference.masked_phone import certificate_of, identity_of
-from tests.support.phone_command import Place, make_place, text_of
+from tests.support.phone_command import Place, make_place
 
 NAMES = ("p1", "p2", "p3")
-COHORT = ("--masked", "--cohort", 3, "--min-cohort", 3)
 FEW = MaskingSettings(min_cohort=3)
 
 
@@ -28,13 +27,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture
-def masked(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> Iterator[Bench]:
-    """Three phones at a server whose rounds are masked; with more of its options, if the test has them."""
-    texts = tmp_path / "texts"
-    texts.mkdir()
-    for seed, name in enumerate(NAMES):
-        (texts / f"{name}.txt").write_bytes(text_of(seed, 200))
-    with serving(place, tmp_path / "state", *COHORT, *getattr(request, "param", ())) as server:
+def masked(
+    request: pytest.FixtureRequest, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    """Three phones at a server whose rounds are masked; with settings of the test's, if it has some."""
+    monkeypatch.setattr("phonograd.server_agg.masked.round.POLLS", 120)
+    give_texts(tmp_path, *NAMES)
+    more = dataclasses.replace(MASKED["masked"], **getattr(request, "param", {}))
+    with serving(place, tmp_path / "state", **{**MASKED, "masked": more}) as server:
         yield Bench(place, tmp_path, desk(tmp_path, *NAMES), server, token=server.owner.token)
 
 
@@ -63,7 +63,7 @@ def test_a_masked_round_and_the_next(masked: Bench) -> None:
         assert {name.rpartition("/")[2] for name in left} == {"identity.key", "history.json"}
 
 
-@pytest.mark.parametrize("masked", [("--stage-seconds", 4)], indirect=True)
+@pytest.mark.parametrize("masked", [{"stage_seconds": 4.0}], indirect=True)
 def test_a_phone_that_is_lost_after_its_keys(masked: Bench) -> None:
     """The others wait for it, and are told why their round failed; in the next one all take part."""
     p2 = masked.phones["p2"]
@@ -83,7 +83,7 @@ def test_a_phone_that_is_lost_after_its_keys(masked: Bench) -> None:
 VENDOR = Ed25519PrivateKey.from_private_bytes(bytes(32))
 
 
-@pytest.mark.parametrize("masked", [("--vendor-key", identity_of(VENDOR))], indirect=True)
+@pytest.mark.parametrize("masked", [{"vendor": identity_of(VENDOR)}], indirect=True)
 def test_phones_with_certificates(masked: Bench) -> None:
     """Without one, a phone tells its key before it trains."""
     vendor = identity_of(VENDOR)
@@ -102,7 +102,7 @@ def test_fewer_phones_than_this_side_wants(masked: Bench) -> None:
         assert "3 phones in the cohort, at least 50 expected; it leaves the round" in phone.drop_out.message
 
 
-@pytest.mark.parametrize("masked", [("--stage-seconds", 86_400)], indirect=True)  # hours between its questions
+@pytest.mark.parametrize("masked", [{"stage_seconds": 86_400.0}], indirect=True)  # hours between its questions
 def test_an_interrupt_while_a_phone_waits_for_the_others(masked: Bench) -> None:
     waits = threading.Event()
     masked.progress = lambda _serial, _stage, _done, _total, note="": note.startswith("waiting") and waits.set()

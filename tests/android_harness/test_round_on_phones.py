@@ -13,7 +13,7 @@ import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import download_model
-from tests.android_harness.round_place import serving
+from tests.android_harness.round_place import MASKED, serving
 from tests.phone.stand_in import AdbServer, StandInPhone
 from tests.support.phone_command import Place, make_place, text_of
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -75,7 +75,7 @@ def test_a_round_of_three_phones_and_the_next(
     adb_server: AdbServer, three_phones: list[StandInPhone], place: Place, tmp_path: Path
 ) -> None:
     give_texts(three_phones)
-    with serving(place, tmp_path / "state", "--clients-per-round", 3) as server:
+    with serving(place, tmp_path / "state", clients_per_round=3) as server:
         code, first, err = run_round(tmp_path, place, server.url, "--keep", "--codec", "rot-q4")
         assert (code, first["schema"], first["schema_version"]) == (0, "phonograd.round", 1), err
         assert [phone["drop_out"] for phone in first["phones"]] == [None] * 3
@@ -101,7 +101,7 @@ def test_a_round_of_three_phones_and_the_next(
 def test_a_masked_round(adb_server: AdbServer, three_phones: list[StandInPhone], place: Place, tmp_path: Path) -> None:
     """Their keys stay on the phones, readable by adb's user alone; nothing else does."""
     give_texts(three_phones)
-    with serving(place, tmp_path / "state", "--masked", "--cohort", 3, "--min-cohort", 3) as server:
+    with serving(place, tmp_path / "state", **MASKED) as server:
         code, report, err = run_round(tmp_path, place, server.url, "--min-cohort", 3)
         assert code == 0, err
         assert (report["masked"], report["closed"]) == (True, True)
@@ -123,7 +123,7 @@ def test_the_server_stops_answering(adb_server: AdbServer, phone: StandInPhone, 
     ):
         until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
         assert any("timeout=77.0" in line for line in phone.processes())  # the phone is as patient as this machine
-        server.kill()
+        server.stop()
         code, report, err = ended(process)
         assert (code, report["closed"], report["phones"][0]["drop_out"]["stage"]) == (9, None, "upload"), err
         assert left(phone) == {"user.txt"}
@@ -141,7 +141,7 @@ def test_texts_pushed_from_this_machine(
 ) -> None:
     """Pushed, trained on, and removed; the phone's own text is not used."""
     (texts := tmp_path / "texts").mkdir()
-    with serving(place, tmp_path / "state", "--clients-per-round", 1) as server:
+    with serving(place, tmp_path / "state", clients_per_round=1) as server:
         code, report, err = run_round(tmp_path, place, server.url, "--texts", texts)
         assert (code, report["phones"][0]["drop_out"]["exit_code"]) == (3, 3)
         assert f"{name_of(phone)}.txt expected" in err

@@ -1,26 +1,22 @@
 """Whole rounds against a real server, on phones that are folders: what comes out, and what is left behind."""
 
+import dataclasses
 import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
 import numpy as np
 import pytest
 
 from phonograd.android_harness.errors import PhoneBusyError, PhoneRunError, PhoneStorageError
 from phonograd.android_harness.phones.facts import Phone
-from phonograd.android_harness.rounds.federated_round import run_round
 from phonograd.android_harness.rounds.result import RoundReport
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
-from phonograd.android_harness.rounds.tokens import ServerAccess
 from phonograd.commands.phone_round import RoundShortError, check
 from phonograd.device_runtime.base.errors import (
     ServerUnreachableError,
@@ -30,17 +26,27 @@ from phonograd.device_runtime.base.errors import (
     WeightsError,
 )
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.client.server_client import Connection, current_round, download_model, upload_update
+from phonograd.device_runtime.client.server_client import current_round, download_model, upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.folder_claim import LEDGER, claim
 from phonograd.server_agg.storage.ledger import Ledger
-from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
-from tests.support.artifacts import exported
-from tests.support.phone_command import MODEL, TRAINING, Place, make_place, text_of
+from tests.android_harness.round_place import Bench, desk, give_texts, lost, ready, serving
+from tests.android_harness.small_artifacts import small_artifacts
+from tests.support.phone_command import Place, make_place, text_of
 
 ROOT = Path(__file__).parents[2]
+FTRL = {
+    "strategy": "dp-ftrl",
+    "planned_rounds": 6,
+    "min_separation": 3,
+    "max_participations": 2,
+    "noise_buffers": 2,
+    "deadline_seconds": 1e6,
+    "clients_per_round": 2,
+}
 SERIALS = ("p1", "p2", "127.0.0.1:5555")
 
 
@@ -49,50 +55,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return make_place(tmp_path_factory.mktemp("place"))
 
 
-@dataclass
-class Bench:
-    """All that a test of a round has at hand."""
-
-    place: Place
-    folder: Path
-    phones: dict[str, FolderPhone]
-    server: Serving
-    progress: Callable[..., None] = lambda *_: None
-    stop_signal: Callable[[], int] = lambda: 0
-    attached: list[Phone] = field(default_factory=list)
-    tokens: dict[str, str] | None = None
-    token: str | None = None
-
-    @property
-    def updates(self) -> Path:
-        return self.folder / "updates"
-
-    def run(self, *, names: dict[str, str] | None = None, **settings: Any) -> RoundReport:
-        settings = {"texts": self.folder / "texts", "wait_seconds": 0.0, "patience_seconds": 0.0, **settings}
-        return run_round(
-            ServerAccess(Connection(self.server.url, self.token), self.tokens),
-            self.place.artifacts,
-            self.place.command,
-            self.folder / "cache",
-            self.attached or ready(*self.phones),
-            names or {},
-            RoundSettings(updates=self.updates, **settings),
-            lambda serial: FolderSession(self.phones[serial]),
-            self.progress,
-            lambda: nullcontext(self.stop_signal),
-        )
-
-    def left_on_phones(self) -> list[set[str]]:
-        return [phone.files() for phone in self.phones.values()]
-
-
 @pytest.fixture
 def bench(place: Place, tmp_path: Path) -> Iterator[Bench]:
-    texts = tmp_path / "texts"
-    texts.mkdir()
-    for seed, name in enumerate(("p1.txt", "p2.txt", "127.0.0.1_5555.txt")):
-        (texts / name).write_bytes(text_of(seed, 200))
-    with serving(place, tmp_path / "state", "--clients-per-round", 3) as server:
+    give_texts(tmp_path, "p1", "p2", "127.0.0.1_5555")
+    with serving(place, tmp_path / "state", clients_per_round=3) as server:
         yield Bench(place, tmp_path, desk(tmp_path, *SERIALS), server, token=server.owner.token)
 
 
@@ -144,20 +110,6 @@ def test_a_round_and_the_next(bench: Bench, tmp_path: Path) -> None:
     assert bench.left_on_phones() == [set(), set(), set()]
 
 
-def test_the_document_is_as_documented(bench: Bench) -> None:
-    """Every field of the JSON document stands in docs/phone-round.md, and it is JSON."""
-    bench.attached = ready("p1", "p2")
-    (bench.folder / "texts" / "p2.txt").unlink()
-    document = json.loads(json.dumps(bench.run().document(), allow_nan=False))
-    assert (document["schema"], document["schema_version"]) == ("phonograd.round", 1)
-    assert document["settings"]["silence_seconds"] == 300.0  # the name of version 1
-    documented = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "phone-round.md").read_text("utf-8")))
-    p1, p2 = document["phones"]
-    objects = (document, document["settings"], document["ledger"], p1, p1["training"], p1["update"], p1["receipt"])
-    for fields in (*objects, p1["seconds"], p2["drop_out"]):
-        assert set(fields) <= documented
-
-
 def expected_average(bench: Bench, report: RoundReport) -> Any:
     """The token-weighted mean of what the same commands train here."""
     total, sums = 0, 0.0
@@ -173,11 +125,13 @@ def expected_average(bench: Bench, report: RoundReport) -> Any:
 
 def test_drop_outs_are_named_and_the_others_go_on(bench: Bench) -> None:
     phones = bench.phones
+    phones["p1"].faults["leave"] = lost()  # its update was pulled, and counts
     phones["p2"].faults["train"] = lost()
     (bench.folder / "texts" / "127.0.0.1_5555.txt").unlink()
     report = bench.run()
     p1, p2, third = report.phones
     assert (p1.drop_out, p1.receipt and p1.receipt.accepted) == (None, 1)
+    assert "after its update was pulled: phone p2: disconnected" in p1.remark
     assert (p2.drop_out.stage, p2.drop_out.exit_code) == ("train", 21)
     assert "disconnected while phonograd-phone train ran" in p2.drop_out.message
     assert (third.drop_out.stage, third.drop_out.exit_code) == ("text", 3)
@@ -190,6 +144,19 @@ def test_drop_outs_are_named_and_the_others_go_on(bench: Bench) -> None:
         check(report, RoundSettings(bench.updates, min_phones=2))
     assert raised.value.exit_code == 21
     assert bench.left_on_phones() == [set(), set(), set()]
+    check_document(report)
+
+
+def check_document(report: RoundReport) -> None:
+    """Every field of the JSON document stands in docs/phone-round.md, and it is JSON."""
+    document = json.loads(json.dumps(report.document(), allow_nan=False))
+    assert (document["schema"], document["schema_version"]) == ("phonograd.round", 1)
+    assert document["settings"]["silence_seconds"] == 300.0  # the name of version 1
+    documented = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "phone-round.md").read_text("utf-8")))
+    p1, p2, _ = document["phones"]
+    objects = (document, document["settings"], document["ledger"], p1, p1["training"], p1["update"], p1["receipt"])
+    for fields in (*objects, p1["seconds"], p2["drop_out"]):
+        assert set(fields) <= documented
 
 
 def test_every_stage_can_fail(bench: Bench) -> None:
@@ -211,14 +178,6 @@ def test_every_stage_can_fail(bench: Bench) -> None:
         check(report, RoundSettings(bench.updates))
     assert raised.value.exit_code == 22
     assert not bench.updates.exists()
-
-
-def test_a_pulled_update_counts_if_the_phone_disconnects_then(bench: Bench) -> None:
-    bench.phones["p1"].faults["leave"] = lost()
-    phone = by_serial(bench.run())["p1"]
-    assert phone.receipt.round == 1
-    assert phone.drop_out is None
-    assert "after its update was pulled: phone p2: disconnected" in phone.remark
 
 
 def test_text_on_the_phone_is_trained_and_left_alone(bench: Bench) -> None:
@@ -251,10 +210,10 @@ def test_a_round_that_closes_meanwhile(bench: Bench) -> None:
     """Three other phones fill the round while p1 trains: its update is stale, and kept."""
 
     def others() -> None:
+        update = bench.folder / "others.update"
+        text, folder = bench.folder / "texts" / "p2.txt", bench.place.artifacts.folder
+        assert bench.place.run("train", folder, "--user", text, "--update", update).code == 0
         for name in ("a", "b", "c"):
-            update = bench.folder / f"{name}.update"
-            text, folder = bench.folder / "texts" / "p2.txt", bench.place.artifacts.folder
-            assert bench.place.run("train", folder, "--user", text, "--update", update).code == 0
             upload_update(bench.server.url, update, name)
 
     bench.attached = ready("p1")
@@ -263,16 +222,6 @@ def test_a_round_that_closes_meanwhile(bench: Bench) -> None:
     assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("upload", 8)
     assert "the update is of round 1, which is closed" in phone.drop_out.message
     assert UpdateFile(Path(phone.update.kept)).info.round == 1
-
-
-def test_a_phone_that_is_not_admitted_trains_nothing(bench: Bench) -> None:
-    bench.attached = ready("p1")
-    assert bench.run().uploaded
-    bench.phones["p1"].pushed.clear()
-    (phone,) = bench.run().phones
-    assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("place", 8)
-    assert "phone p1 cannot take part in the round" in phone.drop_out.message
-    assert bench.phones["p1"].pushed == []
 
 
 def test_waiting_for_the_round_to_close(bench: Bench) -> None:
@@ -295,7 +244,7 @@ def test_the_server_restarts_during_an_upload(bench: Bench) -> None:
     back = threading.Timer(1.0, bench.server.start)
 
     def gone() -> None:
-        bench.server.kill()
+        bench.server.stop()
         back.start()
 
     bench.phones["p1"].hooks["leave"] = gone
@@ -307,7 +256,7 @@ def test_the_server_restarts_during_an_upload(bench: Bench) -> None:
 
 def test_the_server_never_answers_again(bench: Bench) -> None:
     bench.attached = ready("p1")
-    bench.phones["p1"].hooks["leave"] = bench.server.kill
+    bench.phones["p1"].hooks["leave"] = bench.server.stop
     report = bench.run(patience_seconds=1.0)
     (phone,) = report.phones
     assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("upload", 9)
@@ -323,7 +272,7 @@ def test_the_server_never_answers_again(bench: Bench) -> None:
 def test_an_interrupt_ends_the_phones_and_keeps_what_was_pulled(bench: Bench) -> None:
     """p1's update is here, and the server is not; p2 trains: then comes the signal."""
     signals: list[int] = []
-    bench.phones["p1"].hooks["leave"] = bench.server.kill
+    bench.phones["p1"].hooks["leave"] = bench.server.stop
     bench.stop_signal = lambda: signals[0] if signals else 0
 
     def trains() -> None:
@@ -346,12 +295,10 @@ def test_an_interrupt_ends_the_phones_and_keeps_what_was_pulled(bench: Bench) ->
 
 
 def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
-    state, texts = tmp_path / "state", tmp_path / "texts"
-    texts.mkdir()
-    for name in ("p1", "p2"):
-        (texts / f"{name}.txt").write_bytes(text_of(3, 200))
+    state = tmp_path / "state"
+    give_texts(tmp_path, "p1", "p2")
     tokens = {name: enrol(state, name, role) for name, role in (("p1", "phone"), ("p2", "phone"), ("boss", "admin"))}
-    with serving(place, state, "--clients-per-round", 3, "--auth", "tokens") as server:
+    with serving(place, state, clients_per_round=3, security=SecuritySettings(auth="tokens")) as server:
         bench = Bench(place, tmp_path, desk(tmp_path, "p1", "p2"), server, tokens=tokens)
         first = bench.run()
         assert len(first.uploaded) == 2
@@ -371,22 +318,18 @@ def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
 
 
 def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(place: Place, tmp_path: Path) -> None:
-    state, texts = tmp_path / "state", tmp_path / "texts"
-    texts.mkdir()
-    (texts / "p1.txt").write_bytes(text_of(3, 200))
-    options = ("--strategy", "dp-ftrl", "--min-separation", 3, "--deadline-seconds", 1e6, "--clients-per-round", 2)
-    options = (*options, "--accept-noise")
+    state, lost_state = tmp_path / "state", tmp_path / "lost" / "state"
+    give_texts(tmp_path, "p1")
     tokens = {"p1": enrol(state, "p1", "phone")}
-    with serving(place, state, *options) as server:
+    with serving(place, state, **FTRL) as server:
         bench = Bench(place, tmp_path, desk(tmp_path, "p1"), server, tokens=tokens)
         assert len(bench.run().uploaded) == 1
         (kept,) = (bench.phones["p1"].folder / "runs").rglob("phone-p1.json")
         ((run, steps),) = json.loads(kept.read_text()).items()
         assert steps == [1]
-    with serving(place, tmp_path / "lost" / "state", *options) as server:  # the same run, without its ledger
-        bench = Bench(
-            place, tmp_path, bench.phones, server, tokens={"p1": enrol(tmp_path / "lost" / "state", "p1", "phone")}
-        )
+    tokens = {"p1": enrol(lost_state, "p1", "phone")}
+    with serving(place, lost_state, **FTRL) as server:  # the same run, without its ledger
+        bench = Bench(place, tmp_path, bench.phones, server, tokens=tokens)
         there = bench.phones["p1"].folder / "runs" / quote(server.url, safe="") / kept.name
         there.parent.mkdir()
         there.write_text(json.dumps({run: [2]}))
@@ -411,12 +354,12 @@ def test_errors_before_any_phone_is_used(bench: Bench, tmp_path: Path) -> None:
         bench.run(texts=tmp_path / "none")
     with pytest.raises(TextError, match="file of general text not found"):
         bench.run(training=PhoneTraining(rehearsal=tmp_path / "none"))
-    other = exported(msgspec.structs.replace(MODEL, hidden=32), TRAINING)
-    bench.place = Place(bench.place.command, other, bench.place.user, bench.place.general)
+    other = small_artifacts(tmp_path / "other")
+    bench.place = dataclasses.replace(bench.place, artifacts=other)
     with pytest.raises(WeightsError, match="give the artifacts that the server was started with"):
         bench.run()
     assert bench.left_on_phones() == [set(), set(), set()]
-    bench.server.kill()
+    bench.server.stop()
     with pytest.raises(ServerUnreachableError):
         bench.run()
 
@@ -424,7 +367,13 @@ def test_errors_before_any_phone_is_used(bench: Bench, tmp_path: Path) -> None:
 def test_a_downloaded_model_is_not_downloaded_again(bench: Bench) -> None:
     bench.run()
     bench.attached = ready("p1")
-    assert [bench.run().downloaded_bytes > 0 for _ in range(2)] == [True, False]
+    assert bench.run().downloaded_bytes > 0
+    bench.phones["p1"].pushed.clear()
+    again = bench.run()
+    (phone,) = again.phones
+    assert (again.downloaded_bytes, bench.phones["p1"].pushed) == (0, [])  # it has had its turn, and trains nothing
+    assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("place", 8)
+    assert "phone p1 cannot take part in the round" in phone.drop_out.message
     (cached,) = (bench.folder / "cache").glob("*/*/*.safetensors")
     cached.write_bytes(b"damaged")
     assert bench.run().downloaded_bytes > 0
