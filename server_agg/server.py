@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterator
 import uvicorn
 
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.client.owner_file import owner_file_written
 from phonograd.server_agg.aggregation.privacy.budget import idle_cost_warning
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.http.accepting import HttpServer
 from phonograd.server_agg.http.wire import MAX_HEAD_BYTES
-from phonograd.server_agg.listening import Address, Listener
+from phonograd.server_agg.listening import Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
@@ -32,34 +33,26 @@ LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 SHUTDOWN_SECONDS = 5
 
 
-class AggregationServer(Address):
+class AggregationServer:
     """A server that listens once it is constructed, at `listener` if given, and serves requests during `run`.
 
-    owner: whoever started it; None: one of its own. Raises ServerAddressError, TlsError.
+    url: where it listens; local_url: the same, as reached from this machine. admin_url: a secret link that logs a
+    browser in as an administrator while the server runs; `url` without authentication. admin_token: the same for
+    programs; None without authentication. Raises ServerAddressError, TlsError.
     """
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        settings: ServerSettings,
-        listener: Listener | None = None,
-        owner: Owner | None = None,
-    ):
+    def __init__(self, coordinator: Coordinator, settings: ServerSettings, listener: Listener | None = None):
         self._coordinator = coordinator
         listener = listener or Listener(settings)
-        if (worker := coordinator.folder.worker) is None or worker.alone:  # the first one says it
-            _warn(coordinator, settings)
+        _warn(coordinator, settings)
         self._socket = listener.socket
-        owner, asks = owner or Owner(), coordinator.security.auth != "none"
+        owner, asks = Owner(), coordinator.security.auth != "none"
         scheme, address = "https" if listener.tls else "http", self._socket.getsockname()
-        url = _url(scheme, settings.host, address[1])
+        self.url = _url(scheme, settings.host, address[1])
+        self.local_url = _url(scheme, LOOPBACK.get(address[0], address[0]), address[1])
         admin_url = _url(scheme, LOOPBACK.get(settings.host, settings.host), address[1]) + owner.link
-        super().__init__(
-            url,
-            _url(scheme, LOOPBACK.get(address[0], address[0]), address[1]),
-            admin_url if asks else url,
-            owner.token if asks else None,
-        )
+        self.admin_url = admin_url if asks else self.url
+        self.admin_token = owner.token if asks else None
         config = uvicorn.Config(
             create_app(coordinator, settings, owner),
             loop="asyncio",
@@ -78,6 +71,20 @@ class AggregationServer(Address):
     def requests(self) -> Collection[object]:
         """One item per running request, whose bytes are not counted yet."""
         return self._server.server_state.tasks
+
+    @contextlib.contextmanager
+    def owner_file(self) -> Iterator[None]:
+        """Within the block, commands of the same user find the admin token in a file (see client/owner_file).
+
+        If the file cannot be written, the server runs without it and logs a warning.
+        """
+        with contextlib.ExitStack() as stack:
+            if self.admin_token is not None:
+                try:
+                    stack.enter_context(owner_file_written(self.local_url, self.admin_token))
+                except StorageError as error:
+                    log.warning("admin commands on this machine need a token: %s", error)
+            yield
 
     def run(self) -> None:
         """Serve until `stop`, or until a signal within `handling_signals`."""

@@ -104,9 +104,7 @@ def _rates(folder: Path, config: CapacityConfig, say: Say) -> tuple[Rate, ...]:
 def _run(folder: Path, preset: str, phones: int, config: CapacityConfig, say: Say) -> PhonesRun:
     artifacts, updates = _material(folder, preset, say)
     state = folder / f"{preset}-state"
-    run = run_phones(
-        artifacts, updates, state, preset, phones, config.rounds, config.at_once, say, workers=config.workers
-    )
+    run = run_phones(artifacts, updates, state, preset, phones, config.rounds, config.at_once, say)
     shutil.rmtree(state)
     return run
 

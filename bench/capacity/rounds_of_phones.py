@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from phonograd.bench.contestants import BenchError, Say
 from phonograd.bench.measuring import peak_rss_bytes, rss_bytes
-from phonograd.bench.process_tree import PeakPss, cpu_seconds, pss_bytes
+from phonograd.bench.process_tree import cpu_seconds
 from phonograd.bench.uploads.bodies import Body, BodyMaker
 from phonograd.bench.uploads.receivers import Receiver, phonograd_serve
 from phonograd.bench.uploads.sending import ANSWER_SECONDS, HOST, upload_headers
@@ -47,8 +47,8 @@ class PhonesRun:
 
     update_bytes, link_bytes: of one phone; link_bytes is the mean of the downloads after round 1, in which phones have
     the model from their app. seconds: of all requests, without making the updates. cpu_seconds: the server's.
-    round_rss_bytes: its resident memory after each round; peak_rss_bytes: at any moment; of several workers and their
-    parent together, where pages that they share count once. ledger_bytes: of the database at the end.
+    round_rss_bytes: its resident memory after each round; peak_rss_bytes: at any moment. ledger_bytes: of the database
+    at the end.
     """
 
     model: str
@@ -87,22 +87,19 @@ def run_phones(
     at_once: int,
     say: Say = str,
     serve: Callable[..., AbstractContextManager[Receiver]] = phonograd_serve,
-    workers: int = 1,
 ) -> PhonesRun:
     """Start a server and run the rounds. `updates`: some of round 1, which phones in turn send under their own names.
 
-    serve: how to start it, as `phonograd_serve`. workers: of the server. Raises BenchError for an unexpected answer.
+    serve: how to start it, as `phonograd_serve`. Raises BenchError for an unexpected answer.
     """
     makers, per_round = [BodyMaker(path) for path in updates], phones // rounds
     seconds: dict[str, list[float]] = defaultdict(list)
     downloaded: list[int] = []
     memory: list[int] = []
     elapsed = 0.0
-    options = ("--publish", "top-rows", "--workers", str(workers), *UNLIMITED)
+    options = ("--publish", "top-rows", *UNLIMITED)
     with serve(artifacts, state, per_round, *options) as server, ThreadPoolExecutor(at_once) as pool:
-        sampled = PeakPss(server.pid)  # of several processes; one knows its own peak
-        sampled.start()
-        idle, cpu = _memory(server.pid, workers), cpu_seconds(server.pid)
+        idle, cpu = rss_bytes(server.pid), cpu_seconds(server.pid)
         base_sha256 = before = makers[0].info.base_sha256
         for number in range(1, rounds + 1):
             say(f"{model}: round {number} of {rounds}, {per_round} phones")
@@ -118,10 +115,10 @@ def run_phones(
                 for kind, taken in timed.items():
                     seconds[kind].append(taken)
                 downloaded += [nbytes] if number > 1 else []
-            memory.append(_memory(server.pid, workers))
+            memory.append(rss_bytes(server.pid))
             before, base_sha256 = base_sha256, _current_model(server, number + 1)
         cpu = cpu_seconds(server.pid) - cpu
-        peak = max(sampled.stop(), 0 if workers > 1 else peak_rss_bytes(server.pid))
+        peak = peak_rss_bytes(server.pid)
     return PhonesRun(
         model=model,
         model_bytes=(artifacts / WEIGHTS).stat().st_size,
@@ -138,10 +135,6 @@ def run_phones(
         peak_rss_bytes=peak,
         requests=tuple(_summaries(seconds)),
     )
-
-
-def _memory(pid: int, workers: int) -> int:
-    return rss_bytes(pid) if workers == 1 else pss_bytes(pid)
 
 
 class _Answer(NamedTuple):

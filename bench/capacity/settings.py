@@ -41,7 +41,7 @@ class Demand:
 class CapacityConfig:
     """preset: the model of the service; small: one whose updates cost almost nothing, so that its phones show what
     requests and the ledger cost. phones, small_phones: of each, in `rounds` rounds, at_once at a time. profiled: of
-    each, in two rounds of a server that counts where its time goes. workers: of the server. phones_a_day: to plan for.
+    each, in two rounds of a server that counts where its time goes. phones_a_day: to plan for.
     ledger: the URL of an empty database in PostgreSQL, whose commits are measured too.
     """
 
@@ -52,7 +52,6 @@ class CapacityConfig:
     profiled: int = 200
     rounds: int = 10
     at_once: int = 16
-    workers: int = 1
     phones_a_day: tuple[int, ...] = (10_000, 1_000_000, 100_000_000)
     demand: Demand = field(default_factory=Demand)
     ledger: str | None = None

@@ -84,25 +84,19 @@ def require_posix(what: str) -> None:
         raise UnsupportedError(f"{what}: Linux or macOS expected, found Windows; use one of them, such as Linux in WSL")
 
 
-def lock_file(descriptor: int, wait: bool = False, together: bool = False) -> None:
+def lock_file(descriptor: int, wait: bool = False) -> None:
     """Lock an open file until it is closed; a process that dies unlocks it.
 
-    together: with others that say so too (not on Windows). Raises OSError if another process has locked it; with
-    `wait`, waits for that process (on Windows, 10 seconds).
+    Raises OSError if another process has locked it; with `wait`, waits for that process (on Windows, 10 seconds).
     """
     if not WINDOWS:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if together else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         return
     windows = importlib.import_module("msvcrt")
     place = os.lseek(descriptor, 0, os.SEEK_CUR)
     os.lseek(descriptor, WINDOWS_LOCKED_BYTE, os.SEEK_SET)
     windows.locking(descriptor, windows.LK_LOCK if wait else windows.LK_NBLCK, 1)
     os.lseek(descriptor, place, os.SEEK_SET)
-
-
-def unlock_file(descriptor: int) -> None:
-    """Unlock a file that stays open; not on Windows."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def open_to_read(path: Path) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from phonograd.api.inputs import StrPath, artifacts_of
-from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.client.connection import Connection
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.server_agg.listening import Listener
@@ -63,7 +62,7 @@ def start_server(
 
     artifacts: what phones train from; state: the folder of rounds, models and ledger, made if it is not there.
     settings: None is the default on a free port of this machine. Raises ArtifactsError, StorageError, WeightsError,
-    ServerAddressError, TlsError, UsageError for several workers.
+    ServerAddressError, TlsError.
     """
     settings = settings or ServerSettings(port=0)
     with contextlib.ExitStack() as resources:
@@ -95,8 +94,6 @@ def serve(
 def _opened(
     artifacts: Artifacts | StrPath, state: StrPath, settings: ServerSettings
 ) -> Iterator[tuple[Listener, Coordinator]]:
-    if settings.workers > 1:
-        raise UsageError(f"`workers` is {settings.workers}, expected 1: several are started by `phonograd serve`")
     folder = artifacts_of(artifacts)
     with (
         contextlib.closing(Listener(settings)) as listener,

@@ -21,7 +21,6 @@ CAPACITY = Options(
     rounds=opt("Rounds of each.", COUNT),
     at_once=opt("Phones at a time.", COUNT),
     profiled=opt("Phones of each whose time at the server is told by parts.", COUNT),
-    workers=opt("Workers of the server that they meet.", COUNT),
     phones_a_day=opt("Phones to plan for.", COUNT),
     ledger=opt("An empty database in PostgreSQL, to measure its commits too.", metavar="URL"),
 )

@@ -52,7 +52,6 @@ SERVER = Options(ServerSettings).group(
     store="Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
     end_privacy="Let a restart open rounds without the noise or the masks that the last round has.",
     accept_noise=f"Start with noise of more than {MOST:g} times S, which destroys the model.",
-    workers="Processes that share the work; as many as the machine has cores for them.",
     downloads="Who sends models: the server, nginx before it, or the store (docs/deployment.md).",
 )
 RULES = Options(RoundRules).group(

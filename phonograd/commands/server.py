@@ -5,10 +5,10 @@ import dataclasses
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -22,8 +22,11 @@ from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
+
+if TYPE_CHECKING:
+    from phonograd.server_agg.rounds.responses import OpenRound
+    from phonograd.server_agg.server import AggregationServer
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +51,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     admin_url is the dashboard's link, which then is not on stderr; keep it secret while the server runs. Log lines go
     to stderr; as JSON they never have the link.
     """
-    from phonograd.server_agg.listening import Address
-
     level = logging.WARNING if console.quiet else logging.INFO
-    configure(sys.stderr, *(logs := (level, log_format, option_names())))
+    configure(sys.stderr, level, log_format, option_names())
     if log_format == "json":
         console = _LogConsole(console.as_json, console.quiet)
         click.get_current_context().with_resource(_errors_logged())
@@ -61,31 +62,26 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     warn_of_norms(console, settings.strategy)
     use_one_malloc_arena()
 
-    def ready(server: Address, opened: Mapping[str, Any]) -> None:
+    def ready(server: "AggregationServer", opened: "OpenRound") -> None:
         if console.as_json:
-            document = {"url": server.url, "admin_url": server.admin_url, **opened}
+            document = {"url": server.url, "admin_url": server.admin_url, **written(opened)}
             click.echo(json.dumps(document))
             sys.stdout.flush()
         console.say(f"listening on {server.url}: {_round_line(opened)}; Ctrl-C stops")
         if not console.as_json and log_format == "text":  # logs of programs are kept, and others read them
             console.say(f"dashboard, for you alone: {server.admin_url}")
 
-    if settings.workers > 1:  # a parent of them needs little memory
-        from phonograd.server_agg.workers import serve_by_workers
-
-        serve_by_workers(open_artifacts(artifacts).folder, state, settings, ready, logs)
-        return
     from phonograd.api.serving import serve as run_server
 
-    run_server(artifacts, state, settings, lambda server, opened: ready(server, written(opened)))
+    run_server(artifacts, state, settings, ready)
 
 
-def _round_line(opened: Mapping[str, Any]) -> str:
+def _round_line(opened: "OpenRound") -> str:
     """The open round in a line: how its updates are averaged, how many, until when."""
-    masked, closes_at = "masked " if opened["masked"] else "", opened["closes_at"]
+    masked, closes_at = "masked " if opened.masked else "", opened.closes_at
     until = "no deadline" if closes_at is None else f"until {datetime.fromtimestamp(closes_at, timezone.utc):%F %T} UTC"
-    rules = f"{masked}{opened['strategy']}, {opened['clients_per_round']} phones, {until}"
-    return f"round {opened['round']}, {rules}, model {opened['base_sha256'][:12]}"
+    rules = f"{masked}{opened.strategy}, {opened.clients_per_round} phones, {until}"
+    return f"round {opened.round}, {rules}, model {opened.base_sha256[:12]}"
 
 
 class _LogConsole(Console):

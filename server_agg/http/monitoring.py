@@ -1,8 +1,7 @@
 """What watches a server: probes, /metrics for Prometheus, and a log line and a place in a histogram for each request.
 
 Metrics are read from the ledger at every scrape, so a restart loses nothing. Only the seconds of requests, and what is
-said of the process, are of this process's life; Prometheus knows how to add those up. Of several workers, each answers
-with its own, which have its number as a label.
+said of the process, are of this process's life; Prometheus knows how to add those up.
 """
 
 import logging
@@ -145,9 +144,6 @@ class MetricsRoute:
 
     def __init__(self, coordinator: Coordinator, registry: CollectorRegistry):
         ProcessCollector(registry=registry)
-        if (worker := coordinator.folder.worker) is not None:
-            of_process, registry = registry, CollectorRegistry(auto_describe=False)
-            registry.register(_OfWorker(of_process, worker.number))
         self._registry = registry
         registry.register(_FromLedger(coordinator))
         Info("phonograd_build", "Always 1; says which version runs.", registry=registry).info({"version": __version__})
@@ -158,20 +154,6 @@ class MetricsRoute:
     def metrics(self, _: Request) -> Response:
         """All metrics, in Prometheus's text format."""
         return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE})
-
-
-class _OfWorker(Collector):
-    """A process's metrics with its number."""
-
-    def __init__(self, registry: CollectorRegistry, number: int):
-        self._registry, self._number = registry, str(number)
-
-    def collect(self) -> Iterable[Metric]:
-        for metric in self._registry.collect():
-            metric.samples = [
-                sample._replace(labels={**sample.labels, "worker": self._number}) for sample in metric.samples
-            ]
-            yield metric
 
 
 class _FromLedger(Collector):

@@ -33,7 +33,6 @@ from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import Store, store_at
-from phonograd.server_agg.storage.worker import Worker
 
 
 class Coordinator:
@@ -41,9 +40,8 @@ class Coordinator:
 
     The first start copies the model of `artifacts` into the folder and opens round 1; later starts continue from the
     state. A failed start removes a folder that it created. slow_models: makes those of slow strategies; None: the
-    students of strategy transfer. worker: of several that serve the folder. Raises ArtifactsError if the state was
-    started with other artifacts, StorageError for errors of the disk or the ledger, WeightsError for a model that is
-    damaged or not float32.
+    students of strategy transfer. Raises ArtifactsError if the state was started with other artifacts, StorageError for
+    errors of the disk or the ledger, WeightsError for a model that is damaged or not float32.
     """
 
     def __init__(
@@ -53,13 +51,11 @@ class Coordinator:
         settings: ServerSettings,
         clock: Callable[[], float] | None = None,
         slow_models: Students | None = None,
-        worker: Worker | None = None,
     ):
         self.settings = settings
-        self.folder = StateFolder(state, _store_of(settings), worker)
+        self.folder = StateFolder(state, _store_of(settings))
         try:
-            locks = None if worker is None else self.folder.locks
-            self.ledger = Ledger(settings.ledger or self.folder.ledger, clock=clock, locks=locks)
+            self.ledger = Ledger(settings.ledger or self.folder.ledger, clock=clock)
             self.folder.share_noise_keys(self.ledger)
         except BaseException:
             self.folder.close(keep=False)
@@ -77,7 +73,6 @@ class Coordinator:
                 startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
                 self._round.load()
                 self._recover()
-            self.folder.others = worker is not None
         except BaseException:
             self._close(keep=False)
             raise

@@ -166,8 +166,7 @@ class LiveRound:
         self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
         if self.aggregator.settings.noisy:  # stored from the start, and so in any copy of the folder
             self.folder.noise_keys.get_or_create(round_.number)
-        if not self.folder.others:
-            sweeping.sweep_folder(self.folder, self.ledger, self.settings)
+        sweeping.sweep_folder(self.folder, self.ledger, self.settings)
         self.ledger.empty_log()  # of an ended masked round's messages
         self._loaded = True
 
@@ -179,11 +178,9 @@ class LiveRound:
     def load_after_end(self) -> None:
         """Load the round after one that this server ended, and delete what the store had for that.
 
-        With several servers or workers, for the one that has the closing lock.
+        With several servers, for the one that has the closing lock.
         """
         self.load()
-        if self.folder.others:
-            sweeping.sweep_folder(self.folder, self.ledger, self.settings)
         sweeping.sweep_store(self.folder, self.ledger, self.settings)
 
     def load_if_needed(self) -> None:

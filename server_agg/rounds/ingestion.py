@@ -61,9 +61,6 @@ def upload_for(current: LiveRound, uploads: UploadStore, metadata: UploadMetadat
         # of a lossless link, or a draft and a residual; and dp-ftrl's buffers, in float64.
         files = 2 if state.rules.publish == "rows-f32" else 3
         files += 0 if state.run is None else 2 * len(state.run.decays)
-        files += (
-            0 if current.folder.worker is None else 2 * current.settings.workers
-        )  # the sums of all but one, a draft
         space = queries.pending_bytes(session) + metadata.length + files * current.open_round.model_bytes
         current.folder.check_space(space)
         record = uploads.add(session, metadata, state.number)
@@ -181,9 +178,8 @@ def _accept(
     if ahead is None:  # else it is durable already
         folder.sync(update.path)
     try:
-        with folder.unswept():
-            folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
-            seen = _recorded(current, uploads, row, info, origin, sha256, nbytes, weight, measures)
+        folder.link_into_place(update.path, folder.update(sha256), folder.stored_update(row.id))
+        seen = _recorded(current, uploads, row, info, origin, sha256, nbytes, weight, measures)
     except (RefusalError, RoundClosingError):
         aggregator.take_back(update, ahead, origin, weight, measures)
         raise
@@ -213,10 +209,8 @@ def _recorded(
             admission.check_duplicate(session, state, row.phone)
         # Counting an earlier request may have failed although its bytes are on disk.
         received = max(accepted.received_bytes + nbytes, accepted.length)
-        # Those of a worker that was killed are counted here; of one server, by its next start.
-        arrived = nbytes if current.folder.worker is None else received - accepted.received_bytes
-        if arrived:  # otherwise all bytes came before a restart and were counted
-            add_traffic(session, accepted.round, row.phone, "upload", WireBytes(up_body=arrived, requests=0))
+        if nbytes:  # otherwise all bytes came before a restart and were counted
+            add_traffic(session, accepted.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))
         move_traffic(session, accepted, received, number)
         counted = {"received_bytes": received, "requests": accepted.requests + bool(nbytes), "round": number}
         found = {"sha256": sha256, "codec": info.codec, "tokens": info.tokens, "base_sha256": origin}

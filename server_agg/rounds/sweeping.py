@@ -23,22 +23,17 @@ FORGET_SECONDS = 24 * 3600.0
 
 
 def sweep_folder(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -> None:
-    """Delete files of the state folder, while no update is being ingested, and no other worker closes a round."""
-    with folder.sweeping():
-        with ledger.reading() as session:
-            stored, number, kept = (
-                queries.needed_update_hashes(session),
-                expect_open_round(ledger, session).number,
-                _kept(session, ledger, settings),
-            )
-        folder.delete_updates_except(stored)
+    """Delete files of the state folder, while no update is being ingested."""
+    with ledger.reading() as session:
+        stored, number, kept = (
+            queries.needed_update_hashes(session),
+            expect_open_round(ledger, session).number,
+            _kept(session, ledger, settings),
+        )
+    folder.delete_updates_except(stored)
     folder.delete_closing_except(number)
-    folder.delete_sums_before(number)
     for part, hashes in kept.items():
         folder.delete_except(part, hashes)
-    if folder.worker is not None:
-        with ledger.writing() as session:
-            queries.delete_processes(session, ledger.clock() - FORGET_SECONDS)
 
 
 def delete_updates(folder: StateFolder, updates: Iterable[Update]) -> None:

@@ -175,11 +175,9 @@ class UploadStore:
     def recover(self) -> list[UploadRecord]:
         """At the start: count the last bytes, delete unknown files.
 
-        Returns the complete uploads, which are to be ingested. Those of other servers and workers are left to them.
+        Returns the complete uploads, which are to be ingested. Those of other servers are left to them.
         """
-        if self._folder.others:
-            return []
-        if self._ledger.shared and self._folder.worker is None:
+        if self._ledger.shared:
             self._folder.delete_uploads_except(())
             return []
         self._count_uncounted()

@@ -20,12 +20,12 @@ LINK_KEY = "key"
 
 
 class Owner:
-    """The owner of one run, with the run's secrets: those that workers share, or new ones."""
+    """The owner of one run, with the run's secrets."""
 
-    def __init__(self, token: str | None = None, cookie: str | None = None) -> None:
-        self.token = token or NewToken.make().text
+    def __init__(self) -> None:
+        self.token = NewToken.make().text
         self.principal = Principal(operator_name(), "admin")
-        self._cookie = cookie or secrets.token_hex(32)
+        self._cookie = secrets.token_hex(32)
 
     @property
     def link(self) -> str:

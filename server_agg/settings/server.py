@@ -13,8 +13,6 @@ from phonograd.server_agg.transfer.settings import TransferSettings
 # Those that need the sum of the updates alone.
 MASKED_STRATEGIES = ("fedavg", "fedsgd", *SAMPLED_STRATEGIES)
 
-MAX_WORKERS = 64
-
 # Who sends models and links: this program, nginx, the object store.
 Downloads = Literal["direct", "accel", "redirect"]
 
@@ -42,7 +40,6 @@ class ServerSettings:
     masked: of masked rounds; None: the server sees each update.
     end_privacy: let a start over rounds with noise or masks open rounds without.
     accept_noise: start with noise that destroys the model (settings/noise).
-    workers: processes that share the work of the server, each on a core of its own.
     security: authentication, rate limits, TLS.
 
     Raises ValueError for a setting out of range.
@@ -66,7 +63,6 @@ class ServerSettings:
     masked: MaskedSettings | None = None
     end_privacy: bool = False
     accept_noise: bool = False
-    workers: int = 1
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
@@ -74,7 +70,6 @@ class ServerSettings:
         least = (("max_upload_bytes", 1), ("models_kept", 1), ("links_kept", 0))
         checks = [
             (0 <= self.port <= 65535, f"`port` is {self.port}, expected 0 to 65535"),
-            (1 <= self.workers <= MAX_WORKERS, f"`workers` is {self.workers}, expected 1 to {MAX_WORKERS}"),
         ]
         checks += (
             (getattr(self, name) > 0, f"`{name}` is {getattr(self, name)}, expected more than 0") for name in seconds
@@ -82,7 +77,7 @@ class ServerSettings:
         for name, low in least:
             value = getattr(self, name)
             checks.append((value is None or value >= low, f"`{name}` is {value}, expected at least {low}"))
-        for good, message in (*checks, *self._combined_checks(), *self._masked_checks(), *self._worker_checks()):
+        for good, message in (*checks, *self._combined_checks(), *self._masked_checks()):
             if not good:
                 raise ValueError(message)
 
@@ -176,23 +171,6 @@ class ServerSettings:
                 not strategy.private or not (strategy.per_layer or strategy.adaptive_clip),
                 "`per_layer` or `adaptive_clip` is set, expected neither with `masked`: the server sees no norm",
             ),
-        )
-
-    def _worker_checks(self) -> tuple[tuple[bool, str], ...]:
-        """Conditions on what several processes can share."""
-        name, found = self.strategy.strategy, f"`workers` is {self.workers}, expected 1 with"
-        return (
-            ()
-            if self.workers == 1
-            else (
-                (self.ledger is None, f"{found} `ledger`: start more servers, each with a state folder of its own"),
-                (
-                    self.store is None,
-                    f"{found} `store`: workers share files; leave `store` out, or start several servers",
-                ),
-                (self.masked is None, f"{found} `masked`: its cohorts are of one process"),
-                (not self.strategy.slow, f"{found} {name}: one process trains its models, with all cores"),
-            )
         )
 
     def upload_limit(self, model_bytes: int) -> int:

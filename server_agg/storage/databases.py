@@ -8,7 +8,6 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +21,6 @@ from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
-from phonograd.server_agg.storage.worker import locked
 
 # Another process may write too (`phonograd tokens`); waiting for it fails after this long.
 BUSY_SECONDS = 30.0
@@ -78,20 +76,18 @@ class SharedClock:
 @dataclass(frozen=True)
 class Database:
     """readers, writers: the engine for either kind of transaction. name: for messages, without a password. clock: of
-    the rows, in seconds since 1970; if several servers may use the database, its own. locks: the folder of the locks
-    of the workers that share a file of SQLite's.
+    the rows, in seconds since 1970; if several servers may use the database, its own.
     """
 
     readers: Engine
     writers: Engine
     name: str
     clock: Callable[[], float]
-    locks: Path | None = None
 
     @property
     def shared(self) -> bool:
-        """Whether several servers or workers may use it."""
-        return isinstance(self.clock, SharedClock) or self.locks is not None
+        """Whether several servers may use it."""
+        return isinstance(self.clock, SharedClock)
 
     def follow_clock(self) -> None:
         """Ask a shared database what time it is."""
@@ -101,10 +97,6 @@ class Database:
     def adding(self, table: type[DeclarativeBase], key: Sequence[str]) -> Any:
         """The statement that inserts a row, or adds its numbers to those of the row with this primary key."""
         return _adding(self.writers.dialect.name, table, tuple(key))
-
-    def turn(self) -> AbstractContextManager[object]:
-        """A worker's turn to write: SQLite itself lets others sleep and try again, up to a tenth of a second."""
-        return nullcontext() if self.locks is None else locked(self.locks / "ledger")
 
     def close(self) -> None:
         """Close all connections."""
@@ -126,10 +118,6 @@ class Database:
         if not self.shared:
             yield True  # the state folder is locked
             return
-        if self.locks is not None:
-            with locked(self.locks / "closing", wait=False) as taken:
-                yield taken
-            return
         with self.writers.execution_options(immediate=False).connect() as connection:
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             mine = connection.scalar(select(func.pg_try_advisory_xact_lock(CLOSING)))
@@ -140,13 +128,13 @@ class Database:
                     connection.rollback()
 
 
-def database_at(place: Path | str, locks: Path | None = None) -> Database:
-    """place: a file of SQLite's, or the URL of a database of PostgreSQL's. locks: of workers, see Database.
+def database_at(place: Path | str) -> Database:
+    """place: a file of SQLite's, or the URL of a database of PostgreSQL's.
 
     Raises StorageError for another URL, MissingExtraError without psycopg.
     """
     if isinstance(place, Path):
-        return _sqlite(place, locks)
+        return _sqlite(place)
     try:
         url = make_url(place)
     except ArgumentError:
@@ -191,7 +179,7 @@ def add_trigger(connection: Connection, table: str, event: str, body: str) -> No
     connection.exec_driver_sql(f"{when} EXECUTE FUNCTION {name}()")
 
 
-def _sqlite(path: Path, locks: Path | None) -> Database:
+def _sqlite(path: Path) -> Database:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
@@ -214,7 +202,7 @@ def _sqlite(path: Path, locks: Path | None) -> Database:
         immediate = connection.get_execution_options().get("immediate")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
-    return Database(engine, engine.execution_options(immediate=True), str(path), time.time, locks)
+    return Database(engine, engine.execution_options(immediate=True), str(path), time.time)
 
 
 def _postgresql(url: URL) -> Database:

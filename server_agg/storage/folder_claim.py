@@ -24,8 +24,6 @@ SUBFOLDERS = (
     "incoming",
     "noise",
     "closing",
-    "parts",
-    "locks",
     "drafts",
 )
 
@@ -86,7 +84,7 @@ def claim(root: Path) -> Claim:
 
 
 def lock(root: Path) -> int:
-    """Lock a state folder until the descriptor is closed, in all processes that have it. Raises StorageError."""
+    """Lock a state folder until the descriptor is closed. Raises StorageError."""
     with storage_errors(root):
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -71,11 +71,9 @@ class Ledger:
     It is created if missing and migrated if it is of an earlier version (`migrations`), unless `create` or `migrate` is
     false.
 
-    locks: the folder of the locks of the workers that share it. name: for messages. shared: whether other servers or
-    workers may use it; process: then a random name of this process, else None. clock: of all times in it, in seconds
-    since 1970; PostgreSQL's own, or this machine's.
-    Every method raises StorageError if the database
-    fails: disk full, file damaged, not a ledger, no connection.
+    name: for messages. shared: whether other servers may use it; process: then a random name of this process, else
+    None. clock: of all times in it, in seconds since 1970; PostgreSQL's own, or this machine's.
+    Every method raises StorageError if the database fails: disk full, file damaged, not a ledger, no connection.
     """
 
     def __init__(
@@ -84,11 +82,10 @@ class Ledger:
         create: bool = True,
         migrate: bool = True,
         clock: Callable[[], float] | None = None,
-        locks: Path | None = None,
     ):
         if not create and isinstance(place, Path) and not place.is_file():
             raise StorageError(f"{place}: no ledger found; expected the state folder of a `phonograd serve`")
-        self._database = database_at(place, locks)
+        self._database = database_at(place)
         self.clock = clock or self._database.clock
         self.name, self.shared = self._database.name, self._database.shared
         self.process = secrets.token_hex(16) if self.shared else None
@@ -121,7 +118,7 @@ class Ledger:
 
         Also writes the traffic counted so far.
         """
-        with self.errors(), self._write_lock, self._database.turn():
+        with self.errors(), self._write_lock:
             taken = self._take_traffic()
             try:
                 with self._writers.begin() as session:

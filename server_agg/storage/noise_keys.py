@@ -7,26 +7,20 @@ journal, spare flash blocks) are out of reach: docs/privacy.md.
 import os
 import re
 import secrets
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import storage_errors, sync_folder, write_bytes
 from phonograd.server_agg.aggregation.privacy.noise import KEY_BYTES
-from phonograd.server_agg.storage.worker import locked
 
 KEY_FILE = re.compile(r"\.?[0-9]+(\.[0-9a-f]{8}\.partial)?\Z")  # only these files are deleted
 
 
 class NoiseKeys:
-    """The keys in `folder`, one file per round, named by its number. Every method raises StorageError.
+    """The keys in `folder`, one file per round, named by its number. Every method raises StorageError."""
 
-    lock: a file that workers lock, which may have heard of a round later than others.
-    """
-
-    def __init__(self, folder: Path, lock: Path | None = None):
+    def __init__(self, folder: Path):
         self._folder = folder
-        self._lock = lock
 
     def get_or_create(self, number: int) -> bytes:
         """The key of round `number`; the same until it is deleted.
@@ -34,9 +28,8 @@ class NoiseKeys:
         The first call generates it with the operating system's cryptographic random source and writes it to disk.
         """
         path = self._folder / str(number)
-        with self._locked():
-            if not path.exists():
-                write_bytes(path, secrets.token_bytes(KEY_BYTES))
+        if not path.exists():
+            write_bytes(path, secrets.token_bytes(KEY_BYTES))
         key = path.read_bytes()
         if len(key) != KEY_BYTES:
             raise StorageError(f"{path}: expected a key of {KEY_BYTES} bytes, found {len(key)}; restore the file")
@@ -44,11 +37,9 @@ class NoiseKeys:
 
     def delete_all_except(self, number: int) -> None:
         """Overwrite and remove all keys except that of round `number`."""
-        with self._locked(), storage_errors(self._folder):
+        with storage_errors(self._folder):
             keys = [path for path in self._folder.iterdir() if KEY_FILE.match(path.name)]
             old = [path for path in keys if path.name != str(number)]
-            if self._lock is not None:  # another worker has made the next round's
-                old = [path for path in old if int(path.name.lstrip(".").partition(".")[0]) < number]
             for path in old:
                 with path.open("r+b") as file:
                     file.write(bytes(path.stat().st_size))
@@ -57,6 +48,3 @@ class NoiseKeys:
                 path.unlink()
             if old:
                 sync_folder(self._folder)
-
-    def _locked(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._lock is None else locked(self._lock)

@@ -11,13 +11,11 @@ updates/<sha256>.safetensors      accepted updates of the open round
 incoming/<id>                     uploads in progress
 noise/<round>                     the noise key of the open round, of one server (for several: shared_noise.py)
 closing/<round>/                  work files of the round that is closing
-parts/<round>-<process>/<chunk>   the workers' sums of the open round
-locks/                            files that the workers lock
 drafts/                           temporary files; emptied at start
 lock                              locked by the server that uses the folder
 
 With an object store (`stores`), models, what belongs to them, and updates are copies of its objects, and only complete
-uploads are in incoming/; parts/ is in the store, with several servers' sums.
+uploads are in incoming/. Several servers' sums of the open round are objects: parts/<round>-<process>/<chunk>.
 """
 
 import contextlib
@@ -27,7 +25,6 @@ import secrets
 import shutil
 import threading
 from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
@@ -42,8 +39,7 @@ from phonograd.server_agg.storage.folder_claim import LEDGER, SUBFOLDERS, claim,
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.noise_keys import NoiseKeys
 from phonograd.server_agg.storage.shared_noise import SharedNoiseKeys
-from phonograd.server_agg.storage.stores import FolderStore, ObjectStore, Store
-from phonograd.server_agg.storage.worker import Worker, locked
+from phonograd.server_agg.storage.stores import ObjectStore, Store
 
 COPY_CHUNK_BYTES = 1 << 20
 MODELS, UPDATES = "models", "updates"
@@ -51,23 +47,19 @@ MODELS, UPDATES = "models", "updates"
 BY_HASH_FOLDERS = (MODELS, "links", "residuals", "optimizers", "buffers")
 # The server's own file names; only these are deleted.
 BY_HASH = re.compile(r"[0-9a-f]{64}\.safetensors\Z")
-OF_ROUND = re.compile(r"([0-9]+)-[0-9a-f]{32}\Z")
 BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.[0-9a-f]{8}\.partial)?\Z")
 
 
 class StateFolder:
     """Opens and locks the folder for one server; creates it if missing. store: where models and updates are kept.
 
-    worker: of several, whose parent has locked the folder. others: whether others of them may use it now.
     Raises StorageError if another server uses it, or if it cannot be a state folder (`claim`).
     """
 
-    def __init__(self, root: Path, store: Store | None = None, worker: Worker | None = None):
+    def __init__(self, root: Path, store: Store | None = None):
         require_posix(f"{root}, a server's state folder")
         self.root = root
-        self.store = store or (Store() if worker is None else FolderStore(root))
-        self.worker = worker
-        self.others = worker is not None and not worker.alone
+        self.store = store or Store()
         self._fetching = threading.Lock()
         self._claim = claim(root)
         self.ledger = root / LEDGER
@@ -79,23 +71,17 @@ class StateFolder:
         self.updates = root / UPDATES
         self.uploads = root / "incoming"
         self._closing = root / "closing"
-        self._parts = root / "parts"
-        self.locks = root / "locks"
         self._drafts = root / "drafts"
-        self._draft_names = "" if worker is None else f"{worker.number:02x}"
-        self.noise_keys: NoiseKeys | SharedNoiseKeys = NoiseKeys(
-            root / "noise", None if worker is None else self.locks / "noise"
-        )
+        self.noise_keys: NoiseKeys | SharedNoiseKeys = NoiseKeys(root / "noise")
         with storage_errors(root):
             for name in SUBFOLDERS:
                 (root / name).mkdir(exist_ok=True)
-        self._lock = lock(root) if worker is None else worker.lock
-        own = re.compile(rf"\.?{self._draft_names}[0-9a-f]+(\.[0-9a-f]{{8}}\.partial)?\Z")
-        _remove_all_but(self._drafts, (), own if self.others else BY_ID)
+        self._lock = lock(root)
+        _remove_all_but(self._drafts, (), BY_ID)
 
     def share_noise_keys(self, ledger: Ledger) -> None:
         """From here on, if other servers may use the ledger, have the noise keys that all of them have."""
-        if ledger.shared and self.worker is None:
+        if ledger.shared:
             assert isinstance(self.store, ObjectStore)  # the settings ask for one
             self.noise_keys = SharedNoiseKeys(ledger, self.store)
 
@@ -143,15 +129,7 @@ class StateFolder:
 
     def new_draft(self) -> Path:
         """A new path in drafts/."""
-        return self._drafts / (self._draft_names + secrets.token_hex(16))[:32]
-
-    def unswept(self) -> AbstractContextManager[object]:
-        """While the block puts a file into place and names it in the ledger, no other worker is `sweeping`."""
-        return nullcontext() if self.worker is None else locked(self.locks / "files", together=True)
-
-    def sweeping(self) -> AbstractContextManager[object]:
-        """While the block deletes what the ledger does not name, no other worker names a file there."""
-        return nullcontext() if self.worker is None else locked(self.locks / "files")
+        return self._drafts / secrets.token_hex(16)
 
     def check_space(self, nbytes: int) -> None:
         """Raise StorageError unless the disk has `nbytes` free."""
@@ -257,13 +235,6 @@ class StateFolder:
         with storage_errors(self._closing):
             for path in self._closing.iterdir():
                 if path.name != str(number) and path.name.isdigit():
-                    shutil.rmtree(path)
-
-    def delete_sums_before(self, number: int) -> None:
-        """Delete the workers' sums of all rounds before `number`: of later ones, they may be storing some."""
-        with storage_errors(self._parts):
-            for path in self._parts.iterdir():
-                if (match := OF_ROUND.match(path.name)) and int(match[1]) < number:
                     shutil.rmtree(path)
 
     def delete_uploads_except(self, identifiers: Collection[str]) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StorageError, UsageError
-from phonograd.device_runtime.base.files import storage_errors
 from phonograd.server_agg.settings.storage import ServerStorage
 
 Result = TypeVar("Result")
@@ -68,32 +67,6 @@ class Store:
     def presigned(self, name: str) -> str:
         """A URL for whoever has no account there, good for PRESIGNED_SECONDS / 2 at least; the same for a while."""
         raise StorageError(f"{name}: expected an object store, to be fetched from; leave `downloads` out")
-
-
-class FolderStore(Store):
-    """The state folder of several workers, who give each other their sums in it: all else that is there is no object.
-
-    What is written need not be durable: a sum that a power cut damaged is of processes that are gone.
-    """
-
-    def __init__(self, root: Path):
-        self._root = root
-
-    def write(self, data: bytes, name: str) -> None:
-        """Write a file, whose folder is made for it."""
-        path = self._root / name
-        with storage_errors(path):
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
-
-    def read(self, name: str) -> bytes:
-        """A file's bytes."""
-        with storage_errors(self._root / name):
-            return (self._root / name).read_bytes()
-
-    def names(self, folder: str) -> list[str]:
-        """The names of a folder's files; none of a folder that is missing."""
-        return [path.name for path in (self._root / folder).glob("*")]
 
 
 class ObjectStore(Store):

@@ -4,10 +4,8 @@ another server.
 
 import contextlib
 import hashlib
-import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,10 +17,8 @@ from phonograd.device_runtime.base.files import (
     atomic_file,
     begin_writeback,
     hashed_file,
-    lock_file,
     sha256_of_file,
     storage_errors,
-    unlock_file,
 )
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.shortages import within_reserve
@@ -44,7 +40,6 @@ class FileBytes:
 
     def __init__(self, folder: StateFolder):
         self._folder = folder
-        self._workers = folder.worker is not None
 
     def stored(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
         """What is stored of uploads in progress, by id; an upload without bytes may be left out."""
@@ -60,14 +55,12 @@ class FileBytes:
         """Append to an upload of `offset` bytes. Its file is created if missing, which may take the disk a while."""
         path = self._folder.upload(identifier)
         with storage_errors(path):
-            return FileSink(path, offset, self._workers)
+            return FileSink(path, offset)
 
     def hashed(self, identifier: str) -> Any:
         """The SHA-256 object of the bytes so far; None if the whole is hashed once it is here."""
         path = self._folder.upload(identifier)
         with storage_errors(path):  # an upload without bytes may have no file yet
-            if self._workers and path.exists():
-                return None  # another worker may be adding to it
             return hashed_file(path) if path.exists() else hashlib.sha256()
 
     def sha256(self, identifier: str) -> str:
@@ -91,42 +84,23 @@ class FileBytes:
 class FileSink:
     """The end of an upload's bytes: a file that the system writes to disk while it grows.
 
-    counted: those of its bytes that the ledger has, with the request; a restart counts the others. workers: whether
-    another one may be adding to it. Whoever comes first goes on, and the other request ends.
+    counted: those of its bytes that the ledger has, with the request; a restart counts the others.
     """
 
     counted = 0
 
-    def __init__(self, path: Path, offset: int, workers: bool = False):
-        if workers:
-            path.touch()
-        self._workers = workers
+    def __init__(self, path: Path, offset: int):
         self._file = within_reserve(path.open("r+b" if path.exists() else "xb", buffering=0))
         self._file.seek(offset)
         self._begun = offset  # bytes of it on their way to the disk
 
     def write(self, data: memoryview, /) -> int:
-        """Append some of these bytes, begin to write what was gathered, and return how many were appended.
-
-        Raises RequestError (409) if another worker has added to the upload meanwhile.
-        """
-        with self._unless_overtaken() if self._workers else nullcontext():
-            written = self._file.write(data)
+        """Append some of these bytes, begin to write what was gathered, and return how many were appended."""
+        written = self._file.write(data)
         if (stop := self._file.tell()) - self._begun >= WRITEBACK_BYTES:
             begin_writeback(self._file.fileno(), self._begun, stop)
             self._begun = stop
         return written
-
-    @contextlib.contextmanager
-    def _unless_overtaken(self) -> Iterator[None]:
-        descriptor = self._file.fileno()
-        lock_file(descriptor, wait=True)
-        try:
-            if os.fstat(descriptor).st_size != self._file.tell():
-                raise RequestError(409, OVERTAKEN)
-            yield
-        finally:
-            unlock_file(descriptor)
 
     def close(self) -> None:
         """End it; what was written stays."""

@@ -2,9 +2,13 @@
 
 import asyncio
 import errno
+import json
 import os
 import resource
+import signal
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import Mock
@@ -26,10 +30,9 @@ from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.upload_bytes import FileSink
 from tests.server_agg.faults import answer_on, raising
 from tests.server_agg.test_app import StartServer, check_problem, head_of
-from tests.server_agg.test_workers import serving
 from tests.server_agg.tus_phone import phone_with
 from tests.server_agg.workshop import Workshop, client_of
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 LIMIT, IDLE, SENDING = 128, 200, 60
 
@@ -40,21 +43,28 @@ def few_descriptors() -> None:
 
 def test_out_of_descriptors(workshop: Workshop, state: Path) -> None:
     updates = [workshop.update(number).read_bytes() for number in range(SENDING)]
+    line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workshop.artifacts.folder, "--state", state]
+    line += ["--port", "0", "--clients-per-round", "1000", "--json"]
     with (
-        serving(workshop, state, 1, "--clients-per-round", 1000, preexec_fn=few_descriptors) as server,
+        (state.parent / "log").open("w+") as log,
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, preexec_fn=few_descriptors) as server,  # noqa: PLW1509
         ExitStack() as all_,
     ):
-        assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE) == (LIMIT, LIMIT)
+        all_.callback(server.kill)
+        assert server.stdout is not None
+        url = json.loads(server.stdout.readline())["url"]
+        port = int(url.rpartition(":")[2])
+        assert resource.prlimit(server.pid, resource.RLIMIT_NOFILE) == (LIMIT, LIMIT)
 
         def in_use() -> int:
-            return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+            return len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
 
         def connect() -> socket.socket:
-            return all_.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            return all_.enter_context(socket.create_connection(("127.0.0.1", port)))
 
         before = in_use()
         idle = [connect() for _ in range(IDLE)]
-        assert httpx.get(f"{server.url}/v1/round", timeout=60).status_code == 200
+        assert httpx.get(f"{url}/v1/round", timeout=60).status_code == 200
         assert answer_on(idle[0]).startswith(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\n")
         for connection in idle:
             connection.close()
@@ -65,7 +75,7 @@ def test_out_of_descriptors(workshop: Workshop, state: Path) -> None:
             data = updates[number]
             connection.sendall(head_of(data, f"phone{number}") + data[: len(data) // 2])
         until(lambda: in_use() >= int(0.95 * LIMIT), "all but the reserve is in use")
-        assert httpx.get(f"{server.url}/v1/round", headers={"Phonograd-Phone": "new"}, timeout=60).status_code == 200
+        assert httpx.get(f"{url}/v1/round", headers={"Phonograd-Phone": "new"}, timeout=60).status_code == 200
         accepted = set()
         for connection, number in sending.items():
             connection.sendall(updates[number][len(updates[number]) // 2 :])
@@ -75,15 +85,17 @@ def test_out_of_descriptors(workshop: Workshop, state: Path) -> None:
                 assert answer.startswith(b"HTTP/1.1 503")
                 assert b"\r\nretry-after: 2\r\n" in answer.lower()
         assert 0 < len(accepted) < SENDING
-        with client_of(server.url) as http:
+        with client_of(url) as http:
             for number in set(range(SENDING)) - accepted:
                 phone_with(http, f"phone{number}", workshop.update(number)).finish()
-        assert server.stop() == 0
-        log = server.log.read_text()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE_SECONDS) == 0
+        log.seek(0)
+        logged = log.read()
     assert read_report(state)["rounds"][0]["accepted"] == SENDING
-    assert log.count("no more open files") == 1
-    assert "Traceback" not in log
-    assert "ERROR" not in log
+    assert logged.count("no more open files") == 1
+    assert "Traceback" not in logged
+    assert "ERROR" not in logged
 
 
 SHORT = [
