@@ -68,7 +68,7 @@ TRAFFIC = "traffic"
 class Ledger:
     """The ledger at `place`, a file of SQLite's or a URL of PostgreSQL's; thread-safe.
 
-    It is created if missing and migrated if it is of an earlier version (`migrations`), unless `create` or `migrate` is
+    It is created if missing and migrated if it is of an earlier release (`migrations`), unless `create` or `migrate` is
     false.
 
     name: for messages. shared: whether other servers may use it; process: then a random name of this process, else
@@ -199,7 +199,7 @@ class Ledger:
             version = migrations.version_of(connection)
         if version == migrations.VERSION:
             return  # without the write lock
-        if 0 < version < migrations.VERSION and not migrate:
+        if migrations.FIRST <= version < migrations.VERSION and not migrate:
             raise StorageError(
                 f"{self.name}: expected ledger version {migrations.VERSION}, found {version}, which a server's start "
                 "migrates; run the version of phonograd that the servers run, or upgrade them first"

@@ -27,7 +27,6 @@ from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import ObjectStore
 from phonograd.server_agg.storage.tables import Chunk, Update
 
-OVERTAKEN = "another request goes on with this upload; ask for its offset"
 # Of an upload: how many bytes are stored, and when the last ones came, in seconds since 1970.
 Stored = tuple[int, float]
 
@@ -183,7 +182,7 @@ class ChunkSink:
             row = session.get_one(Update, self._identifier)
             end = session.scalar(select(func.max(Chunk.stop)).where(Chunk.upload == self._identifier)) or 0
             if row.state != "receiving" or end != start:
-                raise RequestError(409, OVERTAKEN)
+                raise RequestError(409, "another request goes on with this upload; ask for its offset")
             count_request(session, row, len(data), requests=0 if self.counted else 1)
             session.add(Chunk(upload=self._identifier, start=start, stop=stop, name=name, at=self._ledger.clock()))
         self._offset = stop

@@ -25,7 +25,6 @@ from phonograd.server_agg.storage.quality import all_quality, report_quality
 from phonograd.server_agg.storage.tables import Base, Traffic, Update
 from tests.cluster.conftest import administrator, break_the_lock
 from tests.cluster.pooler import pooled
-from tests.server_agg.read_from_rows import check_report
 from tests.server_agg.test_kept_sums import check_a_history
 from tests.server_agg.test_ledger import (
     a_ledger,
@@ -63,23 +62,6 @@ def test_servers_that_start_together_make_the_tables_once(database: str) -> None
 @pytest.mark.parametrize("seed", range(4))
 def test_sums_are_those_of_the_rows_whatever_happens_to_them(ledger: Ledger, seed: int) -> None:
     check_a_history(ledger, Random(seed))
-
-
-def test_a_ledger_without_sums_gets_them(ledger: Ledger, database: str) -> None:
-    ledger.count(1, "a", "upload", WireBytes(1, 2, 3, 4, up_tcp=None))
-    with ledger.writing() as session:
-        session.add(an_update("x", "late"))
-    report = check_report(ledger)
-    names = [(table, event) for table in ("updates", "traffic") for event in ("insert", "update", "delete")]
-    with administrator(database) as connection:
-        for table, event in names:
-            connection.execute(text(f"DROP FUNCTION {table}_{event}_counted CASCADE"))
-        connection.execute(text("DROP TABLE update_sums, traffic_sums, round_figures"))
-        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '4'"))
-    with contextlib.closing(Ledger(database)) as migrated:
-        assert check_report(migrated) == report
-        migrated.count(1, "a", "upload", WireBytes(1, 2, 3, 4))
-        check_report(migrated)
 
 
 def test_a_ledger_of_a_newer_release_is_refused_and_its_password_not_shown(database: str) -> None:

@@ -18,9 +18,8 @@ from phonograd.server_agg.rounds.uploads import MOST_REFUSALS, UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import migrations, queries
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
-from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
+from phonograd.server_agg.storage.migrations import FIRST, VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.tables import Model, Round, Selected, Traffic, Update, UpdateState
-from tests.server_agg.read_from_rows import check_report
 from tests.server_agg.test_rounds import opened
 from tests.server_agg.workshop import Workshop, settings_with
 
@@ -255,60 +254,25 @@ def test_the_next_release_migrates_a_ledger_of_this_one(
         assert found.execute("SELECT more FROM models").fetchall() == []
 
 
-def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    with contextlib.closing(sqlite3.connect(path)) as ledger:
-        tables = [name for (name,) in ledger.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {name: sorted(row[1:] for row in ledger.execute(f"PRAGMA table_info({name})")) for name in tables}
-
-
-def triggers(path: Path) -> list[str]:
-    with contextlib.closing(sqlite3.connect(path)) as ledger:
-        return [name for (name,) in ledger.execute("SELECT name FROM sqlite_master WHERE type = 'trigger' ORDER BY 1")]
-
-
-def test_a_ledger_of_the_first_version_gets_todays_columns_and_its_sums(tmp_path: Path) -> None:
-    todays = tmp_path / "ledger.sqlite"
-    with contextlib.closing(a_ledger(todays)) as ledger:
-        for name, codec, state in (("x", None, "receiving"), ("y", "top-rows", "late"), ("z", "top-rows", "late")):
-            with ledger.writing() as session:
-                session.add(an_update(name, state, codec=codec))
-        ledger.count(1, "a", "upload", WireBytes(1, 2, 3, 4, up_tcp=None))
-        ledger.count(1, "b", "upload", WireBytes(10, 20, 30, 40))
-        expected_report = check_report(ledger)
-    expected, expected_triggers = columns(todays), triggers(todays)
-    with contextlib.closing(sqlite3.connect(todays)) as first:
-        for trigger in expected_triggers:
-            first.execute(f"DROP TRIGGER {trigger}")
-        for table in ("messages", "cohorts", "processes", "update_sums", "traffic_sums", "round_figures"):
-            first.execute(f"DROP TABLE {table}")
-        for table, column in (
-            ("rounds", "masked"),
-            ("rounds", "run"),
-            ("rounds", "run_step"),
-            ("models", "buffers_sha256"),
-            ("models", "buffers_seal"),
-            ("rounds", "noise_half"),
-            ("updates", "process"),
-        ):
-            first.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        first.execute(f"UPDATE {VERSION_TABLE} SET version_num = '1'")
-        first.commit()
-    with contextlib.closing(Ledger(todays)) as ledger:
-        assert check_report(ledger) == expected_report
-        ledger.count(1, "a", "upload", WireBytes(up_body=5))
-        check_report(ledger)
-    assert (columns(todays), triggers(todays)) == (expected, expected_triggers)
-
-
-def test_a_ledger_of_a_later_version_is_refused_unchanged(todays: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (
+            VERSION + 1,
+            f"expected ledger version {VERSION} or earlier, found {VERSION + 1}, written by a newer phonograd",
+        ),
+        (FIRST - 1, f"found version {FIRST - 1}, made by a phonograd from before the first release; choose an empty"),
+    ],
+)
+def test_a_ledger_of_an_unknown_version_is_refused_unchanged(version: int, message: str, todays: Path) -> None:
     with contextlib.closing(sqlite3.connect(todays)) as found:
-        found.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{VERSION + 1}'")
+        found.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{version}'")
         found.commit()
     before = schema(todays)
-    message = f"expected ledger version {VERSION} or earlier, found {VERSION + 1}, written by a newer phonograd"
-    with pytest.raises(StorageError, match=message):
-        Ledger(todays)
-    assert (schema(todays), versions(todays)) == (before, [str(VERSION + 1)])
+    for migrate in (True, False):
+        with pytest.raises(StorageError, match=message):
+            Ledger(todays, migrate=migrate)
+    assert (schema(todays), versions(todays)) == (before, [str(version)])
 
 
 def test_a_file_that_is_no_ledger_is_refused_where_none_may_be_made(tmp_path: Path) -> None:

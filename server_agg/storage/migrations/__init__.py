@@ -1,4 +1,4 @@
-"""The ledger's schema version, and the migrations from earlier ones, by Alembic.
+"""The ledger's schema version, and the migrations from earlier releases, by Alembic.
 
 Once there is a release, every change of `tables.py` needs a revision in `versions/`, whose number is the next one: a
 new ledger is created from the tables, an older one migrated, and both must have the same columns.
@@ -12,7 +12,8 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import changes
 from phonograd.server_agg.storage.tables import Base
 
-VERSION = 5
+FIRST = 12  # the first release's: checkouts before it counted to 11, and nothing migrates what they made
+VERSION = FIRST
 VERSION_TABLE = "ledger_version"  # not Alembic's usual name: the database may have tables of others
 REVISIONS = Path(__file__).parent
 
@@ -39,6 +40,12 @@ def prepare(connection: Connection, name: str, create: bool) -> None:
         raise StorageError(
             f"{name}: expected ledger version {VERSION} or earlier, found {found}, written by a newer phonograd; "
             "update phonograd, or choose an empty `state` folder"
+        )
+    if 0 < found < FIRST:
+        raise StorageError(
+            f"{name}: expected a ledger of a release (version {FIRST} or later), found version {found}, made by a "
+            "phonograd from before the first release; choose an empty `state` folder, or an empty database, and start "
+            "anew"
         )
     if found == 0 and not create:
         raise StorageError(
