@@ -4,10 +4,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import trustme
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.util import LRUCache
 
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.server_agg.settings.security import SecuritySettings
@@ -21,6 +24,30 @@ from tests.server_agg.workshop import (
     run_server,
     write_artifacts,
 )
+
+
+class Statements(LRUCache[Any, Any]):
+    """Compiled statements, whichever of equal dialects they were compiled for."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get((type(key[0]), *key[1:]), default)
+
+    def __setitem__(self, key: Any, compiled: Any) -> None:
+        super().__setitem__((type(key[0]), *key[1:]), compiled)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements_of_all_ledgers() -> Iterator[None]:
+    """Compile a statement of SQLite once a process: each test has a ledger of its own, which else compiled it anew."""
+    statements = Statements(2000)
+
+    def share(connection: Connection) -> None:
+        if connection.dialect.name == "sqlite":
+            connection.engine._compiled_cache = statements
+
+    event.listen(Engine, "engine_connect", share)
+    yield
+    event.remove(Engine, "engine_connect", share)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def bits(fold: Fold) -> bytes:
     return b"".join(tile.tobytes() for tile in fold.finish())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_any_order_and_any_split_give_the_same_bits(data: st.DataObject, base: TensorFile) -> None:
     weights = data.draw(st.lists(st.integers(1, 100_000), min_size=1, max_size=6), label="weights")
@@ -94,7 +94,7 @@ def test_any_order_and_any_split_give_the_same_bits(data: st.DataObject, base: T
     assert merged.to_bytes() == straight.to_bytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(weights=st.lists(st.integers(1, 100_000), min_size=1, max_size=6), seed=st.integers(0, 2**32))
 def test_equals_the_float64_average(weights: list[int], seed: int, base: TensorFile) -> None:
     rng = np.random.default_rng(seed)
@@ -269,13 +269,6 @@ def test_refuses_hostile_bytes(damage: Callable[[bytes], bytes], message: str, b
         Fold.from_bytes(damage(data), base, SHA)
 
 
-@settings(max_examples=100, deadline=None)
-@given(noise=st.binary(max_size=HEADER.size + 8 * 72 + 8))
-def test_random_bytes_are_never_a_fold(noise: bytes, base: TensorFile) -> None:
-    with pytest.raises(WeightsError):
-        Fold.from_bytes(noise, base, SHA)
-
-
 RSS = """
 import json, sys
 from pathlib import Path
@@ -294,6 +287,7 @@ print(json.dumps(resident))
 """
 
 
+@pytest.mark.long
 def test_resident_memory_does_not_grow_with_the_number_of_updates(make_workshop: Callable[..., Workshop]) -> None:
     workshop = make_workshop(LanguageModelConfig("lstm", 2000, 200, 200, 1))
     command = [sys.executable, "-c", RSS, workshop.base_path, workshop.update(1), workshop.base_sha256]

