@@ -1,12 +1,6 @@
 """A round whose model takes minutes is `closing` meanwhile: nothing waits for it or is lost, and all are told."""
 
-import contextlib
-import select
 import shutil
-import sqlite3
-import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,8 +9,6 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from phonograd.android_harness.rounds import round_end
-from phonograd.android_harness.rounds.round_end import RoundEnd, wait_for_end
 from phonograd.api import rounds as api_rounds
 from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -31,9 +23,7 @@ from phonograd.server_agg.refusals import (
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.progress import LONGEST_RETRY_SECONDS, Progress
 from phonograd.server_agg.rounds.uploads import UploadMetadata
-from tests.server_agg.dying_server import lives_of
 from tests.server_agg.slow_models import PARTS, Work, unhindered
 from tests.server_agg.test_app import check_problem, post, receipt
 from tests.server_agg.test_openapi import Checked
@@ -146,22 +136,6 @@ def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, wo
         assert coordinator.retry_seconds == 9
 
 
-def test_estimates_count_from_where_the_work_was_resumed() -> None:
-    clock = Clock()
-    progress = Progress(clock)
-    assert progress.since(5.0).seconds_left is None
-    progress.report(50, 100)
-    clock.now += 10
-    progress.report(60, 100)
-    found = progress.since(5.0)
-    assert (found.since, found.share, found.seconds_left) == (5.0, 0.6, pytest.approx(40))
-    clock.now += 1e6
-    progress.report(61, 100)
-    assert progress.retry_seconds(60) == LONGEST_RETRY_SECONDS
-    progress.begin()
-    assert (progress.since(6.0).share, progress.since(6.0).seconds_left) == (0, None)
-
-
 # Ends that come too early
 
 
@@ -181,50 +155,6 @@ def test_a_stop_at_any_part_goes_on_there_with_the_same_model(parts: int, worksh
         assert closed(coordinator) == calm_model(workshop, tmp_path / "calm")
         assert (coordinator.current.strategy, coordinator.current.clients_per_round) == ("fedavg", 5)
     assert work.parts == PARTS  # none was made twice
-
-
-@pytest.mark.long
-def test_a_kill_at_any_step_changes_nothing_of_the_model(workshop: Workshop, tmp_path: Path) -> None:
-    """Lives of a server, each killed a few steps later than the last, until one closes the round."""
-    state, expected = tmp_path / "state", calm_model(workshop, tmp_path / "calm")
-    with slow_coordinator(workshop, state, Work()) as coordinator:
-        send_two(workshop, coordinator)
-    settings = {"strategy": "transfer", "clients_per_round": 2}
-    quiet = {"stderr": subprocess.DEVNULL, "bufsize": 0, "text": False}
-    with lives_of(workshop.artifacts, state, settings, **quiet) as process:
-        step = 1
-        while life_closes_the_round(process, step, state) is None:
-            step += 3
-        process.stdin.close()
-    assert step > 10  # it was killed often
-    with slow_coordinator(workshop, state, Work()) as coordinator:
-        assert (coordinator.current.round, coordinator.current.base_sha256) == (2, expected)
-        assert files(state / "closing") == files(state / "updates") == files(state / "drafts") == set()
-    assert sha256_of_file(coordinator.folder.model(expected)) == expected
-
-
-def life_closes_the_round(process: "subprocess.Popen[bytes]", step: int, state: Path) -> str | None:
-    """A life that ends at `step`. Returns the round's model if the life closed it first."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{step}\n".encode())
-    process.stdout.readline()  # its process id
-    ended = select.poll()
-    ended.register(process.stdout, select.POLLIN)
-    until(lambda: ended.poll(0) or result_of(state), "its death, or the model")
-    if (found := result_of(state)) is None:
-        assert process.stdout.readline() == b"dead\n"
-    return found
-
-
-def result_of(state: Path) -> str | None:
-    """The model of round 1, once it has closed; until then it must be closing."""
-    with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:
-        (row,) = ledger.execute("SELECT closing_at, ending, result_sha256 FROM rounds WHERE number = 1")
-    closing_at, ending, result = row
-    assert closing_at is not None
-    assert ending in (None, "full")
-    return str(result) if ending else None
 
 
 def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop: Workshop, state: Path) -> None:
@@ -300,20 +230,6 @@ def test_a_rollback_stops_the_work(workshop: Workshop, state: Path, work: Work) 
         until(ended, "the next round's end")
     assert [entry["ending"] for entry in read_report(state)["rounds"]] == ["rollback", "full", None]
     assert files(state / "closing") == set()
-
-
-def test_what_the_work_ends_with_after_a_rollback_is_dropped(
-    workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    work = unhindered()
-    with slow_coordinator(workshop, state, work) as coordinator:
-        work.at_part = lambda part: coordinator.rollback(0) if part == PARTS - 1 else None
-        send_two(workshop, coordinator)
-        until(lambda: "closing" not in {thread.name for thread in threading.enumerate()}, "the end of the work")
-        assert coordinator.current.round == 2
-    rounds = read_report(state)["rounds"]
-    assert [(entry["ending"], entry["model_sha256"]) for entry in rounds] == [("rollback", None), (None, None)]
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, state: Path, work: Work) -> None:
@@ -414,24 +330,6 @@ def test_joining_waits_for_the_next_round(
     told: list[tuple[int, float]] = []
     joined = api_rounds.join_round(server.url, workshop.artifacts, "c", waiting=lambda *of: told.append(of))
     assert (joined.opened.round, told, waits) == (2, [(1, 12)], [12])
-
-
-def test_the_harness_waits_longer_for_a_closing_round(
-    http: httpx.Client, workshop: Workshop, server: RunningServer, work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    close_slowly(http, workshop)
-    assert wait_for_end(server.url, 1, [], 0, lambda: 0) == RoundEnd(False, None)
-    polls: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        polls.append(seconds)
-        if len(polls) == 3:
-            work.allow()
-            until(lambda: server.coordinator.current.round == 2, "the next round")
-
-    monkeypatch.setattr(round_end, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-    ending = wait_for_end(server.url, 1, [], 1e-9, lambda: 0)
-    assert (ending, len(polls)) == (RoundEnd(True, server.coordinator.current.base_sha256), 3)
 
 
 def test_an_operator_sees_the_progress(

@@ -24,7 +24,6 @@ from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import StartServer, head_of, post
-from tests.server_agg.test_watching import scrape
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -272,26 +271,6 @@ def report_once(server: RunningServer, condition: Callable[[dict[str, Any]], boo
 
     until(fulfilled, "the bytes that are expected")
     return found[-1]
-
-
-@linux
-def test_plain_http_is_what_tcp_carries(server: RunningServer, workshop: Workshop) -> None:
-    with relay_to(server.port) as (wire, url):
-        with client_of(url, named("phone1")) as http:
-            http.get("/v1/round")
-            http.get("/v1/model")
-            post(http, workshop.update(1), "phone1")
-        with client_of(url) as http:
-            http.get("/v1/model", headers={"Connection": "close"})  # the server's last bytes are on their way
-        report = report_once(server, lambda totals: totals["down_tcp_bytes"] == wire.down)
-        samples, _ = scrape(server.url)
-    carried = {(name, *(value for _, value in labels)): value for (name, labels), value in samples.items()}
-    kinds = ("upload", "model", "round")
-    for direction, nbytes in (("up", wire.up), ("down", wire.down)):
-        assert sum(carried["phonograd_tcp_bytes_total", direction, kind] for kind in kinds) == nbytes
-    for of in (report["totals"], report["rounds"][0]):
-        assert of["up_tcp_bytes"] == wire.up == of["up_body_bytes"] + of["up_header_bytes"]
-        assert of["down_tcp_bytes"] == wire.down == of["down_body_bytes"] + of["down_header_bytes"]
 
 
 @linux

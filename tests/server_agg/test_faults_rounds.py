@@ -264,23 +264,6 @@ def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
     assert (failed["epsilon"], after["epsilon"]) == (1.0, 2.0)
 
 
-def test_too_many_open_files_are_no_reason_to_fail(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> None:
-        try:
-            raise OSError(24, "Too many open files")
-        except OSError as error:
-            raise WeightsError("update: cannot be opened: Too many open files") from error
-
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
-        with monkeypatch.context() as patch:
-            patch.setattr(closing, "write_model", refused)
-            assert not send(coordinator, workshop.update(1), "a").round_closed
-        coordinator.tick()
-        assert (coordinator.current.round, read_report(tmp_path / "state")["rounds"][0]["ending"]) == (2, "full")
-
-
 def test_a_stored_update_that_is_gone_fails_the_round(workshop: Workshop, state: Path) -> None:
     """No restart and no waiting brings it back."""
     with opened(workshop, state, settings_with(clients_per_round=2, strategy="median")) as coordinator:
@@ -311,13 +294,6 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
     assert [(entry["ending"], entry["rolled_back"]) for entry in rounds] == [
         ("full", True), ("rollback", True), (None, False),
     ]  # fmt: skip
-
-
-def test_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None:
-    for deed in (offline.roll_back, offline.discard):
-        with pytest.raises(StorageError, match="no ledger found; expected the state folder"):
-            deed(tmp_path, 1, "operator:me")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("no_model")

@@ -115,14 +115,6 @@ def test_an_empty_fold_is_the_base_to_the_bit() -> None:
         assert bits(Fold(base, SHA)) == odd.tobytes()
 
 
-def test_a_row_longer_than_a_tile_is_folded() -> None:
-    with model({"long": np.zeros(600_000, np.float32)}) as base:
-        long = np.arange(600_000, dtype=np.float32) / 1024
-        fold = Fold(base, SHA)
-        fold.accumulate(TrainedWeights({"long": long}).on(base), 3)
-        assert np.array_equal(average(fold)["long"], long)
-
-
 @either_way
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_refuses_values_that_are_not_finite_and_changes_nothing(
@@ -212,11 +204,6 @@ def test_a_packed_fold_is_merged_like_itself(base: TensorFile, tmp_path: Path) -
     with path.open("rb") as file:
         fold.merge_packed(file, 1)
     assert fold.to_bytes() == fold_of(base, [second, first]).to_bytes()
-
-
-def test_refuses_a_weight_of_zero(base: TensorFile) -> None:
-    with pytest.raises(ValueError, match="weight is 0, expected at least 1"):
-        Fold(base, SHA).accumulate(TrainedWeights(tensors(np.random.default_rng(1))).on(base), 0)
 
 
 def test_merge_refuses_another_base(base: TensorFile) -> None:

@@ -26,6 +26,7 @@ from tests.support.command_line import Outcome, Run, phono
 from tests.support.waiting import until
 
 __all__ = ["phono"]
+pytestmark = pytest.mark.long
 
 MASKED = MaskedSettings(cohort=4, min_cohort=3, clip=5.0, stage_seconds=60.0, support=64)
 NAME = "phone9"
@@ -143,15 +144,3 @@ def test_a_second_update_of_a_model_is_refused(scene: Callable[[Change], Scene])
     base = at.server.coordinator.current.base_sha256
     assert (done.code, f"this phone has sent a masked update of model {base}" in done.err) == (29, True), done.err
     assert not [path for path in Path("phonograd-updates").rglob("*") if path.is_file()]  # it is of no more use
-
-
-def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phono: Run) -> None:
-    """Whatever a server says of its round."""
-    new_identity(tmp_path / "phone.key")
-    (tmp_path / "text").write_text("w1 w2 w3\n" * 20)
-    served = cast(Workshop, SimpleNamespace(artifacts=ARTIFACTS))
-    with run_server(served, tmp_path / "state", clients_per_round=4) as server:
-        line = ["train", ARTIFACTS.folder, "--user", tmp_path / "text", "--server", server.url, "--phone", NAME]
-        done = phono(*line, "--identity", tmp_path / "phone.key", "--max-unknown", 1)
-        assert (done.code, "round 1 is not masked" in done.err) == (8, True), done.err
-        assert server.coordinator.current.accepted == 0

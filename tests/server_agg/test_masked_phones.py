@@ -17,6 +17,9 @@ from phonograd.server_agg.settings.masked import MaskedSettings
 from tests.server_agg.test_report import final_report, until
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.simulation.test_published import ARTIFACTS
+from tests.support.command_line import Run, phono
+
+__all__ = ["phono"]
 
 MASKED = MaskedSettings(cohort=3, min_cohort=3, clip=5.0, stage_seconds=60.0)
 NAMES = ("a", "b", "c")
@@ -60,6 +63,17 @@ def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(server: Runni
     ended = final_report(server)["rounds"][0]
     assert (ended["ending"], ended["accepted"]) == ("full", 3)
     assert server.coordinator.current.base_sha256 != ARTIFACTS.weights_sha256
+
+
+def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phono: Run) -> None:
+    """Whatever a server says of its round."""
+    new_identity(tmp_path / "phone.key")
+    (tmp_path / "text").write_text("w1 w2 w3\n" * 20)
+    with run_server(SERVED, tmp_path / "state", clients_per_round=4) as server:
+        line = ["train", ARTIFACTS.folder, "--user", tmp_path / "text", "--server", server.url, "--phone", "a"]
+        done = phono(*line, "--identity", tmp_path / "phone.key", "--max-unknown", 1)
+        assert (done.code, "round 1 is not masked" in done.err) == (8, True), done.err
+        assert server.coordinator.current.accepted == 0
 
 
 def test_phones_take_part_in_the_round_after_a_failed_one_with_the_same_update(
