@@ -22,6 +22,7 @@ from phonograd.api.model import base_weights
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.engine import DEFAULT_BACKEND, BackendOptions, load_backend
+from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, save_tensors
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample, random_sample_seed
@@ -176,9 +177,10 @@ def _train_elsewhere(
         raise TrainingError(f"{error}; lower the learning rate or export with stronger clipping") from error
     base.require_unchanged()
     info = UpdateInfo(base.sha256(), settings.round, report.tokens, settings.codec or DEFAULT_CODEC, seed)
+    metadata = frozen_metadata(frozen_in(base), weights)
     return Trained(
         seed,
         report,
-        None if settings.out is None else save_tensors(settings.out, weights),
+        None if settings.out is None else save_tensors(settings.out, weights, metadata),
         None if settings.update is None else write_update(settings.update, base, weights, info, settings.masked),
     )

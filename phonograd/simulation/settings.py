@@ -19,7 +19,7 @@ _MOST = 10**9
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """A simulation. The same settings, model and texts give the same models, to the bit.
+    """A simulation. The same settings, model and texts give the same models, to the bit, unless rounds are masked.
 
     rounds; clients_per_round: K, drawn without repetition (dp-fedavg and dp-fedsgd sample each phone with their
     `sampling`; dp-ftrl draws among those that its `min_separation` lets take part).

@@ -71,6 +71,8 @@ def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -
             found = phono("update", "show", update, "--json").document["parts"]
             parts = {re.sub(r"\.(rows|values|scales|levels)$", "", part["part"]) for part in found}
             assert parts == {"lstm.0.B", "decoder.bias", *ADAPTERS}
+        assert phono(*train, "--phone", "again", "--out", tmp_path / "trained.safetensors").code == 0
+        assert phono("eval", artifacts, *text, "--weights", tmp_path / "trained.safetensors").code == 0
         assert phono("models", "--server", url, "--fetch", "latest", "--out", tmp_path / "next").code == 0
     first, after = load_tensors(artifacts / WEIGHTS), load_tensors(tmp_path / "next")
     for name, array in first.items():

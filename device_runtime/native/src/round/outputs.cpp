@@ -1,7 +1,9 @@
 #include "round/outputs.h"
 
 #include <chrono>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -42,6 +44,12 @@ std::vector<TensorOut> trained_tensors(const Engine& engine) {
   return trained;
 }
 
+// What names a model's frozen tensors, so that the trained weights are known as the same model's.
+std::map<std::string, std::string> frozen_metadata(const std::map<std::string, std::string>& metadata) {
+  const auto frozen = metadata.find("frozen");
+  return frozen == metadata.end() ? std::map<std::string, std::string>{} : std::map<std::string, std::string>{*frozen};
+}
+
 // The trained tensors, which are finite. Throws Error: training if they are not, weights if the base file was changed.
 std::vector<TensorOut> finite_tensors(const Engine& engine) {
   std::vector<TensorOut> trained = trained_tensors(engine);
@@ -73,7 +81,8 @@ void write_outputs(const RoundSettings& settings, const Engine& engine, const st
   if (!settings.out.empty()) {
     AtomicFile file(settings.out);
     HashedFile hashed(file);
-    write_tensor_file(hashed, trained, {}, [&engine] { engine.require_weights_unchanged(); });
+    write_tensor_file(hashed, trained, frozen_metadata(engine.weights().metadata()),
+                      [&engine] { engine.require_weights_unchanged(); });
     report.object("weights", fields(hashed.written(), settings.out));
   }
   if (!update) return;
