@@ -26,7 +26,6 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.slow_models import PARTS, Work, unhindered
 from tests.server_agg.test_app import check_problem, post, receipt
-from tests.server_agg.test_openapi import Checked
 from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Clock, RunningServer, Workshop, run_server, settings_with
@@ -275,6 +274,8 @@ def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, s
     begun.create_upload()
     begun.patch(0, begun.data[:100])
     close_slowly(http, workshop)
+
+    from tests.server_agg.test_openapi import Checked  # schemathesis is slow to import
 
     checked = Checked(http)
     told = checked.ask("GET", "/v1/round")

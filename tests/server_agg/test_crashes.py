@@ -51,7 +51,6 @@ ROUNDS, PHONES = 3, 3
 STRATEGIES: tuple[dict[str, object], ...] = (
     {"strategy": "fedavg", "publish": "top-rows", "publish_bits": 1},
     {"strategy": "dp-ftrl", "min_separation": 1, "deadline_seconds": 1e6, "noise_multiplier": 8.0, "sampling": 1.0},
-    {"strategy": "transfer", "publish": "top-rows"},
     {"strategy": "dp-fedavg", "sampling": 1.0, "population": PHONES, "deadline_seconds": 1e6, "noise_multiplier": 8.0},
     {"strategy": "fedatt", "server_optimizer": "momentum"},
     {"strategy": "median"},
@@ -60,6 +59,7 @@ STRATEGIES: tuple[dict[str, object], ...] = (
     {"strategy": "trimmed-mean", "trim_share": 0.4},
     {"strategy": "multi-krum", "krum_byzantine": 0, "krum_selected": 2},
     {"strategy": "norm-bound", "norm_bound": 0.5},
+    {"strategy": "transfer", "publish": "top-rows"},
 )
 # An update takes some fifteen steps, a round's end some twenty: a life gets from none to a few of them done.
 LONGEST_LIFE_STEPS = 40

@@ -27,7 +27,6 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.stores import store_at
 from tests.server_agg.faults import adds_up
 from tests.server_agg.test_links_in_rounds import LOSSY, run_round
-from tests.server_agg.test_openapi import Checked
 from tests.server_agg.test_report import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 
@@ -173,6 +172,8 @@ def test_a_bare_redirect_is_not_followed(stored: Stored, tmp_path: Path) -> None
 
 
 def test_answers_without_bodies_are_as_the_document_says(server: RunningServer) -> None:
+    from tests.server_agg.test_openapi import Checked  # schemathesis is slow to import
+
     with client_of(server.url) as client:
         checked = Checked(client)
         first, second = (checked.ask("GET", "/v1/model") for _ in range(2))
