@@ -24,6 +24,7 @@ from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from tests.server_agg.checked_answers import Checked
 from tests.server_agg.slow_models import PARTS, Work, unhindered
 from tests.server_agg.test_app import check_problem, post, receipt
 from tests.server_agg.test_rounds import files, opened, send

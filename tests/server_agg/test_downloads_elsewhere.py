@@ -25,6 +25,7 @@ from phonograd.server_agg.report.text import byte_rows
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.stores import store_at
+from tests.server_agg.checked_answers import Checked
 from tests.server_agg.faults import adds_up
 from tests.server_agg.test_links_in_rounds import LOSSY, run_round
 from tests.server_agg.test_report import final_report
