@@ -185,7 +185,7 @@ $(READY): $(DEMO_READY)
 	@echo "installing what the tests need"
 	$(PIP) --editable '.[dev]'
 	@echo "compiling the tests, once instead of once per worker"
-	@$(VENV)/bin/pytest --collect-only >$(VENV)/collected
+	@$(VENV)/bin/pytest --collect-only >/dev/null || true # `make test` says what is wrong with them
 	touch $(READY)
 
 $(ENGINES_READY): pyproject.toml

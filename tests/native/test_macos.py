@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.native_build import MACOS, NATIVE, build_program, check_macos_library
@@ -106,6 +108,25 @@ class TestLibrary:
         (tmp_path / "changed").write_bytes(change(data))
         with pytest.raises(BuildError, match=expected):
             check_macos_library(tmp_path / "changed", "arm64")
+
+    def test_any_bytes_are_good_or_refused(self, tmp_path: Path) -> None:
+        data, path = self.built(tmp_path, ANSWER).read_bytes(), tmp_path / "changed"
+
+        @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(
+            st.lists(st.tuples(st.integers(0, 1500) | st.integers(0, len(data) - 1), st.integers(0, 255)), min_size=1)
+        )
+        def check(changes: list[tuple[int, int]]) -> None:
+            changed = bytearray(data)
+            for place, value in changes:
+                changed[place] = value
+            path.write_bytes(changed)
+            try:
+                check_macos_library(path, "arm64")
+            except BuildError as error:
+                assert str(path) in str(error)
+
+        check()
 
 
 def _at(data: bytes, command: int, offset: int, value: int) -> bytes:

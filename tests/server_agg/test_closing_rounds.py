@@ -1,6 +1,7 @@
 """A round whose model takes minutes is `closing` meanwhile: nothing waits for it or is lost, and all are told."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,6 +10,8 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from phonograd.android_harness.rounds import round_end
+from phonograd.android_harness.rounds.round_end import RoundEnd, wait_for_end
 from phonograd.api import rounds as api_rounds
 from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -21,6 +24,7 @@ from phonograd.server_agg.refusals import (
     UnknownRoundError,
 )
 from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
@@ -244,6 +248,15 @@ def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, st
         assert files(state / "closing") == set()
 
 
+def test_the_report_names_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:
+    with slow_coordinator(workshop, tmp_path / "state", Work()) as coordinator:
+        send_two(workshop, coordinator)
+        report = read_report(tmp_path / "state")
+    (entry,) = report["rounds"]
+    assert (entry["closing_at"] > 0, entry["closed_at"], entry["ending"]) == (True, None, None)
+    assert report_rows(report)[0]["model"] == "closing"
+
+
 @pytest.fixture
 def server(workshop: Workshop, tmp_path: Path, work: Work) -> Iterator[RunningServer]:
     changes = {"strategy": "transfer", "late": "next", "retry_seconds": 11.5}
@@ -275,8 +288,6 @@ def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, s
     begun.create_upload()
     begun.patch(0, begun.data[:100])
     close_slowly(http, workshop)
-
-    from tests.server_agg.test_openapi import Checked  # schemathesis is slow to import
 
     checked = Checked(http)
     told = checked.ask("GET", "/v1/round")
@@ -332,6 +343,24 @@ def test_joining_waits_for_the_next_round(
     told: list[tuple[int, float]] = []
     joined = api_rounds.join_round(server.url, workshop.artifacts, "c", waiting=lambda *of: told.append(of))
     assert (joined.opened.round, told, waits) == (2, [(1, 12)], [12])
+
+
+def test_the_harness_waits_longer_for_a_closing_round(
+    http: httpx.Client, workshop: Workshop, server: RunningServer, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_slowly(http, workshop)
+    assert wait_for_end(server.url, 1, [], 0, lambda: 0) == RoundEnd(False, None)
+    polls: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        polls.append(seconds)
+        if len(polls) == 3:
+            work.allow()
+            until(lambda: server.coordinator.current.round == 2, "the next round")
+
+    monkeypatch.setattr(round_end, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    ending = wait_for_end(server.url, 1, [], 1e-9, lambda: 0)
+    assert (ending, len(polls)) == (RoundEnd(True, server.coordinator.current.base_sha256), 3)
 
 
 def test_an_operator_sees_the_progress(

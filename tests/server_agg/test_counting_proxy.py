@@ -7,6 +7,8 @@ import socket
 import ssl
 import struct
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,10 @@ from phonograd.server_agg.http import downloads, tcp
 from phonograd.server_agg.http.tcp import CountedListener
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.storage.upload_bytes import FileBytes, Sink
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import StartServer, head_of, post
+from tests.server_agg.test_watching import scrape
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -242,6 +246,25 @@ def test_a_body_that_goes_on_after_its_answer_counts_to_its_own_request(
     assert counted["retried_bytes"] == len(phone.data)
 
 
+def test_what_came_before_a_connection_broke_is_stored_though_nobody_had_asked_for_it(
+    server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone, append, broken = TusPhone(http, "gone", workshop.update(1).read_bytes()), FileBytes.append, threading.Event()
+
+    def slowly(uploads: FileBytes, identifier: str, offset: int) -> Sink:
+        assert broken.wait(PATIENCE_SECONDS)
+        return append(uploads, identifier, offset)
+
+    monkeypatch.setattr(FileBytes, "append", slowly)
+    phone.create_upload()
+    with connected(server.port) as connection:
+        connection.sendall(patch_request(phone) + phone.data[:1000])
+        until(lambda: bool(server.requests), "the request")
+    time.sleep(0.3)  # the server notices; if it is slower, this tests less
+    broken.set()
+    until(lambda: phone.offset() == 1000, "the bytes that came")
+
+
 LAST_RECORD = 64  # at least the bytes of TLS's goodbye, which a client that has gone does not read
 
 
@@ -271,6 +294,26 @@ def report_once(server: RunningServer, condition: Callable[[dict[str, Any]], boo
 
     until(fulfilled, "the bytes that are expected")
     return found[-1]
+
+
+@linux
+def test_plain_http_is_what_tcp_carries(server: RunningServer, workshop: Workshop) -> None:
+    with relay_to(server.port) as (wire, url):
+        with client_of(url, named("phone1")) as http:
+            http.get("/v1/round")
+            http.get("/v1/model")
+            post(http, workshop.update(1), "phone1")
+        with client_of(url) as http:
+            http.get("/v1/model", headers={"Connection": "close"})  # the server's last bytes are on their way
+        report = report_once(server, lambda totals: totals["down_tcp_bytes"] == wire.down)
+        samples, _ = scrape(server.url)
+    carried = {(name, *(value for _, value in labels)): value for (name, labels), value in samples.items()}
+    kinds = ("upload", "model", "round")
+    for direction, nbytes in (("up", wire.up), ("down", wire.down)):
+        assert sum(carried["phonograd_tcp_bytes_total", direction, kind] for kind in kinds) == nbytes
+    for of in (report["totals"], report["rounds"][0]):
+        assert of["up_tcp_bytes"] == wire.up == of["up_body_bytes"] + of["up_header_bytes"]
+        assert of["down_tcp_bytes"] == wire.down == of["down_body_bytes"] + of["down_header_bytes"]
 
 
 @linux

@@ -197,6 +197,16 @@ def test_the_open_round_as_it_stands(server: RunningServer, workshop: Workshop) 
         assert "1 of 2" in http.get("/").text  # the same without a script
 
 
+def test_more_uploads_than_are_shown(server: RunningServer) -> None:
+    for number in range(25):
+        server.coordinator.create_upload(UploadMetadata(f"phone{number}", 4096, f"{number:064x}"))
+    with client_of(server.url) as http:
+        text = http.get("/dashboard/live").text
+    assert text.count("<li>") == 20
+    assert "<strong>25</strong> uploads in progress" in text
+    assert "and 5 more" in text
+
+
 def test_what_strangers_write_is_text(server: RunningServer) -> None:
     """Names are checked when they come in; a ledger that holds worse all the same harms no reader."""
     with server.coordinator.ledger.writing() as session:
@@ -256,6 +266,17 @@ def test_files_are_kept_until_they_change(server: RunningServer) -> None:
             assert (again.status_code, again.content) == (304, b"")
 
 
+def test_a_rolled_back_model_is_off_the_line(server: RunningServer, workshop: Workshop) -> None:
+    with client_of(server.url) as http:
+        for seed in (1, 2):
+            post(http, workshop.update(seed), f"phone{seed}")
+        server.coordinator.rollback(0)
+        made, exported = [row for row in rows_of(http.get("/dashboard/models").text) if row[0] != "Round"]
+        assert made[0] == "○ 1 rolled back"
+        assert exported[0] == "● exported current"
+        assert "rolled back" in http.get("/dashboard/rounds").text
+
+
 FLOOR = charts.HEIGHT - charts.BOTTOM
 values = st.floats(0, 1e15) | st.integers(0, 10**15).map(float)
 
@@ -273,6 +294,19 @@ def test_parts_stand_on_each_other_to_scale() -> None:
     assert below.y + below.height == pytest.approx(FLOOR, abs=0.02)
     assert above.y + above.height == pytest.approx(below.y, abs=0.02)
     assert column.tip == "Round 1: part 0 100\xa0B, part 1 300\xa0B"
+
+
+def test_a_reference_is_to_scale_or_said_to_be_not() -> None:
+    near = bars([100.0, 90.0], reference=150.0)
+    assert near.reference is not None
+    assert not near.reference.broken
+    tall = near.columns[0].parts[0]
+    assert (FLOOR - near.reference.y) / tall.height == pytest.approx(1.5, abs=0.01)
+    far = bars([100.0, 90.0], reference=28300.0).reference
+    assert far is not None
+    assert far.broken
+    assert far.label == "the paper, 283× the highest value"
+    assert far.y < min(part.y for column in bars([100.0], reference=28300.0).columns for part in column.parts)
 
 
 @given(st.lists(values, min_size=1, max_size=400), st.none() | st.floats(1, 1e15))
@@ -299,6 +333,13 @@ def test_everything_stays_inside(heights: list[float], reference: float | None) 
         assert len({tick.label for tick in chart.y_ticks}) == len(chart.y_ticks)
         assert 1 <= len(chart.x_ticks) <= charts.LABELS + 1
         assert chart.reference is None or 0 <= chart.reference.y <= chart.bottom
+
+
+def test_rounds_without_a_value_leave_no_point() -> None:
+    chart = charts.lines("x", [1, 2, 3], [Series("s", "c0", [5.0, None, 7.0])], NUMBERS, from_zero=False)
+    assert len(chart.curves[0].points.split()) == 2
+    assert [column.tip for column in chart.columns] == ["Round 1: s 5", "Round 3: s 7"]
+    assert chart.description == "Rounds 1 to 3: 5 to 7, last 7."
 
 
 @pytest.mark.parametrize(

@@ -173,8 +173,6 @@ def test_a_bare_redirect_is_not_followed(stored: Stored, tmp_path: Path) -> None
 
 
 def test_answers_without_bodies_are_as_the_document_says(server: RunningServer) -> None:
-    from tests.server_agg.test_openapi import Checked  # schemathesis is slow to import
-
     with client_of(server.url) as client:
         checked = Checked(client)
         first, second = (checked.ask("GET", "/v1/model") for _ in range(2))

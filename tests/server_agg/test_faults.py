@@ -14,14 +14,16 @@ from typing import Any
 import httpx
 import pytest
 
-from phonograd.device_runtime.base.errors import ServerUnreachableError, StorageError
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.client.server_client import upload_update
+from phonograd.device_runtime.client.server_client import Connection, upload_update
 from phonograd.server_agg.http import upload_sessions
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.http.upload_sessions import UploadSessions
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes
 from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, raising, states
 from tests.server_agg.relay import relay_to
@@ -142,6 +144,25 @@ def test_a_slow_disk_is_not_the_phone_s_fault(
         assert states(server) == [("phone1", "accepted")]
         sha256 = hashlib.sha256(phone.data).hexdigest()
         assert server.coordinator.folder.update(sha256).read_bytes() == phone.data
+
+
+def test_two_devices_with_one_token_are_one_phone(start_server: StartServer, workshop: Workshop) -> None:
+    """The update that is announced last counts, and it alone."""
+    with start_server(security=SecuritySettings(auth="tokens")) as server:
+        registry = PhoneRegistry(server.coordinator.ledger)
+        token = registry.add("phone1", "phone", "1h", "test").token
+        shared = [Connection(server.url, token) for _ in range(2)]
+        updates = [workshop.update(1), workshop.update(1, tokens=7)]
+        with ThreadPoolExecutor(2) as pool:
+            ended = [
+                pool.submit(upload_update, *pair, "phone1", None, QUICK) for pair in zip(shared, updates, strict=True)
+            ]
+            errors = [one.exception() for one in ended]
+        assert sum(error is None for error in errors) == 1
+        refused = next(error for error in errors if error is not None)
+        assert isinstance(refused, ServerRefusedError)
+        assert server.coordinator.current.accepted == 1
+        assert [state for _, state in states(server)].count("accepted") == 1
 
 
 @pytest.mark.parametrize("ending", ["expired", "replaced", "terminated"])

@@ -15,6 +15,7 @@ from phonograd.device_runtime.base.errors import ServerRefusedError, StorageErro
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.faults import QUICK, raising
@@ -162,6 +163,21 @@ def test_a_restart_with_a_round_due_and_a_full_disk_serves_the_model(
                 assert http.get("/v1/model").content == workshop.base_path.read_bytes()
     with run_server(workshop, state, clients_per_round=1) as server, client_of(server.url) as http:
         assert (http.get("/healthz").status_code, server.coordinator.current.round) == (200, 2)
+
+
+def test_a_complete_upload_waits_for_space_at_a_restart(
+    workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = workshop.update(1)
+    with opened(workshop, state) as coordinator:
+        upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFolder, "link_into_place", refuse)
+        with opened(workshop, state) as coordinator:
+            assert coordinator.current.accepted == 0
+    with opened(workshop, state) as coordinator:
+        assert coordinator.current.accepted == 1
 
 
 def test_our_client_goes_on_once_the_disk_has_space(

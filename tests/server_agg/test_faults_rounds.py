@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent
@@ -136,6 +137,29 @@ def test_a_late_update_of_a_model_that_is_gone(workshop: Workshop, tmp_path: Pat
             send(coordinator, late, "c")
 
 
+def test_a_late_update_of_a_round_that_was_undone_is_dropped(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
+        bad = coordinator.folder.model(str(send(coordinator, workshop.update(1), "a").model_sha256))
+        coordinator.rollback(0)
+        with pytest.raises(LateUpdateError, match="is of round 2, which is closed"):
+            send(coordinator, workshop.update(2, 2, base=bad), "b")
+
+
+def test_the_model_of_a_late_update_is_kept_as_long_as_it_is_needed(workshop: Workshop, state: Path) -> None:
+    with opened(workshop, state, settings_with(clients_per_round=1, late="next")) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+    models = []
+    for kept in (None, 1):
+        settings = settings_with(clients_per_round=2, late="next", models_kept=kept)
+        with opened(workshop, state, settings) as coordinator:
+            if kept is None:
+                send(coordinator, workshop.update(2), "b")
+            else:
+                base = coordinator.folder.model(coordinator.current.base_sha256)
+                models.append(send(coordinator, workshop.update(3, 2, base=base), "c").model_sha256)
+    assert models[0] is not None
+
+
 # Rollback
 
 
@@ -168,7 +192,21 @@ def test_going_back_to_an_earlier_model(start_server: StartServer, workshop: Wor
         assert (server.coordinator.current.round, server.coordinator.current.base_sha256) == (5, newest)
 
 
+def test_what_a_rollback_discards_may_be_sent_again(start_server: StartServer, workshop: Workshop) -> None:
+    with start_server() as server, client_of(server.url) as http:
+        phone = phone_with(http, "phone1", workshop.update(1))
+        phone.send()
+        http.post("/v1/rollback?round=0")
+        assert server.coordinator.current.accepted == 0
+        assert phone.head().status_code == 410
+        assert phone.outcome().json()["state"] == "discarded"
+        assert phone.send().status_code == 204
+        assert server.coordinator.current.accepted == 1
+        assert upload_update(server.url, workshop.update(2), "phone2").round_closed
+
+
 TWO = settings_with(clients_per_round=2)
+FAR = 131071.98  # 2^17, the farthest that fedatt takes, less what float32 may round up
 LEAVES_FLOAT32 = "tensor embedding: the next model would overflow float32"
 
 
@@ -176,6 +214,21 @@ LEAVES_FLOAT32 = "tensor embedding: the next model would overflow float32"
 def no_model(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(closing, "write_model", raising(WeightsError(LEAVES_FLOAT32)))
     return monkeypatch
+
+
+def test_updates_that_fedatt_accepts_can_be_averaged(workshop: Workshop, tmp_path: Path) -> None:
+    """Two phones, each with one weight of another tensor as far from the base as an update may be."""
+    base = load_tensors(workshop.base_path)
+    names = list(base)[:2]
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=2, strategy="fedatt")) as coordinator:
+        for seed, name in enumerate(names):
+            far = {other: weights.copy() for other, weights in base.items()}
+            far[name].flat[0] = base[name].flat[0] + FAR
+            receipt = send(coordinator, workshop.update(seed, trained=far), f"p{seed}")
+        assert (receipt.round_closed, coordinator.current.round) == (True, 2)
+        found = load_tensors(coordinator.folder.model(str(receipt.model_sha256)))
+    for name in names:
+        assert np.isclose(found[name].flat[0], base[name].flat[0] + 1.2 * FAR, rtol=1e-4)
 
 
 # What may fail all the same
@@ -264,6 +317,23 @@ def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
     assert (failed["epsilon"], after["epsilon"]) == (1.0, 2.0)
 
 
+def test_too_many_open_files_are_no_reason_to_fail(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        try:
+            raise OSError(24, "Too many open files")
+        except OSError as error:
+            raise WeightsError("update: cannot be opened: Too many open files") from error
+
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
+        with monkeypatch.context() as patch:
+            patch.setattr(closing, "write_model", refused)
+            assert not send(coordinator, workshop.update(1), "a").round_closed
+        coordinator.tick()
+        assert (coordinator.current.round, read_report(tmp_path / "state")["rounds"][0]["ending"]) == (2, "full")
+
+
 def test_a_stored_update_that_is_gone_fails_the_round(workshop: Workshop, state: Path) -> None:
     """No restart and no waiting brings it back."""
     with opened(workshop, state, settings_with(clients_per_round=2, strategy="median")) as coordinator:
@@ -294,6 +364,13 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
     assert [(entry["ending"], entry["rolled_back"]) for entry in rounds] == [
         ("full", True), ("rollback", True), (None, False),
     ]  # fmt: skip
+
+
+def test_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None:
+    for deed in (offline.roll_back, offline.discard):
+        with pytest.raises(StorageError, match="no ledger found; expected the state folder"):
+            deed(tmp_path, 1, "operator:me")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("no_model")

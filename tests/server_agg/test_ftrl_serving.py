@@ -150,6 +150,27 @@ def test_an_upload_that_is_there_already_is_held_to_it_too(workshop: Workshop, s
         assert coordinator.current.accepted == 0
 
 
+def test_a_round_needs_space_for_its_buffers(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = Clock(), list[int]()
+    with serving(workshop, state, clock) as coordinator:
+        monkeypatch.setattr(coordinator.folder, "check_space", asked.append)
+        give(workshop, coordinator, "phone1")
+        end_round(coordinator, clock)
+        (buffers,) = coordinator.folder.buffers.iterdir()
+        model = coordinator.folder.model(coordinator.current.base_sha256)
+        assert asked[0] > buffers.stat().st_size + model.stat().st_size
+    assert buffers.stat().st_size > 3 * model.stat().st_size
+
+
+def test_the_count_holds_without_separation(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with serving(workshop, state, clock, min_separation=1) as coordinator:
+        for _ in range(2):
+            give(workshop, coordinator, "phone1")
+            end_round(coordinator, clock)
+        assert "took part 2 times" in str(refused(workshop, coordinator, "phone1"))
+
+
 def test_a_failed_round_releases_nothing_and_counts_for_nobody(
     workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,28 @@ def test_an_update_takes_few_statements_however_many_requests_were_counted(works
         assert counted == {f"phone{phone}": phone for phone in range(20)}
 
 
+def test_the_round_in_memory_has_as_many_updates_as_the_ledger(workshop: Workshop, state: Path) -> None:
+    with opened(workshop, state, settings_with(clients_per_round=3)) as coordinator:
+
+        def check(expected: int) -> None:
+            current = coordinator.current
+            with coordinator.ledger.reading() as session:
+                in_ledger = queries.count_updates(session, current.round, "accepted")
+            assert (current.accepted, in_ledger) == (expected, expected)
+
+        check(0)
+        assert send(coordinator, workshop.update(1), "phone1").accepted == 1
+        check(1)
+        assert send(coordinator, workshop.update(1), "phone1").accepted == 1
+        with pytest.raises(DuplicatePhoneError):
+            send(coordinator, workshop.update(7), "phone1")
+        check(1)
+        assert send(coordinator, workshop.update(2), "phone2").accepted == 2
+        check(2)
+        coordinator.rollback(0)
+        check(0)
+
+
 def test_a_small_update_is_one_request(server: RunningServer, http: httpx.Client, workshop: Workshop) -> None:
     update = workshop.update(1)
     receipt = upload_update(server.url, update, "phone1")

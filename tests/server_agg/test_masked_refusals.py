@@ -326,6 +326,10 @@ def test_settings_out_of_range_are_refused(given: dict[str, Any], message: str) 
         MaskedSettings(**given)
 
 
+def test_the_widest_sum_that_fits_is_taken() -> None:
+    assert MaskedSettings(bits=16, weight_cap=327).about().width == 31
+
+
 def test_noise_too_wide_for_the_model_is_refused_before_the_state_is_made(workshop: Workshop, state: Path) -> None:
     server = masked_settings(3, masked={"bits": 16, "support": 64, "distributed_noise": 1e4})
     with pytest.raises(UsageError, match="`distributed_noise` of .* steps of the grid, .* lower `bits`"):

@@ -26,6 +26,7 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Cohort, Round, StageName
+from tests.reference.masked import rule
 from tests.server_agg.masked_fleet import STAGE_SECONDS, STAGES, Fleet, masked_settings
 from tests.server_agg.workshop import Clock, Workshop, small_workshop
 
@@ -89,6 +90,22 @@ def drop_outs(draw: st.DrawFn, phones: int) -> dict[str, str]:
 def test_the_sum_is_the_plain_one(data: st.DataObject, phones: int, bits: int, cap: int, seed: int) -> None:
     dropped = data.draw(drop_outs(phones))
     check_sum(phones, dropped, seed, {"bits": bits, "weight_cap": cap})
+
+
+SPARSE = {"curious": 0.1, "dropouts": 0.2}  # for which a phone needs few holders
+
+
+@pytest.mark.long
+@settings(max_examples=1, deadline=None)
+@given(st.data(), st.integers(0, 99))
+def test_the_sum_of_the_largest_cohort_in_which_all_mask_with_all(data: st.DataObject, seed: int) -> None:
+    check_sum(50, data.draw(drop_outs(50)), seed, {})
+
+
+@pytest.mark.long
+def test_the_sum_of_a_cohort_in_which_phones_mask_with_some() -> None:
+    assert rule(60, **SPARSE)[0] < 200  # of 256
+    check_sum(60, {f"phone{one}": LOST[one % len(LOST)] for one in range(6)}, 5, SPARSE)
 
 
 def test_every_element_may_be_sent_and_a_server_optimizer_may_follow(workshop: Workshop, state: Path) -> None:
