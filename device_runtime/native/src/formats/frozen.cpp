@@ -5,11 +5,16 @@
 #include "formats/utf8.h"
 
 namespace phonograd {
+namespace {
+
+constexpr const char* kFrozen = "frozen";
+
+}  // namespace
 
 std::set<std::string> frozen_in(const std::string& path, const std::map<std::string, std::string>& metadata,
                                 const std::vector<TensorSpec>& specs) {
   std::set<std::string> names;
-  const auto entry = metadata.find("frozen");
+  const auto entry = metadata.find(kFrozen);
   if (entry == metadata.end()) return names;
   const auto fail = [&path](const std::string& found) {
     throw Error(Status::weights, path + ": frozen: names of some of its tensors expected, found " + found);
@@ -26,6 +31,12 @@ std::set<std::string> frozen_in(const std::string& path, const std::map<std::str
   }
   if (names.size() == specs.size()) fail("all of them; export again");
   return names;
+}
+
+std::map<std::string, std::string> frozen_metadata(const std::map<std::string, std::string>& metadata) {
+  std::map<std::string, std::string> kept;
+  if (const auto entry = metadata.find(kFrozen); entry != metadata.end()) kept.insert(*entry);
+  return kept;
 }
 
 }  // namespace phonograd

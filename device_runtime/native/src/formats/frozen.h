@@ -15,4 +15,7 @@ namespace phonograd {
 std::set<std::string> frozen_in(const std::string& path, const std::map<std::string, std::string>& metadata,
                                 const std::vector<TensorSpec>& specs);
 
+// A model's metadata as far as they name its frozen tensors: what its trained weights have too.
+std::map<std::string, std::string> frozen_metadata(const std::map<std::string, std::string>& metadata);
+
 }  // namespace phonograd

@@ -1,14 +1,13 @@
 #include "round/outputs.h"
 
 #include <chrono>
-#include <map>
 #include <memory>
-#include <string>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/finite.h"
 #include "base/places.h"
+#include "formats/frozen.h"
 #include "masked/grid.h"
 #include "training/state.h"
 
@@ -42,12 +41,6 @@ std::vector<TensorOut> trained_tensors(const Engine& engine) {
                        parameter.shape.size() == 2 ? parameter.changed_rows : nullptr});
   }
   return trained;
-}
-
-// What names a model's frozen tensors, so that the trained weights are known as the same model's.
-std::map<std::string, std::string> frozen_metadata(const std::map<std::string, std::string>& metadata) {
-  const auto frozen = metadata.find("frozen");
-  return frozen == metadata.end() ? std::map<std::string, std::string>{} : std::map<std::string, std::string>{*frozen};
 }
 
 // The trained tensors, which are finite. Throws Error: training if they are not, weights if the base file was changed.
