@@ -105,6 +105,7 @@ def test_hostile_tensor_files(victim: Victim) -> None:
     cases = list(refused(victim.sound["full-f32"]))
     assert len(cases) > 80
     victim.post(cases[0][1])
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of the tests before
     before, accepted = memory(), victim.accepted
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda case: victim.post(case[1]), cases))
