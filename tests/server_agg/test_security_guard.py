@@ -117,7 +117,7 @@ def test_who_gets_where(gate: Gate) -> None:
         ("/healthz%2f..%2fv1%2fphones", (404, 404, 404)),
         ("/HEALTHZ", (404, 404, 404)),
     ):
-        for method in ("GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS", "BREW"):
+        for method in ("GET", "POST", "BREW"):
             found = tuple(gate.ask(method, path, headers).status_code for headers in (none, phone, admin))
             assert found == expected, (method, path)
 
@@ -405,7 +405,7 @@ HEADERS = st.builds(lambda scheme, value: (b"Authorization", scheme.encode() + v
 BASIC = st.builds(lambda value: (b"Authorization", b"Basic " + base64.b64encode(value)), VALUES)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(HEADERS | BASIC, min_size=1, max_size=3))
 def test_no_authorization_header_gets_in_or_breaks_it(make_gate: MakeGate, headers: list[tuple[bytes, bytes]]) -> None:
     answer = make_gate().ask("GET", "/v1/round", headers)
