@@ -5,11 +5,8 @@ import random
 import sys
 from dataclasses import replace
 
-import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.server_agg.aggregation.privacy.accountant import (
@@ -29,6 +26,10 @@ PAPER_EPSILON = 4.634  # what the paper's moments accountant gives for 4,980 of 
 
 
 def test_the_papers_setting_costs_what_dp_accounting_says() -> None:
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
     event = dp_accounting.SelfComposedDpEvent(
         dp_accounting.PoissonSampledDpEvent(5000 / 763_430, dp_accounting.GaussianDpEvent(1.0)), 5000
     )
