@@ -13,6 +13,8 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage.stores import ObjectStore
 from tests.server_agg.conftest import Certificates
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 CHECKSUMS = "AWS_REQUEST_CHECKSUM_CALCULATION"
 

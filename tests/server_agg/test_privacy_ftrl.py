@@ -80,7 +80,11 @@ def test_other_coefficients_have_no_such_formula() -> None:
             sensitivity(np.ones(3), separation, participations)
 
 
-@pytest.mark.parametrize("row", JAX_PRIVACY, ids=lambda row: f"{row['rounds']}-{row['separation']}")
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=[pytest.mark.long] if row["rounds"] > 1000 else []) for row in JAX_PRIVACY],
+    ids=lambda row: f"{row['rounds']}-{row['separation']}",
+)
 def test_jax_privacy_finds_the_same(row: dict[str, Any]) -> None:
     rounds, separation, participations = row["rounds"], row["separation"], row["participations"]
     theirs = Blt(tuple(row["decays"]), tuple(row["scales"]))

@@ -267,9 +267,9 @@ def test_drawn_text_has_each_message_once_and_the_size_asked_for() -> None:
 
 def test_generated_text_is_the_models_own() -> None:
     model = NativeBackend(pupil(), None, BackendOptions())
-    text = generated_text(model, V, 600, seed=1)
-    assert (len(text), text[-1]) == (600, EOS)
-    drawn = draw_texts(model, V, 2, 300, seed=1).ids.T.reshape(-1)
+    text = generated_text(model, V, 502, seed=1)
+    assert (len(text), text[-1]) == (502, EOS)
+    drawn = draw_texts(model, V, 2, 251, seed=1).ids.T.reshape(-1)
     np.testing.assert_array_equal(text[:-1], drawn[:-1])
     assert list(generated_text(model, V, 60, seed=1)) != list(generated_text(model, V, 60, seed=2))
     model.close()
