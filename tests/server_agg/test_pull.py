@@ -282,6 +282,15 @@ def test_instead_of_a_damaged_link_the_model_is_sent(
     assert (answer.headers["Content-Type"], len(answer.content)) == (WHOLE, made[2].bytes)
 
 
+def test_links_that_changed_on_their_way_cost_the_whole_model(
+    server: RunningServer, made: list[Model], local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_routes, "sha256_of_links", lambda paths: "0" * 64)  # not what is sent
+    pulled = pull_model(server.url, local)
+    assert (pulled.links, sha256_of_file(local)) == (0, made[-1].sha256)
+    assert os.listdir(local.parent) == [local.name]
+
+
 MODEL = bytes(range(256)) * 20
 SHA256 = hashlib.sha256(MODEL).hexdigest()
 QUICK = RetryPolicy(attempts=3, first_wait_seconds=0.001, longest_wait_seconds=0.001)

@@ -433,8 +433,9 @@ def test_new_settings_apply_to_an_empty_round_only(
     [
         ({"models_kept": 2}, [0, 5, 6]),
         ({}, [0, 2, 3, 4, 5, 6]),
+        ({"models_kept": None}, [0, 1, 2, 3, 4, 5, 6]),
     ],
-    ids=["two", "by default"],
+    ids=["two", "by default", "all"],
 )
 def test_keeps_the_first_and_the_newest_models(
     changes: dict[str, object], expected: list[int], workshop: Workshop, tmp_path: Path

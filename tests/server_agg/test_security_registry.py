@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import StorageError
@@ -224,6 +224,8 @@ def token(registry: PhoneRegistry) -> str:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(change=CHANGES)
+@example(change=lambda token: token + "\n")
+@example(change=lambda token: " " + token)
 def test_no_other_text_is_a_token(registry: PhoneRegistry, token: str, change: Callable[[str], str]) -> None:
     text = change(token)
     assume(text != token)
