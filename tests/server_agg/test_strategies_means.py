@@ -108,15 +108,6 @@ def test_attention_is_softmax_and_stands_norms_of_any_size() -> None:
     assert attention_of([]) == []
 
 
-def test_a_phone_that_moved_further_weighs_more() -> None:
-    with model() as base:
-        near, far = trained(base, 1, 0.01), trained(base, 2, 1.0)
-        settings = StrategySettings(strategy="fedatt", attention_step=1.0)
-        found = averaged(base, settings, [near, far])["kernel"]
-        mean = (deltas_of(base, near)["kernel"] + deltas_of(base, far)["kernel"]) / 2
-        assert np.linalg.norm(found) > 1.5 * np.linalg.norm(mean)
-
-
 def noises(key: bytes, number: int) -> Array:
     """The noise of FedAtt in units of its stated standard deviation, over 60,000 weights, three phones."""
     step, noise = 0.7, 0.3
