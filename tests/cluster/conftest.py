@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection as SQLConnection
 from sqlalchemy import create_engine, text
 
-from examples.cluster.services import postgresql
+from examples.cluster.services import BUCKET, postgresql, s3
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.stores import ObjectStore
 from tests.server_agg.workshop import Workshop, settings_with, small_workshop
@@ -47,7 +47,26 @@ def break_the_lock(database: str) -> None:
 @pytest.fixture(scope="session")
 def database_server() -> Iterator[str]:
     with postgresql() as url:
+        with administrator(url) as connection:  # else it cleans up after each test, in each database
+            connection.execute(text("ALTER SYSTEM SET autovacuum = off"))
+            connection.execute(text("ALTER SYSTEM SET fsync = off"))
+            connection.execute(text("SELECT pg_reload_conf()"))
         yield url
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Environment variables that lead to an S3: one for the process, as s3fs keeps its first connection."""
+    with s3(tmp_path_factory.mktemp("s3")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def bucket(s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a new, empty folder in S3."""
+    for name, value in s3_server.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/service{next(_NUMBERS)}"
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from examples.cluster.services import BUCKET, s3
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import Connection
 from phonograd.device_runtime.client.pull import pull_model
@@ -58,20 +57,16 @@ def test_nginx_sends_what_the_server_names(workshop: Workshop, tmp_path: Path) -
 
 
 def test_an_s3_sends_what_the_server_signed(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, tmp_path: Path, bucket: str, s3_server: dict[str, str]
 ) -> None:
-    with s3(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        place = {"store": f"s3://{BUCKET}/downloads", "downloads": "redirect"}
-        with run_server(workshop, tmp_path / "state", **place) as server:
-            model = tmp_path / "model"
-            (part := tmp_path / f".model.{workshop.base_sha256}.part").write_bytes(workshop.base_path.read_bytes()[:9])
-            size = sha_size(workshop.base_path, workshop.base_sha256)
-            phone = replace(server.owner, models_from=(environment["AWS_ENDPOINT_URL"],))
-            assert download_model(phone, model, sha256=workshop.base_sha256).received == size - 9
-            assert (model.read_bytes(), part.exists()) == (workshop.base_path.read_bytes(), False)
-            assert final_report(server)["totals"]["asked_bytes"] == size - 9
+    with run_server(workshop, tmp_path / "state", store=bucket, downloads="redirect") as server:
+        model = tmp_path / "model"
+        (part := tmp_path / f".model.{workshop.base_sha256}.part").write_bytes(workshop.base_path.read_bytes()[:9])
+        size = sha_size(workshop.base_path, workshop.base_sha256)
+        phone = replace(server.owner, models_from=(s3_server["AWS_ENDPOINT_URL"],))
+        assert download_model(phone, model, sha256=workshop.base_sha256).received == size - 9
+        assert (model.read_bytes(), part.exists()) == (workshop.base_path.read_bytes(), False)
+        assert final_report(server)["totals"]["asked_bytes"] == size - 9
 
 
 def sha_size(path: Path, sha256: str) -> int:

@@ -1,6 +1,6 @@
 """kill -9 of a server that closes a private round, over PostgreSQL and S3; another one goes on: one noise a round.
 
-PHONOGRAD_CRASHES: how many times (12); PHONOGRAD_CRASH_SEED: other moments (0).
+PHONOGRAD_CRASHES: how many times (4); PHONOGRAD_CRASH_SEED: other moments (0).
 """
 
 import contextlib
@@ -11,12 +11,10 @@ import select
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from examples.cluster.services import BUCKET, s3
 from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.tables import Round
@@ -30,18 +28,10 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.cluster
 log = logging.getLogger(__name__)
 
-CRASHES = int(os.environ.get("PHONOGRAD_CRASHES", "12"))
+CRASHES = int(os.environ.get("PHONOGRAD_CRASHES", "4"))
 SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", "0"))
 # A server's start takes some twenty steps, the round's end that it begins with some sixty more.
 LONGEST_LIFE_STEPS = 90
-
-
-@pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with s3(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        yield f"s3://{BUCKET}/service"
 
 
 def test_a_server_killed_amid_a_closing_leaves_one_noise_to_the_one_that_takes_over(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.refusals import DuplicatePhoneError, RoundClosingError
 from phonograd.server_agg.rounds import closing
@@ -20,7 +19,7 @@ from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadat
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Round, Update
-from tests.cluster.conftest import Open, break_the_lock
+from tests.cluster.conftest import Open
 from tests.server_agg.faults import raising
 from tests.server_agg.test_dashboard import PAGES
 from tests.server_agg.test_rounds import opened, send
@@ -70,11 +69,9 @@ def one_process(workshop: Workshop, state: Path, settings: ServerSettings, count
 @pytest.mark.parametrize(
     "changes",
     [
-        {"server_optimizer": "momentum"},
+        {"server_optimizer": "momentum", "publish": "top-rows", "publish_bits": 1},
         {"strategy": "median"},
-        {"strategy": "fedatt"},
         {"strategy": "norm-bound", "norm_bound": 0.5},
-        {"publish": "top-rows", "publish_bits": 1},
     ],
     ids=lambda changes: "-".join(str(value) for value in changes.values()),
 )
@@ -197,27 +194,6 @@ def test_a_server_that_dies_while_it_closes_a_round(
     with opened(workshop, tmp_path / "one") as alone:
         assert second.current.base_sha256 == alone.current.base_sha256
     follow([first], 2)
-
-
-def test_a_server_that_lost_the_lock_records_nothing(
-    workshop: Workshop, database: str, replicas: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its connection broke while it folded, and another server was quicker."""
-    first, second = replicas(2, clients_per_round=1)
-    record_model = closing.record_model
-
-    def too_late(*arguments: object) -> None:
-        monkeypatch.setattr(closing, "record_model", record_model)
-        break_the_lock(database)
-        follow([second], 2)
-        record_model(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(closing, "record_model", too_late)
-    send_without_closing(first, workshop.update(1))
-    with pytest.raises(StorageError, match="round 1: another server ended it"):
-        closing.end_if_complete(first._round, first._slow)
-    follow([first, second], 2)
-    assert len(rounds(first.ledger)) == 2
 
 
 def send_without_closing(coordinator: Coordinator, update: Path, phone: str = "a") -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import s3fs.core
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage.stores import ObjectStore
 from tests.server_agg.conftest import Certificates
+
+pytestmark = pytest.mark.long
 
 MIB = 1 << 20
 CHECKSUMS = "AWS_REQUEST_CHECKSUM_CALCULATION"
@@ -24,8 +23,8 @@ CHECKSUMS = "AWS_REQUEST_CHECKSUM_CALCULATION"
 class PlainS3:
     """An S3 of moto's that refuses what R2 and older MinIO refuse. parts: the sizes of those that came, in order."""
 
+    moto: Any
     parts: dict[int, int] = field(default_factory=dict)
-    _moto: Any = field(default_factory=lambda: DomainDispatcherApplication(create_backend_app))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """A WSGI application."""
@@ -35,14 +34,19 @@ class PlainS3:
             return [environ["wsgi.input"].read() and b""]
         if part := re.search(r"partNumber=(\d+)", environ["QUERY_STRING"]):
             self.parts[int(part[1])] = int(environ["CONTENT_LENGTH"])
-        answer: Iterable[bytes] = self._moto(environ, start_response)
+        answer: Iterable[bytes] = self.moto(environ, start_response)
         return answer
 
 
 @pytest.fixture
 def plain_s3(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlainS3]:
     """TLS is needed: over plain HTTP botocore sends no checksum after a body."""
-    store, files = PlainS3(), (str(certificates.certificate), str(certificates.key))
+    import s3fs
+    from moto.server import DomainDispatcherApplication, create_backend_app  # slow to import
+    from werkzeug.serving import make_server
+
+    store = PlainS3(DomainDispatcherApplication(create_backend_app))
+    files = (str(certificates.certificate), str(certificates.key))
     with make_server("127.0.0.1", 0, store, threaded=True, ssl_context=files) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -66,7 +70,7 @@ def plain_s3(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def test_takes_what_we_store(plain_s3: PlainS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda size, chunksize=None: 5 * MIB)
+    monkeypatch.setattr("s3fs.core.calculate_chunksize", lambda size, chunksize=None: 5 * MIB)
     store, file = ObjectStore("s3://bucket/folder"), tmp_path / "file"
     file.write_bytes(bytes(13 * MIB))
     store.put(file, "models/large")

@@ -5,11 +5,8 @@ import random
 import sys
 from dataclasses import replace
 
-import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.server_agg.aggregation.privacy.accountant import (
@@ -29,6 +26,10 @@ PAPER_EPSILON = 4.634  # what the paper's moments accountant gives for 4,980 of 
 
 
 def test_the_papers_setting_costs_what_dp_accounting_says() -> None:
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
     event = dp_accounting.SelfComposedDpEvent(
         dp_accounting.PoissonSampledDpEvent(5000 / 763_430, dp_accounting.GaussianDpEvent(1.0)), 5000
     )
@@ -42,11 +43,11 @@ def test_the_papers_setting_costs_what_dp_accounting_says() -> None:
 
 
 def test_rounds_add_up_however_they_are_listed() -> None:
-    one = PrivateRounds(0.01, 1.0)
-    together = privacy_spent([PrivateRounds(0.01, 1.0, 6)], 1e-6)
+    one = PrivateRounds(0.01, 4.0)
+    together = privacy_spent([PrivateRounds(0.01, 4.0, 6)], 1e-6)
     assert privacy_spent([one] * 6, 1e-6) == together
-    assert privacy_spent([one, PrivateRounds(0.01, 1.0, 5)], 1e-6) == together
-    mixed = [PrivateRounds(0.01, 1.0, 3), PrivateRounds(0.02, 2.0, 2)]
+    assert privacy_spent([one, PrivateRounds(0.01, 4.0, 5)], 1e-6) == together
+    mixed = [PrivateRounds(0.01, 4.0, 3), PrivateRounds(0.02, 5.0, 2)]
     assert privacy_spent(mixed, 1e-6) == privacy_spent(mixed[::-1], 1e-6)
 
 
@@ -63,10 +64,9 @@ def test_a_round_in_which_all_take_part_is_the_plain_gaussian_mechanism() -> Non
 
 def test_hardly_any_noise_is_accounted_by_rdp_alone() -> None:
     """PLD would take minutes and gigabytes."""
+    assert LEAST_PLD_NOISE <= 0.3
     spent = privacy_spent([PrivateRounds(0.01, 0.004, 5)], 1e-9)
     assert spent.epsilon == spent.epsilon_rdp > 1000
-    enough = privacy_spent([PrivateRounds(0.01, LEAST_PLD_NOISE, 5)], 1e-9)
-    assert enough.epsilon < enough.epsilon_rdp
 
 
 def test_a_delta_that_pld_cannot_reach_has_the_bound_of_rdp() -> None:
@@ -88,8 +88,8 @@ def test_nothing_spent_and_nothing_hidden() -> None:
 
 
 def test_a_round_that_would_pass_the_budget_is_seen_before() -> None:
-    three = privacy_spent([PrivateRounds(0.05, 1.0, 3)], 1e-6).epsilon
-    one = StrategySettings("dp-fedavg", sampling=0.05, noise_multiplier=1.0, delta=1e-6, epsilon_budget=three)
+    three = privacy_spent([PrivateRounds(0.05, 4.0, 3)], 1e-6).epsilon
+    one = StrategySettings("dp-fedavg", sampling=0.05, noise_multiplier=4.0, delta=1e-6, epsilon_budget=three)
     assert not over_budget([one] * 2, one)
     assert over_budget([one] * 3, one)
     assert over_budget([one] * 2, replace(one, epsilon_budget=math.nextafter(three, 0)))

@@ -118,15 +118,13 @@ def test_no_two_places_share_noise() -> None:
         standard(tensor="w2", count=count),
         standard(tensor="", count=count),
         standard(purpose="fedatt", count=count),
+        standard(tensor="aw", count=count),
+        standard(purpose="dpa", count=count),  # no field runs into the next
     ]
     blocks = [stream[start : start + BLOCK] for stream in streams for start in range(0, count, BLOCK)]
     for one, other in itertools.combinations(blocks, 2):
         assert not np.isin(one[:1000], other[:1000]).any()
-        assert abs((one * other).mean()) < 5 / math.sqrt(BLOCK)  # 210 pairs: 5 deviations, 1 in 10,000 in all
-
-
-def test_fields_cannot_run_into_each_other() -> None:
-    assert not np.array_equal(standard(purpose="dp", tensor="aw"), standard(purpose="dpa", tensor="w"))
+        assert abs((one * other).mean()) < 5 / math.sqrt(BLOCK)  # 351 pairs: 5 deviations, 1 in 5,000 in all
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33)])
@@ -209,17 +207,13 @@ def base() -> Iterator[TensorFile]:
         yield file
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
-@pytest.mark.parametrize("per_layer", [False, True])
-@pytest.mark.parametrize("estimator", ["fixed", "clipped"])
-def test_neighbouring_rounds_differ_by_the_sensitivity_at_most(
-    estimator: str, per_layer: bool, data: st.DataObject, base: TensorFile
-) -> None:
+def test_neighbouring_rounds_differ_by_the_sensitivity_at_most(data: st.DataObject, base: TensorFile) -> None:
     strategy = dataclasses.replace(
         SILENT,
-        estimator=estimator,
-        per_layer=per_layer,
+        estimator=data.draw(st.sampled_from(["fixed", "clipped"]), label="estimator"),
+        per_layer=data.draw(st.booleans(), label="per layer"),
         token_cap=data.draw(st.sampled_from([None, 50]), label="token cap"),
         clip_norm=data.draw(st.sampled_from([1e-3, 1.5, 40.0]), label="S"),
     )

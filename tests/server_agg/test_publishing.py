@@ -150,6 +150,7 @@ def test_what_a_link_leaves_out_comes_later(tmp_path: Path) -> None:
     assert max(left_out.values()) < 5e-4
 
 
+@pytest.mark.long
 def test_published_models_stay_near_those_of_uncompressed_rounds_only_with_feedback(tmp_path: Path) -> None:
     """60 of 1164 rows a round, and every row moves by 0.01 a weight and round, for 60 rounds."""
     steady = {name: 0.01 * np.sign(values) for name, values in weights(7).items() if name != "still"}

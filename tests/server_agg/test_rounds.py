@@ -33,7 +33,7 @@ from phonograd.server_agg.storage import ledger
 from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.faults import raising
 from tests.server_agg.hostile_updates import Parts
-from tests.server_agg.workshop import Clock, Workshop, random_weights, settings_with, write_artifacts
+from tests.server_agg.workshop import Clock, Workshop, random_weights, settings_with, small_workshop, write_artifacts
 
 THREE = settings_with(clients_per_round=3)
 refuse_to_write = raising(StorageError("model: cannot write: No space left on device"))
@@ -325,6 +325,18 @@ def test_an_error_that_a_torn_ledger_led_to_is_called_so(workshop: Workshop, sta
             raise KeyError("row")
 
 
+@pytest.fixture(scope="module")
+def two_rounds(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """A workshop with the state after two rounds beside it."""
+    workshop = small_workshop(tmp_path_factory.mktemp("workshop"))
+    settings = settings_with(clients_per_round=1, publish="top-rows", publish_rows=3)
+    with opened(workshop, workshop.folder / "two rounds", settings) as coordinator:
+        for number in (1, 2):
+            base = coordinator.folder.model(coordinator.current.base_sha256)
+            send(coordinator, workshop.update(1, number, base=base), "phone1")
+    return workshop
+
+
 @pytest.mark.parametrize(
     ("column", "change", "said"),
     [
@@ -340,14 +352,11 @@ def test_an_error_that_a_torn_ledger_led_to_is_called_so(workshop: Workshop, sta
     ],
 )
 def test_a_damaged_row_of_the_ledger_is_called_so(
-    column: str, change: str, said: str, workshop: Workshop, state: Path
+    column: str, change: str, said: str, two_rounds: Workshop, state: Path
 ) -> None:
     """Whoever stumbles over it, the server or a report; one of them does."""
-    settings = settings_with(clients_per_round=1, publish="top-rows", publish_rows=3)
-    with opened(workshop, state, settings) as coordinator:
-        for number in (1, 2):
-            base = coordinator.folder.model(coordinator.current.base_sha256)
-            send(coordinator, workshop.update(1, number, base=base), "phone1")
+    workshop = two_rounds
+    shutil.copytree(workshop.folder / "two rounds", state)
     with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger, ledger:
         table, _, name = column.partition(".")
         assert ledger.execute(f"UPDATE {table} SET {name} = {change}").rowcount >= 1

@@ -117,7 +117,7 @@ def test_who_gets_where(gate: Gate) -> None:
         ("/healthz%2f..%2fv1%2fphones", (404, 404, 404)),
         ("/HEALTHZ", (404, 404, 404)),
     ):
-        for method in ("GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS", "BREW"):
+        for method in ("GET", "POST", "BREW"):
             found = tuple(gate.ask(method, path, headers).status_code for headers in (none, phone, admin))
             assert found == expected, (method, path)
 
@@ -341,19 +341,19 @@ def test_loopback_asks_phones_for_nothing(make_gate: MakeGate) -> None:
 ADMINISTRATORS = sorted({one.path.replace("{number:int}", "7") for one in OPERATIONS if one.access == "admin"})
 
 
-@pytest.mark.parametrize("path", ADMINISTRATORS)
-def test_loopback_asks_administrators_who_they_are(path: str, make_gate: MakeGate) -> None:
+def test_loopback_asks_administrators_who_they_are(make_gate: MakeGate) -> None:
     """Whatever forwards bytes from elsewhere looks like this machine: an address makes nobody the owner."""
     gate = make_gate(SecuritySettings(), host="127.0.0.1")
-    for method in ("GET", "POST", "DELETE", "BREW"):
-        for headers in ({}, bearer("nonsense"), {"Cookie": "phonograd_admin_0="}, {"Cookie": "phonograd_admin_80=x"}):
-            check_problem(
-                gate.ask(method, path, headers, address="127.0.0.1"), 401, "an administrator's token expected"
-            )
-    check_problem(gate.ask("GET", path, gate.token("phone1"), address="127.0.0.1"), 403, "an administrator's token")
-    for headers in (gate.token("boss", "admin"), bearer(gate.owner.token)):
-        principal = gate.ask("GET", path, headers, address="127.0.0.1").json()["principal"]
-        assert principal["role"] == "admin"
+    phone, admins = gate.token("phone1"), (gate.token("boss", "admin"), bearer(gate.owner.token))
+    strangers = ({}, bearer("nonsense"), {"Cookie": "phonograd_admin_0="}, {"Cookie": "phonograd_admin_80=x"})
+    expected = "an administrator's token expected"
+    for path in ADMINISTRATORS:
+        for method, headers in zip(("GET", "POST", "DELETE", "BREW"), strangers, strict=True):
+            check_problem(gate.ask(method, path, headers, address="127.0.0.1"), 401, expected)
+        check_problem(gate.ask("GET", path, phone, address="127.0.0.1"), 403, expected)
+        for headers in admins:
+            principal = gate.ask("GET", path, headers, address="127.0.0.1").json()["principal"]
+            assert principal["role"] == "admin", path
 
 
 def test_the_owner_has_a_name_that_no_phone_can_have(make_gate: MakeGate) -> None:
@@ -405,7 +405,7 @@ HEADERS = st.builds(lambda scheme, value: (b"Authorization", scheme.encode() + v
 BASIC = st.builds(lambda value: (b"Authorization", b"Basic " + base64.b64encode(value)), VALUES)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(HEADERS | BASIC, min_size=1, max_size=3))
 def test_no_authorization_header_gets_in_or_breaks_it(make_gate: MakeGate, headers: list[tuple[bytes, bytes]]) -> None:
     answer = make_gate().ask("GET", "/v1/round", headers)

@@ -184,8 +184,14 @@ print("stopped", flush=True)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("moment", ["just after the URL", "before uvicorn listens to signals", "after an upload"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("after an upload", signal.SIGTERM),
+        pytest.param("just after the URL", signal.SIGINT, marks=pytest.mark.long),
+        pytest.param("before uvicorn listens to signals", signal.SIGTERM, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_stops_the_server_in_order(
     moment: str, number: signal.Signals, workshop: Workshop, tmp_path: Path, state_home: Path
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import StorageError
@@ -217,12 +217,16 @@ CHANGES = st.one_of(
 )
 
 
+@pytest.fixture
+def token(registry: PhoneRegistry) -> str:
+    return registry.add("phone1", "phone", "90d", "me").token
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(change=CHANGES)
-def test_no_other_text_is_a_token(registry: PhoneRegistry, change: Callable[[str], str]) -> None:
-    if not registry.phones():
-        registry.add("phone1", "phone", "90d", "me")
-    token = registry.rotate("phone1", "90d", "0s", "me").token
+@example(change=lambda token: token + "\n")
+@example(change=lambda token: " " + token)
+def test_no_other_text_is_a_token(registry: PhoneRegistry, token: str, change: Callable[[str], str]) -> None:
     text = change(token)
     assume(text != token)
     assert registry.authenticate(text) == Rejected("unknown")
@@ -239,13 +243,13 @@ for number in range(10):
 """
 
 
-def test_several_processes_write_at_once(registry: PhoneRegistry, tmp_path: Path) -> None:
+def test_two_processes_write_at_once(registry: PhoneRegistry, tmp_path: Path) -> None:
     line = [sys.executable, "-c", ADD_PHONES, str(tmp_path / "ledger.sqlite")]
-    workers = [subprocess.Popen([*line, prefix], cwd=ROOT) for prefix in "ab"]
+    other = subprocess.Popen([*line, "b"], cwd=ROOT)
     for number in range(10):
-        registry.add(f"c{number}", "phone", "90d", "me")
-    assert [worker.wait() for worker in workers] == [0, 0]
-    expected = sorted(f"{prefix}{number}" for prefix, number in itertools.product("abc", range(10)))
+        registry.add(f"a{number}", "phone", "90d", "me")
+    assert other.wait() == 0
+    expected = sorted(f"{prefix}{number}" for prefix, number in itertools.product("ab", range(10)))
     assert [phone.name for phone in registry.phones()] == expected
 
 

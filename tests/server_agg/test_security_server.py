@@ -6,8 +6,6 @@ import dataclasses
 import logging
 import re
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,9 +31,10 @@ from tests.server_agg.checked_answers import Checked
 from tests.server_agg.conftest import Certificates
 from tests.server_agg.test_app import check_problem, head_of
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.support.command_line import Run, phono
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["phono"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +61,11 @@ def guarded(workshop: Workshop, tmp_path: Path) -> Iterator[Guarded]:
         yield Guarded(server, boss, (one, two))
 
 
-def test_another_process_revokes(guarded: Guarded) -> None:
-    """The command works on the state folder while the server runs, and the very next request is refused."""
+def test_a_command_revokes(guarded: Guarded, phono: Run) -> None:
+    """It works on the state folder while the server runs, and the very next request is refused."""
     one, two = guarded.phones
     assert client.current_round(one).round == 1
-    command = [sys.executable, "-m", "phonograd", "tokens", "revoke", "phone1", "--state", str(guarded.server.state)]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    assert phono("tokens", "revoke", "phone1", "--state", guarded.server.state).code == 0
     with pytest.raises(ServerRefusedError, match=r"401 Unauthorized\): .* the token was revoked"):
         client.current_round(one)
     assert client.current_round(two).round == 1

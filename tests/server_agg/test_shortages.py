@@ -41,6 +41,7 @@ def few_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT // 2, LIMIT))
 
 
+@pytest.mark.long
 def test_out_of_descriptors(workshop: Workshop, state: Path) -> None:
     updates = [workshop.update(number).read_bytes() for number in range(SENDING)]
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workshop.artifacts.folder, "--state", state]

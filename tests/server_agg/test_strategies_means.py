@@ -82,9 +82,7 @@ def fedatt_of_the_paper(server: Weights, phones: list[dict[str, Array]], epsilon
     return after
 
 
-@pytest.mark.parametrize("p", ["1", "2", "inf"])
-@pytest.mark.parametrize("epsilon", [0.4, 1.0, 1.2])
-@pytest.mark.parametrize("phones", [1, 2, 9])
+@pytest.mark.parametrize(("p", "epsilon", "phones"), [("1", 0.4, 9), ("2", 1.2, 9), ("inf", 1.0, 2), ("2", 1.0, 1)])
 def test_equals_the_papers_equations(p: str, epsilon: float, phones: int) -> None:
     shapes = {"embedding": (40, 6), "lstm.0.W": (1, 24, 6), "bias": (13,), "scale": (1,)}
     with model(random_weights(0, 1.0, shapes)) as base:
@@ -108,15 +106,6 @@ def test_attention_is_softmax_and_stands_norms_of_any_size() -> None:
     assert attention[2]["a"] == 0.0
     assert [phone["b"] for phone in attention] == pytest.approx([1 / 3] * 3)
     assert attention_of([]) == []
-
-
-def test_a_phone_that_moved_further_weighs_more() -> None:
-    with model() as base:
-        near, far = trained(base, 1, 0.01), trained(base, 2, 1.0)
-        settings = StrategySettings(strategy="fedatt", attention_step=1.0)
-        found = averaged(base, settings, [near, far])["kernel"]
-        mean = (deltas_of(base, near)["kernel"] + deltas_of(base, far)["kernel"]) / 2
-        assert np.linalg.norm(found) > 1.5 * np.linalg.norm(mean)
 
 
 def noises(key: bytes, number: int) -> Array:
