@@ -143,10 +143,7 @@ def test_too_few_users_are_refused_before_a_round(tmp_path: Path, changes: dict[
     [
         ("--strategy dp-ftrl --planned-rounds 5", "--rounds is 10, expected at most --planned-rounds (5)"),
         ("--strategy dp-ftrl --sampling 0.5", "--sampling: expected with --strategy dp-fedavg or dp-fedsgd"),
-        ("--strategy dp-ftrl --adaptive-clip 0.5", "--adaptive-clip: expected with --strategy dp-fedavg or dp-fedsgd"),
-        ("--strategy dp-fedavg --min-separation 5", "--min-separation: expected with --strategy dp-ftrl"),
         ("--strategy dp-ftrl --noise-buffers 9", "--noise-buffers is 9, expected at least 1, at most 6"),
-        ("--noise-multiplier 5", "--noise-multiplier: expected with --strategy dp-fedavg or dp-fedsgd or dp-ftrl"),
     ],
 )
 def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, message: str) -> None:
@@ -181,5 +178,3 @@ def test_the_command_says_what_a_run_costs(phono: Run) -> None:
     errors = running_sum_errors(begun(settings).blt, 20, 5, 2)
     assert noise == {name: 2 * error for name, error in dataclasses.asdict(errors).items()}
     assert noise["blt"] < min(noise["independent"], noise["tree"], noise["refined_tree"])
-    silent = phono("privacy", "ftrl", *options.replace("multiplier 2", "multiplier 0").split()).document
-    assert (silent["epsilon"], silent["zcdp"]) == (None, None)

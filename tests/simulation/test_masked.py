@@ -63,7 +63,6 @@ def test_noise_of_phones_costs_epsilon_and_accuracy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"strategy": StrategySettings(strategy="median", weighting="equal")}, "`strategy` is 'median'"),
         ({"strategy": StrategySettings(weighting="tokens")}, "`weighting` is 'tokens', expected equal"),
         ({"clients_per_round": 5}, "`clients_per_round` is 5, expected at most `cohort`"),
         ({"late_phones": 0.1, "late": "next"}, "`late` 'next'"),
