@@ -73,12 +73,11 @@ ANDROID = (
 @pytest.mark.parametrize(
     ("content", "packed", "learned"),
     [
-        (GBOARD, False, {"h8": 3, "my": 1, "on": 1, "way": 1, "zwingliplatz": 1}),
         (GBOARD, True, {"h8": 3, "my": 1, "on": 1, "way": 1, "zwingliplatz": 1}),
         (GBOARD_2, False, {"fondue": 1}),
         (ANDROID, False, {",": 1, "pepper": 1, "salt": 1, "zwingliplatz": 1}),
     ],
-    ids=["gboard", "zip", "columns", "android"],
+    ids=["zip", "columns", "android"],
 )
 def test_other_keyboards_dictionaries_are_learned(
     phono: Run, workplace: Workplace, tmp_path: Path, content: str, packed: bool, learned: dict[str, int]
