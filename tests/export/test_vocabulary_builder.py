@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.device_runtime.base.errors import StorageError, TextError, VocabularyError
+from phonograd.device_runtime.base.errors import TextError, VocabularyError
 from phonograd.device_runtime.text.messages import tokenize
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.vocabulary_builder import build_vocabulary, counts_path
@@ -71,10 +71,3 @@ def test_empty_and_missing_texts_are_refused(tmp_path: Path) -> None:
     for texts in ([], [empty], [tmp_path / "missing.txt"]):
         with pytest.raises(TextError):
             build_vocabulary(texts, 5)
-
-
-def test_an_unwritable_place_leaves_no_vocabulary(tmp_path: Path, text: Path) -> None:
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "vocab.txt"
-    with pytest.raises(StorageError, match="no folder .*file, and it can't be made"):
-        build_vocabulary([text], 4).write(path)

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
 from phonograd.papers.images.dataset import Images, load_mnist, made_images
 from phonograd.papers.images.node import Classifier, Data, FineTuning, Phase, accuracy, fine_tune, in_turn, train
-from phonograd.papers.images.pretrain import Perceptron, Pretraining, pretrain
+from phonograd.papers.images.pretrain import Pretraining, pretrain
 from phonograd.papers.images.together import together
 from tests.support.margins import Margin
 
@@ -134,14 +133,6 @@ def test_pretraining_resumes_after_each_epoch_in_the_same_bits(tmp_path: Path) -
         np.testing.assert_array_equal(resumed[name], values)
     other = pretrain(*job[:5], 2, 1, tmp_path / "other.pt")
     assert not np.array_equal(other["0.weight"], whole["0.weight"])
-
-
-def test_torch_and_the_native_graph_have_the_same_logits(classifier: Classifier) -> None:
-    images, weights = made_images(100, 10, PIXELS, seed=1), classifier.folder / "first.safetensors"
-    model = Perceptron(PerceptronConfig(CONFIG.sizes, 0.0, 0.0))
-    model.load_state_dict({name: torch.from_numpy(values) for name, values in load_tensors(weights).items()})
-    digits = model(torch.from_numpy(images.pixels)).argmax(1).numpy()
-    assert accuracy(classifier, weights, images) == pytest.approx(np.mean(digits == images.labels))
 
 
 def test_nodes_in_one_batch_train_as_the_engine_does(tmp_path: Path, seed: int, threads: int) -> None:
