@@ -98,7 +98,7 @@ def table(figures: Iterable[Figure]) -> tuple[list[str], list[str]]:
 def _tests(run: Run, folder: Path, options: Sequence[str]) -> tuple[Run, int, str]:
     """Run the tests; the exit code and the output."""
     marked = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.learns" in path.read_text("utf-8")]
-    line = [sys.executable, "-m", "pytest", "--tb=short", "-m", "learns and not long", *(options or map(str, marked))]
+    line = [sys.executable, "-m", "pytest", "--tb=short", "-m", "learns", *(options or map(str, marked))]
     done = subprocess.run(
         line, cwd=ROOT, env=run.environment(folder / f"{run.seed}.margins"), capture_output=True, text=True, check=False
     )

@@ -84,11 +84,6 @@ def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -
     ]
     assert found[0]["perplexity"] == pytest.approx(found[1]["perplexity"], rel=1e-5)
     assert found[0]["perplexity"] != pytest.approx(before[0]["perplexity"], rel=1e-4)
-    shown = [
-        phono("predict", folder, "the", "--weights", one, "--json").document
-        for folder, one in zip((artifacts, plain), weights, strict=True)
-    ]
-    assert [word["word"] for word in shown[0][0]["words"]] == [word["word"] for word in shown[1][0]["words"]]
     assert np.any(load_tensors(merged)["decoder.weight"] != first["decoder.weight"])
     refused(phono("merge", merged, "--out", tmp_path / "again"), 6, "a model with adapters expected, found none")
     refused(phono("eval", artifacts, *text, "--weights", merged), 6, "embedding.weight.adapter.A")

@@ -104,6 +104,7 @@ def test_a_round_is_the_plain_mean_of_its_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.learns
+@pytest.mark.long
 def test_compressed_gradients_train_with_a_part_of_the_bytes(
     artifacts: Artifacts, tmp_path: Path, margin: Margin, threads: int
 ) -> None:

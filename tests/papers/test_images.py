@@ -37,6 +37,7 @@ def test_accuracy_counts_every_image_once(classifier: Classifier) -> None:
 
 
 @pytest.mark.learns
+@pytest.mark.long
 def test_nodes_learn_a_new_kind_and_rehearsal_keeps_the_old(
     classifier: Classifier, tmp_path: Path, margin: Margin
 ) -> None:
