@@ -1,4 +1,4 @@
-"""`make numerics-test`: the tests marked `learns`, as several kinds of CPU compute, with several seeds and threads.
+"""`make numerics-test`: the tests marked `learns`, as several kinds of CPU compute, each with its seed and threads.
 
 PyTorch, its MKL and oneDNN, NumPy's OpenBLAS and the native engine choose code for the CPU that they find, and sum in
 another order on each kind. A test of learning must hold on all of them: a figure that depends on rounding is no result.

@@ -59,6 +59,7 @@ def test_all_contestants_train_the_same(no_peer: None, folder: Path) -> None:
     assert "pip install 'flwr[simulation]'" in result["left_out"]["flower"]
 
 
+@pytest.mark.long
 def test_a_peer_with_another_loss_disagrees(
     peer: None,
     only_native: None,

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import phonograd
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from tests.support.command_line import Run, Workplace
@@ -68,14 +67,3 @@ def test_both_backends_train_the_same_candidates_alone_and_the_report_says_how_m
     (native, losses), (ort, theirs) = found
     assert native == ort
     assert losses == pytest.approx(theirs, rel=1e-4)
-
-
-def test_options_that_do_not_go_together(phono: Run, workplace: Workplace, user: Path) -> None:
-    outcome = phono("train", workplace.artifacts, "--user", user, "--sample-seed", 3)
-    assert (outcome.code, "--sample-seed: expected with --output-sample" in outcome.err) == (2, True)
-    for wrong, message in (
-        ({"output_sample": 0}, "`output_sample` 0: expected a number above 0"),
-        ({"sample_seed": 3}, "`sample_seed` needs `output_sample`"),
-    ):
-        with pytest.raises(phonograd.UsageError, match=message):
-            phonograd.train(workplace.artifacts, user, **wrong)  # type: ignore[arg-type]

@@ -22,14 +22,6 @@ def test_words_come_by_count_then_by_bytes(text: Path) -> None:
     assert built.coverage == 8 / 11
 
 
-def test_texts_are_counted_together_in_whatever_order(tmp_path: Path, text: Path) -> None:
-    other = tmp_path / "other.txt"
-    other.write_bytes(b"bee bee bee\n")
-    built = build_vocabulary([text, other], 4)
-    assert built.vocabulary.words[2:] == (b"bee", b"the")
-    assert built == build_vocabulary([other, text], 4)
-
-
 def test_the_written_files_read_back(tmp_path: Path, text: Path) -> None:
     built, path = build_vocabulary([text], 4), tmp_path / "vocab.txt"
     built.write(path)
