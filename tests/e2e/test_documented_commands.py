@@ -57,7 +57,6 @@ SMALLER = (
         r"\1--min-separation 2 --rounds 2 --clients-per-round 2 --text-bytes 1000 --noise-multiplier 0",
     ),
     (r"bench epoch", "bench epoch --artifacts artifacts --backends native,ort --steps 1 --threads 1"),
-    (r"privacy audit", "privacy audit --canaries 20 --guess-in 5 --guess-out 5"),
     (r"privacy empirical", "privacy empirical --pairs 2 --texts 300 --text-bytes 1000"),
     (r"(report .*--round|rollback) 3", r"\1 0"),
     (r"--round 0", "--round 1"),
