@@ -44,7 +44,7 @@ test: $(READY)
 long-test: $(READY)
 	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/native tests/papers tests/server_agg tests/simulation
 
-# The tests of learning as several kinds of CPU compute them, with several seeds; prints how far each is from its limits.
+# The tests of learning as several kinds of CPU compute them, each with a seed of its own; prints how far each is from its limits.
 numerics-test: $(READY)
 	$(VENV)/bin/python -m tests.numerics
 

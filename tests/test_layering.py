@@ -1,9 +1,9 @@
 """What packages load in fresh interpreters, and rules of imports that no contract in pyproject.toml says."""
 
-import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -36,14 +36,12 @@ def modules_of(package: str) -> dict[str, Path]:
     return {name: path for name, path in modules().items() if package_of(name) == package}
 
 
-def import_statements(path: Path) -> Iterator[str]:
-    """What a file imports, each name with its module: `from a import b` is a.b, whether b is a module or not."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+IMPORT = re.compile(r"^\s*(?:from|import)\s+([\w.]+)", re.MULTILINE)
+
+
+def imported_by(path: Path) -> set[str]:
+    """The modules that a file's import statements name."""
+    return set(IMPORT.findall(path.read_text("utf-8")))
 
 
 def package_of(name: str) -> str:
@@ -56,24 +54,17 @@ def test_one_name_for_each_module() -> None:
     """In a checkout the folders' bare names can be imported as well, and would load each module twice."""
     files = [*modules().values(), *(ROOT / "tests").rglob("*.py"), ROOT / "hatch_build.py"]
     for path in files:
-        bare = {name for name in import_statements(path) if name.split(".")[0] in FOLDERS}
+        bare = {name for name in imported_by(path) if name.split(".")[0] in FOLDERS}
         assert not bare, f"{path.relative_to(ROOT)} imports {bare}; the name is phonograd.{min(bare)}"
     for path in modules().values():
-        assert not any(name.startswith(".") for name in import_statements(path)), f"{path}: write imports in full"
-    loaded = loaded_after("import phonograd.cli, phonograd.commands.bench, phonograd.commands.phone_round")
-    assert not {name for name in loaded if name.split(".")[0] in FOLDERS}
+        assert not any(name.startswith(".") for name in imported_by(path)), f"{path}: write imports in full"
 
 
-@pytest.mark.parametrize("package", AT_THE_ROOT)
-def test_the_link_to_a_folder(package: str) -> None:
-    assert (ROOT / "phonograd" / package).readlink() == Path("..") / package
-
-
-@pytest.mark.parametrize("package", (*FOLDERS, "phonograd"))
-def test_every_package_is_typed_and_documented(package: str) -> None:
-    assert (Path(phonograd.__file__).parent / ("" if package == "phonograd" else package) / "py.typed").is_file()
-    for path in modules_of(package).values():
-        assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), f"{path.relative_to(ROOT)} says nothing of itself"
+def test_links_to_folders_and_types_of_packages() -> None:
+    for package in AT_THE_ROOT:
+        assert (ROOT / "phonograd" / package).readlink() == Path("..") / package
+    for package in (*FOLDERS, ""):
+        assert (Path(phonograd.__file__).parent / package / "py.typed").is_file(), package
 
 
 def loaded_after(code: str) -> set[str]:
@@ -83,15 +74,20 @@ def loaded_after(code: str) -> set[str]:
 
 
 HEAVY = {"torch", "onnx", "onnxruntime", "matplotlib"}
+ENGINES = {"ray", "flwr", "phonograd.adapters"}
 # Modules by the beginnings of their names, those left out, and what all of them together do not load.
 LIGHT = {
-    "a phone": (("device_runtime",), (".engine.ort",), HEAVY),
-    "a server": (("server_agg",), (), {*HEAVY, "ray", "flwr"}),
-    "a harness": (("android_harness",), (), HEAVY),
+    "a phone, a server, a harness, commands before they run": (
+        ("device_runtime", "server_agg", "android_harness", "commands"),
+        (".engine.ort",),
+        {*HEAVY, *ENGINES},
+    ),
     "a fold": (("server_agg.aggregation",), (), {"sqlalchemy", "sqlite3", "starlette", "uvicorn", "httpx"}),
-    "a simulation": (("simulation",), ("page",), {"torch", "onnx", "onnxruntime", "ray", "flwr"}),
-    "commands before they run": (("commands",), (), {*HEAVY, "ray", "flwr", "phonograd.adapters"}),
-    "the API": (("api",), (), {"ray", "flwr", "phonograd.adapters"}),
+    "a simulation and the API": (
+        ("simulation", "api"),
+        (".page",),
+        {"torch", "onnx", "onnxruntime", *ENGINES},
+    ),
 }
 
 
@@ -108,15 +104,15 @@ def test_what_is_not_loaded(name: str) -> None:
     assert chosen
     assert set(chosen) <= loaded
     assert not loaded & absent
+    assert not {name for name in loaded if name.split(".")[0] in FOLDERS}, "a module loaded twice, by a bare name"
 
 
 @pytest.mark.parametrize("package", ["device_runtime", "server_agg"])
 def test_nothing_that_runs_code_out_of_files_where_a_phone_or_server_runs(package: str) -> None:
     """Files and bodies come from strangers. Of pickle and its kin, a contract in pyproject.toml says the same."""
     for path in modules_of(package).values():
-        called = {node.id for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Name)}
-        assert not called & {"eval", "exec", "__import__"}, path.relative_to(ROOT)
-        assert "allow_pickle=True" not in path.read_text("utf-8"), path.relative_to(ROOT)
+        text = path.read_text("utf-8")
+        assert not re.search(r"(?<![\w.])(eval|exec|__import__)\(|allow_pickle=True", text), path.relative_to(ROOT)
 
 
 def test_help_loads_no_subcommand() -> None:

@@ -23,10 +23,9 @@ def test_a_limit_is_farther_than_the_values_are_apart() -> None:
     assert table(figures(1.0, 1.5, low=0.6))[1] == ["test_x.py::test_y: loss: 1 to 1.5, limit 0.6"]
 
 
-def test_every_kind_of_cpu_that_this_one_can_be_runs_on_one_thread_and_on_four() -> None:
+def test_every_kind_of_cpu_that_this_one_can_be_runs_once_with_another_seed_and_threads() -> None:
     chosen = runs({"avx2", "fma"})
-    assert [(run.cpu.name, run.threads) for run in chosen] == [("SSE", 1), ("AVX2", 1), ("SSE", 4), ("AVX2", 4)]
-    assert len({run.seed for run in chosen}) == 4
+    assert [(run.cpu.name, run.threads, run.seed) for run in chosen] == [("SSE", 4, 1), ("AVX2", 1, 2)]
     found = chosen[1].environment(Path("margins"))
     assert (found["ATEN_CPU_CAPABILITY"], found["OPENBLAS_CORETYPE"], found["PHONOGRAD_KERNELS"]) == (
         "avx2", "Haswell", "avx2",

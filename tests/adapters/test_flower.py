@@ -159,16 +159,6 @@ def test_what_is_no_update_is_refused_and_named_and_the_round_goes_on(workshop: 
         assert str(tmp_path) not in line
 
 
-def test_a_round_without_a_sound_update_keeps_its_model(workshop: Workshop, tmp_path: Path) -> None:
-    answers = iter([replying(b"no"), replying(workshop.updates[0].read_bytes())])
-    grid = FakeGrid({1: lambda message: (answer := next(answers)) and answer(message)})
-    strategy = UpdateStrategy(workshop.artifacts, tmp_path, clients_per_round=1)
-    strategy.start(grid, num_rounds=2)
-    assert [len(lines) for lines in strategy.refusals.values()] == [1, 0]
-    with phonograd.open_model(workshop.artifacts, weights=strategy.model) as model:
-        assert model.sha256 == strategy.model_sha256
-
-
 def test_a_node_that_never_answers_is_not_waited_for_beyond_the_timeout(workshop: Workshop, tmp_path: Path) -> None:
     class Silent(FakeGrid):
         def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:

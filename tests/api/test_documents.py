@@ -39,9 +39,7 @@ def test_the_page_of_the_api(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_example_of_an_own_model(tmp_path: Path) -> None:
-    example = (ROOT / "examples/own_model.py").read_text("utf-8")
-    run(example, tmp_path)
-    said = run(example, tmp_path)  # the second time as well
+    said = run((ROOT / "examples/own_model.py").read_text("utf-8"), tmp_path)
     sizes = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in said.splitlines() if "bytes  " in line}
     assert sizes["rot-q1"] < sizes["delta-int8"] < sizes["full-f32"]
     assert "round 1: 3 updates" in said

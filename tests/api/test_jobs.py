@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -116,48 +115,6 @@ def test_a_server_and_its_folder_report_the_same_and_go_back(tmp_path: Path) -> 
         phonograd.discard(state, 1)
 
 
-def test_a_pretrained_model_is_exported(tmp_path: Path) -> None:
-    (tmp_path / "general.txt").write_text("\n".join(MESSAGES * 5))
-    config = phonograd.PretrainConfig(epochs=1, minibatch=2, bptt=5, max_steps=4)
-    heard: list[phonograd.PretrainProgress] = []
-    result = phonograd.pretrain(
-        MODEL, words(20), [tmp_path / "general.txt"], tmp_path / "base", config=config, progress=heard.append
-    )
-    assert (result.steps, result.parameters, result.weights) == (4, MODEL.parameters, tmp_path / "base")
-    assert heard[-1].validation_perplexity == result.best_perplexity
-    artifacts = phonograd.export_artifacts(tmp_path / "base", words(20), tmp_path / "artifacts", shape=MODEL)
-    found = phonograd.inspect(artifacts)
-    assert (found["parameters"], found["weights_sha256"]) == (MODEL.parameters, artifacts.weights_sha256)
-    with phonograd.open_model(artifacts, weights=tmp_path / "base") as model:
-        assert model.sha256 == artifacts.weights_sha256  # the same model: an update says so
-    with pytest.raises(phonograd.WeightsError, match="trained with the vocabulary of SHA-256"):
-        others = phonograd.Vocabulary((*words(20).words[:2], *words(20).words[:1:-1]))
-        phonograd.export_artifacts(tmp_path / "base", others, tmp_path / "other")
-    with pytest.raises(phonograd.ArtifactsError, match="nothing"):
-        phonograd.pretrain("nothing", words(20), [tmp_path / "general.txt"], tmp_path / "base")
-
-
-def test_a_frozen_tensor_stays(tmp_path: Path) -> None:
-    model = RNNModel("lstm", 20, 8, 8, 1, tied=False)
-    artifacts = phonograd.export_artifacts(
-        model, words(20), tmp_path / "artifacts", training=TRAINING, freeze=["encoder"]
-    )
-    phonograd.train(artifacts, MESSAGES, seed=1, update=tmp_path / "u")
-    phonograd.fold_updates([tmp_path / "u"], artifacts, tmp_path / "next")
-    after = phonograd.decode_update(encoded(tmp_path / "next", artifacts), artifacts)
-    frozen = model.state_dict()
-    np.testing.assert_array_equal(after["embedding.weight"], frozen["encoder.weight"].numpy())
-    assert not np.array_equal(after["decoder.weight"], frozen["decoder.weight"].numpy())
-    phonograd.train(artifacts, MESSAGES, weights=tmp_path / "next", seed=1, update=tmp_path / "v")
-
-
-def encoded(weights: Path, artifacts: phonograd.Artifacts) -> Path:
-    """The update of a model's weights, lossless."""
-    update = weights.with_suffix(".update")
-    phonograd.encode_update(weights, artifacts, update, tokens=1)
-    return update
-
-
 def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     artifacts = exported(MODEL, TRAINING)
     with pytest.raises(phonograd.UsageError, match="`seed` and `phone` exclude each other"):
@@ -181,12 +138,3 @@ def test_an_engine_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "flwr", None)
     with pytest.raises(phonograd.MissingExtraError, match=r"needs flwr .*'phonograd\[flower\]'"):
         importlib.import_module("phonograd.adapters.flower")
-
-
-def test_suggestions_begin_with_what_is_typed() -> None:
-    found = phonograd.predict(exported(MODEL, TRAINING), "w1 w2\nw3 ", "W1")
-    assert len(found) == 3
-    assert all(suggestion.word.startswith("w1") for suggestion in found)
-    assert found == sorted(found, key=lambda suggestion: -suggestion.probability)
-    everything = phonograd.predict(exported(MODEL, TRAINING), "w1 w2\nw3 ")
-    assert 0 < sum(suggestion.probability for suggestion in everything) < 1

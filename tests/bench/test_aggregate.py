@@ -7,7 +7,6 @@ import pytest
 
 from phonograd.bench.aggregate import AggregateBenchConfig, bench_aggregate
 from phonograd.bench.contestants import BenchError
-from phonograd.bench.results import render
 from phonograd.cli import phonograd
 from phonograd.console import run
 
@@ -88,11 +87,6 @@ def test_contestants_have_processes_of_their_own(peer: None, monkeypatch: pytest
         bench_aggregate(dataclasses.replace(ONE, flower_python="/no/python"))
 
 
-def test_an_unknown_codec_is_refused() -> None:
-    with pytest.raises(ValueError, match="codec is 'morse', expected one of"):
-        AggregateBenchConfig(codecs=("morse",))
-
-
 def test_the_command_saves_and_fails_when_averages_differ(
     peer: None,
     in_this_process: None,
@@ -109,13 +103,3 @@ def test_the_command_saves_and_fails_when_averages_differ(
         assert {"command": saved["command"], **shown}.keys() == saved.keys()
         assert bool(saved["disagreements"]) == (code == 16) == ("flower over 2 updates is off by 0.25" in err)
         assert saved["command"] == "phonograd bench aggregate --preset tiny --updates 2 --rounds 1"
-
-
-def test_a_page_of_an_aggregation(peer: None, in_this_process: None) -> None:
-    document = bench_aggregate(ONE)
-    page = render(
-        {"aggregate.json": {**document, "left_out": {"x": "not here"}, "command": "phonograd bench aggregate"}}
-    )
-    assert "## Aggregation: tiny, 0.0 MB of weights" in page
-    assert "| flower (fake 1) | 2 | 0.0 |" in page
-    assert "Left out: x (not here)." in page

@@ -11,7 +11,6 @@ from phonograd.bench.contestants import BenchError
 from phonograd.bench.masked import MaskedBenchConfig, bench_masked
 from phonograd.bench.peers import own_masked
 from phonograd.bench.peers.cohort import Beside, Meter, Sampled
-from phonograd.bench.results import render
 from phonograd.bench.synthetic import random_weights
 from phonograd.bench.worker import MaskedJob
 from phonograd.cli import phonograd
@@ -112,16 +111,6 @@ def test_the_command_saves_and_fails_when_a_sum_is_wrong(
     assert {"command": "", **json.loads(out)}.keys() == document.keys()
     assert document["command"] == f"phonograd {' '.join(line)} --flower-python FLOWER-PYTHON"
     assert ("the sum of Flower SecAgg+, 4 phones, 0 of them dead, is off by 0.5" in err) == (code == 16)
-
-
-def test_the_page_says_which_figures_are_counted_up(both_fake: None, in_this_process: None) -> None:
-    page = render({"masked.json": {**bench_masked(ONE), "command": "phonograd bench masked"}})
-    assert "## Secure aggregation: tiny, 0.0 M parameters" in page
-    assert "Flower runs whole with up to 4 phones." in page
-    assert "| Flower SecAgg+ (fake 1) | 5 | 1 | 3.88 | 1.00 | 0.750 | 2.00 | 0.125 | 1 |" in page
-    assert "| Flower SecAgg+ | 5 | 1 | 3.0 | 0.4 | 0.8 | 0.9 | 4.1 | 0.8 | 0.1 |" in page
-    assert "| Flower SecAgg+ | 5 | 1 | 22.0 | 0.50 | 1.5 | 20.0 | 7 | - | unmasking, memory |" in page
-    assert "| phonograd | 5 | 1 | 22.0 | 0.50 | 1.5 | 20.0 | 7 | 1.0e-07 | nothing |" in page
 
 
 def test_without_flower_the_table_says_how_to_get_it(

@@ -9,7 +9,7 @@ import pytest
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.environment import find_tool
 from phonograd.bench.phone.instructions import Counter, Line, instruction_counter
-from phonograd.bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
+from phonograd.bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost
 from phonograd.bench.phone_cost import (
     KERNELS,
     Count,
@@ -21,7 +21,6 @@ from phonograd.bench.phone_cost import (
     projection,
     regressions,
 )
-from phonograd.bench.results import render
 from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build.compiler import find_zig
@@ -73,17 +72,6 @@ def test_inner_loops_are_found_and_the_hottest_has_most_multiply_adds() -> None:
         hottest_loop("main:\n\tret\n", "main")
 
 
-def test_names_are_read_out_of_symbols() -> None:
-    assert plain_name("_ZN9phonograd4neon3setE") == "phonograd::neon::set"
-    assert plain_name("main") == "main"
-
-
-def test_figures_of_a_loop() -> None:
-    cost = LoopCost("cortex-a55", "f", fmla=24, multiply_adds=96, instructions=36, cycles=24.0)
-    assert cost.flop_per_cycle == 8
-    assert cost.instructions_per_cycle == 1.5
-
-
 def test_an_epoch_is_projected_from_a_loop_and_from_all_instructions() -> None:
     paper = preset_named("popov-2x650").model
     cost = LoopCost("cortex-a55", "f", fmla=24, multiply_adds=96, instructions=36, cycles=24.0)
@@ -121,11 +109,6 @@ def test_loading_and_the_report_are_taken_off_the_instructions_of_a_token(
     assert found.output_words == pytest.approx(len(words) + 200, abs=40) if sampled else found.output_words == 2000
 
 
-def test_a_program_that_fails_is_not_counted(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="nothing under qemu exited with code 1: it counted nothing"):
-        Counter("false", "7.2", tmp_path / "p.so").lines("max", "nothing")
-
-
 def test_more_instructions_than_kept_are_told() -> None:
     def document(**counts: float) -> dict[str, object]:
         run = {"machine": "aarch64", "cpu": "max", "precision": "fp32", "output_words": 2000}
@@ -142,37 +125,6 @@ def test_more_instructions_than_kept_are_told() -> None:
 def test_a_tool_that_is_missing_is_named_with_its_package() -> None:
     with pytest.raises(UnsupportedError, match="no-such-qemu not found; install Debian's package x"):
         find_tool("no-such-qemu other", "Debian's package x")
-
-
-def test_a_page_of_the_phone() -> None:
-    loop = {
-        "cpu": "cortex-a55", "function": "phonograd::neon::multiply", "fmla": 24, "instructions": 37, "cycles": 42.0,
-        "flop_per_cycle": 4.57,
-    }  # fmt: skip
-    document = {
-        "kind": "phone", "command": "phonograd bench phone-cost", "binary_bytes": 931576, "library_bytes": 800123,
-        "qemu": "7.2.22",
-        "counts": [
-            {
-                "model": "LSTM", "machine": "aarch64", "cpu": "max", "precision": "fp32", "output_words": 2000,
-                "tokens": 600, "instructions_per_token": 5e5, "flop_per_instruction": 2.1,
-            }
-        ],
-        "loops": [loop],
-        "projections": [
-            {
-                "cpu": "cortex-a55", "precision": "fp32", "output_words": 3000, "cycles_per_token": 4.5e6,
-                "epoch_seconds": 1.94, "all_cycles_per_token": None, "all_epoch_seconds": None,
-            }
-        ],
-        "phone": {"cores": 4, "ghz": 2.31, "measured_epoch_seconds": 140.0},
-    }  # fmt: skip
-    page = render({"phone.json": json.loads(json.dumps(document))})
-    assert "has 931,576 bytes, the host's library 800,123" in page
-    assert "| LSTM | aarch64 | max | fp32 | 2,000 | 500,000 | 2.10 |" in page
-    assert "| cortex-a55 | phonograd::neon::multiply | 24 | 37 | 42.0 | 4.57 |" in page
-    assert "| cortex-a55 | fp32 | 3,000 | 4,500,000 | 1.9 | - | - |" in page
-    assert "**projections, not measurements**" in page
 
 
 @pytest.mark.phone
@@ -219,15 +171,6 @@ def test_instructions_are_counted_one_by_one(tmp_path: Path) -> None:
     subprocess.run([find_zig(), "cc", str(tmp_path / "p.c"), *flags], check=True)
     with instruction_counter("aarch64") as counter:
         assert counter.lines("cortex-a53", tmp_path / "p") == [Line("hi", 5), Line("", 2009)]
-
-
-@pytest.mark.phone
-def test_a_line_written_in_parts_is_not_counted(tmp_path: Path) -> None:
-    (tmp_path / "p.c").write_text(PROGRAM.replace("hi\\\\n", "h\\\\ni"))
-    flags = ("-target", "aarch64-linux-musl", "-nostdlib", "-static", "-o", str(tmp_path / "p"))
-    subprocess.run([find_zig(), "cc", str(tmp_path / "p.c"), *flags], check=True)
-    with instruction_counter("aarch64") as counter, pytest.raises(BenchError, match="wrote 2 lines in 1 writes"):
-        counter.lines("cortex-a53", tmp_path / "p")
 
 
 @pytest.mark.phone

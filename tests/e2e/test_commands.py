@@ -20,7 +20,8 @@ from phonograd.export.inspection import how_to_get_onnx
 from phonograd.pages import shown
 from tests.support.command_line import Run, Workplace, text_of
 from tests.support.margins import Margin
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.serving import serving
+from tests.support.waiting import until
 
 
 def test_artifacts_are_described(phono: Run, workplace: Workplace) -> None:
@@ -73,22 +74,6 @@ def test_operators_that_cannot_be_listed(phono: Run, workplace: Workplace, monke
             assert how_to_get_onnx() == "pip install onnx"
 
 
-@contextlib.contextmanager
-def serving(
-    workplace: Workplace, state: Path, options: tuple[str, ...] = ("--clients-per-round", "2")
-) -> Iterator[str]:
-    """The URL of `phonograd serve` in a process of its own."""
-    line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", state, *options]
-    line += ["--port", "0", "--json"]
-    with subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_SECONDS) == 0
-
-
 def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
     """All of them; the secret link is none."""
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s"]
@@ -112,7 +97,7 @@ def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     state = tmp_path_factory.mktemp("server") / "state"
-    with serving(workplace, state) as url:
+    with serving(workplace.artifacts, state, "--clients-per-round", "2") as url:
         yield state, url
 
 

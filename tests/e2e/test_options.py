@@ -2,17 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
 
 import phonograd as api
-from phonograd.commands.serve_options import serve_options, settings_from
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.server import ServerSettings
 from tests.support.command_line import Run, Workplace
+from tests.support.serving import settings_of
 
 
 @pytest.mark.parametrize(
@@ -22,15 +20,10 @@ from tests.support.command_line import Run, Workplace
         ("report --state {new} --csv --json", "--json"),
         ("models --state {new} --out other", "--out"),
         ("simulate {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
-        ("privacy empirical {art} --users {user} --user-share 0.5", "--user-share"),
-        ("privacy canaries {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
         ("privacy canaries {art} --users {user} --out {new} --noise-multiplier 2", "--noise-multiplier"),
         ("privacy audit {art} --users {user} --out {new} --dp-delta 1e-5", "--dp-delta"),
-        ("simulate {art} --users {user} --out {new} --publish-bits 2", "--publish-bits"),
         ("simulate {art} --users {user} --out {new} --late next", "--late"),
         ("serve --artifacts {art} --state {new} --publish-rows 10", "--publish-rows"),
-        ("serve --artifacts {art} --state {new} --dp-clip-norm 3", "--dp-clip-norm"),
-        ("serve --artifacts {art} --state {new} --strategy fedatt --weighting equal", "--weighting"),
         ("serve --artifacts {art} --state {new} --strategy median --trim-share 0.2", "--trim-share"),
         (
             "serve --artifacts {art} --state {new} --strategy dp-fedavg --deadline-seconds 9 --min-share 1",
@@ -38,9 +31,7 @@ from tests.support.command_line import Run, Workplace
         ),
         ("serve --artifacts {art} --state {new} --transfer-cycles 2", "--transfer-cycles"),
         ("serve --artifacts {art} --state {new} --server-optimizer adam --momentum 0.5", "--momentum"),
-        ("serve --artifacts {art} --state {new} --min-clients 2", "--min-clients"),
         ("serve --artifacts {art} --state {new} --cohort 5", "--cohort"),
-        ("serve --artifacts {art} --state {new} --mask-clip 5", "--mask-clip"),
         ("reproduce --list --out {new}", "--out"),
         ("reproduce --page {new} --workers 2", "--workers"),
         ("eval {art} --text {user} --token secret", "--token"),
@@ -67,12 +58,8 @@ def test_an_option_that_would_be_ignored(
     "line",
     [
         "train {art} --user {user} --lr nan",
-        "train {art} --user {user} --duty inf",
         "pretrain --preset tiny --vocab {user} --text {user} --out out --clip-norm -inf",
-        "simulate {art} --users {user} --out out --drop-outs nan",
-        "serve --artifacts {art} --state s --server-lr inf",
         "report --state s --price-per-gb nan",
-        "phone-bench {art} --cooldown inf",
     ],
 )
 def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str) -> None:
@@ -85,8 +72,6 @@ def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str) -> N
     ("line", "message"),
     [
         ("--cohort 2", "--cohort 2: expected a whole number from 3 to 2048"),
-        ("--cohort 5 --min-cohort 9", "--min-cohort 9: expected a whole number from 3 to 5"),
-        ("--mask-bits 5", "--mask-bits 5: expected 4, 8 or 16"),
         ("--vendor-key x", "--vendor-key is 'x', expected a public key"),
         ("--weight-cap 1000000", "sums of 35 bits, at most 31 expected; lower --mask-bits, --weight-cap or --cohort"),
         ("--strategy median", "--strategy is 'median', expected one of fedavg, .* with --masked"),
@@ -95,7 +80,6 @@ def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str) -> N
             r"--dp-clip-norm is 15, expected --mask-clip \(2\)",
         ),
         ("--clients-per-round 5", "--clients-per-round: expected without --masked; see --cohort"),
-        ("--weighting equal", "--weighting: expected without --masked; see --weight-cap"),
         ("--late next", "--late is 'next', expected 'drop'"),
     ],
 )
@@ -109,17 +93,8 @@ def test_options_of_masked_rounds_are_refused_before_one_opens(
 
 
 def test_options_make_the_settings_of_masked_rounds() -> None:
-    made: list[ServerSettings] = []
-
-    @click.command()
-    @serve_options
-    def command(**options: Any) -> None:
-        made.append(settings_from(options))
-
-    lines = ("--masked --cohort 60 --weight-cap 9 --vendor-key " + "ab" * 32, "--masked", "")
-    for line in lines:
-        command.main(line.split(), standalone_mode=False)
-    capped, usual, none = made
+    capped = settings_of("--masked", "--cohort", "60", "--weight-cap", "9", "--vendor-key", "ab" * 32)
+    usual, none = settings_of("--masked"), settings_of()
     assert capped.masked == MaskedSettings(cohort=60, weight_cap=9, vendor="ab" * 32)
     assert (capped.rules.clients_per_round, capped.strategy.weighting) == (60, "tokens")
     assert usual.masked == MaskedSettings()

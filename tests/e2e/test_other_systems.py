@@ -1,13 +1,16 @@
 """The harness and a server's client where Windows's Python lacks what POSIX has (tests/support/without_posix.py)."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from phonograd.api.updates import encode_update
+from phonograd.cli import phonograd
 from phonograd.device_runtime.base import files
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -22,75 +25,65 @@ case $1 in version) echo 'Android Debug Bridge version 1.0.41';; *) echo 'List o
 """
 
 
-def windows(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tests.support.without_posix", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=ROOT, env=environment or None)
+def windows(*lines: list[object], path: str | None = None) -> tuple[list[int], str, list[str]]:
+    """The exit codes of command lines, what they printed, and the lines of stderr."""
+    given = json.dumps([[str(part) for part in line] for line in lines])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.without_posix", given],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=os.environ | ({"PATH": path} if path else {}),
+    )
+    printed, _, codes = done.stdout.rstrip("\n").rpartition("\n")
+    return json.loads(codes), printed, done.stderr.splitlines()
 
 
-def succeed(*arguments: object) -> str:
-    done = windows(*arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_every_command_says_what_it_does() -> None:
-    printed = succeed("every", "--help")
-    for name in ("devices", "phone-bench", "phone-round", "upload", "pull", "report", "inspect", "serve", "train"):
-        assert f"phonograd {name} [OPTIONS]" in printed, name
+def test_what_a_command_does_and_what_it_lacks(workplace: Workplace, tmp_path: Path) -> None:
+    """And phones over adb, as far as a client that lists no phone gets; its own tests are the harness's."""
+    adb, state = tmp_path / "adb", tmp_path / "state"
+    adb.write_text(ADB)
+    adb.chmod(0o755)
+    helps = [[name, "--help"] for name in phonograd.list_commands(click.Context(phonograd))]
+    codes, printed, said = windows(
+        *helps,
+        ["devices"],
+        ["train", workplace.artifacts, "--user", workplace.user],
+        ["serve", "--artifacts", workplace.artifacts, "--state", state, "--port", 0],
+        path=f"{tmp_path}:/usr/bin:/bin",
+    )
+    assert codes == [*[0] * len(helps), 20, 10, 10]
+    assert all(f"phonograd {name} [" in printed for name, _ in helps)
+    devices, train, serve = said
+    assert "no phone is connected" in devices
+    assert "found AMD64 Windows; run this on Linux" in train
+    assert "Linux or macOS expected, found Windows" in serve
+    assert not state.exists()
 
 
 def test_a_servers_client(workplace: Workplace, tmp_path: Path) -> None:
     artifacts = open_artifacts(workplace.artifacts)
     base = workplace.artifacts / "weights.safetensors"
     update, pulled, fetched = (tmp_path / name for name in ("an.update", "pulled", "fetched"))
-    assert "4,913" in succeed("inspect", workplace.artifacts)
     with run_server(
         Workshop(tmp_path, artifacts.manifest.model, artifacts), tmp_path / "s", clients_per_round=1
     ) as server:
         to = ("--server", server.url, "--token", server.owner.token)
         encode_update(base, base, update, tokens=9)  # on a system that has the engine
-        assert json.loads(succeed("upload", update, *to, "--phone", "p1", "--json"))["accepted"]
-        report = json.loads(succeed("report", *to, "--json"))
-        assert report["rounds"][0]["useful_bytes"] == update.stat().st_size
-        succeed("models", *to, "--fetch", "latest", "--out", fetched)
         pulled.write_bytes(base.read_bytes())  # from which the server sends links, that are of no use here
-        succeed("pull", *to, pulled)
+        codes, printed, _ = windows(
+            ["inspect", workplace.artifacts],
+            ["upload", update, *to, "--phone", "p1"],
+            ["models", *to, "--fetch", "latest", "--out", fetched],
+            ["pull", *to, pulled],
+            ["report", *to, "--json"],
+        )
+    assert codes == [0] * 5
+    assert "4,913" in printed
+    report = json.loads(printed[printed.index("\n{") :])
+    assert report["rounds"][0]["useful_bytes"] == update.stat().st_size
     assert sha256_of_file(fetched) == sha256_of_file(pulled) == report["rounds"][0]["model_sha256"]
-
-
-def test_phones_over_adb(tmp_path: Path) -> None:
-    """As far as a client that lists no phone gets; its own tests are the harness's."""
-    adb = tmp_path / "adb"
-    adb.write_text(ADB)
-    adb.chmod(0o755)
-    done = windows("devices", PATH=f"{tmp_path}:/usr/bin:/bin")
-    assert (done.returncode, "no phone is connected" in done.stderr) == (20, True)
-
-
-def test_the_phones_binary_is_written(tmp_path: Path) -> None:
-    out = tmp_path / "phonograd-phone"
-    document = json.loads(succeed("build-phone", "--out", out, "--json"))
-    assert document["sha256"] == sha256_of_file(out)
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("train", "found AMD64 Windows; run this on Linux"),
-        ("update", "found AMD64 Windows; run this on Linux"),
-        ("serve", "Linux or macOS expected, found Windows"),
-    ],
-)
-def test_what_needs_linux_says_so(command: str, expected: str, workplace: Workplace, tmp_path: Path) -> None:
-    options = {
-        "train": (workplace.artifacts, "--user", workplace.user),
-        "update": ("show", workplace.user),
-        "serve": ("--artifacts", workplace.artifacts, "--state", tmp_path / "state", "--port", "0"),
-    }
-    done = windows(command, *options[command])
-    assert (done.returncode, len(done.stderr.splitlines())) == (10, 1)
-    assert expected in done.stderr
-    assert not (tmp_path / "state").exists()
 
 
 def test_reads_by_position_need_no_pread(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import phonograd
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from tests.support.command_line import Run, Workplace
@@ -38,7 +37,7 @@ def test_the_seed_of_the_draw_is_another_every_time_and_told_to_nobody(
     phono: Run, workplace: Workplace, user: Path, tmp_path: Path
 ) -> None:
     drawn = set()
-    for _ in range(12):
+    for _ in range(6):
         line = ("--seed", 1, "--output-sample", 5, "--update", tmp_path / "u", "--out", tmp_path / "w")
         outcome = phono("train", workplace.artifacts, "--user", user, *line, "--json")
         assert "sample_seed" not in outcome.out + outcome.err
@@ -46,7 +45,7 @@ def test_the_seed_of_the_draw_is_another_every_time_and_told_to_nobody(
             assert set(update.metadata) == {"format", "version", "base_sha256", "round", "tokens", "codec", "seed"}
             assert update.metadata["seed"] == "1"
         drawn.add(frozenset(moved_words(workplace, tmp_path / "w", "decoder.weight")))
-    assert len(drawn) > 1  # of 11 others; the same ones twelve times come less than once in 10^9
+    assert len(drawn) > 1  # of 11 others; the same ones six times come less than once in 10^5
 
 
 def test_both_backends_train_the_same_candidates_alone_and_the_report_says_how_many(
@@ -68,14 +67,3 @@ def test_both_backends_train_the_same_candidates_alone_and_the_report_says_how_m
     (native, losses), (ort, theirs) = found
     assert native == ort
     assert losses == pytest.approx(theirs, rel=1e-4)
-
-
-def test_options_that_do_not_go_together(phono: Run, workplace: Workplace, user: Path) -> None:
-    outcome = phono("train", workplace.artifacts, "--user", user, "--sample-seed", 3)
-    assert (outcome.code, "--sample-seed: expected with --output-sample" in outcome.err) == (2, True)
-    for wrong, message in (
-        ({"output_sample": 0}, "`output_sample` 0: expected a number above 0"),
-        ({"sample_seed": 3}, "`sample_seed` needs `output_sample`"),
-    ):
-        with pytest.raises(phonograd.UsageError, match=message):
-            phonograd.train(workplace.artifacts, user, **wrong)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """`--precision auto`, and bf16 where it is slower."""
 
-from pathlib import Path
-
 import pytest
 
 from phonograd.device_runtime.engine import precision
@@ -53,16 +51,3 @@ def test_bf16_where_it_is_slower_is_warned_of(phono: Run, workplace: Workplace, 
     for asked in ("fp32", "bf16-emulated"):  # nothing is measured
         rates.clear()
         assert phono(*line, asked).code == 0
-
-
-def test_simulate_takes_one_for_all_its_phones(
-    phono: Run, workplace: Workplace, rates: list[FasterPrecision], tmp_path: Path
-) -> None:
-    users = tmp_path / "users"
-    users.mkdir()
-    for name in ("a", "b"):
-        (users / f"{name}.txt").write_bytes(workplace.user.read_bytes())
-    line = ("simulate", workplace.artifacts, "--users", users, "--out", tmp_path / "sim", "--rounds", 1)
-    done = phono(*line, "--clients-per-round", 2, "--test-users", 0, "--workers", 1, "--precision", "auto", "--json")
-    assert done.code == 0, done.err
-    assert done.document["job"]["precision"] == "fp32"

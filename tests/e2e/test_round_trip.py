@@ -18,9 +18,9 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.export.torch_layout import to_torch
-from tests.e2e.test_commands import serving
 from tests.support.command_line import Run, Workplace
 from tests.support.ports import reserved_port
+from tests.support.serving import serving
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_train_fetches_trains_and_uploads(phono: Run, workplace: Workplace, desk: Path) -> None:
     exported = sha256_of_file(workplace.artifacts / WEIGHTS)
     train = ("train", workplace.artifacts, "--user", workplace.user, "--epochs", 2, "--json")
-    with serving(workplace, desk / "state", options=("--clients-per-round", "1")) as url:
+    with serving(workplace.artifacts, desk / "state", "--clients-per-round", "1") as url:
         first = phono(*train, "--server", url, "--phone", "p1").document
         assert (first["receipt"]["round"], first["receipt"]["phone"]) == (1, "p1")
         assert first["receipt"]["round_closed"]
@@ -71,19 +71,9 @@ def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phono: Run, workplace: Work
     )
     token = phono("tokens", "add", "p1", "--state", state, "--json").document["token"]
     options = (*run, "--max-participations", "2", "--deadline-seconds", "1e6", "--clients-per-round", "2")
-    with serving(workplace, state, options=options) as url:
-        line = (
-            "train",
-            workplace.artifacts,
-            "--user",
-            workplace.user,
-            "--server",
-            url,
-            "--phone",
-            "p1",
-            "--token",
-            token,
-        )
+    with serving(workplace.artifacts, state, *options) as url:
+        line = ("train", workplace.artifacts, "--user", workplace.user, "--server", url)
+        line += ("--phone", "p1", "--token", token)
         told = json.loads(
             httpx.get(f"{url}/v1/round", headers={"Authorization": f"Bearer {token}"}, trust_env=False).json()["run"]
         )
@@ -100,7 +90,7 @@ def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phono: Run, workplace: Work
 
 def test_a_place_that_is_taken_costs_no_training(phono: Run, workplace: Workplace, desk: Path) -> None:
     train = ("train", workplace.artifacts, "--user", workplace.user, "--phone", "p1")
-    with serving(workplace, desk / "state") as url:
+    with serving(workplace.artifacts, desk / "state", "--clients-per-round", "2") as url:
         assert phono(*train, "--server", url).code == 0
         again = phono(*train, "--server", url)
         assert (again.code, f"{url}: no place for p1 in round 1: " in again.err) == (8, True)
@@ -134,7 +124,7 @@ def test_an_update_that_was_not_sent_is_kept_with_the_way_to_send_it(
     def broken(*arguments: object) -> None:
         raise ServerUnreachableError("the server went away")
 
-    with serving(workplace, desk / "state") as url:
+    with serving(workplace.artifacts, desk / "state", "--clients-per-round", "2") as url:
         with monkeypatch.context() as patch:
             patch.setattr(server_client, "upload_update", broken)
             line = ("train", workplace.artifacts, "--user", workplace.user, "--server", url, "--phone", "p1")
@@ -151,7 +141,7 @@ def test_an_update_that_was_not_sent_is_kept_with_the_way_to_send_it(
 
 def test_where_no_update_can_be_kept_its_option_is_named(phono: Run, workplace: Workplace, desk: Path) -> None:
     (desk / "phonograd-updates").write_text("in the way")
-    with serving(workplace, desk / "state") as url:
+    with serving(workplace.artifacts, desk / "state", "--clients-per-round", "2") as url:
         line = ("train", workplace.artifacts, "--user", workplace.user, "--server", url)
         outcome = phono(*line)
         assert (outcome.code, outcome.err.partition("cannot write: ")[2]) == (
@@ -170,13 +160,12 @@ def test_what_the_server_says_is_not_given(phono: Run, workplace: Workplace) -> 
         assert phono(*train, "--server", f"http://127.0.0.1:{nobody}").code == 9
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_torch_weights_train_as_the_model_that_export_makes_of_them(
-    phono: Run, workplace: Workplace, desk: Path, dtype: type[np.floating]
+    phono: Run, workplace: Workplace, desk: Path
 ) -> None:
     config = open_artifacts(workplace.artifacts).manifest.model
     trained = to_torch(load_tensors(workplace.artifacts / WEIGHTS), config)
-    save_tensors(desk / "torch", {name: (2 * array).astype(dtype) for name, array in trained.items()})
+    save_tensors(desk / "torch", {name: (2 * array).astype(np.float16) for name, array in trained.items()})
     line = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--weights", desk / "torch", "--out", desk / "made")
     assert phono("export", *line).code == 0
     files = {}

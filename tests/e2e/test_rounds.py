@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
-from tests.e2e.test_commands import serving
 from tests.support.command_line import Run, Workplace
+from tests.support.serving import serving
 from tests.support.waiting import until
 
 
@@ -25,7 +25,7 @@ def update(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: Path, tmp_path: Path) -> None:
     exported = sha256_of_file(workplace.artifacts / "weights.safetensors")
-    with serving(workplace, tmp_path / "state", options=("--clients-per-round", "1")) as url:
+    with serving(workplace.artifacts, tmp_path / "state", "--clients-per-round", "1") as url:
         assert phono("report", "--server", url, "--project", "10", "300").code == 2
         first = phono("upload", update, "--server", url, "--phone", "p1", "--json").document
         assert first["round_closed"]
@@ -87,22 +87,3 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
     assert phono("discard", "1", "--state", tmp_path / "state").code == 8
     (entry,) = phono("tokens", "audit", "--state", tmp_path / "state", "--limit", "1", "--json").document["entries"]
     assert (entry["action"], entry["subject"]) == ("rollback", "to round 0")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ("--min-clients", "11", "--deadline-seconds", "9"),
-            "--min-clients is 11, expected 1 to --clients-per-round (10)",
-        ),
-        (("--tls-key", "key.pem"), "--tls-key: --tls-cert expected beside it"),
-    ],
-)
-def test_settings_that_can_not_be(
-    options: tuple[str, ...], message: str, phono: Run, workplace: Workplace, tmp_path: Path
-) -> None:
-    outcome = phono("serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "state", *options)
-    assert outcome.code == 2
-    assert message in outcome.err
-    assert not (tmp_path / "state").exists()

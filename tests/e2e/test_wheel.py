@@ -39,8 +39,8 @@ pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parent.parent.parent
 # No build may find a place for what it makes, wherever a command is run from the wheel.
 NO_CACHE = {"PHONOGRAD_CACHE": "/dev/null/no-cache"}
-# Every tenth source is compiled again.
-SAMPLED = 10
+# One source of so many is compiled again.
+SAMPLED = 25
 PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 # The folders at a checkout's root that are packages of phonograd.
 FOLDERS = ("device_runtime", "export", "server_agg", "android_harness", "bench")
@@ -242,10 +242,8 @@ def test_the_arm64_wheel_passes_its_self_test_under_qemu(
     ("python", "platforms"),
     [
         ("3.10", ("manylinux_2_28_x86_64", "manylinux2014_x86_64")),
-        ("3.14", ("manylinux_2_28_x86_64", "manylinux2014_x86_64")),
         ("3.14", ("manylinux_2_28_aarch64", "manylinux2014_aarch64")),
         ("3.14", ("macosx_14_0_arm64", "macosx_11_0_arm64")),
-        ("3.14", ("macosx_14_0_x86_64", "macosx_10_15_x86_64", "macosx_10_9_x86_64")),
         ("3.14", ("win_amd64",)),
     ],
 )
@@ -336,7 +334,7 @@ def test_anyone_compiles_the_wheels_sources_to_the_same_bytes(
     monkeypatch.setenv(COMPILER_CACHE, compiler_cache())
     monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path))
     again = Build("sample", target, native, sources).objects()
-    assert len(again) == len(sources) > 5
+    assert len(again) == len(sources) > 2
     assert not {path.parent for path in again} & {path.parent for path in first}
     assert [path.name for path in again] == [path.name for path in first]
     assert [sha256_of_file(path) for path in again] == [sha256_of_file(path) for path in first]

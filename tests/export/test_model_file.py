@@ -18,12 +18,6 @@ from phonograd.export.torch_layout import seeded_weights, to_torch
 from phonograd.export.torch_model import LanguageModel
 from tests.support.own_models import RNNModel
 
-CASES = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-SHAPES = pytest.mark.parametrize(
-    ("cell", "layers", "embedding", "hidden", "tied"),
-    [("lstm", 2, 4, 4, True), ("lstm", 2, 5, 4, False), ("gru", 2, 4, 4, False), ("lstm", 3, 4, 4, False)],
-)
-
 
 def saved(path: Path, tensors: dict[str, Any], **beside: object) -> Path:
     torch.save({**beside, "state_dict": tensors} if beside else tensors, path)
@@ -55,8 +49,10 @@ def same(found: ModelOfStateDict, expected: ModelOfStateDict) -> None:
         np.testing.assert_array_equal(found.weights[name], array)
 
 
-@CASES
-@SHAPES
+@pytest.mark.parametrize(
+    ("cell", "layers", "embedding", "hidden", "tied", "bias"),
+    [("lstm", 2, 4, 4, True, True), ("lstm", 3, 5, 4, False, False), ("gru", 2, 4, 4, False, True)],
+)
 def test_shape_and_weights_of_pytorchs_example(
     tmp_path: Path, cell: Cell, layers: int, embedding: int, hidden: int, tied: bool, bias: bool
 ) -> None:
@@ -191,19 +187,14 @@ PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
     ("tensors", "parts"),
     [
         ({"rnn.bias_hh_l1": None}, ["rnn.bias_hh_l1 F32[16] expected, not found", "lstm 2x4, embedding 4, untied, 11"]),
-        ({"rnn.bias_hh_l1": None}, ["found: encoder.weight [11, 4], rnn.weight_ih_l0 [16, 4]", "`renames`, OLD=NEW"]),
         ({"encoder.weight": None}, ["encoder.weight [V, E]", "found rnn.weight_ih_l0 [16, 4]", "`renames`, OLD=NEW"]),
         ({"head.decoder.weight": zeros(11, 4)}, ["export it with `renames` head.decoder=decoder"]),
         ({"drop.mask": zeros(3)}, ["drop.mask is not part of the model (1 unexpected)", "drop.mask [3]"]),
         ({"rnn.weight_ih_l0": zeros(16, 5)}, ["F32[16, 4] expected, found rnn.weight_ih_l0 F32[16, 5]"]),
-        ({"decoder.weight": zeros(10, 4)}, ["decoder.weight F32[11, 4] expected, found decoder.weight F32[10, 4]"]),
         ({"encoder.weight": zeros(4)}, ["a word-level LSTM or GRU expected", "found encoder.weight [4]"]),
         ({"rnn.weight_hh_l0": zeros(15, 4)}, ["16 rows of an LSTM or 12 of a GRU expected", "[15, 4], neither's"]),
         ({"rnn.weight_hh_l1": zeros(12, 4)}, ["found lstm in layer 0 and gru in layer 1, rnn.weight_hh_l1 [12, 4]"]),
-        ({"rnn.weight_hh_l2": zeros(16, 4)}, ["rnn.weight_ih_l2 F32[16, 4] expected, not found", "lstm 3x4"]),
         ({"rnn.weight_hh_l" + 30 * "9": zeros(16, 4)}, ["expected, not found"]),
-        ({"gru.weight_hh_l0": zeros(12, 4)}, ["gru.weight_hh_l0 is not part of the model"]),
-        ({"embedding.weight": zeros(11, 4)}, ["embedding.weight is not part of the model"]),
         ({"projection.weight": zeros(4, 4)}, ["projection.weight is not part", "whose hidden and embedding sizes"]),
         ({"decoder.bias": zeros(11) + math.nan}, ["tensor decoder.bias: element 0 is nan, expected a finite number"]),
         ({"decoder.bias": zeros(11).int()}, ["of F32, F16, BF16, F64 expected, found torch.int32[11]; convert"]),

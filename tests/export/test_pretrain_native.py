@@ -89,12 +89,6 @@ def test_a_run_that_diverges_tells_where_and_what_it_leaves(tmp_path: Path, monk
         run(tmp_path / "other", config)
 
 
-def test_any_number_of_threads_trains_to_the_same_bits(tmp_path: Path) -> None:
-    run(tmp_path / "one", NATIVE)
-    run(tmp_path / "two", dataclasses.replace(NATIVE, threads=2))
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
 @pytest.mark.parametrize("moment", ["advance", "add"])
 def test_a_kill_between_the_weights_and_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str

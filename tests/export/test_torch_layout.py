@@ -73,17 +73,6 @@ def test_torch_computes_onnxs_equations_with_the_converted_weights(config: Langu
 
 
 @CONFIGS
-def test_the_carried_state_goes_on_where_the_window_ended(config: LanguageModelConfig) -> None:
-    model = LanguageModel(config)
-    model.load(weights_of(config))
-    tokens = torch.from_numpy(np.random.default_rng(3).integers(0, config.vocabulary, (6, 2)))
-    whole, _ = model(tokens, model.zero_state(2))
-    _, state = model(tokens[:4], model.zero_state(2))
-    rest, _ = model(tokens[4:], state)
-    torch.testing.assert_close(rest, whole[4:])
-
-
-@CONFIGS
 def test_conversion_both_ways_gives_the_weights_back(config: LanguageModelConfig) -> None:
     weights = weights_of(config)
     state = to_torch(weights, config)
@@ -111,18 +100,6 @@ def test_a_tied_decoder_that_differs_from_the_embedding_is_refused() -> None:
     state["decoder.weight"][[3, 6], 0] += 1
     with pytest.raises(WeightsError, match=r"must equal embedding\.weight; 2 rows differ, the first is 3"):
         to_canonical(state, TIED)
-
-
-@pytest.mark.parametrize("layout", ["torch", "canonical"])
-@CONFIGS
-def test_files_of_either_layout_are_read(tmp_path: Path, config: LanguageModelConfig, layout: str) -> None:
-    weights, path = weights_of(config), tmp_path / "w.safetensors"
-    tensors = to_torch(weights, config) if layout == "torch" else weights
-    save_tensors(path, dict(reversed(tensors.items())))
-    loaded = load_weights(path, config)
-    assert list(loaded) == list(weights)
-    for name, array in weights.items():
-        np.testing.assert_array_equal(loaded[name], array)
 
 
 def test_bfloat16_is_widened_as_torch_widens_it(tmp_path: Path) -> None:

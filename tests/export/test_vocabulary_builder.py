@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.device_runtime.base.errors import StorageError, TextError, VocabularyError
+from phonograd.device_runtime.base.errors import TextError, VocabularyError
 from phonograd.device_runtime.text.messages import tokenize
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.vocabulary_builder import build_vocabulary, counts_path
@@ -20,14 +20,6 @@ def test_words_come_by_count_then_by_bytes(text: Path) -> None:
     assert built.vocabulary.words == (b"<unk>", b"<eos>", b"the", b"cat", b",", b"a", b"apple")
     assert built.counts == (3, 3, 3, 2, 1, 1, 1)  # left out: bee, dog, zebra; three messages, the empty line is none
     assert built.coverage == 8 / 11
-
-
-def test_texts_are_counted_together_in_whatever_order(tmp_path: Path, text: Path) -> None:
-    other = tmp_path / "other.txt"
-    other.write_bytes(b"bee bee bee\n")
-    built = build_vocabulary([text, other], 4)
-    assert built.vocabulary.words[2:] == (b"bee", b"the")
-    assert built == build_vocabulary([other, text], 4)
 
 
 def test_the_written_files_read_back(tmp_path: Path, text: Path) -> None:
@@ -71,10 +63,3 @@ def test_empty_and_missing_texts_are_refused(tmp_path: Path) -> None:
     for texts in ([], [empty], [tmp_path / "missing.txt"]):
         with pytest.raises(TextError):
             build_vocabulary(texts, 5)
-
-
-def test_an_unwritable_place_leaves_no_vocabulary(tmp_path: Path, text: Path) -> None:
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "vocab.txt"
-    with pytest.raises(StorageError, match="no folder .*file, and it can't be made"):
-        build_vocabulary([text], 4).write(path)

@@ -30,15 +30,14 @@ def test_a_small_run_shows_what_the_experiment_claims(phono: Run, tmp_path: Path
     assert all(lines(plot, found) for plot in load(name).plots)
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_experiment_has_settings_of_its_kind_and_knows_its_rows(name: str) -> None:
-    found = load(name)
-    for small in (False, True):
-        _, settings = run.kind_of(name, found, small)
-    assert "'bf16'" not in repr(settings), "a small run asks for instructions that some CPUs lack"
-    for claim in found.claims:
-        if claim.within is not None:
-            assert all(claim.figure in found.published[row] for row in claim.rows)
+def test_every_experiment_has_settings_of_its_kind_and_knows_its_rows() -> None:
+    for name in names():
+        found = load(name)
+        for small in (False, True):
+            _, settings = run.kind_of(name, found, small)
+        assert "'bf16'" not in repr(settings), f"{name}: a small run asks for instructions that some CPUs lack"
+        for claim in found.claims:
+            assert claim.within is None or all(claim.figure in found.published[row] for row in claim.rows), name
 
 
 def test_epsilon_says_which_users_it_is_about() -> None:
@@ -80,19 +79,6 @@ def test_a_small_run_never_replaces_a_full_one(phono: Run, tmp_path: Path) -> No
     assert "holds the result of a full run" in refused.err
 
 
-def test_parts_are_measured_once(tmp_path: Path) -> None:
-    measured: list[str] = []
-
-    def part(name: str) -> dict[str, float]:
-        measured.append(name)
-        return {"loss": float(len(measured))}
-
-    for _ in range(2):
-        context = run.Context(1, tmp_path, tmp_path, 1, None, {}, lambda *_: None)
-        assert [context.kept(name, lambda name=name: part(name)) for name in "ab"] == [{"loss": 1.0}, {"loss": 2.0}]
-    assert measured == ["a", "b"]
-
-
 def test_a_folder_is_of_one_run(tmp_path: Path) -> None:
     run.run("p-table8", tmp_path)
     assert run.run("p-table8", tmp_path).rows
@@ -117,24 +103,13 @@ def test_a_result_says_where_it_comes_from(tmp_path: Path) -> None:
     assert (kept.version, kept.commits, kept.inputs) == (again.version, again.commits, again.inputs)
 
 
-def test_a_run_that_was_killed_has_left_its_commit(tmp_path: Path) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run.run("p-table3", tmp_path, small=True, progress=killed)
-    assert json.loads((tmp_path / "commits.json").read_bytes())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "give a NAME, --list or --page"),
-        (["p-table8", "--list"], "give a NAME, --list or --page"),
         (["p-table9"], "experiment 'p-table9': one of "),
         (["p-table1", "--users", "u", "--out", "{}/out.json"], "needs --artifacts, --rehearsal, --general-test"),
         (["p-table8", "--users", "u", "--out", "{}/out.json"], "p-table8: no such input: users; it takes none"),
-        (["p-table1", "--small", "--users", "u"], "--small makes its own inputs; leave out --users"),
         (["p-table1", "--input", "with"], "--input: NAME=PATH expected, found 'with'"),
     ],
 )

@@ -22,7 +22,6 @@ from phonograd.export.torch_layout import seeded_weights
 from phonograd.papers.few_nodes.averaging import Averaging
 from phonograd.papers.few_nodes.dgc import Compressed
 from phonograd.papers.few_nodes.plateau import Plateau, Reached, TrainPass, train_to_plateau
-from phonograd.papers.node_round import NodeRound
 from tests.support.margins import Margin
 
 V = 30
@@ -94,16 +93,8 @@ def test_in_the_first_round_each_node_continues_the_model_of_the_one_before(
         np.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_a_round_is_the_plain_mean_of_its_nodes(tmp_path: Path) -> None:
-    weights = {"a": np.arange(6, dtype=np.float32).reshape(2, 3)}
-    save_tensors(tmp_path / "base.safetensors", weights)
-    round_ = NodeRound(tmp_path / "base.safetensors", tmp_path, 3)
-    round_.add("0", {"a": weights["a"] + 1}, 1000)
-    round_.add("1", {"a": weights["a"] - 2}, 10)
-    np.testing.assert_allclose(load_tensors(round_.close())["a"], weights["a"] - 0.5, rtol=1e-6)
-
-
 @pytest.mark.learns
+@pytest.mark.long
 def test_compressed_gradients_train_with_a_part_of_the_bytes(
     artifacts: Artifacts, tmp_path: Path, margin: Margin, threads: int
 ) -> None:

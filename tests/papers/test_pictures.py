@@ -3,12 +3,10 @@
 import re
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import msgspec
 import pytest
 
 from phonograd.device_runtime.base.errors import ArtifactsError
-from phonograd.pages.plots import COLOURS, logarithmic
 from phonograd.papers import result
 from phonograd.papers.curves import Point, lines
 from phonograd.papers.experiment import Experiment, Plot, load
@@ -58,21 +56,6 @@ def test_a_line_against_another_figure_has_the_rows_that_know_it() -> None:
     assert lines(BYTES, RESULT) == {"fast": [Point(2, 4, None), Point(4, 1.5, None)]}
 
 
-@pytest.mark.parametrize(
-    ("highest", "expected"),
-    [(500, ["10", "20", "50", "100", "200", "500"]), (50_000, ["10", "100", "1,000", "10,000"])],
-)
-def test_a_logarithmic_axis_has_room_for_its_numbers(highest: float, expected: list[str]) -> None:
-    axes = plt.figure().add_subplot()
-    axes.plot([10, highest], [1, 2])
-    logarithmic(axes, "x")
-    low, high = axes.get_xlim()
-    ticks = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
-    shown = [label.get_text() for place, label in ticks if low <= place <= high]
-    plt.close()
-    assert shown == expected
-
-
 def test_a_plot_of_no_figure_is_named() -> None:
     with pytest.raises(ArtifactsError, match="'typo': rows 'NAME, round N' with 'los' and 'round' expected"):
         lines(Plot("typo", "los"), RESULT)
@@ -89,15 +72,6 @@ def test_a_picture_has_every_curve_and_is_always_the_same() -> None:
     assert not re.search(r"20\d\d-\d\d|dc:date", svg)
     less = msgspec.structs.replace(RESULT, rows={row: RESULT.rows[row] for row in ("fast, round 5", "fast, round 10")})
     assert picture(EXPERIMENT, less) != svg
-
-
-def test_a_curve_has_one_colour_in_all_plots() -> None:
-    of_slow = msgspec.structs.replace(EXPERIMENT, plots=(LOSS, Plot("Only slow", "rounds to 2")))
-    rows = {**RESULT.rows, "slow, round 5": {**RESULT.rows["slow, round 5"], "rounds to 2": (9.0, 9.0)}}
-    svg = picture(of_slow, msgspec.structs.replace(RESULT, rows=rows))
-    first, second = svg.split('<g id="axes_2">')
-    assert COLOURS[0] in first and COLOURS[1] in first
-    assert COLOURS[1] in second.split('<g id="legend')[0] and COLOURS[0] not in second.split('<g id="legend')[0]
 
 
 def test_the_page_shows_the_picture_and_few_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,12 +56,12 @@ def test_exposure_by_rank() -> None:
     assert exposure_of(4, 1024) == 8
 
 
-@pytest.mark.parametrize("shape", [-4.0, 0.0, 1.5, 6.0])
+@pytest.mark.parametrize("shape", [-4.0, 1.5])
 def test_extrapolation_is_scipys_skew_normal(shape: float) -> None:
     fitted = SkewNormal(20, 3, shape)
     for x in (5.0, 15.0, 20.0, 22.0, 29.0):
         assert fitted.log2_below(x) == pytest.approx(skewnorm.logcdf(x, shape, 20, 3) / math.log(2), rel=1e-3, abs=1e-6)
-    values = skewnorm.rvs(shape, 20, 3, size=400_000, random_state=1)
+    values = skewnorm.rvs(shape, 20, 3, size=200_000, random_state=1)
     found = SkewNormal.fit(values)
     for x in (15.0, 20.0, 25.0):
         assert 2 ** found.log2_below(x) == pytest.approx(skewnorm.cdf(x, shape, 20, 3), abs=0.01)
@@ -153,28 +153,17 @@ def test_a_secret_is_ranked_among_those_that_nobody_has(monkeypatch: pytest.Monk
     assert [secret.before for secret in found.secrets] == pytest.approx([1, 1, 3, 3 - math.log2(4)])
 
 
-def test_controls_show_what_any_training_does() -> None:
-    """A model that never saw them exposes them by the mean over ranks, log2 n - log2 n! / n: 1.42 bits of 216."""
-    settings = dataclasses.replace(FORM, insertions=(0, 1), each=12, controls=150)
-    plan = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
-    assert [canary.user for canary in plan.canaries if not canary.insertions] == [None] * 150
-    first = ARTIFACTS.path("weights.safetensors")
-    same = canaries.measure(ARTIFACTS, plan, first, first, 1, seed=1)
-    controls, written = same.changes
-    mean = math.log2(216) - math.lgamma(217) / 216 / math.log(2)
-    assert (controls.insertions, controls.secrets, controls.above_controls) == (0, 150, None)
-    assert controls.exposure == controls.before == pytest.approx(mean, abs=0.2)
-    assert (controls.change, written.change, written.above_controls) == (0, 0, Estimate(0, 0, 0))
-
-
 def test_another_model_exposes_secrets_no_more_than_controls(tmp_path: Path) -> None:
-    """It trained on none of them, so their exposure changes by chance alone."""
-    settings = dataclasses.replace(FORM, insertions=(0, 1), each=12, controls=150)
+    """It trained on none of them: their exposure is log2 n - log2 n! / n of n = 216, and changes by chance alone."""
+    settings = dataclasses.replace(FORM, insertions=(0, 1), each=12, controls=60)
     plan = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
     other = tmp_path / "other.safetensors"
     save_tensors(other, phonograd.seeded_weights(MODEL, 99))
     controls, written = canaries.measure(ARTIFACTS, plan, ARTIFACTS.path("weights.safetensors"), other, 1, 1).changes
+    assert (controls.insertions, controls.secrets, controls.above_controls) == (0, 60, None)
+    mean = math.log2(216) - math.lgamma(217) / 216 / math.log(2)
     for kind in (controls, written):
+        assert kind.before == pytest.approx(mean, abs=0.6 if kind is controls else 1.5)
         assert kind.standard_error is not None and kind.standard_error > 0
         assert abs(kind.change) < 4 * kind.standard_error
     assert written.above_controls is not None
@@ -205,8 +194,7 @@ def test_true_positives_at_one_per_cent_need_a_hundred_others() -> None:
         assert figures["fact: others"] == others
 
 
-@pytest.mark.parametrize("text_bytes", [60, 100, 333, 5000])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("text_bytes", "seed"), [(60, 0), (100, 1), (333, 2), (5000, 3)])
 def test_all_insertions_are_in_the_text_of_the_first_round(text_bytes: int, seed: int) -> None:
     own = [b"w1 w%d w%d" % (line, line % 7) for line in range(30)]
     mixed = planted(own, b"w9", 9, text_bytes, seed)

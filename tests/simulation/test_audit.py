@@ -46,9 +46,8 @@ def by_hand(coins: int, guesses: int, right: int, epsilon: float, delta: float) 
 @pytest.mark.parametrize(
     ("coins", "guesses", "right"), [(1, 1, 1), (5, 3, 2), (9, 9, 0), (12, 8, 8), (60, 30, 22), (200, 12, 10)]
 )
-@pytest.mark.parametrize("delta", [0, 1e-5, 1e-3, 0.01])
-def test_the_chance_of_right_guesses_is_the_theorems(coins: int, guesses: int, right: int, delta: float) -> None:
-    for epsilon in (0.0, 0.3, 1.0, 4.0):
+def test_the_chance_of_right_guesses_is_the_theorems(coins: int, guesses: int, right: int) -> None:
+    for epsilon, delta in ((0.0, 0.01), (0.3, 0), (1.0, 1e-5), (4.0, 1e-3)):
         found = chance_of_right(coins, guesses, right, epsilon, delta)
         assert found == pytest.approx(by_hand(coins, guesses, right, epsilon, delta), rel=1e-9)
 
@@ -136,12 +135,8 @@ def test_right_guesses_by_hand() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"canaries": 0}, "`canaries` is 0"),
-        ({"words": 0}, "`words` is 0"),
         ({"guess_in": 0, "guess_out": 0}, "`guess_in` and `guess_out` are 0 and 0, expected at least 1"),
         ({"guess_in": 30}, r"at most `canaries` \(40\)"),
-        ({"at_delta": 1.0}, "`at_delta` is 1.0"),
-        ({"confidence": 1.0}, "`confidence` is 1.0"),
     ],
 )
 def test_settings_out_of_range(setting: dict[str, float], message: str) -> None:
@@ -216,13 +211,8 @@ def test_the_command(tmp_path: Path, phono: Run) -> None:
     options += ["--workers", 1, "--canaries", 8, "--guess-in", 3, "--guess-out", 2, "--confidence", 0.9]
     plain = ["privacy", "audit", *options, "--clients-per-round", 12, "--at-delta", 0.001, "--out", tmp_path / "plain"]
     document = phono(*plain, "--json").document
-    assert {name: document[name] for name in ("canaries", "guesses", "delta", "confidence", "epsilon")} == {
-        "canaries": 8,
-        "guesses": 5,
-        "delta": 0.001,
-        "confidence": 0.9,
-        "epsilon": None,
-    }
+    found = [document[name] for name in ("canaries", "guesses", "delta", "confidence", "epsilon")]
+    assert found == [8, 5, 0.001, 0.9, None]
     assert 0 <= document["right"] <= 5
     shown = phono(*plain).out
     assert all(part in shown for part in ("Audit of 1 rounds", "right", "epsilon, at least", "none: no noise"))

@@ -34,16 +34,6 @@ def test_a_masked_round_makes_the_plain_model_within_the_grid(tmp_path: Path) ->
     assert 0 < np.linalg.norm(apart) < 0.01 * np.linalg.norm(moved)
 
 
-def test_weights_are_tokens_up_to_the_cap(tmp_path: Path) -> None:
-    tokens = dataclasses.replace(PLAIN, rounds=1, evaluate_every=1, strategy=StrategySettings(weighting="tokens"))
-    run(tmp_path / "plain", tokens)
-    capped = dataclasses.replace(GRID, weight_cap=1 << 14, bits=8)
-    run(tmp_path / "masked", dataclasses.replace(tokens, masked=capped))
-    plain, masked = (delta_of(tmp_path / name, 1) for name in ("plain", "masked"))
-    for name in plain:
-        np.testing.assert_allclose(masked[name], plain[name], atol=0.1 * np.abs(plain[name]).max() + 0.02)
-
-
 def test_bytes_are_those_of_masked_updates(tmp_path: Path) -> None:
     """Two bytes and a bit for each of 16 bits' sums of four, of blocks of 4096."""
     record = run(tmp_path / "masked", dataclasses.replace(MASKED, rounds=1, evaluate_every=1))
@@ -63,7 +53,6 @@ def test_noise_of_phones_costs_epsilon_and_accuracy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"strategy": StrategySettings(strategy="median", weighting="equal")}, "`strategy` is 'median'"),
         ({"strategy": StrategySettings(weighting="tokens")}, "`weighting` is 'tokens', expected equal"),
         ({"clients_per_round": 5}, "`clients_per_round` is 5, expected at most `cohort`"),
         ({"late_phones": 0.1, "late": "next"}, "`late` 'next'"),

@@ -113,9 +113,3 @@ def test_a_phone_pays_for_links_or_the_model(held: dict[str, int], links: list[i
 def test_a_failed_round_costs_nothing_to_follow() -> None:
     part = Participation("a", 0, 0, drops_out=False, late=False, duplicate=False)
     assert bytes_down([part], {}, [ended(1, 10), ended(2, None, "failed"), ended(3, 5)], 100) == 15
-
-
-def test_a_record_of_an_earlier_version_is_read() -> None:
-    document = msgspec.to_builtins(ended(1, 5))
-    del document["link_bytes"], document["left_out"]
-    assert msgspec.convert(document, RoundRecord).link_bytes is None
