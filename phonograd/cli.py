@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "fold": ("fold", "fold", "Average updates into the next model, without a server."),
     "merge": ("merge", "merge", "Make a plain model of one with adapters."),
     "build-phone": ("native", "build_phone", "Build and check the binary that phones run."),
+    "config": ("config", "config", "Print a command's configuration file."),
     "serve": ("server", "serve", "Run the aggregation server."),
     "upload": ("server", "upload", "Send an update to a server."),
     "pull": ("server", "pull", "Bring a local model up to date with a server."),

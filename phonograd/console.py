@@ -22,6 +22,9 @@ Rows = Sequence[Mapping[str, object]]
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 READER_GONE = 141  # as a shell reports a tool that SIGPIPE ended
 
+# Where a command with a configuration file keeps the names of its settings, in its context's `meta`.
+NAMES = "phonograd.names"
+
 
 @dataclass(frozen=True)
 class Console:
@@ -152,10 +155,13 @@ def name_options(message: str) -> str:
 
 
 def option_names() -> dict[str, str]:
-    """The running command's options, by the parameters that they set, and by their own names."""
-    options = [param for param in click.get_current_context().command.params if isinstance(param, click.Option)]
+    """The running command's options and keys, by the settings that they are, and by their own names."""
+    context = click.get_current_context()
+    options = [param for param in context.command.params if isinstance(param, click.Option)]
     names = {option.opts[0].removeprefix("--").replace("-", "_"): option.opts[0] for option in options}
-    return names | {str(option.name): option.opts[0] for option in options}
+    names |= {str(option.name): option.opts[0] for option in options}
+    names |= context.meta.get(NAMES, {})
+    return names
 
 
 def run(group: click.Command, arguments: list[str] | None = None) -> int:

@@ -67,6 +67,8 @@ def read(kind: type[S], value: Any) -> S:
     try:
         return msgspec.convert(value, kind, str_keys=True)
     except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ValueError):  # of a record's own check
+            raise FieldError(str(error.__cause__)) from error
         raise FieldError(_explained(kind, value, str(error))) from error
 
 

@@ -1,13 +1,16 @@
 """Classes of one's own, outside phonograd: loaded by name, with settings that are a dataclass."""
 
 import dataclasses
+import difflib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from phonograd.device_runtime.base.errors import UsageError
 
@@ -61,9 +64,18 @@ class OwnClasses(Generic[Own]):
             )
         return self.by_name[name]
 
-    def settings_class(self, name: str) -> type[Any]:
-        """The dataclass of a loaded class's settings; one without fields if it has none."""
-        return settings_of(self.loaded(name))
+    def make_settings(self, name: str, values: Mapping[str, Any]) -> Any:
+        """The settings of a loaded class; values must have the types of their fields. Raises ValueError for others."""
+        kind = settings_of(self.loaded(name))
+        known = [field.name for field in dataclasses.fields(kind)]
+        for key in values:
+            if key not in known:
+                meant = "".join(f"; did you mean {one}?" for one in difflib.get_close_matches(key, known, n=1))
+                raise ValueError(f"{key}: {name} has no such setting{meant}")
+        try:
+            return msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error.__cause__ or error).replace("$.", "")) from error
 
     def _entry_point(self, name: str) -> str:
         found = {point.name: point.value for point in entry_points(group=self._group)}

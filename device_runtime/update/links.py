@@ -12,7 +12,7 @@ from phonograd.device_runtime.update.update_file import native_weights
 
 # A link's codec; others are for updates alone.
 LinkCodec = Literal["rows-f32", "top-rows"]
-BITS = (1, 2, 4)  # a weight of codec top-rows
+PublishBits = Literal[1, 2, 4]  # a weight of codec top-rows
 SENDER = "*"  # in place of a phone's name, none of which has this character, in the rule of seeds
 
 

@@ -14,7 +14,7 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, Writ
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from phonograd.server_agg.aggregation.folding import fold_files, write_average
-from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings, Weighting
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def fold_updates(
     base: Artifacts | StrPath,
     out: StrPath,
     *,
-    weighting: str = StrategySettings.weighting,
+    weighting: Weighting = "tokens",
     engine: Engine = "local",
     workers: int | None = None,
 ) -> WrittenFile:

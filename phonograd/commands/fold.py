@@ -13,12 +13,11 @@ from phonograd.commands.paths import OUTPUT
 from phonograd.commands.shared_options import ENGINE
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import UpdateError
-from phonograd.server_agg.aggregation.settings import WEIGHTINGS
 
 FOLD = Options(
     fold_updates,
     out=opt("Where to write the next model.", OUTPUT),
-    weighting=opt("An update's weight in the average.", click.Choice(WEIGHTINGS)),
+    weighting="An update's weight in the average.",
     engine=ENGINE,
     workers=opt("Ray's workers.  [default: one a core]", COUNT),
 )

@@ -8,21 +8,23 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
 import click
 
+from phonograd.commands.configured import configured
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.own_classes import TakesOwn
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.serve_options import serve_options, settings_from, warn_of_norms
+from phonograd.commands.round_settings import server_settings_from, warn_of_norms
+from phonograd.config.serve import MASKED, SERVE, Serving
+from phonograd.config.values import Config
 from phonograd.console import Console, figures, name_options, option_names, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
+from phonograd.server_agg.log_format import configure
 
 if TYPE_CHECKING:
     from phonograd.server_agg.rounds.responses import OpenRound
@@ -31,49 +33,45 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@click.command(cls=TakesOwn)
-@click.option("--artifacts", type=INPUT, required=True, help="The artifacts folder that phones train from.")
-@click.option(
-    "--state", type=OUT_FOLDER, required=True, help="Folder for rounds, models and the ledger; created if missing."
-)
-@serve_options
-@click.option(
-    "--log-format",
-    type=click.Choice(list(get_args(LogFormat))),
-    default=DEFAULT_FORMAT,
-    help="Format of the log lines on stderr; json: one object a line.",
-)
+@click.command()
+@configured(SERVE, state=OUT_FOLDER)
 @output_options
-def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat, **options: Any) -> None:
+def serve(console: Console, config: Config) -> None:
     """Run the aggregation server until Ctrl-C or SIGTERM.
 
     With --json, it prints {"url": ..., "admin_url": ...} as the first line on stdout once the server answers.
     admin_url is the dashboard's link, which then is not on stderr; keep it secret while the server runs. Log lines go
     to stderr; as JSON they never have the link.
     """
+    command = config.take(Serving)
     level = logging.WARNING if console.quiet else logging.INFO
-    configure(sys.stderr, level, log_format, option_names())
-    if log_format == "json":
+    configure(sys.stderr, level, command.log_format, option_names())
+    if command.log_format == "json":
         console = _LogConsole(console.as_json, console.quiet)
         click.get_current_context().with_resource(_errors_logged())
-    if options["masked"]:
+    if config.get(MASKED):
         build_on_first_use(console)  # it has the rules of masked rounds
-    settings = settings_from(options)
+    settings = server_settings_from(config)
     warn_of_norms(console, settings.strategy)
     use_one_malloc_arena()
 
     def ready(server: "AggregationServer", opened: "OpenRound") -> None:
         if console.as_json:
-            document = {"url": server.url, "admin_url": server.admin_url, **written(opened)}
+            document = {
+                "url": server.url,
+                "admin_url": server.admin_url,
+                **written(opened),
+                "config": config.document(),
+            }
             click.echo(json.dumps(document))
             sys.stdout.flush()
         console.say(f"listening on {server.url}: {_round_line(opened)}; Ctrl-C stops")
-        if not console.as_json and log_format == "text":  # logs of programs are kept, and others read them
+        if not console.as_json and command.log_format == "text":  # logs of programs are kept, and others read them
             console.say(f"dashboard, for you alone: {server.admin_url}")
 
     from phonograd.api.serving import serve as run_server
 
-    run_server(artifacts, state, settings, ready)
+    run_server(command.artifacts, command.state, settings, ready)
 
 
 def _round_line(opened: "OpenRound") -> str:

@@ -203,7 +203,7 @@ def _of_phone(behind: Sequence[RoundRecord], model_bytes: int) -> int:
     """Bytes for a phone that lacks the models of these rounds."""
     links = [ended.link_bytes for ended in behind if ended.outcome == "closed"]
     known = [nbytes for nbytes in links if nbytes is not None]
-    most = ServerSettings.links_kept
+    most = ServerSettings().links_kept
     if len(known) < len(links) or (most is not None and len(links) > most):
         return model_bytes
     return min(sum(known), model_bytes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
-from phonograd.device_runtime.update.links import LinkCodec
+from phonograd.device_runtime.update.links import LinkCodec, PublishBits
 from phonograd.server_agg.aggregation.publishing import Publish
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -55,9 +55,9 @@ class SimulationSettings:
     learning_rate: float | None = None
     output_sample: int | None = None
     precision: Precision = "fp32"
-    publish: LinkCodec = RoundRules.publish
-    publish_rows: int = RoundRules.publish_rows
-    publish_bits: int = RoundRules.publish_bits
+    publish: LinkCodec = RoundRules().publish
+    publish_rows: int = RoundRules().publish_rows
+    publish_bits: PublishBits = RoundRules().publish_bits
     drop_outs: float = 0.0
     late_phones: float = 0.0
     late: Late = "drop"

@@ -36,7 +36,7 @@ def own_strategy(own: str | type[Aggregation], **settings: Any) -> StrategySetti
     own: its class, or what `OWN.load` takes. Raises UsageError, ValueError for a setting that it refuses.
     """
     name = OWN.load(own)
-    values = dataclasses.asdict(OWN.settings_class(name)(**settings))
+    values = dataclasses.asdict(OWN.make_settings(name, settings))
     return StrategySettings(strategy=name, own=json.dumps(values, sort_keys=True))
 
 

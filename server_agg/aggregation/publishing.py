@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,30 +26,18 @@ from phonograd.device_runtime.formats.tensor_file import (
     tile_ranges,
     write_tensor_file,
 )
-from phonograd.device_runtime.update.links import BITS, LinkCodec, write_lossless_link, write_lossy_link
+from phonograd.device_runtime.update.links import LinkCodec, PublishBits, write_lossless_link, write_lossy_link
 
 RESIDUAL_FORMAT = "phonograd-residual"
 RESIDUAL_VERSION = "1"
 
 
-@dataclass(frozen=True)
-class Publish:
-    """How a round publishes its model. rows, bits: of codec top-rows.
+class Publish(NamedTuple):
+    """How a round publishes its model, as in RoundRules. rows, bits: of codec top-rows."""
 
-    Raises ValueError for a setting out of range, by its name in RoundRules.
-    """
-
-    codec: LinkCodec = "rows-f32"
-    rows: int = 5000
-    bits: int = 4
-
-    def __post_init__(self) -> None:
-        if self.codec not in get_args(LinkCodec):
-            raise ValueError(f"`publish` is {self.codec!r}, expected one of {', '.join(get_args(LinkCodec))}")
-        if self.rows < 1:
-            raise ValueError(f"`publish_rows` is {self.rows}, expected at least 1")
-        if self.bits not in BITS:
-            raise ValueError(f"`publish_bits` is {self.bits}, expected one of {', '.join(map(str, BITS))}")
+    codec: LinkCodec
+    rows: int
+    bits: PublishBits
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """The settings of all strategies, with their defaults. The ledger stores them with each round."""
 
 import json
-import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.own_classes import OWN_NAME
+from phonograd.device_runtime.base.settings import Count, FromZero, Settings, Share, as_dict, fields_of
 from phonograd.device_runtime.client.protocol import ONE_STEP_STRATEGIES
 
 # Strategies that average the updates' deltas.
@@ -27,101 +29,96 @@ SAMPLED_STRATEGIES = ("dp-fedavg", "dp-fedsgd")  # private by a secret sample of
 FTRL = "dp-ftrl"  # private by correlated noise
 PRIVATE_STRATEGIES = (*SAMPLED_STRATEGIES, FTRL)
 NORM_STRATEGIES = ("norm-bound", "fedatt", *PRIVATE_STRATEGIES)  # what they do to an update depends on its norm
-WEIGHTINGS = ("tokens", "equal")
-SERVER_OPTIMIZERS = ("none", "momentum", "adam")
-NORMS = ("1", "2", "inf")
-ESTIMATORS = ("fixed", "clipped")
+Weighting = Literal["tokens", "equal"]
+ServerOptimizer = Literal["none", "momentum", "adam"]
+AttentionNorm = Literal["1", "2", "inf"]
+Estimator = Literal["fixed", "clipped"]
+LARGE = 1e6  # for factors of deltas: far above useful values, far below float32's maximum
+Factor = Annotated[float, Meta(gt=0, le=LARGE)]
+Amount = Annotated[float, Meta(ge=0, le=LARGE)]
+Norm = Annotated[float, Meta(ge=1e-6, le=LARGE)]
+Momentum = Annotated[float, Meta(ge=0, lt=1)]
+Rounds = Annotated[int, Meta(ge=1, le=10_000)]
 
 
-@dataclass(frozen=True)
-class StrategySettings:
+class StrategySettings(Settings, frozen=True):
     """How a round's updates become the next model. Settings of other strategies are ignored.
 
-    strategy: one of STRATEGIES, or MODULE:CLASS of one's own (own.py), of which `own` has the settings, as JSON;
-    weighting: by `tokens` or `equal` (fedavg, fedsgd, norm-bound, one's own); max_tokens: the most tokens an update may
-    claim. The claim is its weight and cannot be verified.
-
-    server_optimizer: how the averaged delta becomes a step: `none` (server_lr x delta), `momentum` (FedAvgM, with
-    `momentum`) or `adam` (Reddi et al.'s FedAdam, with beta1, beta2 and adam_epsilon, their tau).
-
-    attention_step, attention_norm, attention_noise: paper J's epsilon, p, and beta x sigma.
-    trim_share: the share of values trimmed-mean drops at each end, below 0.5.
-    krum_byzantine: hostile updates that multi-krum tolerates (Blanchard et al.'s f); krum_selected: updates that it
-    averages (m; 0: all but f).
-    norm_bound: the largest L2 norm of a delta under norm-bound (Sun et al.'s M).
-
-    Paper M, for dp-fedavg and dp-fedsgd. clip_norm: S; per_layer: S_l = S/sqrt(m) for each of m tensors in place of S
-    for all together; estimator: `fixed` (f_f, divides by qW) or `clipped` (f_c, by max(qW_min, sum of weights));
-    min_share: W_min / W; noise_multiplier: z (0: no noise and no privacy); sampling: q, the probability with which each
-    phone is sampled; population: phones that must be enrolled before a round samples; token_cap: w-hat, the tokens of a
-    phone of weight 1 (None: all weigh 1); adaptive_clip: the quantile of the phones' norms that S follows from round to
-    round, starting at clip_norm (None: S stays); mean_weight: W / N, a public guess of the phones' mean weight; delta,
-    epsilon_budget: the limit for all rounds together.
-
-    dp-ftrl has clip_norm, per_layer, noise_multiplier (of the whole run), token_cap, mean_weight and delta of these.
-    planned_rounds: n, after which it ends; min_separation: b, rounds from one participation of a phone to its next, at
-    least (1: each round); max_participations: k, of a phone in the n rounds; noise_buffers: of the model's size, in
-    which the noise remembers earlier rounds. All but the delta are fixed before the first round.
+    The settings of dp-fedavg and dp-fedsgd are paper M's, those of fedatt paper J's.
 
     Raises ValueError for a setting out of range, naming it.
     """
 
-    strategy: str = "fedavg"
-    weighting: str = "tokens"
-    max_tokens: int = 10_000_000
-    own: str = ""
+    strategy: Annotated[
+        str,
+        about(f"How updates are averaged: {', '.join(STRATEGIES)}; or MODULE:CLASS of your own (docs/strategies.md)."),
+    ] = "fedavg"
+    weighting: Annotated[Weighting, about("An update's weight in the average; paper P: equal.")] = "tokens"
+    max_tokens: Annotated[
+        Count, about("Most tokens that an update may claim. The claim is its weight and cannot be verified.")
+    ] = 10_000_000
+    own: Annotated[str, about("The settings of a strategy of one's own, as JSON.")] = ""
 
-    server_optimizer: str = "none"
-    server_lr: float = 1.0
-    momentum: float = 0.9
-    beta1: float = 0.9
-    beta2: float = 0.99
-    adam_epsilon: float = 1e-3
+    server_optimizer: Annotated[
+        ServerOptimizer,
+        about("Server optimizer that applies the averaged delta: none, FedAvgM, or FedAdam of Reddi et al."),
+    ] = "none"
+    server_lr: Annotated[Factor, about("Its learning rate.")] = 1.0
+    momentum: Annotated[Momentum, about("Of the velocity.")] = 0.9
+    beta1: Annotated[Momentum, about("Of the first moment.")] = 0.9
+    beta2: Annotated[Momentum, about("Of the second moment.")] = 0.99
+    adam_epsilon: Annotated[float, Meta(ge=1e-12, le=LARGE), about("Reddi et al.'s tau.")] = 1e-3
 
-    attention_step: float = 1.2
-    attention_norm: str = "2"
-    attention_noise: float = 0.0
+    attention_step: Annotated[Factor, about("Paper J's epsilon.")] = 1.2
+    attention_norm: Annotated[AttentionNorm, about("p of the distance.")] = "2"
+    attention_noise: Annotated[Amount, about("beta x sigma.")] = 0.0
 
-    trim_share: float = 0.1
-    krum_byzantine: int = 1
-    krum_selected: int = 0
-    norm_bound: float = 15.0
+    trim_share: Annotated[float, Meta(ge=0, lt=0.5), about("Share of values dropped at each end.")] = 0.1
+    krum_byzantine: Annotated[FromZero, about("Hostile updates to tolerate: f of Blanchard et al.")] = 1
+    krum_selected: Annotated[FromZero, about("Updates to average; 0: all but the hostile ones.")] = 0
+    norm_bound: Annotated[Norm, about("Largest L2 norm of a delta: M of Sun et al.")] = 15.0
 
-    clip_norm: float = 15.0
-    per_layer: bool = False
-    adaptive_clip: float | None = None
-    estimator: str = "fixed"
-    min_share: float = 0.5
-    noise_multiplier: float = 1.0
-    sampling: float = 0.01
-    population: int = 1
-    token_cap: int | None = None
-    mean_weight: float = 1.0
-    delta: float = 1e-9
-    epsilon_budget: float | None = None
+    clip_norm: Annotated[Norm, about("S, largest L2 norm of a delta.")] = 15.0
+    per_layer: Annotated[bool, about("Clip each of m tensors to S/sqrt(m).")] = False
+    adaptive_clip: Annotated[
+        float | None,
+        Meta(ge=0.01, le=0.99),
+        about("The quantile of the phones' norms that S follows, from round to round.  [default: S stays]"),
+    ] = None
+    estimator: Annotated[
+        Estimator, about("f_f or f_c of paper M: divide by qW, or by max(qW_min, the sum of weights).")
+    ] = "fixed"
+    min_share: Annotated[Share, about("W_min / W, with estimator clipped.")] = 0.5
+    noise_multiplier: Annotated[Amount, about("z; of dp-ftrl, for the whole run. 0: no noise and no privacy.")] = 1.0
+    sampling: Annotated[float, Meta(ge=1e-9, le=1), about("q, each phone's sampling probability.")] = 0.01
+    population: Annotated[Count, about("Enrolled phones needed before a round samples any.")] = 1
+    token_cap: Annotated[Count | None, about("Tokens at which a phone has weight 1.  [default: all weigh 1]")] = None
+    mean_weight: Annotated[
+        float, Meta(ge=1e-6, le=1), about("W / N; of dp-ftrl, a public guess of the phones' mean weight.")
+    ] = 1.0
+    delta: Annotated[float, Meta(ge=1e-30, lt=1), about("Delta of the guarantee.")] = 1e-9
+    epsilon_budget: Annotated[
+        Factor | None, about("Stop before a round exceeds this epsilon, of all rounds together.  [default: no limit]")
+    ] = None
 
-    planned_rounds: int = 1000
-    min_separation: int = 100
-    max_participations: int = 10
-    noise_buffers: int = 4
+    planned_rounds: Annotated[Rounds, about("n, rounds of the whole run, fixed before the first.")] = 1000
+    min_separation: Annotated[
+        Rounds, about("b, rounds from one participation of a phone to its next, at least; 1: each round.")
+    ] = 100
+    max_participations: Annotated[Rounds, about("k, of a phone in the whole run, at most.")] = 10
+    noise_buffers: Annotated[int, Meta(ge=1, le=6), about("Buffers of the model's size that the noise keeps.")] = 4
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            _check_type(field.name, getattr(self, field.name), field.type)
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices and not (name == "strategy" and self.is_own):
-                raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected one of {', '.join(choices)}")
-        for name, (low, high, expected) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise ValueError(f"`{name}` is {value}, expected {expected}")
-        if self.adaptive_clip is not None and self.per_layer:
-            raise ValueError("`per_layer` is True, expected False with `adaptive_clip`, a quantile of the flat norm")
-        if self.strategy == FTRL and self.adaptive_clip is not None:
-            raise ValueError(
-                f"`adaptive_clip` is {self.adaptive_clip}, expected none for {FTRL}: its noise is of one bound, in all "
-                "rounds"
-            )
+    def check_together(self) -> None:
+        """Raise ValueError for an unknown strategy, and for settings that do not go together."""
+        self.require("strategy", self.strategy in STRATEGIES or self.is_own, f"one of {', '.join(STRATEGIES)}")
+        adaptive = self.adaptive_clip is not None
+        self.require(
+            "per_layer", not (adaptive and self.per_layer), "False with `adaptive_clip`, a quantile of the flat norm"
+        )
+        correlated = self.strategy == FTRL
+        self.require(
+            "adaptive_clip", not (adaptive and correlated), f"none for {FTRL}: its noise is of one bound, in all rounds"
+        )
 
     @property
     def is_own(self) -> bool:
@@ -155,7 +152,7 @@ class StrategySettings:
 
     def to_json(self) -> str:
         """All settings as a JSON object, keys sorted."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(as_dict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "StrategySettings":
@@ -166,62 +163,7 @@ class StrategySettings:
             raise ValueError(f"strategy settings: not JSON: {error}") from error
         if not isinstance(document, dict):
             raise ValueError(f"strategy settings: expected a JSON object, found {type(document).__name__}")
-        unknown = sorted(set(document) - {field.name for field in fields(cls)})
+        unknown = sorted(set(document) - fields_of(cls).keys())
         if unknown:
             raise ValueError(f"strategy settings: {unknown[0]!r} is unknown; was it written by a newer version?")
         return cls(**document)
-
-
-_CHOICES = {
-    "strategy": STRATEGIES,
-    "weighting": WEIGHTINGS,
-    "server_optimizer": SERVER_OPTIMIZERS,
-    "attention_norm": NORMS,
-    "estimator": ESTIMATORS,
-}
-_TINY = math.ulp(0.0)  # the smallest number above 0
-_BELOW_1 = math.nextafter(1.0, 0.0)
-_MANY = 10**18 - 1
-_LARGE = 1e6  # for factors of deltas: far above useful values, far below float32's maximum
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "max_tokens": (1, _MANY, "at least 1"),
-    "server_lr": (_TINY, _LARGE, "more than 0, at most 1e6"),
-    "momentum": (0, _BELOW_1, "at least 0 and below 1"),
-    "beta1": (0, _BELOW_1, "at least 0 and below 1"),
-    "beta2": (0, _BELOW_1, "at least 0 and below 1"),
-    "adam_epsilon": (1e-12, _LARGE, "at least 1e-12"),
-    "attention_step": (_TINY, _LARGE, "more than 0, at most 1e6"),
-    "attention_noise": (0, _LARGE, "at least 0, at most 1e6"),
-    "trim_share": (0, math.nextafter(0.5, 0.0), "at least 0 and below 0.5"),
-    "krum_byzantine": (0, _MANY, "at least 0"),
-    "krum_selected": (0, _MANY, "at least 0"),
-    "norm_bound": (1e-6, _LARGE, "at least 1e-6, at most 1e6"),
-    "clip_norm": (1e-6, _LARGE, "at least 1e-6, at most 1e6"),
-    "adaptive_clip": (0.01, 0.99, "at least 0.01, at most 0.99"),
-    "min_share": (_TINY, 1, "more than 0, at most 1"),
-    "noise_multiplier": (0, _LARGE, "at least 0, at most 1e6"),
-    "sampling": (1e-9, 1, "at least 1e-9, at most 1"),
-    "population": (1, _MANY, "at least 1"),
-    "token_cap": (1, _MANY, "at least 1"),
-    "mean_weight": (1e-6, 1, "at least 1e-6, at most 1"),
-    "delta": (1e-30, _BELOW_1, "at least 1e-30 and below 1"),
-    "epsilon_budget": (_TINY, _LARGE, "more than 0"),
-    "planned_rounds": (1, 10_000, "at least 1, at most 10000"),
-    "min_separation": (1, 10_000, "at least 1, at most 10000"),
-    "max_participations": (1, 10_000, "at least 1, at most 10000"),
-    "noise_buffers": (1, 6, "at least 1, at most 6"),
-}
-_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    str: ((str,), "text"),
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    int | None: ((int, type(None)), "a whole number or none"),
-    float: ((int, float), "a number"),
-    float | None: ((int, float, type(None)), "a number or none"),
-}
-
-
-def _check_type(name: str, value: object, declared: Any) -> None:
-    kinds, expected = _KINDS[declared]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise ValueError(f"`{name}` is {value!r}, expected {expected}")

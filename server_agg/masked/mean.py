@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.frozen import frozen_in

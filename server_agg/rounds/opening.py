@@ -1,8 +1,8 @@
 """Opening a round, in the transaction that ends the previous one."""
 
 import json
-from dataclasses import asdict
 
+from msgspec.structs import asdict
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError

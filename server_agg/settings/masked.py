@@ -4,9 +4,13 @@ import functools
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.settings import NotNegative, Settings, as_dict
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked.cohort import About, check_settings
@@ -19,49 +23,38 @@ PUBLIC_KEY = re.compile(r"[0-9a-f]{64}\Z")
 _checked = functools.lru_cache(check_settings)  # a server asks for the same with each update
 
 
-@dataclass(frozen=True)
-class MaskedSettings:
+class MaskedSettings(Settings, frozen=True):
     """How phones mask their updates, and with whom. The ledger stores it with the round.
-
-    bits: of a code. support: one of so many rotated elements is sent, others in each round. clip: the largest L2 norm
-        of a delta; phones hold to it, the server can't check it. weight_cap: a phone's weight: its tokens, cut to this.
-    cohort: phones that mask together, at most; min_cohort: at least, and how many of them must get through.
-    curious, dropouts: shares of the cohort that may work with the server, and that may drop out.
-    steps: 1: phones take a single step with the gradient of their whole text; 0: one for each window.
-    distributed_noise: the noise that phones add together, in standard deviations over how far one phone of full weight
-        can move the sum; 0: none.
-    stage_seconds: how long a stage of the round waits for its phones.
-    vendor: the public key that certifies phones, hex; None: certificates are not looked at.
 
     Raises ValueError for a setting out of range, naming it, and what the native library raises where it can't be
     loaded: it has the rules of what phones get.
     """
 
-    bits: int = 8
-    support: int = 1
-    clip: float = 15.0
-    weight_cap: int = 1
-    cohort: int = 100
-    min_cohort: int = 50
-    curious: float = 0.1
-    dropouts: float = 0.3
-    steps: int = 0
-    distributed_noise: float = 0.0
-    stage_seconds: float = 120.0
-    vendor: str | None = None
+    bits: Annotated[int, about("Bits of a code, 4, 8 or 16.")] = 8
+    support: Annotated[int, about("Send one of 1, 4, 16 or 64 of the rotated weights, others in each round.")] = 1
+    clip: Annotated[float, about("Largest L2 norm of a delta, to which phones hold; the server can't check it.")] = 15.0
+    weight_cap: Annotated[int, about("A phone's weight is its tokens, cut to this; 1: all phones weigh the same.")] = 1
+    cohort: Annotated[int, about("Phones that mask together, at most; in place of clients_per_round.")] = 100
+    min_cohort: Annotated[int, about("Fewest phones of a cohort; with fewer, a round fails and releases nothing.")] = 50
+    curious: Annotated[float, about("Share of the phones that may work with the server.")] = 0.1
+    dropouts: Annotated[float, about("Share of the phones that may drop out.")] = 0.3
+    steps: Annotated[
+        Literal[0, 1], about("1: a single step with the gradient of the whole text; 0: one for each window.")
+    ] = 0
+    distributed_noise: Annotated[
+        NotNegative, about("Noise that phones add together: its standard deviation over how far one can move the sum.")
+    ] = 0.0
+    stage_seconds: Annotated[float, Meta(gt=0, le=86400), about("How long a stage waits for its phones.")] = 120.0
+    vendor: Annotated[
+        str | None, about("Public key that certifies phones (`phonograd keys`).  [default: any phone]")
+    ] = None
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Raise ValueError for settings that the native library refuses, or that do not go together."""
         capped = self.distributed_noise != 0 and self.weight_cap > 1
-        checks = (
-            ("distributed_noise", 0 <= self.distributed_noise < math.inf, "at least 0"),
-            ("weight_cap", not capped, "1 with `distributed_noise`, which does not hide weights"),
-            ("stage_seconds", 0 < self.stage_seconds <= 86400, "more than 0, at most 86400"),
-            ("vendor", self.vendor is None or bool(PUBLIC_KEY.match(self.vendor)), "a public key, 64 digits of hex"),
-            ("clip", math.isfinite(self.clip), "a finite number"),  # JSON has no other
-        )
-        for name, good, expected in checks:
-            if not good:
-                raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected {expected}")
+        self.require("weight_cap", not capped, "1 with `distributed_noise`, which does not hide weights")
+        known = self.vendor is None or bool(PUBLIC_KEY.match(self.vendor))
+        self.require("vendor", known, "a public key, 64 digits of hex")
         try:
             self.about()
         except UsageError as error:
@@ -103,7 +96,7 @@ class MaskedSettings:
 
     def to_json(self) -> str:
         """All settings, as the ledger keeps them."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(as_dict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "MaskedSettings":

@@ -1,10 +1,11 @@
 """How large a round's noise is beside the update that it covers: of ten times that, nothing is left of a model."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.frozen import trained_specs

@@ -1,58 +1,43 @@
 """The server's security settings, with their defaults."""
 
-import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.settings import Count, Positive, Settings
 from phonograd.device_runtime.client.protocol import is_loopback
 
 Auth = Literal["auto", "tokens", "none"]
 
 # uvicorn buffers at most this much of a request's head; a larger limit could not answer with a problem document.
 HEAD_CAP_BYTES = 65536
+HeadBytes = Annotated[int, Meta(ge=1, le=HEAD_CAP_BYTES)]
 
 
-@dataclass(frozen=True)
-class SecuritySettings:
-    """Authentication, rate limits and TLS.
+class SecuritySettings(Settings, frozen=True):
+    """Authentication, rate limits and TLS. Raises ValueError for a setting out of range."""
 
-    auth: `tokens` requires a token for every request, `none` for no request, `auto` for every request, but on loopback
-        only for admin requests.
-    requests_per_second, burst: the rate limit of each phone, and of each address without a valid token.
-    concurrent_per_phone: concurrent requests of one phone.
-    max_header_bytes, max_target_bytes: the largest request headers, and the longest URL without the host.
-    tls_cert, tls_key: PEM files; without tls_key, tls_cert must contain the key. None: plain HTTP.
+    auth: Annotated[
+        Auth,
+        about(
+            "Who needs a token; auto: everyone, unless the server listens on loopback and the strategy is not private."
+        ),
+    ] = "auto"
+    requests_per_second: Annotated[
+        Positive, about("Rate limit for each phone, and for each address without a valid token.")
+    ] = 50.0
+    burst: Annotated[Count, about("Requests that a phone may send at once.")] = 200
+    concurrent_per_phone: Annotated[Count, about("Requests that a phone may have open at once.")] = 8
+    max_header_bytes: Annotated[HeadBytes, about("Largest headers of a request.")] = 16384
+    max_target_bytes: Annotated[HeadBytes, about("Longest URL, without the host.")] = 2048
+    tls_cert: Annotated[Path | None, about("PEM certificate: serve https.")] = None
+    tls_key: Annotated[Path | None, about("Its PEM key, if it is a separate file.")] = None
 
-    Raises ValueError for a setting out of range.
-    """
-
-    auth: Auth = "auto"
-    requests_per_second: float = 50.0
-    burst: int = 200
-    concurrent_per_phone: int = 8
-    max_header_bytes: int = 16384
-    max_target_bytes: int = 2048
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-
-    def __post_init__(self) -> None:
-        sizes = (("max_header_bytes", self.max_header_bytes), ("max_target_bytes", self.max_target_bytes))
-        numbers = (("burst", self.burst), ("concurrent_per_phone", self.concurrent_per_phone))
-        rate = self.requests_per_second
-        checks = (
-            (self.auth in get_args(Auth), f"`auth` is {self.auth!r}, expected one of {', '.join(get_args(Auth))}"),
-            (rate > 0 and math.isfinite(rate), f"`requests_per_second` is {rate}, expected more than 0"),
-            *((number >= 1, f"`{name}` is {number}, expected at least 1") for name, number in numbers),
-            *(
-                (0 < size <= HEAD_CAP_BYTES, f"`{name}` is {size}, expected 1 to {HEAD_CAP_BYTES}")
-                for name, size in sizes
-            ),
-            (self.tls_key is None or self.tls_cert is not None, "`tls_key` is set, expected `tls_cert` as well"),
-        )
-        for good, message in checks:
-            if not good:
-                raise ValueError(message)
+    def check_together(self) -> None:
+        """Raise ValueError for a key without a certificate."""
+        self.require("tls_key", self.tls_key is None or self.tls_cert is not None, "`tls_cert` beside it")
 
     def asks_for_tokens(self, host: str) -> bool:
         """Whether a server on `host` requires tokens of phones. Admin requests need one unless auth is none."""

@@ -1,8 +1,11 @@
 """All settings of a server, with their defaults."""
 
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.settings import Count, FromZero, Positive, Settings
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
 from phonograd.server_agg.aggregation.strategies import SAMPLED_STRATEGIES, StrategySettings, strategy_of
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -16,68 +19,58 @@ MASKED_STRATEGIES = ("fedavg", "fedsgd", *SAMPLED_STRATEGIES)
 # Who sends models and links: this program, nginx, the object store.
 Downloads = Literal["direct", "accel", "redirect"]
 
+ALL = Meta(extra={"none": "all"})  # what a file says for None
 
-@dataclass(frozen=True)
-class ServerSettings:
-    """Where the server listens, its rounds, and its limits.
 
-    host, port: where to listen; port 0 picks a free port.
-    rules: of a round; strategy: how its updates become the next model; transfer: of strategy transfer.
-    max_upload_bytes: the largest update; None: twice the full model plus 1 MiB for the header.
-    idle_seconds: an upload whose connection is silent for this long is aborted.
-    expire_seconds: how long an unfinished upload can be resumed.
-    announce_seconds: how long an announced update keeps its place in the round without a first byte.
-    retry_seconds: Retry-After for a phone that cannot take part in the round.
-    models_kept: how many of the newest models stay on disk, besides the exported one; None: all. The ledger lists
-        all models.
-    links_kept: how many links that end in the current model stay on disk, as far as all of them are smaller than the
-        model; None: no fewer.
-    ledger: the URL of a database of PostgreSQL's; None: SQLite in the state folder. With one, several servers may work
-        together (docs/deployment.md); they need a `store`.
-    store: the URL of an object store for models and updates, one of fsspec's; None: the state folder.
-    downloads: who sends models and links: `direct` the server, `accel` nginx before it, which has the state folder,
-        `redirect` the store, by a presigned URL.
-    masked: of masked rounds; None: the server sees each update.
-    end_privacy: let a start over rounds with noise or masks open rounds without.
-    accept_noise: start with noise that destroys the model (settings/noise).
-    security: authentication, rate limits, TLS.
+class ServerSettings(Settings, frozen=True):
+    """Where the server listens, its rounds, and its limits. Raises ValueError for a setting out of range.
 
-    Raises ValueError for a setting out of range.
+    masked: None: the server sees each update.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8080
-    rules: RoundRules = field(default_factory=RoundRules)
-    strategy: StrategySettings = field(default_factory=StrategySettings)
-    transfer: TransferSettings = field(default_factory=TransferSettings)
-    max_upload_bytes: int | None = None
-    idle_seconds: float = 60.0
-    expire_seconds: float = 24 * 3600.0
-    announce_seconds: float = 300.0
-    retry_seconds: float = 60.0
-    models_kept: int | None = 5
-    links_kept: int | None = 100
-    ledger: str | None = None
-    store: str | None = None
-    downloads: Downloads = "direct"
+    host: Annotated[str, about("Address to listen on; phones need tokens unless it is loopback.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535), about("0 picks a free port.")] = 8080
+    rules: RoundRules = RoundRules()
+    strategy: StrategySettings = StrategySettings()
+    transfer: TransferSettings = TransferSettings()
+    max_upload_bytes: Annotated[Count | None, about("Largest update.  [default: twice the model]")] = None
+    idle_seconds: Annotated[Positive, about("A silent connection is closed after this time.")] = 60.0
+    expire_seconds: Annotated[Positive, about("An unfinished upload is deleted after this time.")] = 24 * 3600.0
+    announce_seconds: Annotated[
+        Positive, about("An announced update that does not begin in this time loses its place in the round.")
+    ] = 300.0
+    retry_seconds: Annotated[Positive, about("How long a phone without a place in the round is asked to wait.")] = 60.0
+    models_kept: Annotated[
+        Count | None, ALL, about("Newest models to keep on disk in addition to the exported one.")
+    ] = 5
+    links_kept: Annotated[
+        FromZero | None, ALL, about("Newest links to keep on disk, as far as they are smaller together than a model.")
+    ] = 100
+    ledger: Annotated[
+        str | None,
+        about(
+            "PostgreSQL for several servers: postgresql://USER@HOST/DATABASE.  [default: SQLite in the state folder]"
+        ),
+    ] = None
+    store: Annotated[
+        str | None, about("Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]")
+    ] = None
+    downloads: Annotated[
+        Downloads,
+        about(
+            "Who sends models: the server (direct), nginx before it (accel), the store (redirect): docs/deployment.md."
+        ),
+    ] = "direct"
     masked: MaskedSettings | None = None
-    end_privacy: bool = False
-    accept_noise: bool = False
-    security: SecuritySettings = field(default_factory=SecuritySettings)
+    end_privacy: Annotated[
+        bool, about("Let a restart open rounds without the noise or the masks that the last round has.")
+    ] = False
+    accept_noise: Annotated[bool, about("Start with noise that destroys the model: over 10 times S.")] = False
+    security: SecuritySettings = SecuritySettings()
 
-    def __post_init__(self) -> None:
-        seconds = ("idle_seconds", "expire_seconds", "announce_seconds", "retry_seconds")
-        least = (("max_upload_bytes", 1), ("models_kept", 1), ("links_kept", 0))
-        checks = [
-            (0 <= self.port <= 65535, f"`port` is {self.port}, expected 0 to 65535"),
-        ]
-        checks += (
-            (getattr(self, name) > 0, f"`{name}` is {getattr(self, name)}, expected more than 0") for name in seconds
-        )
-        for name, low in least:
-            value = getattr(self, name)
-            checks.append((value is None or value >= low, f"`{name}` is {value}, expected at least {low}"))
-        for good, message in (*checks, *self._combined_checks(), *self._masked_checks()):
+    def check_together(self) -> None:
+        """Raise ValueError for rules, strategy, masks and security that do not go together."""
+        for good, message in (*self._combined_checks(), *self._masked_checks()):
             if not good:
                 raise ValueError(message)
 
@@ -86,10 +79,6 @@ class ServerSettings:
         strategy, phones, name = strategy_of(self.strategy), self.rules.clients_per_round, self.strategy.strategy
         low, high = strategy.min_updates, strategy.max_updates
         return (
-            (
-                self.downloads in get_args(Downloads),
-                f"`downloads` is {self.downloads!r}, expected one of {', '.join(get_args(Downloads))}",
-            ),
             (
                 self.downloads != "redirect" or self.store is not None,
                 "`store` is None, expected an object store with `downloads` redirect: phones fetch models from it",

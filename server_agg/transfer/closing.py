@@ -6,10 +6,11 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import asdict
 
 from phonograd.device_runtime.base.errors import StoppedError, TrainingError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes

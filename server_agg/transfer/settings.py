@@ -1,39 +1,35 @@
 """The settings of transfer learning, with their defaults. The ledger stores them with each round."""
 
-import math
-from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.settings import Count, Positive, Settings
 
 # In place of a general text's path.
 GENERATED = "generated"
 
 
-@dataclass(frozen=True)
-class TransferSettings:
+class TransferSettings(Settings, frozen=True):
     """How the student of a round learns from its teachers.
 
-    general: the path of a general text, or `generated`: text that the round's base model writes. transfer_tokens: of
-    the text of a cycle; messages of a real text are drawn without repetition. transfer_cycles: each has a text of its
-    own, drawn or generated anew. transfer_epochs: passes over the text of a cycle. transfer_lr: None is the artifacts'
-    own rate; minibatch, BPTT, loss reduction and clipping are always the artifacts'.
-
-    Raises ValueError for a setting out of range, naming it.
+    Minibatch, BPTT, loss reduction and clipping are the artifacts'. Raises ValueError for a setting out of range.
     """
 
-    general: str = GENERATED
-    transfer_tokens: int = 20_000
-    transfer_cycles: int = 1
-    transfer_epochs: int = 1
-    transfer_lr: float | None = None
+    general: Annotated[
+        str,
+        Meta(extra={"path_unless": GENERATED}),
+        about("General text that the student learns on, a file; generated: text that the model writes."),
+    ] = GENERATED
+    transfer_tokens: Annotated[Count, about("Tokens of the text of a cycle.")] = 20_000
+    transfer_cycles: Annotated[Count, about("Cycles, each with a text of its own.")] = 1
+    transfer_epochs: Annotated[Count, about("Passes over each text.")] = 1
+    transfer_lr: Annotated[Positive | None, about("The student's learning rate.  [default: the artifacts']")] = None
 
-    def __post_init__(self) -> None:
-        if not self.general:
-            raise ValueError(f"`general` is empty, expected a text's path or {GENERATED!r}")
-        for name in ("transfer_tokens", "transfer_cycles", "transfer_epochs"):
-            value = getattr(self, name)
-            if not 1 <= value <= 10**9:
-                raise ValueError(f"`{name}` is {value}, expected 1 to 10^9")
-        if self.transfer_lr is not None and not 0 < self.transfer_lr < math.inf:
-            raise ValueError(f"`transfer_lr` is {self.transfer_lr}, expected more than 0")
+    def check_together(self) -> None:
+        """Raise ValueError for an empty path."""
+        self.require("general", self.general != "", f"a text's path or {GENERATED!r}")
 
     @property
     def generated(self) -> bool:

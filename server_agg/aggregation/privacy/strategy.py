@@ -4,7 +4,8 @@ They differ only on the phone, in an epoch or a single step. rounds/privacy.py s
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip

@@ -11,7 +11,6 @@ from phonograd.server_agg.aggregation.settings import (
     PRIVATE_STRATEGIES,
     SAMPLED_STRATEGIES,
     STRATEGIES,
-    WEIGHTINGS,
     StrategySettings,
 )
 from phonograd.server_agg.aggregation.strategies.attention import Attention
@@ -45,7 +44,6 @@ __all__ = [
     "PRIVATE_STRATEGIES",
     "SAMPLED_STRATEGIES",
     "STRATEGIES",
-    "WEIGHTINGS",
     "Aggregation",
     "ClientUpdate",
     "FoldedAggregation",

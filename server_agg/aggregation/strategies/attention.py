@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
-from phonograd.device_runtime.update.update_file import DecodedUpdate, Norm
+from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.fold import SUM_LIMIT, Fold
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -37,7 +36,7 @@ class Attention(Aggregation):
 
     def measure(self, update: DecodedUpdate) -> dict[str, float]:
         """Each tensor's s = ||w - w^k||_p (eq. 2). Raises WeightsError."""
-        measures = measured_norms(update, cast(Norm, self.settings.attention_norm))
+        measures = measured_norms(update, self.settings.attention_norm)
         for name, norm in norms_in(measures).items():
             if norm >= MAX_ABS_LIMIT:  # no element exceeds the norm
                 raise WeightsError(

@@ -1,0 +1,21 @@
+"""The configuration files of all commands that have one."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+from phonograd.config.layout import Layout
+
+
+def _layout(module: str, name: str) -> Callable[[], Layout]:
+    """A function that imports a layout when it is needed."""
+
+    def load() -> Layout:
+        found: Layout = getattr(import_module(f"phonograd.config.{module}"), name)
+        return found
+
+    return load
+
+
+FILES: Mapping[str, Callable[[], Layout]] = {
+    "serve": _layout("serve", "SERVE"),
+}

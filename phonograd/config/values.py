@@ -1,0 +1,265 @@
+"""The values of a command's settings: from its file, then --set, then its flags."""
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from phonograd.config.layout import MODULE_CLASS, Layout, Table, joined
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.settings import Field, Settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+S = TypeVar("S", bound=Settings)
+_NAMED = re.compile(r"`(\w+)`")
+
+
+class Config:
+    """Values by key, such as `rounds.late`, each checked by its field; and where each came from.
+
+    Raises UsageError for a file that is no TOML, an unknown key, a value of another type or out of range, and for one on
+    the command line that would be ignored.
+    """
+
+    def __init__(
+        self, layout: Layout, file: Path | None = None, sets: Sequence[str] = (), flags: Mapping[str, Any] | None = None
+    ):
+        """sets: assignments KEY=VALUE. flags: values of the keys that are options, of those that were given."""
+        self.layout = layout
+        self._keys = layout.keys()
+        self._values: dict[str, Any] = {}
+        self._sources: dict[str, str] = {}
+        if file is not None:
+            self._put_all(_document(file), str(file), file.parent)
+        assigned = [_assignment(one) for one in sets]
+        for key, text in assigned:
+            if key in self._keys or (layout.own and key.startswith(f"{layout.own_table}.")):
+                self._put(key, self._parsed(key, text), "--set")
+        for key, value in (flags or {}).items():
+            self._put(key, value, layout.option(key))
+        for key, text in assigned:  # once it is known which tables count
+            if key not in self._values:
+                self._put_short(key, text)
+        self._refuse_ignored()
+
+    @classmethod
+    def from_document(cls, layout: Layout, document: Mapping[str, Any], source: str) -> "Config":
+        """The values of a report, as `document` returned them. Raises UsageError, as for a file."""
+        config = cls(layout)
+        config._put_all(document, source, Path())
+        return config
+
+    def get(self, key: str) -> Any:
+        """The value of a key, or its default; None if it has neither."""
+        if key in self._values:
+            return self._values[key]
+        field = self._keys[key][1]
+        return None if field.required else field.default
+
+    def on_command_line(self, key: str) -> bool:
+        """Whether --set or an option gives the key: then it must not be ignored, as in a file of all keys."""
+        return self._sources.get(key, "").startswith("--")
+
+    def take(self, kind: type[S], **others: Any) -> S:
+        """Make settings of the values that count, of defaults, and of `others`. Raises UsageError, naming the key."""
+        fields = {field.name: self.get(key) for key, _, field in self._counting(kind) if key in self._values}
+        for key, _, field in self._counting(kind):
+            if field.required and field.name not in {*fields, *others}:
+                raise UsageError(f"{self.name_of(key)}: expected, as it has no default; found none")
+        try:
+            return kind(**{**fields, **others})
+        except ValueError as error:
+            raise UsageError(self._with_keys(str(error))) from error
+
+    def paths(self) -> Iterator[tuple[str, Path]]:
+        """Each path that is given, by its key."""
+        for key, value in self._values.items():
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, Path):
+                    yield key, one
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The values in the table of a class of one's own, by their names there."""
+        path = self.layout.own_table
+        own = {key.rpartition(".")[2]: value for key, value in self._values.items() if key not in self._keys}
+        return own if path else {}
+
+    def document(self) -> dict[str, Any]:
+        """The file that would repeat this: tables that count, with all values that hold; paths are absolute."""
+        document: dict[str, Any] = {}
+        for table in self.layout.tables:
+            for key, field in table.fields() if self.counts(table) else ():
+                if (value := self.get(key)) is not None or field.none_word:
+                    _place(document, key, field.none_word if value is None else _plain(value))
+        for name, value in self.own.items():
+            _place(document, joined(self.layout.own_table, name), value)
+        return document
+
+    def counts(self, table: Table) -> bool:
+        """Whether the table's values are used."""
+        if table.chosen_by is None:
+            return True
+        key, values = table.chosen_by
+        return self.get(key) in values or (MODULE_CLASS in values and self._names_own)
+
+    @property
+    def _names_own(self) -> bool:
+        return bool(self.layout.own) and self.get(self.layout.own) not in self.layout.known
+
+    def names(self) -> dict[str, str]:
+        """How messages name each field: by its option, or by its key."""
+        names: dict[str, str] = {}
+        for key, (table, field) in self._keys.items():
+            if field.name not in names or self.counts(table):
+                names[field.name] = self.name_of(key)
+        return names
+
+    def name_of(self, key: str) -> str:
+        """How messages name a key: by its option if it has one and the file does not give it."""
+        if key in self.layout.flags and self._sources.get(key, "-").startswith("-"):
+            return self.layout.option(key)
+        return key
+
+    def _counting(self, kind: type[Settings]) -> Iterator[tuple[str, Table, Field]]:
+        for key, (table, field) in self._keys.items():
+            if table.kind is kind and self.counts(table):
+                yield key, table, field
+
+    def _put_all(self, document: Mapping[str, Any], source: str, folder: Path) -> None:
+        for key, value in _flat(document, "", {one.path for one in self.layout.tables}):
+            self._put(self._known(key, source), value, source, folder)
+
+    def _put(self, key: str, value: Any, source: str, folder: Path | None = None) -> None:
+        if key in self._keys:
+            field = self._keys[key][1]
+            value = _converted(field, value, folder)
+            if not field.takes(value):
+                told = f"{source} is" if source.startswith("--") and source != "--set" else f"{source}: {key} is"
+                raise UsageError(f"{told} {value!r}, expected {field.expected()}")
+        self._values[key], self._sources[key] = value, source
+
+    def _known(self, key: str, source: str) -> str:
+        """The key, if there is one of that name. Raises UsageError with the nearest name."""
+        own = self.layout.own_table
+        if key in self._keys or (own and key.startswith(f"{own}.")):
+            return key
+        last = key.rpartition(".")[2]
+        names = difflib.get_close_matches(key, self._keys, n=1) or [
+            one for one in self._keys if one.rpartition(".")[2] == last
+        ]
+        meant = f"did you mean {names[0]}?" if names else f"see `phonograd config {self.layout.command}`"
+        raise UsageError(f"{source}: {key}: there is no such key; {meant}")
+
+    def _put_short(self, key: str, text: str) -> None:
+        """Put a value of the table that is chosen within the one that is named: strategy.X is strategy.fedatt.X."""
+        path, _, last = key.rpartition(".")
+        inner = [
+            whole
+            for whole, (table, _) in self._keys.items()
+            if whole.startswith(f"{path}.") and whole.rpartition(".")[2] == last and self.counts(table)
+        ]
+        own = self.layout.own_table
+        if not inner and self._names_own and path == own.rpartition(".")[0]:
+            inner = [joined(own, last)]
+        whole = inner[0] if inner else self._known(key, "--set")
+        self._put(whole, self._parsed(whole, text), "--set")
+
+    def _parsed(self, key: str, text: str) -> Any:
+        """The value of an assignment: TOML, or text as it stands."""
+        kind = self._keys[key][1].kind if key in self._keys else None
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            return text
+        return value if isinstance(value, str | list) or kind not in (str, Path) else text
+
+    def _refuse_ignored(self) -> None:
+        for key, source in self._sources.items():
+            if source.startswith("--") and key in self._keys and not self.counts(table := self._keys[key][0]):
+                assert table.chosen_by is not None
+                decisive, values = table.chosen_by
+                raise UsageError(
+                    f"{source if source != '--set' else f'--set {key}'}: expected with {self.name_of(decisive)} "
+                    f"{' or '.join(map(_toml_word, values))}, found {_toml_word(self.get(decisive))}"
+                )
+        own = self.layout.own_table
+        if any(self._sources[joined(own, name)] == "--set" for name in self.own) and not self._names_own:
+            raise UsageError(f"{own}: expected with {self.layout.own} MODULE:CLASS, found {self.get(self.layout.own)}")
+
+    def _with_keys(self, message: str) -> str:
+        """The message with a key or an option for each field in backticks; the file before one that it gives."""
+        names = self.names()
+        first = _NAMED.search(message)
+        named = _NAMED.sub(lambda found: names.get(found[1], found[0]), message)
+        keys = {field.name: key for key, (table, field) in self._keys.items() if self.counts(table)}
+        source = self._sources.get(keys.get(first[1], ""), "--") if first else "--"
+        return named if source.startswith("--") else f"{source}: {named}"
+
+
+def _document(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: expected TOML: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{file}: cannot read: {error.strerror}") from error
+
+
+def _flat(document: Mapping[str, Any], path: str, tables: set[str]) -> Iterator[tuple[str, Any]]:
+    """Each key's whole name and value."""
+    for key, value in document.items():
+        whole = joined(path, key)
+        if isinstance(value, dict):
+            yield from _flat(value, whole, tables)
+        elif whole in tables:
+            raise UsageError(f"{whole}: expected a table, [{whole}], found {value!r}")
+        else:
+            yield whole, value
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise UsageError(f"--set {text}: expected KEY=VALUE, such as rounds.deadline_seconds=600")
+    return key.strip(), value.strip()
+
+
+def _converted(field: Field, value: Any, folder: Path | None) -> Any:
+    """The value as the field has it: paths relative to the file's folder, whole numbers as numbers."""
+    if field.many and isinstance(value, list | tuple):
+        return tuple(_converted_one(field, one, folder) for one in value)
+    return _converted_one(field, value, folder)
+
+
+def _converted_one(field: Field, value: Any, folder: Path | None) -> Any:
+    if isinstance(value, str) and value in (*field.choices, field.none_word):
+        return None if value == field.none_word else value
+    if field.path_unless is not None and isinstance(value, str) and value not in ("", field.path_unless):
+        return str(((folder or Path()) / value).absolute())
+    if field.kind is Path and isinstance(value, str) and value:
+        return Path(value) if folder is None else folder / value
+    return float(value) if field.kind is float and type(value) is int else value
+
+
+def _place(document: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        document = document.setdefault(part, {})
+    document[last] = value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return str(value.absolute()) if isinstance(value, Path) else value
+
+
+def _toml_word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
