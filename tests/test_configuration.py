@@ -171,7 +171,7 @@ def test_a_report_prints_the_file_of_its_run(tmp_path: Path, capsys: pytest.Capt
     assert config.document()["state"] == str(Path("s").absolute())
     report.write_text("{}")
     assert run(phonograd, ["config", "serve", "--from", str(report)]) == 2
-    assert "expected a report with `config`" in capsys.readouterr().err
+    assert "expected a report with config" in capsys.readouterr().err
     assert run(phonograd, ["config", "upload"]) == 2
     assert "expected one of serve" in capsys.readouterr().err
 
