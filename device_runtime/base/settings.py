@@ -90,7 +90,7 @@ class Field:
     def _one(self) -> str:
         choices = [str(choice) for choice in self.choices]
         if self.kind is type(None):
-            return f"one of {', '.join(choices)}"
+            return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
         words = [self.none_word] if self.none_word else []
         return " or ".join([self._range(), *choices, *words])
 
@@ -172,7 +172,7 @@ def _collect(hint: Any, bounds: dict[str, Any], kinds: list[Any], choices: list[
         _collect(arguments[0], bounds, kinds, choices)
         return True
     else:
-        kinds.append(hint)
+        kinds.append(origin or hint)
     return False
 
 
