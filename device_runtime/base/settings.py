@@ -124,8 +124,9 @@ class Settings(Record, frozen=True):
 
     def require(self, name: str, good: bool, expected: str) -> None:
         """Raise ValueError unless `good`: what field `name` is, and what was expected."""
+        value = getattr(self, name)
         if not good:
-            raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected {expected}")
+            raise ValueError(f"`{name}` is {value if isinstance(value, Path) else repr(value)}, expected {expected}")
 
 
 def as_dict(settings: Settings) -> dict[str, Any]:
