@@ -1,27 +1,45 @@
 """Options of every command that talks to a server or works on its storage; who is asking."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from phonograd.api.rounds import connect
-from phonograd.commands.options import Command, Decorator, Options, decorated, opt, refuse, taking
+from phonograd.commands.options import Decorator, Options, decorated, opt, refuse, taking
 from phonograd.commands.paths import INPUT, OUT_FOLDER
+from phonograd.config.connecting import ConnectionSettings
+from phonograd.config.values import Config
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
+from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.server_agg.settings.storage import ServerStorage
 
+TOKEN = opt(
+    "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
+    envvar="PHONOGRAD_TOKEN",
+    show_envvar=True,
+)
 PIECE_SIZE = opt(
     "Bytes of an update to send at once.  [default: all; where a proxy refuses that (413), ever smaller pieces]",
     int,
     metavar="BYTES",
 )
+MODELS_FROM = opt(
+    "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
+    metavar="URL",
+)
+_MODEL_CACHE = "PHONOGRAD_MODEL_CACHE"
 
 
-def connection_options(required: bool, owner: bool = False, uploads: bool = False) -> Decorator:
+def connection_options(
+    required: bool, owner: bool = False, uploads: bool = False, downloads: bool = False
+) -> Decorator:
     """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
 
-    uploads: add --piece-size, too.
+    uploads: add --piece-size, too. downloads: add --models-from.
 
     Without `required`, it receives None where no --server was given. owner: without --token it acts for the user who
     started the server on this machine, if that is the same user.
@@ -29,17 +47,10 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
     asked = Options(
         connect,
         server=opt("For example http://127.0.0.1:8080", required=required),
-        token=opt(
-            "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
-            envvar="PHONOGRAD_TOKEN",
-            show_envvar=True,
-        ),
+        token=TOKEN,
         ca_cert=opt("PEM file of a certificate authority to trust in place of the system's.", INPUT),
         token_over_http="Send the token unencrypted to another machine.",
-        models_from=opt(
-            "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
-            metavar="URL",
-        ),
+        **({"models_from": MODELS_FROM} if downloads else {}),
         **({"piece_size": PIECE_SIZE} if uploads else {}),
     )
 
@@ -60,35 +71,47 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
     return taking("connection", connection, asked)
 
 
+token_option = click.option("--token", **{name: value for name, value in TOKEN.items() if name != "name"})
+
+
+def connection_from(config: Config, server: str, token: str | None, owner: bool = False) -> Connection:
+    """The connection that a command's file describes, with the token of `token_option`. Raises UsageError."""
+    reach = asdict(config.take(ConnectionSettings))
+    del reach["model_cache"]
+    return connect(server, token or None, **reach, owner=owner)
+
+
+def model_cache_of(config: Config) -> Path:
+    """The folder of downloaded models: the file's, the environment's, or phonograd's."""
+    if (chosen := config.take(ConnectionSettings).model_cache) is not None:
+        return chosen
+    if folder := os.environ.get(_MODEL_CACHE):
+        return Path(OUT_FOLDER.convert(folder, None, click.get_current_context()))
+    return cache_folder() / "models"
+
+
 model_cache_option = click.option(
     "--model-cache",
     type=OUT_FOLDER,
-    envvar="PHONOGRAD_MODEL_CACHE",
+    envvar=_MODEL_CACHE,
     show_envvar=True,
     help="Folder of downloaded models, for each server and phone.  [default: ~/.cache/phonograd/models]",
 )
 
 
-def place_options(command: Command) -> Command:
+def place_options(store: bool = False, downloads: bool = False) -> Decorator:
     """Add --state, --ledger and a connection's options; the command receives what was given as `place`: Connection or
     ServerStorage.
+
+    store: add --store, for a command that needs files. downloads: add --models-from.
     """
-    return decorated(
-        command,
-        connection_options(required=False, owner=True),
-        taking(
-            "place",
-            _place,
-            click.option("--state", type=INPUT, help="The state folder, on this machine."),
-            click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE"),
-        ),
-    )
-
-
-def storage_options(command: Command) -> Command:
-    """`place_options` with --store, for a command that needs files."""
+    folder = click.option("--state", type=INPUT, help="The state folder, on this machine.")
+    ledger = click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE")
     meaning = "The object store that the servers were started with: s3://BUCKET/FOLDER"
-    return place_options(click.option("--store", help=meaning)(command))
+    files = (click.option("--store", help=meaning),) if store else ()
+    connection = connection_options(required=False, owner=True, downloads=downloads)
+    place = taking("place", _place, folder, ledger)
+    return lambda command: decorated(command, connection, place, *files)
 
 
 def _place(options: dict[str, Any]) -> Connection | ServerStorage:

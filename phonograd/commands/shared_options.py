@@ -22,11 +22,6 @@ PREDICTION_WEIGHTS = (
     "else its weights]"
 )
 PERSONAL = "The user's own words, a file of `phonograd personal`, to suggest as well."
-# Of phones' training settings.
-PACE = {
-    "duty": "Share of the time that steps take; below 1, rests keep phones cooler.",
-    "nice": "Lower the priority to this nice value, at most 19.",
-}
 CODEC = opt(f"The update's encoding. {IN_GROUPS}", click.Choice(list(CODECS)), metavar="NAME", default=DEFAULT_CODEC)
 # Of masked rounds.
 VENDOR = opt(

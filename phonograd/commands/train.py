@@ -112,7 +112,7 @@ STATE = Options(
 @TRAINING
 @ENGINE
 @MASKING
-@connection_options(required=False, uploads=True)
+@connection_options(required=False, uploads=True, downloads=True)
 @model_cache_option
 @STATE
 @output_options

@@ -18,4 +18,6 @@ def _layout(module: str, name: str) -> Callable[[], Layout]:
 
 FILES: Mapping[str, Callable[[], Layout]] = {
     "serve": _layout("serve", "SERVE"),
+    "phone-bench": _layout("phone_bench", "PHONE_BENCH"),
+    "phone-round": _layout("phone_round", "PHONE_ROUND"),
 }

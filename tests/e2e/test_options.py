@@ -31,8 +31,7 @@ from tests.support.serving import settings_of
         ("pretrain --backend torch --preset tiny --vocab {user} --text {user} --out {new} --threads 1", "--threads"),
         ("bench upload --user {user} --phones 3", "--phones"),
         ("bench epoch --variants eager --all-variants", "--variants"),
-        ("phone-bench {art} --full-softmax", "--full-softmax"),
-        ("phone-round {art} --server http://127.0.0.1:1 --texts {user} --text-on-phone /x", "--text-on-phone"),
+        ("phone-round {art} --server http://127.0.0.1:1 --texts {user} --set text.on_phone=/x", "text.on_phone"),
     ],
 )
 def test_an_option_that_would_be_ignored(
