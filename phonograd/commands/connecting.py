@@ -1,12 +1,17 @@
 """Options of every command that talks to a server or works on its storage; who is asking."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from phonograd.api.rounds import connect
 from phonograd.commands.options import Command, Decorator, Options, decorated, opt, refuse, taking
 from phonograd.commands.paths import INPUT, OUT_FOLDER
+from phonograd.config.connection import Reach
+from phonograd.config.values import Config
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
 from phonograd.server_agg.settings.storage import ServerStorage
@@ -16,6 +21,12 @@ PIECE_SIZE = opt(
     int,
     metavar="BYTES",
 )
+_TOKEN: dict[str, Any] = {
+    "help": "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
+    "envvar": "PHONOGRAD_TOKEN",
+    "show_envvar": True,
+}
+MODEL_CACHE = "PHONOGRAD_MODEL_CACHE"
 
 
 def connection_options(required: bool, owner: bool = False, uploads: bool = False) -> Decorator:
@@ -29,11 +40,7 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
     asked = Options(
         connect,
         server=opt("For example http://127.0.0.1:8080", required=required),
-        token=opt(
-            "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
-            envvar="PHONOGRAD_TOKEN",
-            show_envvar=True,
-        ),
+        token=opt(_TOKEN["help"], **{name: value for name, value in _TOKEN.items() if name != "help"}),
         ca_cert=opt("PEM file of a certificate authority to trust in place of the system's.", INPUT),
         token_over_http="Send the token unencrypted to another machine.",
         models_from=opt(
@@ -60,10 +67,32 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
     return taking("connection", connection, asked)
 
 
+def token_option(command: Command) -> Command:
+    """Add --token to a command whose configuration has the rest of the connection."""
+    return click.option("--token", **_TOKEN)(command)
+
+
+def connection_from(config: Config, token: str | None, owner: bool = False) -> Connection | None:
+    """The connection of a command's configuration; None without a server. owner: as in `connection_options`."""
+    reach = config.take(Reach)
+    if reach.server is None:
+        refuse("expected with --server", "token")
+        return None
+    given = {name: value for name, value in asdict(reach).items() if name != "model_cache"}
+    return connect(**given, token=token or None, owner=owner)
+
+
+def model_cache_from(config: Config) -> Path | None:
+    """The folder of downloaded models, as far as the configuration or the environment says."""
+    given: Path | None = config.get("connection.model_cache")
+    there = os.environ.get(MODEL_CACHE)
+    return OUT_FOLDER.convert(there, None, click.get_current_context()) if there and given is None else given
+
+
 model_cache_option = click.option(
     "--model-cache",
     type=OUT_FOLDER,
-    envvar="PHONOGRAD_MODEL_CACHE",
+    envvar=MODEL_CACHE,
     show_envvar=True,
     help="Folder of downloaded models, for each server and phone.  [default: ~/.cache/phonograd/models]",
 )

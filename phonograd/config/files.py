@@ -18,4 +18,5 @@ def _layout(module: str, name: str) -> Callable[[], Layout]:
 
 FILES: Mapping[str, Callable[[], Layout]] = {
     "serve": _layout("serve", "SERVE"),
+    "train": _layout("train", "TRAIN"),
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phonograd.config.layout import MODULE_CLASS, Layout, Table, joined
+from phonograd.config.layout import GIVEN, MODULE_CLASS, Layout, Table, joined
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.settings import Field, Settings
 
@@ -108,7 +108,9 @@ class Config:
         if table.chosen_by is None:
             return True
         key, values = table.chosen_by
-        return self.get(key) in values or (MODULE_CLASS in values and self._names_own)
+        found = self.get(key)
+        own = MODULE_CLASS in values and self._names_own
+        return found in values or own or (GIVEN in values and found is not None)
 
     @property
     def _names_own(self) -> bool:
@@ -269,4 +271,4 @@ def _plain(value: Any) -> Any:
 
 
 def _toml_word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -208,7 +208,7 @@ def _compare_output_layers(
 ) -> list[dict[str, Any]]:
     """The first phone's epoch once more, alone on the machine: with the full softmax, and with an output sample."""
     update, epochs = folder / "compared.update", []
-    for options in ((), ("--output-sample", str(config.output_sample))):
+    for options in ((), ("--set", f"training.output_sample={config.output_sample}")):
         epoch = _train(config, corpus, artifacts, 0, "phone-01", update, "rows-f32", *options)
         stage(f"phone-01 alone, {_layer(epoch)}: {epoch['seconds']:.1f} s")
         update.unlink()
@@ -225,8 +225,8 @@ def _train(
 ) -> dict[str, Any]:
     """One epoch over a user's text and as much rehearsal."""
     epoch: dict[str, Any] = command(
-        "train", artifacts, "--user", corpus.users[number], "--rehearsal", corpus.general_train, "--user-share", "0.5",
-        "--phone", name, "--threads", str(config.threads_per_phone), "--update", update, "--codec", codec,
+        "train", artifacts, "--user", corpus.users[number], "--rehearsal", corpus.general_train,
+        "--phone", name, "--set", f"engine.threads={config.threads_per_phone}", "--update", update, "--codec", codec,
         *options,
     )  # fmt: skip
     return epoch

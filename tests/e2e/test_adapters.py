@@ -63,7 +63,9 @@ def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -
         train = ("train", artifacts, "--user", workplace.user, "--server", url, "--json")
         for backend in ("native", "ort"):
             update = tmp_path / f"{backend}.update"
-            assert phono(*train, "--backend", backend, "--phone", backend, "--update", update).document["receipt"]
+            assert phono(*train, "--set", f"engine.backend={backend}", "--phone", backend, "--update", update).document[
+                "receipt"
+            ]
             found = phono("update", "show", update, "--json").document["parts"]
             parts = {re.sub(r"\.(rows|values|scales|levels)$", "", part["part"]) for part in found}
             assert parts == {"lstm.0.B", "decoder.bias", *ADAPTERS}

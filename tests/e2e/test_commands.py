@@ -235,7 +235,19 @@ def test_artifact_variants_train(
     text = ("--text", workplace.user, "--json")
     before = phono("eval", made, *text).document[0]["perplexity"]
     assert (
-        phono("train", made, "--user", workplace.user, "--epochs", 4, "--seed", seed, "--out", tmp_path / "w").code == 0
+        phono(
+            "train",
+            made,
+            "--user",
+            workplace.user,
+            "--set",
+            "training.epochs=4",
+            "--seed",
+            seed,
+            "--out",
+            tmp_path / "w",
+        ).code
+        == 0
     )
     after = phono("eval", made, "--weights", tmp_path / "w", *text).document[0]["perplexity"]
     margin("perplexity after, of that before", after / before, high=0.95)

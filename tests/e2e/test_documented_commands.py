@@ -39,7 +39,7 @@ LEFT_OUT = {
     "flwr": "needs Flower: make flower-test",
     "--tls-cert": "needs a certificate: tests/server_agg/test_security_server.py",
     "https://": "needs a server with a certificate: tests/server_agg/test_security_server.py",
-    "--certificate": "needs a whole cohort: tests/server_agg/test_masked_phones.py",
+    "--set masked.certificate": "needs a whole cohort: tests/server_agg/test_masked_phones.py",
     "--project": "needs an accepted update: tests/e2e/test_report.py",
     "privacy canaries": "needs a vocabulary of more words: tests/simulation/test_attacks.py",
     **dict.fromkeys(("export AWS_", "export PG", "export PHONOGRAD_"), "sets a variable of the shell"),

@@ -48,7 +48,7 @@ def test_exported_trained_by_both_and_folded(
     train = ("train", artifacts, "--user", workplace.user)
     for backend in ("native", "ort"):
         files = ("--out", tmp_path / backend, "--update", tmp_path / f"{backend}.update")
-        assert phono(*train, "--backend", backend, *files, "--seed", 1).code == 0
+        assert phono(*train, "--set", f"engine.backend={backend}", *files, "--seed", 1).code == 0
     first, native, ort = (load_tensors(path) for path in (artifacts / WEIGHTS, tmp_path / "native", tmp_path / "ort"))
     for name, before in first.items():
         assert np.linalg.norm(native[name] - ort[name]) <= 1e-5 * np.linalg.norm(ort[name]), name
@@ -183,7 +183,9 @@ def test_frozen_tensors_stay_at_home(phono: Run, workplace: Workplace, tmp_path:
         train = ("train", artifacts, "--user", workplace.user, "--server", url, "--json")
         for number, backend in enumerate(("native", "ort"), 1):
             update = tmp_path / f"{number}.update"
-            assert phono(*train, "--backend", backend, "--phone", backend, "--update", update).document["receipt"]
+            assert phono(*train, "--set", f"engine.backend={backend}", "--phone", backend, "--update", update).document[
+                "receipt"
+            ]
             parts = {part["part"] for part in phono("update", "show", update, "--json").document["parts"]}
             assert not [part for part in parts if part.startswith(("embedding.", "lstm.0."))]
             assert "lstm.1.W" in parts
