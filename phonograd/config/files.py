@@ -19,4 +19,6 @@ def _layout(module: str, name: str) -> Callable[[], Layout]:
 FILES: Mapping[str, Callable[[], Layout]] = {
     "serve": _layout("serve", "SERVE"),
     "train": _layout("train", "TRAIN"),
+    "pretrain": _layout("pretrain", "PRETRAIN"),
+    "export": _layout("export", "EXPORT"),
 }

@@ -174,13 +174,15 @@ class Config:
         self._put(whole, self._parsed(whole, text), SET)
 
     def _parsed(self, key: str, text: str) -> Any:
-        """The value of an assignment: TOML, or text as it stands."""
-        kind = self._keys[key][1].kind if key in self._keys else None
+        """The value of an assignment: TOML, or text as it stands; a list may be given as its only value."""
+        field = self._keys[key][1] if key in self._keys else None
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
-            return text
-        return value if isinstance(value, str | list) or kind not in (str, Path) else text
+            value = text
+        if field is not None and field.kind in (str, Path) and not isinstance(value, str | list):
+            value = text
+        return [value] if field is not None and field.many and not isinstance(value, list) else value
 
     def _refuse_ignored(self) -> None:
         for key, source in self._sources.items():

@@ -33,7 +33,7 @@ PAPER_USER = {"before": (336.0, 49.7), "after": (233.8, 51.9)}
 STOP_SECONDS = 20
 CODECS = ("full-f32", "rows-f32")  # lossless, so that the round is the paper's
 # In half a minute, many small windows train better than few of Zaremba's 20 x 35.
-BRIEF_PRETRAINING = ("--minibatch", "5", "--bptt", "20")
+BRIEF_PRETRAINING = ("--set", "training.minibatch=5", "--set", "training.bptt=20")
 
 Say = Callable[[str], None]
 
@@ -142,7 +142,8 @@ def _pretrain(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say) -> t
     steps = str(config.pretrain_steps)
     pretrained = command(
         "pretrain", "--preset", config.preset, "--vocab", vocabulary, "--text", corpus.general_train,
-        "--valid", corpus.general_valid, "--epochs", "1", "--max-steps", steps, "--dropout", "0", "--out", weights,
+        "--valid", corpus.general_valid, "--epochs", "1", "--max-steps", steps, "--set", "training.dropout=0",
+        "--out", weights,
         *BRIEF_PRETRAINING,
     )  # fmt: skip
     return vocabulary, weights, pretrained

@@ -74,8 +74,8 @@ def bad(phono: Run, workplace: Workplace, tmp_path: Path) -> dict[str, Path]:
             ["already there", "choose another --out or give --overwrite"],
         ),
         (
-            "export --cell lstm --hidden 4 --vocab {vocab} --seed 1 --out {new} --layers 100000",
-            5,
+            "export --set shape.cell=lstm --vocab {vocab} --seed 1 --out {new} --set shape.layers=100000",
+            2,
             ["layers", "64", "100000"],
         ),
         ("train {art} --user {user} --weights {nan}", 6, ["{nan}", "tensor decoder.bias: element 7 is nan"]),
@@ -269,7 +269,7 @@ print(json.dumps([run(phonograd, line) for line in json.loads(sys.argv[1])]))
 
 def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, tmp_path: Path) -> None:
     export = ["--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 1, "--out", tmp_path / "a"]
-    pretrain = [*export[:4], "--text", workplace.user, "--minibatch", 1, "--out", tmp_path / "b"]
+    pretrain = [*export[:4], "--text", workplace.user, "--set", "training.minibatch=1", "--out", tmp_path / "b"]
     train = ["train", workplace.artifacts, "--user", workplace.user, "--set", "engine.backend=ort"]
     given = json.dumps([[str(part) for part in line] for line in (train, ["export", *export], ["pretrain", *pretrain])])
     done = subprocess.run([sys.executable, "-c", WITHOUT, given], capture_output=True, text=True, check=True)

@@ -49,8 +49,8 @@ LEFT_OUT = {
 SMALLER = (
     (r"--preset popov-2x650", "--preset tiny"),
     (r"--size 30000", f"--size {len(WORDS) + 2}"),
-    (r"--hidden 300", "--hidden 8"),
-    (r"--max-steps 20", "--max-steps 2 --minibatch 2 --bptt 5"),
+    (r"shape.hidden=300", "shape.hidden=8"),
+    (r"--max-steps 20", "--max-steps 2 --set training.minibatch=2 --set training.bptt=5"),
     (r"--rounds (50|3)\b", "--rounds 2 --text-bytes 1000"),
     (
         r"(dp-ftrl .*)--min-separation 10\b",

@@ -29,8 +29,11 @@ from tests.support.serving import settings_of
         ("reproduce --page {new} --workers 2", "--workers"),
         ("eval {art} --text {user} --token secret", "--token"),
         ("train {art} --user {user} --set connection.model_cache={new}", "connection.model_cache"),
-        ("pretrain --preset tiny --vocab {user} --text {user} --out {new} --device cpu", "--device"),
-        ("pretrain --backend torch --preset tiny --vocab {user} --text {user} --out {new} --threads 1", "--threads"),
+        ("pretrain --preset tiny --vocab {user} --text {user} --out {new} --set training.torch.device=cpu", "device"),
+        (
+            "pretrain --backend torch --preset tiny --vocab {user} --out {new} --set training.native.threads=1",
+            "threads",
+        ),
         ("bench upload --user {user} --phones 3", "--phones"),
         ("bench epoch --variants eager --all-variants", "--variants"),
         ("phone-bench {art} --full-softmax", "--full-softmax"),
@@ -50,7 +53,6 @@ def test_an_option_that_would_be_ignored(
 @pytest.mark.parametrize(
     "line",
     [
-        "pretrain --preset tiny --vocab {user} --text {user} --out out --clip-norm -inf",
         "report --state s --price-per-gb nan",
     ],
 )

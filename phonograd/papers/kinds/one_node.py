@@ -14,8 +14,9 @@ import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.base.settings import Share
 from phonograd.device_runtime.engine.backend import Precision
-from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Share
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.papers.kinds.simulated import figures_on
 from phonograd.papers.run import Context, Outcome
