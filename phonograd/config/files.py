@@ -21,4 +21,5 @@ FILES: Mapping[str, Callable[[], Layout]] = {
     "train": _layout("train", "TRAIN"),
     "pretrain": _layout("pretrain", "PRETRAIN"),
     "export": _layout("export", "EXPORT"),
+    "bench capacity": _layout("bench_capacity", "CAPACITY"),
 }
