@@ -21,6 +21,10 @@ PIECE_SIZE = opt(
     int,
     metavar="BYTES",
 )
+MODELS_FROM = opt(
+    "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
+    metavar="URL",
+)
 _TOKEN: dict[str, Any] = {
     "help": "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
     "envvar": "PHONOGRAD_TOKEN",
@@ -29,10 +33,10 @@ _TOKEN: dict[str, Any] = {
 MODEL_CACHE = "PHONOGRAD_MODEL_CACHE"
 
 
-def connection_options(required: bool, owner: bool = False, uploads: bool = False) -> Decorator:
+def connection_options(required: bool, owner: bool = False, uploads: bool = False, models: bool = False) -> Decorator:
     """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
 
-    uploads: add --piece-size, too.
+    uploads: add --piece-size, too; models: add --models-from, for a command that fetches one.
 
     Without `required`, it receives None where no --server was given. owner: without --token it acts for the user who
     started the server on this machine, if that is the same user.
@@ -43,11 +47,8 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
         token=opt(_TOKEN["help"], **{name: value for name, value in _TOKEN.items() if name != "help"}),
         ca_cert=opt("PEM file of a certificate authority to trust in place of the system's.", INPUT),
         token_over_http="Send the token unencrypted to another machine.",
-        models_from=opt(
-            "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
-            metavar="URL",
-        ),
         **({"piece_size": PIECE_SIZE} if uploads else {}),
+        **({"models_from": MODELS_FROM} if models else {}),
     )
 
     def connection(options: dict[str, Any]) -> Connection | None:
@@ -98,13 +99,13 @@ model_cache_option = click.option(
 )
 
 
-def place_options(command: Command) -> Command:
+def place_options(command: Command, models: bool = False) -> Command:
     """Add --state, --ledger and a connection's options; the command receives what was given as `place`: Connection or
     ServerStorage.
     """
     return decorated(
         command,
-        connection_options(required=False, owner=True),
+        connection_options(required=False, owner=True, models=models),
         taking(
             "place",
             _place,
@@ -114,10 +115,10 @@ def place_options(command: Command) -> Command:
     )
 
 
-def storage_options(command: Command) -> Command:
+def storage_options(command: Command, models: bool = False) -> Command:
     """`place_options` with --store, for a command that needs files."""
     meaning = "The object store that the servers were started with: s3://BUCKET/FOLDER"
-    return place_options(click.option("--store", help=meaning)(command))
+    return place_options(click.option("--store", help=meaning)(command), models)
 
 
 def _place(options: dict[str, Any]) -> Connection | ServerStorage:

@@ -72,7 +72,7 @@ ROUND = Options(
 
 @click.command("phone-round")
 @click.argument("artifacts", type=INPUT)
-@connection_options(required=True, owner=True, uploads=True)
+@connection_options(required=True, owner=True, uploads=True, models=True)
 @click.option("--token-file", type=INPUT, help="File with a line NAME TOKEN for each phone, mode 600.")
 @click.option(
     "--certificate-file",

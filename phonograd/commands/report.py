@@ -1,5 +1,6 @@
 """`phonograd report`, `models`, `rollback` and `discard`: what a server has done, and undoing it."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def _other_report(other: str) -> dict[str, Any]:
 
 
 @click.command()
-@storage_options
+@partial(storage_options, models=True)
 @click.option(
     "--fetch",
     metavar="latest|ROUND|SHA256",
