@@ -2,15 +2,17 @@
 
 In this folder, or with it on PYTHONPATH:
 
-    phonograd serve --artifacts ARTIFACTS --state STATE --strategy own_strategy:LargestCluster --similarity 0.2
-    phonograd simulate ARTIFACTS --users USERS --out OUT --strategy own_strategy:LargestCluster --similarity 0.2
+    phonograd serve --artifacts ARTIFACTS --state STATE --strategy own_strategy:LargestCluster
+    phonograd simulate ARTIFACTS --users USERS --out OUT --strategy own_strategy:LargestCluster
+
+`--set strategy.similarity=0.3` changes a setting of it; in a configuration file they are in the table [strategy.own].
 
 What a strategy may assume is in docs/strategies.md, "A strategy of your own". After Sattler et al. 2021, Clustered
 Federated Learning, whose server goes by the cosine similarity of updates too; it keeps a model for each cluster.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +31,9 @@ class LargestCluster(Aggregation):
 
     @dataclass(frozen=True)
     class Settings:
-        """Each field is an option of `serve` and `simulate`. Raises ValueError for one that is out of range."""
+        """Each field is a key of [strategy.own]. Raises ValueError for one that is out of range."""
 
-        similarity: float = field(default=0.2, metadata={"help": "Cosine from which two updates are similar."})
+        similarity: float = 0.2  # cosine from which two updates are similar
 
         def __post_init__(self) -> None:
             if not -1 <= self.similarity <= 1:

@@ -25,7 +25,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS
 # A round is asked for, its model or link fetched, and an update sent; the last one of a round waits for its model.
 ROUND, DOWNLOAD, UPLOAD, CLOSING = "GET round", "GET model or link", "POST update", "POST update, the round's last"
 # All phones of this benchmark have the same address, whose rate is not what is measured.
-UNLIMITED = ("--requests-per-second", "1e9", "--burst", "1000000000")
+UNLIMITED = ("--set", "security.requests_per_second=1e9", "--set", "security.burst=1000000000")
 
 TICK_SECONDS = 0.01  # the kernel counts CPU time in these: of little work, none may be seen
 
@@ -97,7 +97,7 @@ def run_phones(
     downloaded: list[int] = []
     memory: list[int] = []
     elapsed = 0.0
-    options = ("--publish", "top-rows", *UNLIMITED)
+    options = ("--set", "publish.codec=top-rows", *UNLIMITED)
     with serve(artifacts, state, per_round, *options) as server, ThreadPoolExecutor(at_once) as pool:
         idle, cpu = rss_bytes(server.pid), cpu_seconds(server.pid)
         base_sha256 = before = makers[0].info.base_sha256

@@ -57,11 +57,12 @@ class Field:
         """Whether it has no default."""
         return self.default is msgspec.NODEFAULT
 
-    def expected(self) -> str:
-        """Return what a value must be, in words."""
-        if self.many:
-            return f"a list, each {self._one()}"
-        return self._one()
+    def expected(self, value: Any = None) -> str:
+        """Return what a value must be, in words: the range, and the type where `value` is of another."""
+        one, word = self._one(), _WORDS.get(self.kind, "")
+        if value is not None and not self._has_type(value) and word not in one:
+            one = f"{word}, {one}"
+        return f"a list, each {one}" if self.many else one
 
     def takes(self, value: Any) -> bool:
         """Whether the value has the type and is in range."""
@@ -76,10 +77,13 @@ class Field:
             return False
         if not isinstance(self.kind, type) or self.kind not in _WORDS:
             return isinstance(value, self.kind)
-        kinds = (int, float) if self.kind is float else (self.kind,)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and self.kind is not bool):
+        if not self._has_type(value):
             return False
         return not isinstance(value, int | float) or isinstance(value, bool) or self._in_range(value)
+
+    def _has_type(self, value: Any) -> bool:
+        kinds = (int, float) if self.kind is float else (self.kind,)
+        return isinstance(value, kinds) and isinstance(value, bool) == (self.kind is bool)
 
     def _in_range(self, value: float) -> bool:
         if not math.isfinite(value):
@@ -111,7 +115,8 @@ class Settings(Record, frozen=True):
 
     def __post_init__(self) -> None:
         for field in fields_of(type(self)).values():
-            self.require(field.name, field.takes(getattr(self, field.name)), field.expected())
+            value = getattr(self, field.name)
+            self.require(field.name, field.takes(value), field.expected(value))
         self.check_together()
 
     def check_together(self) -> None:

@@ -121,14 +121,15 @@ def cluster(artifacts: Path, folder: Path, count: int, phones: int) -> Iterator[
         ports = [stack.enter_context(held_port()) for _ in range(count)]
         url = stack.enter_context(nginx(folder, ports))
         program = [sys.executable, "-m", "phonograd"]
-        shared = ["--ledger", ledger, "--store", f"s3://{BUCKET}/service", "--clients-per-round", str(phones)]
+        shared = ["--set", f"server.ledger={ledger}", "--set", f"server.store=s3://{BUCKET}/service"]
+        shared += ["--clients-per-round", str(phones)]
         environment = {**os.environ, **s3_environment, "OPENBLAS_NUM_THREADS": "1"}
         enrol = [*program, "tokens", "add", "boss", "--role", "admin", "--ledger", ledger]
         token = subprocess.run(enrol, env=environment, check=True, capture_output=True, text=True).stdout.strip()
         replicas = []
         for number, port in enumerate(ports):
             state = ["--artifacts", str(artifacts), "--state", str(folder / f"replica{number}"), "--port", str(port)]
-            serve = [*program, "serve", *state, *shared, "--auth", "tokens"]
+            serve = [*program, "serve", *state, *shared, "--set", "security.auth=tokens"]
             replicas.append(Replica(serve, environment, folder / f"replica{number}.log"))
             replicas[-1].start()
             stack.callback(replicas[-1].end)

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from phonograd.commands.options import Command, Decorator, FiniteNumber, InGroup, decorated
+from phonograd.commands.options import Command, Decorator, FiniteNumber, decorated
 from phonograd.commands.paths import INPUT
 from phonograd.config.layout import Layout
-from phonograd.config.values import Config
+from phonograd.config.values import SET, Config
 from phonograd.console import NAMES
 from phonograd.device_runtime.base.settings import Field
 
@@ -38,27 +38,14 @@ def configured(layout: Layout, **types: click.ParamType[Any]) -> Decorator:
 
         keys = layout.keys()
         flags = [_flag(layout, key, keys[key][1], types) for key in layout.flags]
-        return decorated(wrapped, *flags, _FILE, _SET)
+        text = f"Settings from a TOML file; `phonograd config {layout.command}` prints one with all keys."
+        file = click.option("--config", type=INPUT, help=text)
+        sets = click.option(
+            SET, "assignments", multiple=True, metavar="KEY=VALUE", help="Set one key of the file; may be repeated."
+        )
+        return decorated(wrapped, *flags, file, sets)
 
     return decorate
-
-
-_FILE = click.option(
-    "--config",
-    type=INPUT,
-    cls=InGroup,
-    group="Configuration",
-    help="Settings from a TOML file; `phonograd config COMMAND` prints one with all keys.",
-)
-_SET = click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="KEY=VALUE",
-    cls=InGroup,
-    group="Configuration",
-    help="Set one key of the file, such as --set {example}; may be repeated.",
-)
 
 
 def _parameter(key: str) -> str:

@@ -17,13 +17,14 @@ else:
     import tomli as tomllib
 
 S = TypeVar("S", bound=Settings)
+SET = "--set"
 _NAMED = re.compile(r"`(\w+)`")
 
 
 class Config:
     """Values by key, such as `rounds.late`, each checked by its field; and where each came from.
 
-    Raises UsageError for a file that is no TOML, an unknown key, a value of another type or out of range, and for one on
+    Raises UsageError for a file that is no TOML, an unknown key, a value of another type or out of range, and one of
     the command line that would be ignored.
     """
 
@@ -40,7 +41,7 @@ class Config:
         assigned = [_assignment(one) for one in sets]
         for key, text in assigned:
             if key in self._keys or (layout.own and key.startswith(f"{layout.own_table}.")):
-                self._put(key, self._parsed(key, text), "--set")
+                self._put(key, self._parsed(key, text), SET)
         for key, value in (flags or {}).items():
             self._put(key, value, layout.option(key))
         for key, text in assigned:  # once it is known which tables count
@@ -141,8 +142,7 @@ class Config:
             field = self._keys[key][1]
             value = _converted(field, value, folder)
             if not field.takes(value):
-                told = f"{source} is" if source.startswith("--") and source != "--set" else f"{source}: {key} is"
-                raise UsageError(f"{told} {value!r}, expected {field.expected()}")
+                raise UsageError(f"{_named(key, source)} is {value!r}, expected {field.expected(value)}")
         self._values[key], self._sources[key] = value, source
 
     def _known(self, key: str, source: str) -> str:
@@ -155,7 +155,7 @@ class Config:
             one for one in self._keys if one.rpartition(".")[2] == last
         ]
         meant = f"did you mean {names[0]}?" if names else f"see `phonograd config {self.layout.command}`"
-        raise UsageError(f"{source}: {key}: there is no such key; {meant}")
+        raise UsageError(f"{_named(key, source)}: there is no such key; {meant}")
 
     def _put_short(self, key: str, text: str) -> None:
         """Put a value of the table that is chosen within the one that is named: strategy.X is strategy.fedatt.X."""
@@ -168,8 +168,8 @@ class Config:
         own = self.layout.own_table
         if not inner and self._names_own and path == own.rpartition(".")[0]:
             inner = [joined(own, last)]
-        whole = inner[0] if inner else self._known(key, "--set")
-        self._put(whole, self._parsed(whole, text), "--set")
+        whole = inner[0] if inner else self._known(key, SET)
+        self._put(whole, self._parsed(whole, text), SET)
 
     def _parsed(self, key: str, text: str) -> Any:
         """The value of an assignment: TOML, or text as it stands."""
@@ -186,11 +186,11 @@ class Config:
                 assert table.chosen_by is not None
                 decisive, values = table.chosen_by
                 raise UsageError(
-                    f"{source if source != '--set' else f'--set {key}'}: expected with {self.name_of(decisive)} "
+                    f"{_named(key, source)}: expected with {self.name_of(decisive)} "
                     f"{' or '.join(map(_toml_word, values))}, found {_toml_word(self.get(decisive))}"
                 )
         own = self.layout.own_table
-        if any(self._sources[joined(own, name)] == "--set" for name in self.own) and not self._names_own:
+        if any(self._sources[joined(own, name)] == SET for name in self.own) and not self._names_own:
             raise UsageError(f"{own}: expected with {self.layout.own} MODULE:CLASS, found {self.get(self.layout.own)}")
 
     def _with_keys(self, message: str) -> str:
@@ -201,6 +201,13 @@ class Config:
         keys = {field.name: key for key, (table, field) in self._keys.items() if self.counts(table)}
         source = self._sources.get(keys.get(first[1], ""), "--") if first else "--"
         return named if source.startswith("--") else f"{source}: {named}"
+
+
+def _named(key: str, source: str) -> str:
+    """How a message names what gave a key: an option, --set or a file."""
+    if source == SET:
+        return f"{SET} {key}"
+    return source if source.startswith("--") else f"{source}: {key}"
 
 
 def _document(file: Path) -> dict[str, Any]:
@@ -227,7 +234,7 @@ def _flat(document: Mapping[str, Any], path: str, tables: set[str]) -> Iterator[
 def _assignment(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
-        raise UsageError(f"--set {text}: expected KEY=VALUE, such as rounds.deadline_seconds=600")
+        raise UsageError(f"{SET} {text}: expected KEY=VALUE, such as rounds.deadline_seconds=600")
     return key.strip(), value.strip()
 
 

@@ -20,18 +20,9 @@ from tests.support.serving import settings_of
         ("report --state {new} --csv --json", "--json"),
         ("models --state {new} --out other", "--out"),
         ("simulate {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
-        ("privacy canaries {art} --users {user} --out {new} --noise-multiplier 2", "--noise-multiplier"),
-        ("privacy audit {art} --users {user} --out {new} --dp-delta 1e-5", "--dp-delta"),
-        ("simulate {art} --users {user} --out {new} --late next", "--late"),
-        ("serve --artifacts {art} --state {new} --publish-rows 10", "--publish-rows"),
-        ("serve --artifacts {art} --state {new} --strategy median --trim-share 0.2", "--trim-share"),
-        (
-            "serve --artifacts {art} --state {new} --strategy dp-fedavg --deadline-seconds 9 --min-share 1",
-            "--min-share",
-        ),
-        ("serve --artifacts {art} --state {new} --transfer-cycles 2", "--transfer-cycles"),
-        ("serve --artifacts {art} --state {new} --server-optimizer adam --momentum 0.5", "--momentum"),
-        ("serve --artifacts {art} --state {new} --cohort 5", "--cohort"),
+        ("serve --artifacts {art} --state {new} --set publish.top-rows.publish_rows=10", "publish_rows"),
+        ("serve --artifacts {art} --state {new} --set masked.cohort=5", "masked.cohort"),
+        ("serve --artifacts {art} --state {new} --set rounds.min_clients=5", "rounds.min_clients"),
         ("reproduce --list --out {new}", "--out"),
         ("reproduce --page {new} --workers 2", "--workers"),
         ("eval {art} --text {user} --token secret", "--token"),
@@ -71,16 +62,16 @@ def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str) -> N
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--cohort 2", "--cohort 2: expected a whole number from 3 to 2048"),
-        ("--vendor-key x", "--vendor-key is 'x', expected a public key"),
-        ("--weight-cap 1000000", "sums of 35 bits, at most 31 expected; lower --mask-bits, --weight-cap or --cohort"),
+        ("--set masked.cohort=2", "masked.cohort 2: expected a whole number from 3 to 2048"),
+        ("--set masked.vendor=x", "masked.vendor is 'x', expected a public key"),
+        ("--set masked.weight_cap=1000000", "expected; lower masked.bits, masked.weight_cap or masked.cohort"),
         ("--strategy median", "--strategy is 'median', expected one of fedavg, .* with --masked"),
         (
-            "--strategy dp-fedavg --deadline-seconds 9 --mask-clip 2",
-            r"--dp-clip-norm is 15, expected --mask-clip \(2\)",
+            "--strategy dp-fedavg --deadline-seconds 9 --set masked.clip=2",
+            r"clip_norm is 15, expected masked.clip \(2\)",
         ),
-        ("--clients-per-round 5", "--clients-per-round: expected without --masked; see --cohort"),
-        ("--late next", "--late is 'next', expected 'drop'"),
+        ("--clients-per-round 5", "--clients-per-round: expected without rounds.masked; see masked.cohort"),
+        ("--set rounds.late=next", "rounds.late is 'next', expected 'drop'"),
     ],
 )
 def test_options_of_masked_rounds_are_refused_before_one_opens(
@@ -93,7 +84,9 @@ def test_options_of_masked_rounds_are_refused_before_one_opens(
 
 
 def test_options_make_the_settings_of_masked_rounds() -> None:
-    capped = settings_of("--masked", "--cohort", "60", "--weight-cap", "9", "--vendor-key", "ab" * 32)
+    capped = settings_of(
+        "--masked", *(f"--set=masked.{one}" for one in ("cohort=60", "weight_cap=9", f"vendor={'ab' * 32}"))
+    )
     usual, none = settings_of("--masked"), settings_of()
     assert capped.masked == MaskedSettings(cohort=60, weight_cap=9, vendor="ab" * 32)
     assert (capped.rules.clients_per_round, capped.strategy.weighting) == (60, "tokens")
@@ -106,13 +99,3 @@ def test_options_make_the_settings_of_masked_rounds() -> None:
 def test_the_python_api_refuses_such_a_rate(workplace: Workplace, rate: float) -> None:
     with pytest.raises(UsageError, match="`learning_rate`"):
         api.train(workplace.artifacts, workplace.user, learning_rate=rate)
-
-
-@pytest.mark.parametrize("name", ["serve", "simulate"])
-def test_help_is_in_groups(phono: Run, name: str) -> None:
-    shown = phono(name, "--help").out
-    titles = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert {"Options:", "Rounds:", "Strategy:", "Strategy transfer:"} <= set(titles)
-    rounds = shown.split("\nRounds:\n")[1].split("\n\n")[0]
-    assert "--clients-per-round" in rounds
-    assert shown.count("--clients-per-round INTEGER") == 1

@@ -89,7 +89,18 @@ def test_a_round_with_tokens_over_tls(
     boss = phono("tokens", "add", "boss", "--role", "admin", "--state", state).out.strip()
 
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", state]
-    line += ["--port", "0", "--json", "--quiet", "--auth", "tokens", "--tls-cert", both, "--clients-per-round", "1"]
+    line += [
+        "--port",
+        "0",
+        "--json",
+        "--quiet",
+        "--set",
+        "security.auth=tokens",
+        "--tls-cert",
+        both,
+        "--clients-per-round",
+        "1",
+    ]
     with subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

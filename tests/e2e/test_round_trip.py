@@ -67,10 +67,18 @@ def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phono: Run, workplace: Work
     """Whatever the server's ledger says: here it has lost nine rounds."""
     state, run = (
         desk / "state",
-        ("--strategy", "dp-ftrl", "--min-separation", "5", "--planned-rounds", "20", "--accept-noise"),
+        (
+            "--strategy",
+            "dp-ftrl",
+            "--set",
+            "strategy.min_separation=5",
+            "--set",
+            "strategy.planned_rounds=20",
+            "--accept-noise",
+        ),
     )
     token = phono("tokens", "add", "p1", "--state", state, "--json").document["token"]
-    options = (*run, "--max-participations", "2", "--deadline-seconds", "1e6", "--clients-per-round", "2")
+    options = (*run, "--set", "strategy.max_participations=2", "--deadline-seconds", "1e6", "--clients-per-round", "2")
     with serving(workplace.artifacts, state, *options) as url:
         line = ("train", workplace.artifacts, "--user", workplace.user, "--server", url)
         line += ("--phone", "p1", "--token", token)

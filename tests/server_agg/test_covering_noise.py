@@ -1,11 +1,11 @@
 """Noise that is larger than the update that it covers is told before it destroys a model."""
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -39,7 +39,7 @@ SAMPLED = StrategySettings("dp-fedavg", sampling=0.5, clip_norm=2.0)
 def test_the_norm_is_that_of_the_noise_which_is_added(
     workshop: Workshop, changes: dict[str, Any], times: float
 ) -> None:
-    settings = dataclasses.replace(SAMPLED, **changes)
+    settings = structs.replace(SAMPLED, **changes)
     found = covering_noise(workshop.base_path, settings, 40, 7)
     assert found is not None
     once = 2.0 / 20 * math.sqrt(parameters_of(workshop))  # z S / (q N)
@@ -64,7 +64,7 @@ def test_of_correlated_noise_and_of_phones_noise_it_is_more_than_of_independent(
         assert 1 < found.norm / (2.0 / 20 * root) < 4
 
 
-@pytest.mark.parametrize("settings", [StrategySettings(), dataclasses.replace(SAMPLED, noise_multiplier=0.0)])
+@pytest.mark.parametrize("settings", [StrategySettings(), structs.replace(SAMPLED, noise_multiplier=0.0)])
 def test_without_noise_there_is_nothing_to_tell(settings: StrategySettings) -> None:
     assert covering_noise(Path("none"), settings, 1, 1) is None
 
@@ -106,7 +106,8 @@ def test_a_simulation_does_too(phono: Run, tmp_path: Path) -> None:
     out, users = tmp_path / "out", tmp_path / "users.jsonl"
     users.write_text("\n".join(f'{{"user": "u{user}", "text": "{"w1 w2 w3 " * 100}"}}' for user in range(8)))
     line = ("simulate", artifacts.folder, "--users", users, "--out", out, "--rounds", 1, "--test-users", 0)
-    noise = ("--strategy", "dp-fedavg", "--sampling", 0.5, "--noise-multiplier", 11 * 4 / root)
+    noise = ("--strategy", "dp-fedavg", "--set", "strategy.sampling=0.5")
+    noise += ("--set", f"strategy.noise_multiplier={11 * 4 / root}")
     refused = phono(*line, *noise)
     told = " ".join(refused.err.split())
     assert (refused.code, out.exists()) == (2, False), told

@@ -1,7 +1,6 @@
 """Rounds of dp-ftrl: the noise that models carry, its buffers, and a run whose terms nobody can change."""
 
 import contextlib
-import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -157,7 +157,7 @@ def test_rewound_or_missing_buffers_are_refused(whole: Rounds, tmp_path: Path) -
 )
 def test_the_terms_of_a_run_are_fixed(whole: Rounds, field: str, value: float) -> None:
     changed = Rounds.__new__(Rounds)
-    changed.folder, changed.settings = whole.folder, dataclasses.replace(SETTINGS, **{field: value})
+    changed.folder, changed.settings = whole.folder, structs.replace(SETTINGS, **{field: value})
     with pytest.raises(WeightsError, match=rf"`{field}` is {value}, expected .*, with which the run of dp-ftrl began"):
         changed.close(4)
 
@@ -208,7 +208,7 @@ def test_noise_depends_on_the_position_and_not_on_how_it_is_cut(whole: Rounds, s
 
 
 def test_one_phone_moves_the_sum_by_the_bound_and_the_divisor_is_public() -> None:
-    settings = dataclasses.replace(SETTINGS, noise_multiplier=0.0, mean_weight=0.5)
+    settings = structs.replace(SETTINGS, noise_multiplier=0.0, mean_weight=0.5)
     with model() as base:
         far = trained(base, 1, 3.0)
         for others in (0, 3):
@@ -251,4 +251,4 @@ def test_it_wants_the_phones_that_a_round_expects() -> None:
 
 def test_a_bound_that_moves_is_refused() -> None:
     with pytest.raises(ValueError, match=r"`adaptive_clip` is 0\.5, expected none for dp-ftrl"):
-        dataclasses.replace(SETTINGS, adaptive_clip=0.5)
+        structs.replace(SETTINGS, adaptive_clip=0.5)

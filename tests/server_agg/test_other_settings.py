@@ -1,10 +1,10 @@
 """A server that starts with other settings than the last round has."""
 
-import dataclasses
 import logging
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -14,7 +14,7 @@ from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.workshop import Workshop, settings_with
 
 MASKED = MaskedSettings(cohort=3, min_cohort=3)
-NOISY = dataclasses.replace(MASKED, distributed_noise=1.0)
+NOISY = structs.replace(MASKED, distributed_noise=1.0)
 OF_THREE = {"clients_per_round": 3, "weighting": "equal"}
 
 

@@ -262,5 +262,5 @@ def test_what_is_no_strategy(name: str, expected: str) -> None:
 
 
 def test_settings_out_of_range() -> None:
-    with pytest.raises(ValueError, match="`similarity` is 2, expected -1 to 1"):
+    with pytest.raises(ValueError, match="`similarity` is 2.0, expected -1 to 1"):
         own_strategy(LargestCluster, similarity=2)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.server_agg.aggregation.model_writer import write_model
@@ -141,7 +142,7 @@ def noise_of_a_round(settings: StrategySettings, context: RoundContext) -> dict[
     with model(random_weights(0, 1.0, SHAPES)) as base:
         results = []
         for multiplier in (settings.noise_multiplier, 0.0):
-            round_ = Round(base, dataclasses.replace(settings, noise_multiplier=multiplier), context)
+            round_ = Round(base, structs.replace(settings, noise_multiplier=multiplier), context)
             for seed in range(3):
                 round_.take(TrainedWeights(trained(base, seed)))
             results.append(round_.result())
@@ -210,7 +211,7 @@ def base() -> Iterator[TensorFile]:
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_neighbouring_rounds_differ_by_the_sensitivity_at_most(data: st.DataObject, base: TensorFile) -> None:
-    strategy = dataclasses.replace(
+    strategy = structs.replace(
         SILENT,
         estimator=data.draw(st.sampled_from(["fixed", "clipped"]), label="estimator"),
         per_layer=data.draw(st.booleans(), label="per layer"),
@@ -251,7 +252,7 @@ def hostile_updates(draw: st.DrawFn, base: TensorFile, other: dict[str, Array] |
 @pytest.mark.parametrize("estimator", ["fixed", "clipped"])
 def test_the_bound_is_reached(estimator: str, base: TensorFile) -> None:
     """A bound twice too large would mean twice the noise: one long delta comes to within 1e-6 of S / divisor."""
-    strategy = dataclasses.replace(SILENT, estimator=estimator)
+    strategy = structs.replace(SILENT, estimator=estimator)
     long = trained(base, 1, 100.0)
     mechanism = GaussianMean(strategy, CONTEXT.population, 0.0)
     expected = 1.5 / (0.05 * 100) if estimator == "fixed" else 1.5 / (0.05 * 100 * 0.4)
@@ -261,7 +262,7 @@ def test_the_bound_is_reached(estimator: str, base: TensorFile) -> None:
 
 def test_frozen_tensors_have_no_share_of_the_bound() -> None:
     """Of two tensors, one of them frozen, the other gets all of S."""
-    settings = dataclasses.replace(SILENT, per_layer=True)
+    settings = structs.replace(SILENT, per_layer=True)
     with model(random_weights(0, 1.0, SHAPES), {"frozen": "vector"}) as base:
         long = {"matrix": trained(base, 1, 100.0)["matrix"]}
         expected = settings.clip_norm / (settings.sampling * CONTEXT.population)
@@ -283,7 +284,7 @@ def test_clipping_is_the_papers(per_layer: bool, base: TensorFile) -> None:
 def test_fixed_and_clipped_divisors() -> None:
     fixed_settings = StrategySettings(clip_norm=2.0, sampling=0.1, min_share=0.5)
     fixed = GaussianMean(fixed_settings, 1000, 1.5)
-    clipped = GaussianMean(dataclasses.replace(fixed_settings, estimator="clipped"), 1000, 1.5)
+    clipped = GaussianMean(structs.replace(fixed_settings, estimator="clipped"), 1000, 1.5)
     assert [fixed.divisor(weight) for weight in (0, 80, 500)] == [100.0] * 3
     assert [clipped.divisor(weight) for weight in (0, 80, 500)] == [50.0, 80.0, 500.0]
     assert (fixed.sensitivity, clipped.sensitivity) == (0.02, 0.08)  # S/(qW), 2S/(qW_min)
@@ -293,7 +294,7 @@ def test_fixed_and_clipped_divisors() -> None:
 @pytest.mark.parametrize("cap", [None, 150])
 @pytest.mark.parametrize("estimator", ["fixed", "clipped"])
 def test_the_mean_is_numpys(estimator: str, cap: int | None, base: TensorFile) -> None:
-    strategy = dataclasses.replace(SILENT, estimator=estimator, token_cap=cap, mean_weight=0.8)
+    strategy = structs.replace(SILENT, estimator=estimator, token_cap=cap, mean_weight=0.8)
     tokens = [30, 150, 1000, 75]
     updates = [trained(base, seed, 10.0**-seed) for seed in range(4)]
     weights = [1.0] * 4 if cap is None else [0.2, 1.0, 1.0, 0.5]
@@ -323,7 +324,7 @@ def test_truncation_never_lengthens(base: TensorFile) -> None:
     """Steps are cut off towards zero: a delta of 1.9 steps is 1 step, of -1.9 steps -1."""
     step = np.float32(2.0**-32)
     with model({"w": np.zeros(4, np.float32)}) as zero:
-        round_ = Round(zero, dataclasses.replace(SILENT, sampling=1.0, mean_weight=0.01))
+        round_ = Round(zero, structs.replace(SILENT, sampling=1.0, mean_weight=0.01))
         round_.take(TrainedWeights({"w": step * np.array([1.9, -1.9, 0.9, -0.9], np.float32)}))
         assert (round_.result()["w"] / step).tolist() == [1.0, -1.0, 0.0, 0.0]
 
@@ -389,7 +390,7 @@ def bound_in(path: Path) -> float:
 
 @pytest.mark.parametrize(("scale", "direction"), [(1e-6, -1), (1e3, 1)])
 def test_a_model_carries_the_next_rounds_bound(tmp_path: Path, scale: float, direction: int) -> None:
-    quiet = dataclasses.replace(SETTINGS, noise_multiplier=0.0)
+    quiet = structs.replace(SETTINGS, noise_multiplier=0.0)
     few = [scale] * 5
     with model() as base:
         first = closed(base, tmp_path / "1", quiet, few)
@@ -398,7 +399,7 @@ def test_a_model_carries_the_next_rounds_bound(tmp_path: Path, scale: float, dir
     moved = 0.2 * 2.5 / (0.1 * CONTEXT.population)
     assert bound_in(tmp_path / "1") == pytest.approx(np.exp(direction * moved))
     with TensorFile(tmp_path / "1") as second:
-        closed(second, tmp_path / "2", dataclasses.replace(quiet, clip_norm=77.0), few)
+        closed(second, tmp_path / "2", structs.replace(quiet, clip_norm=77.0), few)
         assert bound_in(tmp_path / "2") == pytest.approx(np.exp(2 * direction * moved))
         clipped = Round(second, quiet)
         update = trained(second, 1, 1e3)
@@ -431,4 +432,4 @@ def test_a_fixed_bound_leaves_no_trace(tmp_path: Path) -> None:
 
 def test_per_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="`per_layer` is True, expected False with `adaptive_clip`"):
-        dataclasses.replace(SETTINGS, per_layer=True)
+        structs.replace(SETTINGS, per_layer=True)

@@ -290,7 +290,7 @@ def test_a_private_server_does_not_start_without_an_accountant(
 
 
 def test_a_round_is_accounted_at_the_probability_it_was_drawn_with(workshop: Workshop, tmp_path: Path) -> None:
-    """A restart with another --sampling draws again: phones of the first draw have no place any more."""
+    """A restart with another `sampling` draws again: phones of the first draw have no place any more."""
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0) as coordinator:
         enrol(coordinator)

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
+from msgspec import structs
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -164,7 +165,7 @@ def test_raw_heads_never_break_it(guarded: Guarded) -> None:
 def test_a_round_over_tls(
     workshop: Workshop, tmp_path: Path, certificates: Certificates, tls: SecuritySettings
 ) -> None:
-    with run_server(workshop, tmp_path / "state", security=dataclasses.replace(tls, auth="tokens")) as server:
+    with run_server(workshop, tmp_path / "state", security=structs.replace(tls, auth="tokens")) as server:
         assert server.url.startswith("https://127.0.0.1:")
         token = PhoneRegistry(server.coordinator.ledger).add("phone1", "phone", "90d", "me").token
         phone = Connection(server.url, token, certificates.authority)

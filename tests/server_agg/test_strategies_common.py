@@ -1,6 +1,5 @@
 """What holds for every strategy: order, restarts, splitting into tiles, what is refused, empty rounds, memory."""
 
-import dataclasses
 import gc
 import io
 import random
@@ -8,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, TensorFile
@@ -132,7 +132,7 @@ def test_updates_far_from_the_base_are_refused(strategy: str) -> None:
 
 @every_strategy
 def test_claims_of_too_many_tokens_are_refused(settings: StrategySettings) -> None:
-    strategy = strategy_of(dataclasses.replace(settings, max_tokens=1000))
+    strategy = strategy_of(structs.replace(settings, max_tokens=1000))
     assert strategy.weight(UpdateInfo(SHA, 1, 1000, "full-f32", 0, steps=1)) >= 1
     with pytest.raises(InvalidUpdateError, match="claims 1001 tokens, the limit is 1000"):
         strategy.weight(UpdateInfo(SHA, 1, 1001, "full-f32", 0, steps=1))

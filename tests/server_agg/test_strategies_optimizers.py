@@ -1,11 +1,11 @@
 """The model's file and the server optimisers, over several rounds, against NumPy."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
@@ -136,8 +136,8 @@ def test_a_round_without_updates_writes_nothing(tmp_path: Path) -> None:
 def test_a_model_that_would_leave_float32_is_not_written(tmp_path: Path) -> None:
     largest = np.full(30, np.finfo(np.float32).max)
     save_tensors(tmp_path / "model-0", {"w": largest})
-    wild = dataclasses.replace(NONE, strategy="dp-fedavg", server_lr=1e6, clip_norm=1e6, noise_multiplier=1e6)
-    wild = dataclasses.replace(wild, sampling=1e-9, mean_weight=1e-6)
+    wild = structs.replace(NONE, strategy="dp-fedavg", server_lr=1e6, clip_norm=1e6, noise_multiplier=1e6)
+    wild = structs.replace(wild, sampling=1e-9, mean_weight=1e-6)
     with (
         TensorFile(tmp_path / "model-0") as base,
         pytest.raises(WeightsError, match="tensor w: the next model would overflow float32"),

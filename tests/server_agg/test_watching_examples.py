@@ -136,4 +136,4 @@ def test_with_json_lines_the_error_that_ends_a_start_is_one(
     monkeypatch.setattr("phonograd.commands.server.configure", lambda *_: None)
     monkeypatch.setattr("phonograd.api.serving.serve", raising(StorageError("the `store` is away")))
     ended = phono("serve", "--artifacts", FOLDER, "--state", tmp_path / "state", "--log-format", "json")
-    assert (ended.code, ended.err, caplog.messages) == (11, "", ["the --store is away"])
+    assert (ended.code, ended.err, caplog.messages) == (11, "", ["the server.store is away"])

@@ -13,6 +13,7 @@ import numpy as np
 
 from phonograd.bench.synthetic import write_synthetic_artifacts
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.base.settings import fields_of
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -90,7 +91,7 @@ def settings_with(**changes: object) -> ServerSettings:
     parts: dict[str, dict[str, Any]] = {"rules": {}, "strategy": {}, "": {"accept_noise": True}}
     kinds = {"rules": RoundRules, "strategy": StrategySettings}
     for name, value in changes.items():
-        owner = next((part for part, kind in kinds.items() if name in kind.__dataclass_fields__), "")
+        owner = next((part for part, kind in kinds.items() if name in fields_of(kind)), "")
         parts[owner][name] = value
     return ServerSettings(
         rules=RoundRules(**parts["rules"]), strategy=StrategySettings(**parts["strategy"]), **parts[""]

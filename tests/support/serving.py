@@ -3,12 +3,14 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
 import phonograd
-from phonograd.commands.serve_options import serve_options, settings_from
+from phonograd.commands.configured import configured
+from phonograd.commands.round_settings import server_settings_from
+from phonograd.config.serve import SERVE
+from phonograd.config.values import Config
 from phonograd.server_agg.settings.server import ServerSettings
 
 
@@ -17,9 +19,9 @@ def settings_of(*options: str) -> ServerSettings:
     made: list[ServerSettings] = []
 
     @click.command()
-    @serve_options
-    def command(**given: Any) -> None:
-        made.append(settings_from(given))
+    @configured(SERVE)
+    def command(config: Config) -> None:
+        made.append(server_settings_from(config))
 
     command.main([*options], standalone_mode=False)
     return made[0]
