@@ -14,6 +14,7 @@ class Table:
 
     path: such as `strategy.dp-fedavg`; "": the top of the file. keys: the field of each key. about: a comment above it.
     chosen_by: the key whose value decides whether the table counts, and the values with which it does; None: always.
+    used: False for what a file may have for other commands.
     """
 
     path: str
@@ -21,6 +22,7 @@ class Table:
     keys: Mapping[str, str]
     about: str = ""
     chosen_by: tuple[str, tuple[object, ...]] | None = None
+    used: bool = True
 
     def fields(self) -> Iterator[tuple[str, Field]]:
         """Each key's whole name, such as `rounds.late`, and its field."""

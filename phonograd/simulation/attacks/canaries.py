@@ -104,9 +104,7 @@ class CanarySettings(Settings, frozen=True):
     ] = (0, 1, 4, 16)
     each: Annotated[Some, about("Secrets for each number of insertions, each of another user.")] = 3
     controls: Annotated[Some, about("Secrets that nobody wrote, if 0 is among the insertions.")] = 50
-    words: Annotated[
-        int, Meta(ge=2, le=256), about("Words that secrets are made of, drawn from the vocabulary.")
-    ] = 64
+    words: Annotated[int, Meta(ge=2, le=256), about("Words that secrets are made of, drawn from the vocabulary.")] = 64
     form: Annotated[str, about("What the message of a secret begins with.")] = "my secret is"
 
     def check_together(self) -> None:
