@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from phonograd.device_runtime.base.documents import Record
+from phonograd.device_runtime.base.documents import MOST, Record
 
 MANY = 10**18 - 1  # msgspec's bounds are 64-bit
 
@@ -101,7 +101,7 @@ class Field:
     def _range(self) -> str:
         """Return the range in words, or the type's name where there is none."""
         low = "" if self.low is None else f"{'more than' if self.open_low else 'at least'} {_shown(self.low)}"
-        most = None if self.high == MANY else self.high
+        most = None if self.high in (MANY, MOST) else self.high
         high = "" if most is None else f"{'below' if self.open_high else 'at most'} {_shown(most)}"
         return ", ".join(part for part in (low, high) if part) or _WORDS.get(self.kind, self.kind.__name__)
 

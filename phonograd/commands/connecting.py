@@ -8,20 +8,14 @@ import click
 from msgspec.structs import asdict
 
 from phonograd.api.rounds import connect
-from phonograd.commands.options import Decorator, Options, decorated, opt, refuse, taking
+from phonograd.commands.options import Command, Decorator, Options, decorated, opt, refuse, taking
 from phonograd.commands.paths import INPUT, OUT_FOLDER
-from phonograd.config.connecting import ConnectionSettings
+from phonograd.config.connection import Reach
 from phonograd.config.values import Config
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
-from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.server_agg.settings.storage import ServerStorage
 
-TOKEN = opt(
-    "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
-    envvar="PHONOGRAD_TOKEN",
-    show_envvar=True,
-)
 PIECE_SIZE = opt(
     "Bytes of an update to send at once.  [default: all; where a proxy refuses that (413), ever smaller pieces]",
     int,
@@ -31,7 +25,12 @@ MODELS_FROM = opt(
     "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
     metavar="URL",
 )
-_MODEL_CACHE = "PHONOGRAD_MODEL_CACHE"
+_TOKEN: dict[str, Any] = {
+    "help": "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
+    "envvar": "PHONOGRAD_TOKEN",
+    "show_envvar": True,
+}
+MODEL_CACHE = "PHONOGRAD_MODEL_CACHE"
 
 
 def connection_options(
@@ -39,7 +38,7 @@ def connection_options(
 ) -> Decorator:
     """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
 
-    uploads: add --piece-size, too. downloads: add --models-from.
+    uploads: add --piece-size, too; downloads: add --models-from, for a command that fetches one.
 
     Without `required`, it receives None where no --server was given. owner: without --token it acts for the user who
     started the server on this machine, if that is the same user.
@@ -47,11 +46,11 @@ def connection_options(
     asked = Options(
         connect,
         server=opt("For example http://127.0.0.1:8080", required=required),
-        token=TOKEN,
+        token=opt(_TOKEN["help"], **{name: value for name, value in _TOKEN.items() if name != "help"}),
         ca_cert=opt("PEM file of a certificate authority to trust in place of the system's.", INPUT),
         token_over_http="Send the token unencrypted to another machine.",
-        **({"models_from": MODELS_FROM} if downloads else {}),
         **({"piece_size": PIECE_SIZE} if uploads else {}),
+        **({"models_from": MODELS_FROM} if downloads else {}),
     )
 
     def connection(options: dict[str, Any]) -> Connection | None:
@@ -71,29 +70,32 @@ def connection_options(
     return taking("connection", connection, asked)
 
 
-token_option = click.option("--token", **{name: value for name, value in TOKEN.items() if name != "name"})
+def token_option(command: Command) -> Command:
+    """Add --token to a command whose configuration has the rest of the connection."""
+    return click.option("--token", **_TOKEN)(command)
 
 
-def connection_from(config: Config, server: str, token: str | None, owner: bool = False) -> Connection:
-    """The connection that a command's file describes, with the token of `token_option`. Raises UsageError."""
-    reach = asdict(config.take(ConnectionSettings))
-    del reach["model_cache"]
-    return connect(server, token or None, **reach, owner=owner)
+def connection_from(config: Config, token: str | None, owner: bool = False) -> Connection | None:
+    """The connection of a command's configuration; None without a server. owner: as in `connection_options`."""
+    reach = config.take(Reach)
+    if reach.server is None:
+        refuse("expected with --server", "token")
+        return None
+    given = {name: value for name, value in asdict(reach).items() if name != "model_cache"}
+    return connect(**given, token=token or None, owner=owner)
 
 
-def model_cache_of(config: Config) -> Path:
-    """The folder of downloaded models: the file's, the environment's, or phonograd's."""
-    if (chosen := config.take(ConnectionSettings).model_cache) is not None:
-        return chosen
-    if folder := os.environ.get(_MODEL_CACHE):
-        return Path(OUT_FOLDER.convert(folder, None, click.get_current_context()))
-    return cache_folder() / "models"
+def model_cache_from(config: Config) -> Path | None:
+    """The folder of downloaded models, as far as the configuration or the environment says."""
+    given: Path | None = config.get("connection.model_cache")
+    there = os.environ.get(MODEL_CACHE)
+    return Path(OUT_FOLDER.convert(there, None, click.get_current_context())) if there and given is None else given
 
 
 model_cache_option = click.option(
     "--model-cache",
     type=OUT_FOLDER,
-    envvar=_MODEL_CACHE,
+    envvar=MODEL_CACHE,
     show_envvar=True,
     help="Folder of downloaded models, for each server and phone.  [default: ~/.cache/phonograd/models]",
 )

@@ -50,10 +50,10 @@ def chosen_precision(console: Console, asked: PrecisionChoice, threads: int) -> 
         return asked  # type: ignore[return-value]  # mypy narrows by == alone
     found = faster_precision(BackendOptions(threads=threads))
     if asked == "auto":
-        console.say(f"--precision auto: {found}")
+        console.say(f"precision auto: {found}")
         return found.precision
     if found.bf16 and found.precision != asked:
-        console.say(f"phonograd: warning: --precision bf16: {found}")
+        console.say(f"phonograd: warning: precision bf16: {found}")
     return asked
 
 

@@ -12,7 +12,7 @@ import click
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
 from phonograd.commands.configured import configured
-from phonograd.commands.connecting import closing_notice, connection_from, model_cache_of, token_option
+from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
 from phonograd.commands.native import building
 from phonograd.commands.paths import OUT_FOLDER
 from phonograd.commands.phone_round_tables import WORK, tables_of
@@ -57,10 +57,12 @@ def phone_round(console: Console, config: Config, token: str | None) -> None:
     from phonograd.commands.stopping import stop_signals
     from phonograd.device_runtime.formats.manifest import open_artifacts
     from phonograd.device_runtime.native_build import deliver_phone_binary
+    from phonograd.device_runtime.native_build.compiler import cache_folder
 
     command = config.take(PhoneRounding)
     settings = _settings_from(config, read_certificates(command.certificate_file) if command.certificate_file else None)
-    connection = connection_from(config, command.server, token, owner=True)
+    if (connection := connection_from(config, token, owner=True)) is None:
+        raise click.UsageError("Missing option '--server'.")
     aggregation = ServerAccess(connection, read_tokens(command.token_file) if command.token_file else None)
     folder = open_artifacts(command.artifacts)
     adb = Adb(find_adb())
@@ -82,7 +84,7 @@ def phone_round(console: Console, config: Config, token: str | None) -> None:
                 aggregation,
                 folder,
                 program,
-                model_cache_of(config),
+                model_cache_from(config) or cache_folder() / "models",
                 [*ready, *not_ready],
                 _choices(command.names),
                 settings,

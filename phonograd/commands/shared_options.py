@@ -16,7 +16,6 @@ IN_GROUPS = f"{'; '.join(_GROUPS).capitalize()}."
 
 # Helps of --backend and --weights.
 BACKEND = "The backend that runs the graph."
-WEIGHTS = "Tensor file to start from: a later round's model, or a torch state dict. [default: the folder's weights]"
 PREDICTION_WEIGHTS = (
     "A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction weights, "
     "else its weights]"

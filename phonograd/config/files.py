@@ -18,6 +18,10 @@ def _layout(module: str, name: str) -> Callable[[], Layout]:
 
 FILES: Mapping[str, Callable[[], Layout]] = {
     "serve": _layout("serve", "SERVE"),
+    "train": _layout("train", "TRAIN"),
+    "pretrain": _layout("pretrain", "PRETRAIN"),
+    "export": _layout("export", "EXPORT"),
+    "bench capacity": _layout("bench_capacity", "CAPACITY"),
     "phone-bench": _layout("phone_bench", "PHONE_BENCH"),
     "phone-round": _layout("phone_round", "PHONE_ROUND"),
 }

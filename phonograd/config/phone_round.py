@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
-from phonograd.config.connecting import ConnectionSettings
+from phonograd.config.connection import CONNECTION_TABLE, SERVER, SERVER_TABLE
 from phonograd.config.layout import Layout, table
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Settings
@@ -16,7 +16,6 @@ class PhoneRounding(Settings, frozen=True):
     """What the command `phone-round` reads, and on which phones."""
 
     artifacts: Annotated[Path, about("The artifacts folder that the server was started with.")]
-    server: Annotated[str, about("The server, for example http://127.0.0.1:8080.")]
     token_file: Annotated[Path | None, about("File with a line NAME TOKEN for each phone, mode 600.")] = None
     certificate_file: Annotated[
         Path | None, about("File with a line NAME CERTIFICATE for each phone, from `phonograd keys sign`.")
@@ -35,8 +34,9 @@ PHONE_ROUND = Layout(
     "phone-round",
     (
         table("", PhoneRounding, "artifacts"),
-        table("server", PhoneRounding, "token_file", url="server"),
-        table("server", ConnectionSettings),
+        SERVER_TABLE,
+        CONNECTION_TABLE,
+        table("connection", PhoneRounding, "token_file"),
         table("phones", PhoneRounding, "serials", "names", "keep"),
         table("phones", RoundSettings, "heartbeat_timeout"),
         table("text", RoundSettings, folder="texts", on_phone="text_on_phone"),
@@ -52,8 +52,8 @@ PHONE_ROUND = Layout(
     ),
     flags={
         "artifacts": "ARTIFACTS",
-        "server.url": "--server",
-        "server.token_file": "",
+        SERVER: "",
+        "connection.token_file": "",
         "phones.serials": "--serial",
         "phones.names": "--name",
         "phones.keep": "",
