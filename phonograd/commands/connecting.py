@@ -55,15 +55,7 @@ def connection_options(
 
     def connection(options: dict[str, Any]) -> Connection | None:
         if options["server"] is None:
-            refuse(
-                "expected with --server",
-                "token",
-                "ca_cert",
-                "token_over_http",
-                "piece_size",
-                "models_from",
-                "model_cache",
-            )
+            refuse("expected with --server", "token", "ca_cert", "token_over_http", "piece_size", "models_from")
         given = asked.values(options)
         return None if given["server"] is None else connect(**given | {"token": given["token"] or None}, owner=owner)
 
@@ -90,15 +82,6 @@ def model_cache_from(config: Config) -> Path | None:
     given: Path | None = config.get("connection.model_cache")
     there = os.environ.get(MODEL_CACHE)
     return Path(OUT_FOLDER.convert(there, None, click.get_current_context())) if there and given is None else given
-
-
-model_cache_option = click.option(
-    "--model-cache",
-    type=OUT_FOLDER,
-    envvar=MODEL_CACHE,
-    show_envvar=True,
-    help="Folder of downloaded models, for each server and phone.  [default: ~/.cache/phonograd/models]",
-)
 
 
 def place_options(store: bool = False, downloads: bool = False) -> Decorator:

@@ -41,8 +41,6 @@ class FiniteRange(FiniteNumber, click.FloatRange):
 COUNT = click.IntRange(1)
 THREADS = click.IntRange(1, MAX_THREADS)
 FROM_0 = click.IntRange(0)
-POSITIVE = FiniteRange(0, min_open=True)
-SHARE = FiniteRange(0, 1, min_open=True)
 
 
 class InGroup(click.Option):

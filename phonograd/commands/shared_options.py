@@ -22,12 +22,7 @@ PREDICTION_WEIGHTS = (
 )
 PERSONAL = "The user's own words, a file of `phonograd personal`, to suggest as well."
 CODEC = opt(f"The update's encoding. {IN_GROUPS}", click.Choice(list(CODECS)), metavar="NAME", default=DEFAULT_CODEC)
-# Of masked rounds.
-VENDOR = opt(
-    "The vendor's public key: phones without its certificate are refused.  [default: phones are known by the key that "
-    "they had first]"
-)
-MIN_COHORT = opt("The fewest phones that a phone takes part with in a masked round.", COUNT)
+WORKERS = opt("Processes that train.  [default: one a core]", COUNT)
 ENGINE = opt("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
 REHEARSAL = opt("General text to draw rehearsal messages from.", INPUT)
 USERS = opt("As in phonograd simulate.", INPUT)

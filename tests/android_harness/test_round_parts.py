@@ -18,6 +18,7 @@ from phonograd.android_harness.rounds.round_end import RoundEnd, wait_for_end
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
 from phonograd.android_harness.rounds.tokens import ServerAccess, read_certificates, read_tokens
 from phonograd.android_harness.rounds.upload import send_update
+from phonograd.commands.connecting import model_cache_from
 from phonograd.commands.phone_round import _choices, _with_options, phone_round
 from phonograd.config.phone_round import PHONE_ROUND
 from phonograd.config.values import Config
@@ -67,6 +68,17 @@ def test_choices_on_the_command_line() -> None:
     for wrong in (("left",), ("=left",), ("a=x", "a=y")):
         with pytest.raises(Exception, match="SERIAL=NAME expected, once for a phone"):
             _choices(wrong)
+
+
+def test_models_are_kept_where_the_file_or_else_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    with click.Context(phone_round).scope():
+        monkeypatch.setenv("PHONOGRAD_MODEL_CACHE", "theirs")
+        assert model_cache_from(Config(PHONE_ROUND, sets=("server=http://h", "connection.model_cache=mine"))) == Path(
+            "mine"
+        )
+        assert model_cache_from(Config(PHONE_ROUND)) == Path("theirs")
+        monkeypatch.delenv("PHONOGRAD_MODEL_CACHE")
+        assert model_cache_from(Config(PHONE_ROUND)) is None
 
 
 def test_the_text_of_a_phone(tmp_path: Path) -> None:
