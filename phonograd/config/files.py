@@ -18,4 +18,9 @@ def _layout(module: str, name: str) -> Callable[[], Layout]:
 
 FILES: Mapping[str, Callable[[], Layout]] = {
     "serve": _layout("serve", "SERVE"),
+    "simulate": _layout("simulate", "SIMULATE"),
+    "privacy audit": _layout("simulate", "AUDIT"),
+    "privacy canaries": _layout("simulate", "CANARIES"),
+    "privacy membership": _layout("simulate", "MEMBERSHIP"),
+    "privacy empirical": _layout("simulate", "EMPIRICAL"),
 }

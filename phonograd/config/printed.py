@@ -17,7 +17,7 @@ def print_file(layout: Layout, config: Config | None = None) -> str:
     values = Config(layout) if config is None else config
     lines = [f"# phonograd {layout.command} --config FILE", "# Paths are relative to this file.", ""]
     path = ""
-    for table in layout.tables:
+    for table in filter(lambda one: one.used, layout.tables):
         if table.path != path:
             path = table.path
             lines += [*_comment(table.about), f"[{path}]"]

@@ -44,9 +44,9 @@ class SimulationSettings(Settings, frozen=True):
         about("1: a single step with the gradient of the whole text.  [default: a step for each minibatch]"),
     ] = None
     learning_rate: Annotated[Positive | None, about("[default: the artifacts']")] = None
-    output_sample: Annotated[
-        Count | None, about("Words drawn for the output layer.  [default: the full softmax]")
-    ] = None
+    output_sample: Annotated[Count | None, about("Words drawn for the output layer.  [default: the full softmax]")] = (
+        None
+    )
     precision: Annotated[Precision, about("Precision of matrix products.")] = "fp32"
     publish: Annotated[
         LinkCodec, about("Codec of the link from a round's base to its model; top-rows is lossy (docs/server.md).")

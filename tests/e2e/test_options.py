@@ -19,7 +19,6 @@ from tests.support.serving import settings_of
         ("train {art} --user {user} --codec rot-q1", "--codec"),
         ("report --state {new} --csv --json", "--json"),
         ("models --state {new} --out other", "--out"),
-        ("simulate {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
         ("serve --artifacts {art} --state {new} --set publish.top-rows.publish_rows=10", "publish_rows"),
         ("serve --artifacts {art} --state {new} --set masked.cohort=5", "masked.cohort"),
         ("serve --artifacts {art} --state {new} --set rounds.min_clients=5", "rounds.min_clients"),

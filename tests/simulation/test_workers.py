@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 import phonograd
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StoppedError, TextError
@@ -25,7 +26,7 @@ from tests.support.waiting import until
 
 
 def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
-    unreliable = dataclasses.replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
+    unreliable = replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
     assert comparable(run(tmp_path / "1", unreliable, 1)) == comparable(run(tmp_path / "2", unreliable, 2))
 
 
@@ -33,7 +34,7 @@ def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypa
     median = phonograd.StrategySettings(strategy="median")
     # So that it matters which come first.
     monkeypatch.setattr(strategy_of(median).aggregation, "max_updates", 2)
-    unreliable = dataclasses.replace(SETTINGS, strategy=median, late_phones=0.3, late="next", duplicates=0.5)
+    unreliable = replace(SETTINGS, strategy=median, late_phones=0.3, late="next", duplicates=0.5)
     expected = comparable(run(tmp_path / "in order", unreliable))
 
     class LastFirst:
@@ -68,7 +69,7 @@ def test_the_server_adds_updates_while_later_phones_train(tmp_path: Path, monkey
         return take(*arguments)
 
     monkeypatch.setattr(Averaging, "take", added)
-    settings, general = dataclasses.replace(SETTINGS, rounds=1), [line.encode() for line in GENERAL]
+    settings, general = replace(SETTINGS, rounds=1), [line.encode() for line in GENERAL]
     with Simulation(ARTIFACTS, Texts(encoded(), general, []), settings, tmp_path / "out", 1) as simulation:
         simulation.run(progress=lambda *_: events.append("trained"))
     assert events[:8] == ["trained", "added"] * 4
@@ -123,7 +124,7 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 def test_an_error_does_not_wait_for_the_phones_that_train(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     base = ARTIFACTS.path(WEIGHTS), ARTIFACTS.weights_sha256
     job = PhoneJob("user", encoded()["user-1"], 1, *base, 0, tmp_path / "update")
-    endless = dataclasses.replace(SETTINGS, epochs=10**6)
+    endless = replace(SETTINGS, epochs=10**6)
     with pytest.raises(TextError), start_workers(2, ARTIFACTS, [], endless) as workers:
         list(workers.train([job, dataclasses.replace(job, messages=[])]))
     assert capfd.readouterr().err == ""

@@ -44,7 +44,9 @@ class AuditSettings(Settings, frozen=True):
     guess_out: Annotated[Guesses, about("Canaries with the lowest scores, guessed not to have taken part.")] = 25
     words: Annotated[Canaries, about("Words of a canary's message, drawn from the vocabulary.")] = 8
     at_delta: Annotated[
-        float | None, Meta(ge=0, lt=1), about("Delta of the bound; a private strategy's own.  [default: the strategy's]")
+        float | None,
+        Meta(ge=0, lt=1),
+        about("Delta of the bound; a private strategy's own.  [default: the strategy's]"),
     ] = None
     confidence: Annotated[float, Meta(gt=0, lt=1), about("Confidence of the bound.")] = 0.95
 
@@ -105,9 +107,7 @@ def audit(
     strategy = simulation.strategy
     delta = strategy.delta if settings.at_delta is None else settings.at_delta
     if strategy.private and delta != strategy.delta:
-        raise UsageError(
-            f"`at_delta` is {delta:g}, expected `delta` ({strategy.delta:g}), which epsilon is spent at"
-        )
+        raise UsageError(f"`at_delta` is {delta:g}, expected `delta` ({strategy.delta:g}), which epsilon is spent at")
     if simulation.masked is not None:
         raise UsageError("audit: rounds that are not masked expected; who is left out would be missing from the noise")
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)

@@ -104,16 +104,16 @@ class CanarySettings(Settings, frozen=True):
     ] = (0, 1, 4, 16)
     each: Annotated[Some, about("Secrets for each number of insertions, each of another user.")] = 3
     controls: Annotated[Some, about("Secrets that nobody wrote, if 0 is among the insertions.")] = 50
-    words: Annotated[
-        int, Meta(ge=2, le=256), about("Words that secrets are made of, drawn from the vocabulary.")
-    ] = 64
+    words: Annotated[int, Meta(ge=2, le=256), about("Words that secrets are made of, drawn from the vocabulary.")] = 64
     form: Annotated[str, about("What the message of a secret begins with.")] = "my secret is"
 
     def check_together(self) -> None:
         """Raise ValueError for no kind of secret, a form without a word, and more secrets than there can be."""
         self.require("insertions", bool(self.insertions), "one number or more")
         self.require("form", bool(tokenize(self.form.encode())), "a word or more")
-        self.require("words", len(self.drawn) < self.words**3, f"a cube of more than {len(self.drawn)} secrets")
+        self.require(
+            "words", len(self.drawn) < self.words**3, f"more, as its cube must exceed {len(self.drawn)} secrets"
+        )
 
     @property
     def drawn(self) -> list[int]:
