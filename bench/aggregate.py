@@ -17,7 +17,6 @@ from phonograd.bench.results import Document, result_of
 from phonograd.bench.synthetic import random_weights, write_synthetic_updates
 from phonograd.bench.worker import AggregationJob
 from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors, tile_ranges
-from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.export.presets import preset_named
 
 SCHEMA_VERSION = 1
@@ -40,11 +39,6 @@ class AggregateBenchConfig:
     flower_python: str | None = None
     distinct: int = 10
     rounds: int = 3
-
-    def __post_init__(self) -> None:
-        for codec in self.codecs:
-            if codec not in CODECS:
-                raise ValueError(f"codec is {codec!r}, expected one of {', '.join(CODECS)}")
 
 
 def bench_aggregate(config: AggregateBenchConfig, say: Say = str) -> dict[str, Any]:

@@ -7,11 +7,13 @@ import os
 import tempfile
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import phonograd
 
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "under", "mat", "tree", "and", "then", "it", "slept", "well", "soon"]
-ROUNDS, CODEC = 3, "rot-q4"
+ROUNDS = 3
+CODEC: Final = "rot-q4"
 
 
 def messages(seed: int, count: int) -> list[str]:
@@ -24,16 +26,13 @@ def messages(seed: int, count: int) -> list[str]:
 def phone(artifacts: phonograd.Artifacts, model: Path, number: int, name: str, text: list[str]) -> Path:
     """A phone's part: an epoch on its user's text, half of it general messages, and the update, encoded."""
     update = Path(f"{name}.update")
-    phonograd.train(
-        artifacts,
-        text,
-        rehearsal="general.txt",
+    settings = phonograd.TrainSettings(
         weights=model,
         round_number=number,
         phone=name,  # model, round and name give the seed of all that is random
-        update=update,
         codec=CODEC,
     )
+    phonograd.train(artifacts, text, settings, rehearsal="general.txt", update=update)
     return update
 
 

@@ -70,7 +70,8 @@ print(
 print(f"with unknown words {general.perplexity_with_unknown:.1f}")
 
 # %% One user's update in each codec: what would travel, and what it does to the model.
-trained = phonograd.train(artifacts, users["user1"], rehearsal="general.txt", phone="user1", out="user1.safetensors")
+user1 = phonograd.TrainSettings(phone="user1")
+trained = phonograd.train(artifacts, users["user1"], user1, rehearsal="general.txt", out="user1.safetensors")
 print(f"loss {trained.report.losses[0]:.2f} -> {trained.report.losses[-1]:.2f} in {trained.report.steps} steps")
 for codec in ("full-f32", "delta-int8", "rot-q4", "rot-q1"):
     encoded = phonograd.encode_update(
@@ -86,16 +87,10 @@ rules = phonograd.RoundRules(clients_per_round=len(users))
 with phonograd.start_server(artifacts, "server", phonograd.ServerSettings(port=0, rules=rules)) as server:
     for phone, text in users.items():
         joined = phonograd.join_round(server.url, artifacts, phone, codec="delta-int8")
-        phonograd.train(
-            artifacts,
-            text,
-            epochs=4,
-            weights=joined.weights,
-            round_number=joined.opened.round,
-            phone=phone,
-            update=f"{phone}.update",
-            codec="delta-int8",
+        settings = phonograd.TrainSettings(
+            epochs=4, weights=joined.weights, round_number=joined.opened.round, phone=phone, codec="delta-int8"
         )
+        phonograd.train(artifacts, text, settings, update=f"{phone}.update")
         joined.send(f"{phone}.update")
     phonograd.download(server.url, "next.safetensors")
     (first,) = (round_ for round_ in phonograd.report(server.admin)["rounds"] if round_["accepted"])

@@ -8,6 +8,7 @@ are orthonormal: B A is as long as B, so that a bound and noise mean the same fo
 import msgspec
 import numpy as np
 
+from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B, LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 
@@ -16,7 +17,10 @@ def with_adapters(
     config: LanguageModelConfig, weights: dict[str, Array], rank: int, seed: int
 ) -> tuple[LanguageModelConfig, dict[str, Array]]:
     """The model with adapters of this rank, which compute nothing yet. Raises ArtifactsError for too high a rank."""
-    adapted = msgspec.structs.replace(config, adapters=rank)
+    try:
+        adapted = msgspec.structs.replace(config, adapters=rank)
+    except ValueError as error:
+        raise ArtifactsError(f"model: {error}") from error
     random = np.random.Generator(np.random.PCG64(seed))
     adapters: dict[str, Array] = {}
     for spec in adapted.tensor_specs():

@@ -138,15 +138,18 @@ def _config_of(state: StateDict, spelling: Spelling) -> LanguageModelConfig:
     hidden = first.shape[-2] // GATES["cifg"] if spelling.recurrent == "cifg" else first.shape[-1]
     cell = _cell_of(state, spelling, first)
     decoder = state.specs.get("decoder.weight")
-    sizes = LanguageModelConfig(
-        cell=cell,
-        vocabulary=table.shape[0],
-        embedding=table.shape[1],
-        hidden=hidden,
-        layers=_layers_of(state, spelling, cell),
-        tied=decoder is None,
-        output_bias="decoder.bias" in state.specs,
-    )
+    try:
+        sizes = LanguageModelConfig(
+            cell=cell,
+            vocabulary=table.shape[0],
+            embedding=table.shape[1],
+            hidden=hidden,
+            layers=_layers_of(state, spelling, cell),
+            tied=decoder is None,
+            output_bias="decoder.bias" in state.specs,
+        )
+    except ValueError as error:
+        raise WeightsError(f"{state.source}: {error}") from error
     if decoder is not None and decoder.shape == table.shape:
         tied = np.array_equal(state.read("decoder.weight"), state.read(table.name))
         return msgspec.structs.replace(sizes, tied=tied or "projection.weight" in state.specs)

@@ -4,89 +4,83 @@ The defaults are Zaremba et al. (2014), section 4.1, the medium model, as paper 
 all words at each step; `output_sample` is ours.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple
 
-from phonograd.device_runtime.base.errors import ArtifactsError, UsageError
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.settings import Count, FromZero, NotNegative, Positive, Settings, fields_of
+from phonograd.device_runtime.engine.backend import MAX_THREADS
+from phonograd.device_runtime.formats.manifest import ClipNorm, Dropout
 
 Backend = Literal["native", "torch"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
 # Settings that one backend alone has.
-ONLY: dict[str, tuple[str, ...]] = {
+ONLY: dict[Backend, tuple[str, ...]] = {
     "native": ("threads", "output_sample", "part_steps", "evaluate_every"),
     "torch": ("device", "checkpoint_steps"),
 }
 
 
-@dataclass(frozen=True)
-class PretrainConfig:
+class PretrainConfig(Settings, frozen=True):
     """How to pre-train.
 
-    `learning_rate` and `clip_norm` (L2, of the whole gradient; None: no clipping) hold for the loss summed over the
-    window's steps and averaged over the minibatch. The learning rate stays for `decay_after` epochs, then falls by the
-    factor `decay` an epoch, without jumps. `bf16` multiplies in bfloat16; weights, loss and update stay float32.
-    `max_steps` ends the run early, counted from its very beginning, over resumptions.
+    `learning_rate` and `clip_norm` hold for the loss summed over the window's steps and averaged over the minibatch.
+    The learning rate stays for `decay_after` epochs, then falls by the factor `decay` an epoch, without jumps. `bf16`
+    multiplies in bfloat16; weights, loss and update stay float32. A part of the text (native) has its words drawn for
+    the softmax once; parts come in another order in each epoch, and the state is saved after each.
 
-    backend: the native engine, or PyTorch, which trains on GPUs too. Of native alone: threads: of the CPU, None for one
-    a core. part_steps: steps of a part of the text; parts come in another order in each epoch, and the state is saved
-    after each. output_sample: words drawn for each part, for the softmax to train on beside the part's own; None:
-    all words. 2000 is what phones are measured with: a vocabulary of 10,000 words gains little, larger ones more.
-    evaluate_every: parts of an epoch from one evaluation to the next; None: after epochs only. Of torch alone: device;
-    checkpoint_steps: how often the state is saved besides each epoch's end.
-
-    Raises ArtifactsError for a value out of its range, UsageError for one that the backend does not have.
+    Raises ValueError for a value out of its range, or one that the backend does not have.
     """
 
-    minibatch: int = 20
-    bptt: int = 35
-    learning_rate: float = 1.0
-    decay: float = 1.2
-    decay_after: float = 6
-    clip_norm: float | None = 5.0
-    dropout: float = 0.5
-    epochs: int = 39
-    seed: int = 0
-    backend: Backend = "native"
-    precision: Precision = "fp32"
-    max_steps: int | None = None
-    threads: int | None = None
-    output_sample: int | None = 2000
-    part_steps: int = 100
-    evaluate_every: int | None = None
-    device: Device = "auto"
-    checkpoint_steps: int = 1000
+    minibatch: Annotated[Count, about("Sequences side by side.")] = 20
+    bptt: Annotated[Count, about("Time steps a window.")] = 35
+    learning_rate: Annotated[Positive, about("Learning rate.")] = 1.0
+    decay: Annotated[float, Meta(ge=1), about("Factor by which the learning rate falls in an epoch.")] = 1.2
+    decay_after: Annotated[NotNegative, about("Epochs, or parts of one, before the learning rate falls.")] = 6.0
+    clip_norm: ClipNorm = 5.0
+    dropout: Dropout = 0.5
+    epochs: Annotated[Count, about("Passes over the text.")] = 39
+    seed: Annotated[FromZero, about("Seed of weights, order, draws and dropout.")] = 0
+    backend: Annotated[Backend, about("What trains: the native engine, or PyTorch, which trains on GPUs too.")] = (
+        "native"
+    )
+    precision: Annotated[Precision, about("Precision of matrix products.")] = "fp32"
+    max_steps: Annotated[
+        Count | None, about("Stop after this many steps in total, counted from the run's very beginning.")
+    ] = None
+    threads: Annotated[
+        int | None, Meta(ge=1, le=MAX_THREADS), about("CPU threads (native).  [default: one a core]")
+    ] = None
+    output_sample: Annotated[
+        Count | None,
+        Meta(extra={"none": "all"}),
+        about(
+            "Train the softmax over the words of each part of the text and about so many others, drawn at random "
+            "(native). 2000 is what phones are measured with: a vocabulary of 10,000 words gains little, larger ones "
+            "more."
+        ),
+    ] = 2000
+    part_steps: Annotated[Count, about("Steps of a part of the text (native).")] = 100
+    evaluate_every: Annotated[
+        Count | None,
+        about("Parts, of 100 steps, from one evaluation to the next (native).  [default: only after each epoch]"),
+    ] = None
+    device: Annotated[Device, about("Where PyTorch trains.")] = "auto"
+    checkpoint_steps: Annotated[
+        Count, about("How often PyTorch's state is saved besides each epoch's end, in steps.")
+    ] = 1000
 
-    def __post_init__(self) -> None:
-        self._check("backend", self.backend in ONLY, f"one of {', '.join(ONLY)}")
-        self._require_backend()
-        for name in ("minibatch", "bptt", "epochs", "checkpoint_steps", "max_steps", *ONLY["native"]):
-            value = getattr(self, name)
-            self._check(name, value is None or value >= 1, "at least 1")
-        for name in ("learning_rate", "clip_norm"):
-            value = getattr(self, name)
-            self._check(name, value is None or value > 0, "more than 0")
-        for name in ("decay_after", "seed"):
-            self._check(name, getattr(self, name) >= 0, "0 or more")
-        self._check("decay", self.decay >= 1, "at least 1")
-        self._check("dropout", 0 <= self.dropout < 1, "a number in [0, 1)")
-        self._check("device", self.device in get_args(Device), f"one of {', '.join(get_args(Device))}")
-        self._check("precision", self.precision in get_args(Precision), f"one of {', '.join(get_args(Precision))}")
-
-    def _check(self, name: str, good: bool, expected: str) -> None:
-        if not good:
-            raise ArtifactsError(f"pre-training: {name} is {getattr(self, name)}, expected {expected}")
-
-    def _require_backend(self) -> None:
-        defaults = {field.name: field.default for field in fields(self)}
+    def check_together(self) -> None:
+        """Raise ValueError for a setting that the backend does not have."""
+        declared = fields_of(PretrainConfig)
         for backend, names in ONLY.items():
-            for name in names:
-                if backend != self.backend and (value := getattr(self, name)) != defaults[name]:
-                    raise UsageError(
-                        f"pre-training: `{name}` is {value}, expected with backend {backend} only; leave it out with "
-                        f"{self.backend}, or choose {backend}"
-                    )
+            for name in names if backend != self.backend else ():
+                plain = getattr(self, name) == declared[name].default
+                self.require(name, plain, f"with backend {backend} only; leave it out with {self.backend}")
 
     def learning_rate_after(self, epochs: float) -> float:
         """The learning rate where so many epochs, or parts of one, are done."""

@@ -3,10 +3,10 @@
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import asdict
 
 from phonograd.device_runtime.base.documents import Count, FieldError, Record, Sha256, parse, read, written
 from phonograd.device_runtime.base.errors import StateError, StorageError, WeightsError

@@ -30,6 +30,8 @@ from phonograd.api.simulating import simulate_attacks as simulate_attacks
 from phonograd.api.simulating import simulate_audit as simulate_audit
 from phonograd.api.training import ResumableState as ResumableState
 from phonograd.api.training import Trained as Trained
+from phonograd.api.training import TrainHooks as TrainHooks
+from phonograd.api.training import TrainSettings as TrainSettings
 from phonograd.api.training import train as train
 from phonograd.api.updates import EncodedUpdate as EncodedUpdate
 from phonograd.api.updates import decode_update as decode_update

@@ -43,11 +43,6 @@ def bench_capacity(config: CapacityConfig, say: Say = str) -> dict[str, Any]:
 
     The result has `runs` of the small model, then of the service's, on which the plans are.
     """
-    if min(config.phones, config.small_phones) < config.rounds:
-        raise BenchError(
-            f"bench: at least {config.rounds} phones expected, one for each round, "
-            f"found {min(config.phones, config.small_phones)}"
-        )
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         _check_space(folder, config)

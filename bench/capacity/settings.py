@@ -1,57 +1,65 @@
 """All settings of the benchmark, with their defaults."""
 
-from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.settings import Count, FromZero, NotNegative, Positive, Settings, Share
 
 
-@dataclass(frozen=True)
-class Prices:
-    """US dollars. They are examples, of the order of a public cloud's: give your own.
+class Prices(Settings, frozen=True):
+    """US dollars. They are examples, of the order of a public cloud's: give your own. Received bytes cost nothing."""
 
-    core, memory: a core's and a GB's, for an hour; disk, store: a GB's, for a month; sent: a GB's to phones; received
-    ones cost nothing. puts: a million objects' that are written to the store.
-    """
-
-    core: float = 0.04
-    memory: float = 0.005
-    disk: float = 0.10
-    store: float = 0.023
-    sent: float = 0.08
-    puts: float = 5.0
+    core: Annotated[NotNegative, about("A core for an hour, in US dollars.")] = 0.04
+    memory: Annotated[NotNegative, about("A GB of memory for an hour.")] = 0.005
+    disk: Annotated[NotNegative, about("A GB of disk for a month.")] = 0.10
+    store: Annotated[NotNegative, about("A GB of the object store for a month.")] = 0.023
+    sent: Annotated[NotNegative, about("A GB sent to phones.")] = 0.08
+    puts: Annotated[NotNegative, about("A million objects that are written to the store.")] = 5.0
 
 
-@dataclass(frozen=True)
-class Demand:
-    """Each phone takes part once a day, in one of `rounds_a_day` rounds.
+class Demand(Settings, frozen=True):
+    """What a service must do: each phone takes part once a day."""
 
-    peak: the busiest hour's rate divided by the mean: phones train at night, while they charge. load: the most that a
-    server is planned for, of what it was measured to do. models_kept: on disk, besides the first. ledger_days: of
-    updates' rows that the disk has room for; a server deletes none. gigabits: a second, of a server's network.
-    """
+    rounds_a_day: Annotated[Count, about("Rounds a day, of which each phone takes part in one.")] = 1
+    peak: Annotated[
+        float, Meta(ge=1), about("The busiest hour's rate divided by the mean: phones train at night, as they charge.")
+    ] = 4.0
+    load: Annotated[
+        Share, about("The most that a server is planned for, of what it was measured to do at its lowest limit.")
+    ] = 0.5
+    models_kept: Annotated[FromZero, about("Models on disk, besides the first.")] = 5
+    ledger_days: Annotated[
+        FromZero, about("Days of updates' rows that the disk has room for; a server deletes none.")
+    ] = 30
+    gigabits: Annotated[Positive, about("Gigabits a second, of a server's network.")] = 1.0
+    prices: Prices = Prices()
 
-    rounds_a_day: int = 1
-    peak: float = 4.0
-    load: float = 0.5
-    models_kept: int = 5
-    ledger_days: int = 30
-    gigabits: float = 1.0
-    prices: Prices = field(default_factory=Prices)
 
+class CapacityConfig(Settings, frozen=True):
+    """What is measured, and what to plan for. Raises ValueError for fewer phones than rounds."""
 
-@dataclass(frozen=True)
-class CapacityConfig:
-    """preset: the model of the service; small: one whose updates cost almost nothing, so that its phones show what
-    requests and the ledger cost. phones, small_phones: of each, in `rounds` rounds, at_once at a time. profiled: of
-    each, in two rounds of a server that counts where its time goes. phones_a_day: to plan for.
-    ledger: the URL of an empty database in PostgreSQL, whose commits are measured too.
-    """
+    preset: Annotated[str, about("The model of the service.")] = "popov-2x650"
+    small: Annotated[
+        str, about("A model whose updates cost almost nothing: its phones show what requests and the ledger cost.")
+    ] = "tiny"
+    phones: Annotated[Count, about("Phones with the service's model.")] = 1000
+    small_phones: Annotated[Count, about("Phones with the small model, before them.")] = 10_000
+    profiled: Annotated[Count, about("Phones of each, in two rounds of a server that counts where its time goes.")] = (
+        200
+    )
+    rounds: Annotated[Count, about("Rounds of each.")] = 10
+    at_once: Annotated[Count, about("Phones at a time.")] = 16
+    phones_a_day: Annotated[tuple[Count, ...], about("Phones to plan for.")] = (10_000, 1_000_000, 100_000_000)
+    demand: Demand = Demand()
+    ledger: Annotated[
+        str | None,
+        about("An empty database in PostgreSQL, to measure its commits too: postgresql://USER@HOST/DATABASE"),
+    ] = None
 
-    preset: str = "popov-2x650"
-    small: str = "tiny"
-    phones: int = 1000
-    small_phones: int = 10_000
-    profiled: int = 200
-    rounds: int = 10
-    at_once: int = 16
-    phones_a_day: tuple[int, ...] = (10_000, 1_000_000, 100_000_000)
-    demand: Demand = field(default_factory=Demand)
-    ledger: str | None = None
+    def check_together(self) -> None:
+        """Raise ValueError for fewer phones than rounds."""
+        for name in ("phones", "small_phones"):
+            expected = f"at least one for each of `rounds` ({self.rounds})"
+            self.require(name, getattr(self, name) >= self.rounds, expected)

@@ -72,18 +72,6 @@ def read(kind: type[S], value: Any) -> S:
         raise FieldError(_explained(kind, value, str(error))) from error
 
 
-def check(record: Record) -> None:
-    """Hold a record that was made in Python to its fields' types and bounds. Raises FieldError, as `read` does."""
-    kind = type(record)
-    for field in msgspec.structs.fields(kind):
-        value = getattr(record, field.name)
-        require_json(value, field.name)
-        try:
-            msgspec.convert(value, field.type)
-        except msgspec.ValidationError as error:
-            raise FieldError(_explained(kind, {field.name: value}, f"{error} - at `$.{field.name}`")) from error
-
-
 def written(record: Record) -> dict[str, Any]:
     """The record as JSON values, its fields in their order. Raises FieldError for a number that JSON has not."""
     document: dict[str, Any] = msgspec.to_builtins(record, str_keys=True)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from phonograd.device_runtime.base.documents import Record
+from phonograd.device_runtime.base.documents import MOST, Record
 
 MANY = 10**18 - 1  # msgspec's bounds are 64-bit
 
@@ -94,14 +94,14 @@ class Field:
     def _one(self) -> str:
         choices = [str(choice) for choice in self.choices]
         if self.kind is type(None):
-            return f"one of {', '.join(choices)}"
+            return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
         words = [self.none_word] if self.none_word else []
         return " or ".join([self._range(), *choices, *words])
 
     def _range(self) -> str:
         """Return the range in words, or the type's name where there is none."""
         low = "" if self.low is None else f"{'more than' if self.open_low else 'at least'} {_shown(self.low)}"
-        most = None if self.high == MANY else self.high
+        most = None if self.high in (MANY, MOST) else self.high
         high = "" if most is None else f"{'below' if self.open_high else 'at most'} {_shown(most)}"
         return ", ".join(part for part in (low, high) if part) or _WORDS.get(self.kind, self.kind.__name__)
 
@@ -124,8 +124,9 @@ class Settings(Record, frozen=True):
 
     def require(self, name: str, good: bool, expected: str) -> None:
         """Raise ValueError unless `good`: what field `name` is, and what was expected."""
+        value = getattr(self, name)
         if not good:
-            raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected {expected}")
+            raise ValueError(f"`{name}` is {value if isinstance(value, Path) else repr(value)}, expected {expected}")
 
 
 def as_dict(settings: Settings) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def _collect(hint: Any, bounds: dict[str, Any], kinds: list[Any], choices: list[
         _collect(arguments[0], bounds, kinds, choices)
         return True
     else:
-        kinds.append(hint)
+        kinds.append(origin or hint)
     return False
 
 

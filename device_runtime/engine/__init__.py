@@ -1,14 +1,16 @@
 """Backends by name. A backend's runtime is imported when it is first used."""
 
 from pathlib import Path
+from typing import Literal, get_args
 
 from phonograd.device_runtime.engine.backend import MAX_THREADS, Backend, BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts
 
-BACKENDS = ("native", "ort")
-DEFAULT_BACKEND = "native"
+BackendName = Literal["native", "ort"]
+BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
+DEFAULT_BACKEND: BackendName = "native"
 
-__all__ = ["BACKENDS", "DEFAULT_BACKEND", "MAX_THREADS", "Backend", "BackendOptions", "load_backend"]
+__all__ = ["BACKENDS", "DEFAULT_BACKEND", "MAX_THREADS", "Backend", "BackendName", "BackendOptions", "load_backend"]
 
 
 def load_backend(

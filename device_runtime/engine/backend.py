@@ -1,12 +1,15 @@
 """The protocol of backends, which execute the artifacts, and their options."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Annotated, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from phonograd.device_runtime.base.errors import TrainingError, UsageError
+from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.base.settings import Settings
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
 
 Ids = npt.NDArray[np.int64]
@@ -58,27 +61,24 @@ class OutputSample:
         return np.where(ids == IGNORED, IGNORED, places)
 
 
-@dataclass(frozen=True)
-class BackendOptions:
-    """How a backend runs. threads: CPU threads; seed: of the dropout masks; sample: the words that the softmax trains
-    on, or None for all words; `logits` scores all words either way.
+class BackendOptions(Settings, frozen=True):
+    """How a backend runs. Raises ValueError for an option out of range.
 
-    The others are for backend native only. pin_threads: pin each thread to one CPU. precision: bf16 multiplies in
-    bfloat16 and sums in float32 on CPUs that support it, bf16-emulated rounds the same way on any CPU. kernels: the
-    name of a kernel set; None is that of the environment variable PHONOGRAD_KERNELS, or the best for this CPU.
-    Raises UsageError for threads that can't be.
+    pin_threads, precision, kernels: of backend native alone. bf16 multiplies in bfloat16 and sums in float32 on CPUs
+    that support it, bf16-emulated rounds the same way on any CPU.
     """
 
-    threads: int = 2
-    seed: int = 0
-    pin_threads: bool = False
-    precision: Precision = "fp32"
-    kernels: str | None = None
-    sample: OutputSample | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.threads <= MAX_THREADS:
-            raise UsageError(f"threads: {self.threads}; expected 1 to {MAX_THREADS}")
+    threads: Annotated[int, Meta(ge=1, le=MAX_THREADS), about("CPU threads.")] = 2
+    seed: Annotated[int, about("Seed of the dropout masks.")] = 0
+    pin_threads: Annotated[bool, about("Pin each thread to one CPU (native).")] = False
+    precision: Annotated[Precision, about("Precision of matrix products (native).")] = "fp32"
+    kernels: Annotated[
+        str | None,
+        about("Name of a kernel set (native).  [default: PHONOGRAD_KERNELS in the environment, or this CPU's best]"),
+    ] = None
+    sample: Annotated[
+        OutputSample | None, about("The words that the softmax trains on, or None for all; `logits` scores all.")
+    ] = None
 
 
 class Backend(Protocol):

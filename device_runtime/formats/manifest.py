@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -15,13 +14,15 @@ from phonograd.device_runtime.base.documents import (
     Positive,
     Record,
     Sha256,
-    check,
+    about,
     parse,
     read,
     written,
 )
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.base.files import read_bytes, sha256_of_file, write_bytes
+from phonograd.device_runtime.base.settings import Positive as Rate
+from phonograd.device_runtime.base.settings import Settings, Share
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 SCHEMA_VERSION: Final = 2
@@ -51,34 +52,29 @@ Loss = Literal["ce", "lwf"]
 LossReduction = Literal["sum_over_time", "mean"]
 
 
-# Shares and rates have their ends left out where 0 or 1 would mean nothing.
-Rate = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
-Share = Annotated[float, Meta(gt=0, le=1)]
-Dropout = Annotated[float, Meta(ge=0, lt=1)]
+Dropout = Annotated[float, Meta(ge=0, lt=1), about("Dropout.")]
+ClipNorm = Annotated[
+    Rate | None, Meta(extra={"none": "none"}), about("Bound of the L2 norm of the whole gradient.")
+]  # None: no clipping
 
 
-class TrainingConfig(Record, frozen=True):
+class TrainingConfig(Settings, frozen=True):
     """What the training graph computes (paper P's on-device epoch by default).
 
     `loss_reduction` sum_over_time: the sum over the T steps averaged over the minibatch, Zaremba's reading, under which
-    learning rate 0.75 and clip norm 5 hold together; mean: the mean over the T·B tokens. `user_share` is the λ of the
-    LwF loss (P, eqs. 1-2) and unused with ce. `clip_norm` bounds the L2 norm of the whole gradient; None: no clipping.
+    learning rate 0.75 and clip norm 5 hold together; mean: the mean over the T·B tokens.
     """
 
-    minibatch: Positive = 10
-    bptt: Positive = 20
-    learning_rate: Rate = 0.75
-    clip_norm: Rate | None = 5.0
-    loss: Loss = "ce"
-    loss_reduction: LossReduction = "sum_over_time"
-    user_share: Share = 0.5
+    minibatch: Annotated[Positive, about("Sequences side by side.")] = 10
+    bptt: Annotated[Positive, about("Time steps a window.")] = 20
+    learning_rate: Annotated[Rate, about("Learning rate.")] = 0.75
+    clip_norm: ClipNorm = 5.0
+    loss: Annotated[Loss, about("lwf: paper P, eqs. 1-2.")] = "ce"
+    loss_reduction: Annotated[
+        LossReduction, about("Learning rate 0.75 and clip norm 5 are meant for sum_over_time.")
+    ] = "sum_over_time"
+    user_share: Annotated[Share, about("λ of the loss lwf.")] = 0.5
     dropout: Dropout = 0.0
-
-    def __post_init__(self) -> None:
-        try:
-            check(self)
-        except FieldError as error:
-            raise ArtifactsError(f"training: {error}") from error
 
 
 class StateTensor(Record, frozen=True):

@@ -5,46 +5,42 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from phonograd.device_runtime.base.documents import FieldError, Positive, Record, check
-from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.device_runtime.base.documents import Positive
+from phonograd.device_runtime.base.settings import Settings
 from phonograd.device_runtime.formats.tensor_file import TensorSpec
 
 # What an adapter's two tensors are called, behind the name of its matrix.
 ADAPTER_A, ADAPTER_B = ".adapter.A", ".adapter.B"
 
 Cell = Literal["lstm", "gru", "cifg"]
+Layers = Annotated[int, Meta(ge=1, le=64)]  # more would take minutes to find out that no phone has the memory
 GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "cifg": 3}
 
 
-class LanguageModelConfig(Record, frozen=True):
+class LanguageModelConfig(Settings, frozen=True):
     """A recurrent word model: embedding, `layers` recurrent layers, output layer over the vocabulary.
 
     With `tied`, the output layer's weights are the embedding; where the hidden size differs from the embedding size,
     a linear projection [E, H] without bias stands between them. `cifg` is an LSTM whose forget gate is 1 - the input
     gate; each layer has a projection to the embedding size of its own, whose output it is fed back too. With
-    `adapters`, their rank, each matrix W acts as W + B A. Raises ArtifactsError for sizes below 1, more than 64 layers,
-    and adapters as wide as the narrowest matrix.
+    `adapters`, their rank, each matrix W acts as W + B A. Raises ValueError for a size out of range, and for adapters
+    as wide as the narrowest matrix.
     """
 
     cell: Cell
     vocabulary: Positive
     embedding: Positive
     hidden: Positive
-    layers: Annotated[int, Meta(ge=1, le=64)]  # more would take minutes to find out that no phone has the memory
+    layers: Layers
     tied: bool = False
     output_bias: bool = True
     adapters: Annotated[int, Meta(ge=0)] = 0
 
-    def __post_init__(self) -> None:
-        try:
-            check(self)
-        except FieldError as error:
-            raise ArtifactsError(f"model: {error}") from error
-        if self.adapters >= (narrowest := min(self.embedding, self.hidden)):
-            raise ArtifactsError(
-                f"model: adapters of rank {self.adapters}: a rank below {narrowest} expected, the columns of its "
-                "narrowest matrix; choose a smaller one"
-            )
+    def check_together(self) -> None:
+        """Raise ValueError for adapters of too high a rank."""
+        narrowest = min(self.embedding, self.hidden)
+        expected = f"below {narrowest}, the columns of its narrowest matrix; choose a smaller one"
+        self.require("adapters", self.adapters < narrowest, expected)
 
     @property
     def projected(self) -> bool:

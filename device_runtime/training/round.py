@@ -2,19 +2,20 @@
 
 import ctypes
 import json
-import os
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import StoppedError, UsageError
+from phonograd.device_runtime.base.settings import Count, Settings
 from phonograd.device_runtime.base.signals import signals_noted
 from phonograd.device_runtime.engine.backend import BackendOptions, Ids
 from phonograd.device_runtime.engine.c_abi import Handle, load_library, options_of
@@ -28,17 +29,14 @@ from phonograd.device_runtime.training.report import EpochReport
 SAVE_EVERY = 5
 
 
-@dataclass(frozen=True)
-class ResumableState:
-    """Where training keeps its state, so that a run that was killed goes on to the same bits (backend native).
+class ResumableState(Settings, frozen=True):
+    """Where training keeps its state, so that a run that was killed goes on to the same bits (backend native)."""
 
-    save_every: the most steps from one save to the next, which 5 seconds end too; restart: discard what the folder
-    holds.
-    """
-
-    folder: str | os.PathLike[str]
-    save_every: int = SAVE_EVERY
-    restart: bool = False
+    folder: Annotated[Path, about("Folder to save resumable state in, and to resume from (native).")]
+    save_every: Annotated[Count, about("Steps from one save of the state to the next, which 5 seconds end too.")] = (
+        SAVE_EVERY
+    )
+    restart: Annotated[bool, about("Discard the state that the folder holds.")] = False
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
 """One phone's training, from a user's text to weights and an update."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+from msgspec.structs import asdict, replace
 
 from phonograd.api.inputs import (
     StrPath,
@@ -19,9 +23,12 @@ from phonograd.api.inputs import (
     vocabulary_of,
 )
 from phonograd.api.model import base_weights
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import require_writable
-from phonograd.device_runtime.engine import DEFAULT_BACKEND, BackendOptions, load_backend
+from phonograd.device_runtime.base.settings import Count, FromZero, Positive, Settings, Share
+from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
+from phonograd.device_runtime.engine import DEFAULT_BACKEND, BackendName, BackendOptions, load_backend
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, save_tensors
@@ -29,112 +36,149 @@ from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_
 from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares, mix, require_known
 from phonograd.device_runtime.training.plain_loop import train_plainly
 from phonograd.device_runtime.training.round import ResumableState, Round, RoundSettings, Trained
-from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.device_runtime.update.codecs import DEFAULT_CODEC, CodecName
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 # A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
 StopSignals = Callable[[], AbstractContextManager[Callable[[], int]]]
 
-__all__ = ["ResumableState", "StopSignals", "Trained", "train"]
+__all__ = ["ResumableState", "StopSignals", "TrainHooks", "TrainSettings", "Trained", "train"]
+
+
+class TrainSettings(Settings, frozen=True):
+    """How a phone trains, and what for. Raises ValueError for a setting out of range, or `seed` beside `phone`.
+
+    round_number, masked, run, run_history: what a server says of its round. masked: the settings of a masked round, for
+    which the update is a grid update. run, run_history: a round of dp-ftrl, and the file of those in which this phone
+    took part, which is continued before there is an update. options: its seed is replaced, its sample is drawn.
+    """
+
+    weights: Annotated[
+        Path | None,
+        about(
+            "Tensor file to start from: a later round's model, or a torch state dict.  [default: the folder's weights]"
+        ),
+    ] = None
+    epochs: Annotated[Count, about("Passes over the text.")] = 1
+    steps: Annotated[
+        Literal[1] | None,
+        about("Take a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]"),
+    ] = None
+    learning_rate: Annotated[Positive | None, about("Learning rate.  [default: the artifacts']")] = None
+    user_share: Annotated[
+        Share | None,
+        about(f"λ, the user's share of the tokens, with general text.  [default: {TrainingConfig().user_share}]"),
+    ] = None
+    output_sample: Annotated[
+        Count | None,
+        about(
+            "Train the softmax over the text's own words and about so many random others, not the whole vocabulary: "
+            "several times faster."
+        ),
+    ] = None
+    sample_seed: Annotated[
+        int | None, Meta(ge=0, le=2**64 - 1), about("Seed of the output sample, a secret.  [default: random]")
+    ] = None
+    max_unknown: Annotated[
+        Share, about("Largest share of the user's words that the vocabulary may lack, for an update to be made.")
+    ] = MAX_UNKNOWN
+    duty: Annotated[
+        Share,
+        about("Share of the time that steps take; below 1, rests between them keep the device cooler (native)."),
+    ] = 1.0
+    phone: Annotated[
+        str | None,
+        about("The phone's name at the server; the seed is derived from model, round and name."),
+    ] = None
+    seed: Annotated[
+        FromZero | None,
+        about("In place of a phone's name: seed of the rehearsal draw, dropout and random codecs.  [default: random]"),
+    ] = None
+    codec: Annotated[CodecName, about("The update's encoding.")] = DEFAULT_CODEC
+    round_number: Annotated[Count, about("The server's round.")] = 1
+    masked: str | None = None
+    run: str | None = None
+    run_history: Path | None = None
+    backend: Annotated[BackendName, about("The backend that runs the graph.")] = DEFAULT_BACKEND
+    options: BackendOptions = BackendOptions()
+    state: ResumableState | None = None
+
+    def check_together(self) -> None:
+        """Raise ValueError for settings that exclude each other, or need each other."""
+        self.require("phone", self.phone is None or bool(PHONE_NAME.match(self.phone)), PHONE_NAME_RULE)
+        self.require("seed", self.seed is None or self.phone is None, "none with `phone`, from which it follows")
+        drawn = self.sample_seed is None or self.output_sample is not None
+        self.require("sample_seed", drawn, "none without `output_sample`, the number of words to draw")
+        if self.options.sample is not None:
+            raise ValueError("`options`: no sample expected, training draws it; give `output_sample`")
+
+
+@dataclass(frozen=True)
+class TrainHooks:
+    """What is called while a phone trains.
+
+    progress: hears (steps done, steps in all, nats a token). on_text: hears what will be trained on. stop: is entered
+    before the first step and gives a function that is asked between steps for the number of a signal that asks to end,
+    0 for none.
+    """
+
+    progress: Callable[[int, int, float], None] | None = None
+    on_text: Callable[[TextShares], None] | None = None
+    stop: StopSignals | None = None
 
 
 def train(
     artifacts: Artifacts | StrPath,
     user: Text,
+    settings: TrainSettings | None = None,
     *,
     rehearsal: Text | None = None,
-    user_share: float | None = None,
-    weights: StrPath | None = None,
-    epochs: int = 1,
-    steps: Literal[1] | None = None,
-    learning_rate: float | None = None,
-    seed: int | None = None,
-    output_sample: int | None = None,
-    sample_seed: int | None = None,
-    phone: str | None = None,
-    round_number: int = 1,
     out: StrPath | None = None,
     update: StrPath | None = None,
-    codec: str = DEFAULT_CODEC,
-    masked: str | None = None,
-    run: str | None = None,
-    run_history: StrPath | None = None,
-    max_unknown: float = MAX_UNKNOWN,
-    backend: str = DEFAULT_BACKEND,
-    options: BackendOptions | None = None,
-    state: ResumableState | None = None,
-    duty: float = 1.0,
-    stop: StopSignals | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
-    on_text: Callable[[TextShares], None] | None = None,
+    hooks: TrainHooks | None = None,
 ) -> Trained:
     """Train on a user's text as a phone does, and write the trained weights and the update for the server.
 
     user, rehearsal: a file, one message a line, or the messages; of `rehearsal`, general text, so much is mixed in that
-    the user's share of the tokens is `user_share` (TrainingConfig's if None). weights: as in `open_model`.
-    learning_rate: None is the artifacts'. output_sample: train the softmax over the text's own words and this many
-    others, drawn at random (FORMAT.md, "Output sample"): several times faster; nobody else may learn `sample_seed`,
-    which is random if None. max_unknown: of a text of whose words the vocabulary lacks a larger share, no update is
-    made (TextError). duty: the share of the wall time that steps take, in (0, 1]; rests keep the device cooler.
-    RoundSettings says the rest. The seed replaces that of `options`.
+    the user's share of the tokens is the settings' `user_share`.
 
-    progress hears (steps done, steps in all, nats a token); on_text hears what will be trained on; stop is entered
-    before the first step and gives a function that is asked between steps for the number of a signal that asks to end,
-    0 for none.
-
-    Raises TextError, ArtifactsError, VocabularyError, WeightsError (the base, or it was changed meanwhile),
-    TrainingError (not finite, diverged), StorageError, StateError, StoppedError, TookPartError, UsageError for
-    arguments that do not go together, and what `load_backend` raises.
+    Raises TextError (a text that is missing or has no words; for an update, one of whose words the vocabulary lacks too
+    many), ArtifactsError, VocabularyError, WeightsError (the base, or it was changed meanwhile), TrainingError (not
+    finite, diverged), StorageError, StateError, StoppedError, TookPartError, UsageError for arguments that do not go
+    together, and what `load_backend` raises.
     """
-    if user_share is not None and rehearsal is None:
+    chosen, called = settings or TrainSettings(), hooks or TrainHooks()
+    if chosen.user_share is not None and rehearsal is None:
         raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
-    if options is not None and options.sample is not None:
-        raise UsageError("options: no sample expected, train draws it; give output_sample")
-    if sample_seed is not None and output_sample is None:
-        raise UsageError("`sample_seed` needs `output_sample`, the number of words to draw")
     outputs = [path for path in (path_of(out), path_of(update)) if path is not None]
-    inputs = (artifacts, user, rehearsal, weights)
+    inputs = (artifacts, user, rehearsal, chosen.weights)
     for number, path in enumerate(outputs):
         require_output(path, *inputs, others=outputs[:number])
         require_writable(path)
-    if state is not None:
-        require_output(state.folder, *inputs, others=outputs, folder=True)
+    if chosen.state is not None:
+        require_output(chosen.state.folder, *inputs, others=outputs, folder=True)
     folder = artifacts_of(artifacts)
     with contextlib.ExitStack() as stack:
-        base = stack.enter_context(base_weights(folder, path_of(weights)))
-        settings = RoundSettings(
+        base = stack.enter_context(base_weights(folder, chosen.weights))
+        given = asdict(chosen)
+        backend, round_number = given.pop("backend"), given.pop("round_number")
+        job = RoundSettings(
             folder.folder,
             text_of(user),
             None if rehearsal is None else text_of(rehearsal),
-            user_share,
-            weights=None if weights is None else base.path,
-            epochs=epochs,
-            steps=steps,
-            learning_rate=learning_rate,
-            output_sample=output_sample,
-            sample_seed=sample_seed,
-            duty=duty,
             round=round_number,
-            phone=phone,
-            seed=seed,
             out=path_of(out),
             update=path_of(update),
-            codec=codec,
-            masked=masked,
-            run=run,
-            run_history=path_of(run_history),
-            max_unknown=max_unknown,
-            state=state,
-            options=options or BackendOptions(),
+            **given | {"weights": None if chosen.weights is None else base.path},
         )
-
         if backend != DEFAULT_BACKEND:
-            return _train_elsewhere(backend, folder, base, settings, progress, on_text)
-        opened = stack.enter_context(Round(settings))
+            return _train_elsewhere(backend, folder, base, job, called)
+        opened = stack.enter_context(Round(job))
         base.require_at_path()
-        if on_text is not None:
-            on_text(opened.text)
-        trained = opened.train(progress, None if stop is None else stack.enter_context(stop()))
+        if called.on_text is not None:
+            called.on_text(opened.text)
+        stop = None if called.stop is None else stack.enter_context(called.stop())
+        trained = opened.train(called.progress, stop)
         opened.discard_state()  # last: a kill before this is a resume that ends in the same files
         return trained
 
@@ -144,8 +188,7 @@ def _train_elsewhere(
     folder: Artifacts,
     base: TensorFile,
     settings: RoundSettings,
-    progress: Callable[[int, int, float], None] | None,
-    on_text: Callable[[TextShares], None] | None,
+    hooks: TrainHooks,
 ) -> Trained:
     """The same in a backend that is not the native engine, as far as that can do it."""
     for name, default in (("state", None), ("steps", None), ("duty", 1.0), ("run", None)):
@@ -157,18 +200,18 @@ def _train_elsewhere(
     text = mix(user, general, share, vocabulary_of(folder), seed)
     if settings.update is not None:
         require_known(text, "user text", settings.max_unknown)
-    if on_text is not None:
-        on_text(text)
+    if hooks.on_text is not None:
+        hooks.on_text(text)
     sample = None
     if settings.output_sample is not None:
         draw = SampleDraw(settings.output_sample, settings.sample_seed or random_sample_seed())
         sample = draw_output_sample(text.stream, counts_of(folder), draw)
-    chosen = dataclasses.replace(settings.options, seed=seed, sample=sample)
+    chosen = replace(settings.options, seed=seed, sample=sample)
     rate = settings.learning_rate or folder.manifest.training.learning_rate
     words = None if sample is None else len(sample)
     with contextlib.closing(load_backend(backend, folder, settings.weights, chosen)) as engine:
         base.require_at_path()
-        report = train_plainly(engine, folder.manifest, text, rate, settings.epochs, words, progress)
+        report = train_plainly(engine, folder.manifest, text, rate, settings.epochs, words, hooks.progress)
         weights = engine.weights()
     try:
         for name, values in weights.items():

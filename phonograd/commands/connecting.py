@@ -1,12 +1,17 @@
 """Options of every command that talks to a server or works on its storage; who is asking."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from phonograd.api.rounds import connect
 from phonograd.commands.options import Command, Decorator, Options, decorated, opt, refuse, taking
 from phonograd.commands.paths import INPUT, OUT_FOLDER
+from phonograd.config.connection import Reach
+from phonograd.config.values import Config
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
 from phonograd.server_agg.settings.storage import ServerStorage
@@ -16,12 +21,24 @@ PIECE_SIZE = opt(
     int,
     metavar="BYTES",
 )
+MODELS_FROM = opt(
+    "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
+    metavar="URL",
+)
+_TOKEN: dict[str, Any] = {
+    "help": "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
+    "envvar": "PHONOGRAD_TOKEN",
+    "show_envvar": True,
+}
+MODEL_CACHE = "PHONOGRAD_MODEL_CACHE"
 
 
-def connection_options(required: bool, owner: bool = False, uploads: bool = False) -> Decorator:
+def connection_options(
+    required: bool, owner: bool = False, uploads: bool = False, downloads: bool = False
+) -> Decorator:
     """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
 
-    uploads: add --piece-size, too.
+    uploads: add --piece-size, too; downloads: add --models-from, for a command that fetches one.
 
     Without `required`, it receives None where no --server was given. owner: without --token it acts for the user who
     started the server on this machine, if that is the same user.
@@ -29,18 +46,11 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
     asked = Options(
         connect,
         server=opt("For example http://127.0.0.1:8080", required=required),
-        token=opt(
-            "What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
-            envvar="PHONOGRAD_TOKEN",
-            show_envvar=True,
-        ),
+        token=opt(_TOKEN["help"], **{name: value for name, value in _TOKEN.items() if name != "help"}),
         ca_cert=opt("PEM file of a certificate authority to trust in place of the system's.", INPUT),
         token_over_http="Send the token unencrypted to another machine.",
-        models_from=opt(
-            "Where else the server may send for a model; may be repeated.  [default: with https, https anywhere]",
-            metavar="URL",
-        ),
         **({"piece_size": PIECE_SIZE} if uploads else {}),
+        **({"models_from": MODELS_FROM} if downloads else {}),
     )
 
     def connection(options: dict[str, Any]) -> Connection | None:
@@ -60,35 +70,50 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
     return taking("connection", connection, asked)
 
 
+def token_option(command: Command) -> Command:
+    """Add --token to a command whose configuration has the rest of the connection."""
+    return click.option("--token", **_TOKEN)(command)
+
+
+def connection_from(config: Config, token: str | None, owner: bool = False) -> Connection | None:
+    """The connection of a command's configuration; None without a server. owner: as in `connection_options`."""
+    reach = config.take(Reach)
+    if reach.server is None:
+        refuse("expected with --server", "token")
+        return None
+    given = {name: value for name, value in asdict(reach).items() if name != "model_cache"}
+    return connect(**given, token=token or None, owner=owner)
+
+
+def model_cache_from(config: Config) -> Path | None:
+    """The folder of downloaded models, as far as the configuration or the environment says."""
+    given: Path | None = config.get("connection.model_cache")
+    there = os.environ.get(MODEL_CACHE)
+    return Path(OUT_FOLDER.convert(there, None, click.get_current_context())) if there and given is None else given
+
+
 model_cache_option = click.option(
     "--model-cache",
     type=OUT_FOLDER,
-    envvar="PHONOGRAD_MODEL_CACHE",
+    envvar=MODEL_CACHE,
     show_envvar=True,
     help="Folder of downloaded models, for each server and phone.  [default: ~/.cache/phonograd/models]",
 )
 
 
-def place_options(command: Command) -> Command:
+def place_options(store: bool = False, downloads: bool = False) -> Decorator:
     """Add --state, --ledger and a connection's options; the command receives what was given as `place`: Connection or
     ServerStorage.
+
+    store: add --store, for a command that needs files. downloads: add --models-from.
     """
-    return decorated(
-        command,
-        connection_options(required=False, owner=True),
-        taking(
-            "place",
-            _place,
-            click.option("--state", type=INPUT, help="The state folder, on this machine."),
-            click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE"),
-        ),
-    )
-
-
-def storage_options(command: Command) -> Command:
-    """`place_options` with --store, for a command that needs files."""
+    folder = click.option("--state", type=INPUT, help="The state folder, on this machine.")
+    ledger = click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE")
     meaning = "The object store that the servers were started with: s3://BUCKET/FOLDER"
-    return place_options(click.option("--store", help=meaning)(command))
+    files = (click.option("--store", help=meaning),) if store else ()
+    connection = connection_options(required=False, owner=True, downloads=downloads)
+    place = taking("place", _place, folder, ledger)
+    return lambda command: decorated(command, connection, place, *files)
 
 
 def _place(options: dict[str, Any]) -> Connection | ServerStorage:

@@ -51,7 +51,7 @@ def evaluate(
         "with those that each text adds.",
     ] = None,
     backend: Annotated[str, opt(BACKEND, click.Choice(BACKENDS))] = DEFAULT_BACKEND,
-    threads: Annotated[int, opt("CPU threads.", THREADS)] = BackendOptions.threads,
+    threads: Annotated[int, opt("CPU threads.", THREADS)] = BackendOptions().threads,
 ) -> None:
     """Measure perplexity, top-1 accuracy and keystroke savings of a model on texts.
 

@@ -10,7 +10,7 @@ import click
 
 from phonograd.commands.options import opt, own_options
 from phonograd.commands.paths import OUTPUT
-from phonograd.console import Console, Progress, figures, name_options, output_options
+from phonograd.console import Console, Progress, figures, output_options
 from phonograd.device_runtime.engine.backend import PRECISION_CHOICES, BackendOptions, Precision, PrecisionChoice
 
 # What is asked for, where `chosen_precision` finds out what `auto` is.
@@ -50,10 +50,10 @@ def chosen_precision(console: Console, asked: PrecisionChoice, threads: int) -> 
         return asked  # type: ignore[return-value]  # mypy narrows by == alone
     found = faster_precision(BackendOptions(threads=threads))
     if asked == "auto":
-        console.say(name_options(f"`precision` auto: {found}"))
+        console.say(f"precision auto: {found}")
         return found.precision
     if found.bf16 and found.precision != asked:
-        console.say(name_options(f"phonograd: warning: `precision` bf16: {found}"))
+        console.say(f"phonograd: warning: precision bf16: {found}")
     return asked
 
 

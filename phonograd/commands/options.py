@@ -72,9 +72,6 @@ def opt(text: str | None = None, kind: Any = None, name: str | None = None, **mo
     return {"help": text, "name": name} | ({} if kind is None else {"type": kind}) | more
 
 
-CLIP_NORM = opt("0: no clipping.", FiniteRange(0), callback=lambda _context, _parameter, norm: norm or None)
-
-
 def arg(**more: Any) -> Mapping[str, Any]:
     """An argument in place of an option."""
     return {"argument": True, **more}

@@ -26,7 +26,7 @@ def predict(
     top: Annotated[int, opt("Words to show.", COUNT, metavar="K")] = SUGGESTIONS,
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
     personal: Annotated[Path | None, PERSONAL] = None,
-    threads: Annotated[int, opt(kind=THREADS)] = BackendOptions.threads,
+    threads: Annotated[int, opt(kind=THREADS)] = BackendOptions().threads,
 ) -> None:
     """Show the most probable next words after each TEXT, by a keyboard's predictor; "" is the start of a text.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from phonograd.commands.connecting import place_options, storage_options
+from phonograd.commands.connecting import place_options
 from phonograd.commands.options import COUNT, FROM_0, FiniteRange, refuse
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Rows, figures, output_options
@@ -16,7 +16,7 @@ HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's num
 
 
 @click.command()
-@place_options
+@place_options()
 @click.option("--round", "number", type=COUNT, help="Show the bytes of each phone in this round.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all figures of the rounds, or phones, as CSV on stdout.")
 @click.option(
@@ -149,7 +149,7 @@ def _other_report(other: str) -> dict[str, Any]:
 
 
 @click.command()
-@storage_options
+@place_options(store=True, downloads=True)
 @click.option(
     "--fetch",
     metavar="latest|ROUND|SHA256",
@@ -204,7 +204,7 @@ def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
 
 @click.command()
 @click.argument("number", type=FROM_0)
-@storage_options
+@place_options(store=True)
 @output_options
 def rollback(console: Console, number: int, place: Connection | ServerStorage) -> None:
     """Return to the result of round NUMBER (0: the exported model).
@@ -222,7 +222,7 @@ def rollback(console: Console, number: int, place: Connection | ServerStorage) -
 
 @click.command()
 @click.argument("number", type=COUNT)
-@storage_options
+@place_options(store=True)
 @output_options
 def discard(console: Console, number: int, place: Connection | ServerStorage) -> None:
     """Delete the updates of the failed round NUMBER, which are kept until then."""

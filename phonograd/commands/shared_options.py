@@ -16,17 +16,11 @@ IN_GROUPS = f"{'; '.join(_GROUPS).capitalize()}."
 
 # Helps of --backend and --weights.
 BACKEND = "The backend that runs the graph."
-WEIGHTS = "Tensor file to start from: a later round's model, or a torch state dict. [default: the folder's weights]"
 PREDICTION_WEIGHTS = (
     "A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction weights, "
     "else its weights]"
 )
 PERSONAL = "The user's own words, a file of `phonograd personal`, to suggest as well."
-# Of phones' training settings.
-PACE = {
-    "duty": "Share of the time that steps take; below 1, rests keep phones cooler.",
-    "nice": "Lower the priority to this nice value, at most 19.",
-}
 CODEC = opt(f"The update's encoding. {IN_GROUPS}", click.Choice(list(CODECS)), metavar="NAME", default=DEFAULT_CODEC)
 # Of masked rounds.
 VENDOR = opt(

@@ -6,119 +6,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict, replace
 
 from phonograd.api.rounds import JoinedRound, join_round, phone_masking
-from phonograd.api.training import ResumableState
+from phonograd.api.training import ResumableState, TrainHooks, TrainSettings
 from phonograd.api.training import train as train_on
-from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
+from phonograd.commands.configured import configured
+from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
 from phonograd.commands.fitting import warn_of_unknown
-from phonograd.commands.native import PRECISION, build_on_first_use, chosen_precision
-from phonograd.commands.options import COUNT, POSITIVE, SHARE, THREADS, Options, opt, refuse
-from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.shared_options import (
-    BACKEND,
-    CODEC,
-    MIN_COHORT,
-    PHONE,
-    REHEARSAL,
-    SEED,
-    VENDOR,
-    WEIGHTS,
-    refuse_share_alone,
-)
+from phonograd.commands.native import build_on_first_use, chosen_precision
+from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.commands.stopping import stop_signals
+from phonograd.config.train import TRAIN, Masked, Training
+from phonograd.config.values import Config
 from phonograd.console import Console, Rows, figures, output_options
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.client.server_client import Connection, UploadReceipt
-from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND
-from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.engine import DEFAULT_BACKEND
+from phonograd.device_runtime.engine.backend import BackendOptions, PrecisionChoice
+from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.masked.phone import require_new_model
-from phonograd.device_runtime.training.round import SAVE_EVERY
-from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 if TYPE_CHECKING:
     from phonograd.device_runtime.text.rehearsal import TextShares
 
-ENGINE = Options(
-    BackendOptions,
-    threads=opt("CPU threads.", THREADS),
-    pin_threads="Pin each thread to one CPU (native).",
-    precision=PRECISION,
-)
-TRAINING = Options(
-    train_on,
-    user=opt("The user's text, one message a line.", INPUT),
-    rehearsal=REHEARSAL,
-    user_share=opt(
-        f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]", SHARE
-    ),
-    weights=opt(WEIGHTS, INPUT),
-    backend=opt(BACKEND, click.Choice(BACKENDS)),
-    epochs=opt("Passes over the text.", COUNT),
-    steps=opt(
-        "Take a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]",
-        int,
-        metavar="1",
-    ),
-    learning_rate=opt("Learning rate.  [default: the artifacts']", POSITIVE, name="--lr"),
-    output_sample=opt(
-        "Train the softmax over the text's own words and about N random others, not the whole vocabulary: "
-        "several times faster.",
-        COUNT,
-        metavar="N",
-    ),
-    sample_seed=opt(
-        "Seed of --output-sample, for repeats and tests; keep it secret.  [default: random]",
-        click.IntRange(0, (1 << 64) - 1),
-    ),
-    max_unknown=opt("Largest share of the user's words that the vocabulary may lack, for an update to be made.", SHARE),
-    phone=PHONE,
-    seed=SEED,
-    codec=CODEC,
-    duty=opt("Share of the time that steps take; below 1, rests between them keep the device cooler.", SHARE),
-    out=opt("Write the trained weights here.", OUTPUT),
-    update=opt("Write the update for the server here.", OUTPUT),
-    round_number=opt(
-        "The server's round, without --server.  [default: 1]",
-        click.IntRange(1, MAX_COUNT),
-        name="--round",
-        default=None,
-    ),
-)
-
-
-MASKING = Options(
-    phone_masking,
-    identity=opt("In masked rounds: file of the phone's key.  [default: one made in the user's state folder]", INPUT),
-    certificate=opt("The vendor's certificate of the phone's name and key: see phonograd keys sign."),
-    vendor=VENDOR,
-    min_cohort=MIN_COHORT,
-)
-
-
-STATE = Options(
-    ResumableState,
-    folder=opt(
-        "Folder to save resumable state in, and to resume from (native).", OUT_FOLDER, name="--state", required=False
-    ),
-    save_every=opt(f"Save --state after N steps, or 5 seconds.  [default: {SAVE_EVERY}]", COUNT, default=None),
-    restart="Discard the state saved in --state.",
-)
-
 
 @click.command()
-@click.argument("artifacts", type=INPUT)
-@TRAINING
-@ENGINE
-@MASKING
-@connection_options(required=False, uploads=True)
-@model_cache_option
-@STATE
+@configured(TRAIN, out=OUTPUT, update=OUTPUT, state=OUT_FOLDER, model_cache=OUT_FOLDER)
+@token_option
+@click.option("--sample-seed", type=int, help="Seed of the output sample, for repeats and tests; keep it secret.")
 @output_options
-def train(
-    console: Console, artifacts: Path, connection: Connection | None, model_cache: Path | None, **options: Any
-) -> None:
+def train(console: Console, config: Config, token: str | None, sample_seed: int | None) -> None:
     """Train on a user's text, as a phone does.
 
     The seed is derived from model, round and --phone; without --phone it is random, and reported. With --rehearsal,
@@ -126,96 +45,108 @@ def train(
     fetches the open round's model, trains it and sends the update. With --state, a killed run can be resumed with the
     same bits; SIGTERM and SIGINT stop it after the current step and a save, with exit codes 143 and 130.
     """
-    refuse_share_alone(options)
-    if options["phone"] is not None:
-        refuse("expected without --phone, from which it follows", "seed")
-    if options["output_sample"] is None:
-        refuse("expected with --output-sample, the number of words to draw", "sample_seed")
-    if options["update"] is None and connection is None:
-        refuse("expected with --update or --server, which make an update", "codec")
-    if options["folder"] is None:
-        refuse("expected with --state, the folder that it is about", "save_every", "restart")
-    options["save_every"] = options["save_every"] or SAVE_EVERY
-    masking = _masking(options, connection)
-    engine, state, training = ENGINE.take(options), STATE.take(options), TRAINING.values(options)
-    for path in filter(None, (training["out"], training["update"])):
+    connection, masking = connection_from(config, token), config.take(Masked)
+    given = config.take(Training)
+    _refuse_ignored(config, connection)
+    for path in filter(None, (given.out, given.update)):
         require_writable(path)  # before a round is joined
-    folder = open_artifacts(artifacts)
-    joined, asked_for = None, training["update"]
+    settings = config.take(
+        TrainSettings,
+        sample_seed=sample_seed,
+        state=None if given.state is None else config.take(ResumableState, folder=given.state),
+        options=config.take(BackendOptions),
+    )
+    folder = open_artifacts(given.artifacts)
+    joined, update = None, given.update
     if connection is not None:
-        if training["weights"] or training["round_number"]:
-            raise click.UsageError("--server says which --weights and --round; leave them out")
-        joined = _join(console, connection, folder, training, masking, model_cache)
-        training |= {"weights": joined.weights, "update": asked_for or joined.update_path()}
-        training |= {"masked": joined.opened.masked, "run": joined.opened.run}
-        training["run_history"] = joined.run_history_path()
-    training["round_number"] = joined.opened.round if joined else training["round_number"] or 1
-    if training["backend"] == DEFAULT_BACKEND:
+        joined = _join(console, connection, folder, settings, masking, model_cache_from(config))
+        update = given.update or joined.update_path()
+        settings = replace(settings, **_of_round(joined))
+    precision: PrecisionChoice = given.precision
+    if settings.backend == DEFAULT_BACKEND:
         build_on_first_use(console)
-        precision = chosen_precision(console, engine.precision, engine.threads)
-        engine = dataclasses.replace(engine, precision=precision)
+        precision = chosen_precision(console, precision, settings.options.threads)
+    settings = replace(settings, options=config.take(BackendOptions, precision=precision))
     with console.progress("training") as show:
-        trained = train_on(
-            folder,
-            **training,
-            options=engine,
-            state=state if state.folder else None,
-            stop=stop_signals if state.folder else None,
+        hooks = TrainHooks(
             progress=lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
-            on_text=lambda shares: _warn_of(console, shares, training["user"], training["rehearsal"]),
+            on_text=lambda shares: _warn_of(console, shares, given.user, given.rehearsal),
+            stop=stop_signals if given.state else None,
         )
-    report, update = trained.report, training["update"]
+        trained = train_on(
+            folder, given.user, settings, rehearsal=given.rehearsal, out=given.out, update=update, hooks=hooks
+        )
+    report = trained.report
     document: dict[str, Any] = {
-        "backend": training["backend"],
-        "threads": engine.threads,
-        "precision": engine.precision,
+        "backend": settings.backend,
+        "threads": settings.options.threads,
+        "precision": settings.options.precision,
         "seed": trained.seed,
         **dataclasses.asdict(report),
         "seconds_per_step_median": trained.seconds_per_step,
         "loss_first": report.losses[0],
         "loss_last": report.losses[-1],
+        "config": config.document(),
     }
     if trained.weights is not None:
-        document["weights"] = {"path": str(training["out"]), **dataclasses.asdict(trained.weights)}
+        document["weights"] = {"path": str(given.out), **dataclasses.asdict(trained.weights)}
     if trained.update is not None:
-        codec = "masked" if joined is not None and joined.opened.masked else training["codec"]
+        codec = "masked" if settings.masked else settings.codec
         document["update"] = {"path": str(update), "codec": codec, **dataclasses.asdict(trained.update)}
-    if joined is not None:
-        receipt = _send(console, joined, update, masking, keep=asked_for is not None)
-        if asked_for is None:
+    if joined is not None and update is not None:
+        receipt = _send(console, joined, update, masking, keep=given.update is not None)
+        if given.update is None:
             document["update"]["path"] = None
         document["receipt"] = receipt and dataclasses.asdict(receipt)
     _show(console, document)
+
+
+def _refuse_ignored(config: Config, connection: Connection | None) -> None:
+    """Raise UsageError for what would be ignored, or what a server says."""
+    if connection is None and config.get("update") is None and config.on_command_line("codec"):
+        raise UsageError("--codec: expected with --update or --server, which make an update")
+    if connection is not None and (config.get("weights") or config.on_command_line("round")):
+        raise UsageError("--server says which --weights and --round; leave them out")
 
 
 def _join(
     console: Console,
     connection: Connection,
     folder: Artifacts,
-    training: dict[str, Any],
-    masking: dict[str, Any],
+    settings: TrainSettings,
+    masking: Masked,
     cache: Path | None,
 ) -> JoinedRound:
-    # Whoever has a key for masked rounds sends no update that a server could read, whatever it says of the round.
-    masked_only = any(masking[name] is not None for name in ("identity", "certificate", "vendor"))
-    named = {name: training[name] for name in ("phone", "codec", "steps")}
-    waiting = closing_notice(console)
-    joined = join_round(connection, folder, **named, waiting=waiting, cache=cache, masked_only=masked_only)
+    joined = join_round(
+        connection,
+        folder,
+        settings.phone,
+        settings.codec,
+        settings.steps,
+        closing_notice(console),
+        cache,
+        # Whoever has a key for masked rounds sends no update that a server could read, whatever it says of the round.
+        masked_only=any((masking.identity, masking.certificate, masking.vendor)),
+    )
     if joined.opened.masked is not None:
-        of_phone = phone_masking(joined.server, joined.phone, **masking)
+        of_phone = phone_masking(joined.server, joined.phone, **asdict(masking))
         require_new_model(of_phone, joined.opened.base_sha256, joined.opened.round)
     return joined
 
 
-def _masking(options: dict[str, Any], connection: Connection | None) -> dict[str, Any]:
-    if connection is None:
-        refuse("expected with --server, whose rounds may be masked", *MASKING)
-    return MASKING.values(options)
+def _of_round(joined: JoinedRound) -> dict[str, Any]:
+    """Settings that follow from the round."""
+    opened = joined.opened
+    return {
+        "weights": joined.weights,
+        "round_number": opened.round,
+        "masked": opened.masked,
+        "run": opened.run,
+        "run_history": joined.run_history_path(),
+    }
 
 
-def _send(
-    console: Console, joined: JoinedRound, update: Path, masking: dict[str, Any], keep: bool
-) -> UploadReceipt | None:
+def _send(console: Console, joined: JoinedRound, update: Path, masking: Masked, keep: bool) -> UploadReceipt | None:
     with console.progress("uploading") as show, contextlib.ExitStack() as after:
         if joined.opened.masked is None:
             receipt = joined.send(update, lambda done, total: show(done, total, "bytes"))
@@ -226,7 +157,7 @@ def _send(
             after.callback(update.unlink)
         return joined.take_part(
             update,
-            phone_masking(joined.server, joined.phone, **masking),
+            phone_masking(joined.server, joined.phone, **asdict(masking)),
             lambda done, total: show(done, total, "bytes"),
             lambda stage, _seconds: show(0, 0, f"waiting: {stage}"),
         )
@@ -243,7 +174,7 @@ def _warn_of(console: Console, text: "TextShares", user: Path, rehearsal: Path |
 
 
 def _show(console: Console, document: dict[str, Any]) -> None:
-    hidden = ("losses", "step_seconds", "weights", "update", "receipt")
+    hidden = ("losses", "step_seconds", "weights", "update", "receipt", "config")
     layer = document["output_layer"]
     shown = document | {"output_layer": f"{layer['kind']} softmax over {layer['words']:,} words"}
     tables: list[tuple[str, Rows]] = [

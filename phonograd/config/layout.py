@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from phonograd.device_runtime.base.settings import Field, Settings, fields_of
 
-MODULE_CLASS = "MODULE:CLASS"  # among the values of a choice: any class of one's own
+# Among the values with which a table counts: any class of one's own; any value at all.
+MODULE_CLASS, GIVEN = "MODULE:CLASS", "VALUE"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import json
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from phonograd.config.layout import Layout, Table
@@ -32,7 +33,10 @@ def _keys(table: Table, values: Config) -> Iterator[str]:
         yield from _comment(_meaning(field))
         value, last = values.get(key), key.rpartition(".")[2]
         value = (field.none_word or None) if value is None else value
-        yield f"# {last} =" if value is None else f"{last} = {_toml(value)}"
+        # A default path is in the current folder, where the file need not be.
+        commented = value is None or (isinstance(value, Path) and value == field.default)
+        line = f"{last} =" if value is None else f"{last} = {_toml(value)}"
+        yield f"# {line}" if commented else line
         yield ""
 
 
@@ -43,7 +47,7 @@ def _meaning(field: Field) -> str:
 
 
 def _comment(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
 def _toml(value: Any) -> str:

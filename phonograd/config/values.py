@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phonograd.config.layout import MODULE_CLASS, Layout, Table, joined
+from phonograd.config.layout import GIVEN, MODULE_CLASS, Layout, Table, joined
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.settings import Field, Settings
 
@@ -110,7 +110,9 @@ class Config:
         if not table.used or table.chosen_by is None:
             return table.used
         key, values = table.chosen_by
-        return self.get(key) in values or (MODULE_CLASS in values and self._names_own)
+        found = self.get(key)
+        own = MODULE_CLASS in values and self._names_own
+        return found in values or own or (GIVEN in values and found is not None)
 
     @property
     def _names_own(self) -> bool:
@@ -174,13 +176,15 @@ class Config:
         self._put(whole, self._parsed(whole, text), SET)
 
     def _parsed(self, key: str, text: str) -> Any:
-        """The value of an assignment: TOML, or text as it stands."""
-        kind = self._keys[key][1].kind if key in self._keys else None
+        """The value of an assignment: TOML, or text as it stands; a list may be given as its only value."""
+        field = self._keys[key][1] if key in self._keys else None
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
-            return text
-        return value if isinstance(value, str | list) or kind not in (str, Path) else text
+            value = text
+        if field is not None and field.kind in (str, Path) and not isinstance(value, str | list):
+            value = text
+        return [value] if field is not None and field.many and not isinstance(value, list) else value
 
     def _refuse_ignored(self) -> None:
         for key, source in self._sources.items():
@@ -272,4 +276,4 @@ def _plain(value: Any) -> Any:
 
 
 def _toml_word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

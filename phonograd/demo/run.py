@@ -33,7 +33,7 @@ PAPER_USER = {"before": (336.0, 49.7), "after": (233.8, 51.9)}
 STOP_SECONDS = 20
 CODECS = ("full-f32", "rows-f32")  # lossless, so that the round is the paper's
 # In half a minute, many small windows train better than few of Zaremba's 20 x 35.
-BRIEF_PRETRAINING = ("--minibatch", "5", "--bptt", "20")
+BRIEF_PRETRAINING = ("--set", "training.minibatch=5", "--set", "training.bptt=20")
 
 Say = Callable[[str], None]
 
@@ -142,7 +142,8 @@ def _pretrain(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say) -> t
     steps = str(config.pretrain_steps)
     pretrained = command(
         "pretrain", "--preset", config.preset, "--vocab", vocabulary, "--text", corpus.general_train,
-        "--valid", corpus.general_valid, "--epochs", "1", "--max-steps", steps, "--dropout", "0", "--out", weights,
+        "--valid", corpus.general_valid, "--epochs", "1", "--max-steps", steps, "--set", "training.dropout=0",
+        "--out", weights,
         *BRIEF_PRETRAINING,
     )  # fmt: skip
     return vocabulary, weights, pretrained
@@ -158,8 +159,8 @@ def _evaluate(artifacts: Path, texts: dict[str, Path], *options: str | Path) -> 
 def _server(artifacts: Path, folder: Path, config: DemoConfig) -> Iterator[str]:
     """Run `phonograd serve` on a free loopback port during the block; yields its URL."""
     arguments = ("serve", "--artifacts", artifacts, "--state", folder / "server", "--port", "0")
-    arguments += ("--set", "strategy.weighting=equal")
-    line = [*_command_line(*arguments), "--clients-per-round", str(config.phones)]
+    weighting = ("--set", "strategy.weighting=equal")
+    line = [*_command_line(*arguments, *weighting), "--clients-per-round", str(config.phones)]
     line.remove("--quiet")  # its log lines go to a file
     with (folder / "server.log").open("w") as log, subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log) as server:
         try:
@@ -208,7 +209,7 @@ def _compare_output_layers(
 ) -> list[dict[str, Any]]:
     """The first phone's epoch once more, alone on the machine: with the full softmax, and with an output sample."""
     update, epochs = folder / "compared.update", []
-    for options in ((), ("--output-sample", str(config.output_sample))):
+    for options in ((), ("--set", f"training.output_sample={config.output_sample}")):
         epoch = _train(config, corpus, artifacts, 0, "phone-01", update, "rows-f32", *options)
         stage(f"phone-01 alone, {_layer(epoch)}: {epoch['seconds']:.1f} s")
         update.unlink()
@@ -225,8 +226,8 @@ def _train(
 ) -> dict[str, Any]:
     """One epoch over a user's text and as much rehearsal."""
     epoch: dict[str, Any] = command(
-        "train", artifacts, "--user", corpus.users[number], "--rehearsal", corpus.general_train, "--user-share", "0.5",
-        "--phone", name, "--threads", str(config.threads_per_phone), "--update", update, "--codec", codec,
+        "train", artifacts, "--user", corpus.users[number], "--rehearsal", corpus.general_train,
+        "--phone", name, "--set", f"engine.threads={config.threads_per_phone}", "--update", update, "--codec", codec,
         *options,
     )  # fmt: skip
     return epoch

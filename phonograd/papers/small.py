@@ -80,7 +80,8 @@ class SmallInputs:
             weights = phonograd.seeded_weights(MODEL, 1)
             phonograd.export_artifacts(weights, vocabulary, first, training=TRAINING, shape=MODEL, overwrite=True)
             one_thread = phonograd.BackendOptions(threads=1)  # several would wait for each other on a busy machine
-            phonograd.train(first, general_text(3, 1500), epochs=3, seed=1, out=trained, options=one_thread)
+            settings = phonograd.TrainSettings(epochs=3, seed=1, options=one_thread)
+            phonograd.train(first, general_text(3, 1500), settings, out=trained)
             phonograd.export_artifacts(trained, vocabulary, self._folder / "artifacts", training=TRAINING, distill=True)
         return phonograd.open_artifacts(self._folder / "artifacts")
 

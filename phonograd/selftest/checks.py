@@ -16,7 +16,7 @@ import numpy as np
 from phonograd.api.model import evaluate, open_predictor, quantize
 from phonograd.api.rounds import join_round, pull
 from phonograd.api.serving import start_server
-from phonograd.api.training import train
+from phonograd.api.training import TrainSettings, train
 from phonograd.api.updates import decode_update, encode_update, fold_updates
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.masked_round import take_part
@@ -182,9 +182,10 @@ def whole_round(folder: Path, masked: MaskedSettings | None) -> Any:
         def phone(number: int) -> int:
             name = f"phone-{number}"
             sent, joined = folder / f"{name}.update", join_round(server.url, artifacts, name, cache=folder / name)
-            codec, settings = "rot-q4", joined.opened.masked
-            done = train(artifacts, words(120, number), phone=name, update=sent, codec=codec, masked=settings)
-            if settings is None:
+            masking_settings = joined.opened.masked
+            settings = TrainSettings(phone=name, codec="rot-q4", masked=masking_settings)
+            done = train(artifacts, words(120, number), settings, update=sent)
+            if masking_settings is None:
                 joined.send(sent)
                 return done.report.tokens
             masking = PhoneMasking(folder / f"{name}.state", folder / f"{name}.key", min_cohort=phones)

@@ -70,7 +70,8 @@ class FakeGrid:
 
 
 def phone(workshop: Workshop, user: str) -> Answer:
-    return lambda message: train_reply(message, workshop.artifacts, USERS[user], phone=user, codec="rot-q4")
+    settings = phonograd.TrainSettings(phone=user, codec="rot-q4")
+    return lambda message: train_reply(message, workshop.artifacts, USERS[user], settings)
 
 
 def replying(update: bytes) -> Answer:
@@ -178,7 +179,7 @@ def test_what_flower_cannot_do(workshop: Workshop, tmp_path: Path) -> None:
             UpdateStrategy(workshop.artifacts, tmp_path, phonograd.StrategySettings(strategy=name))
     message = Message(RecordDict({"config": ConfigRecord()}), 1, "train")
     with pytest.raises(phonograd.UsageError, match="round_number"):
-        train_reply(message, workshop.artifacts, ["w1"], round_number=3)
+        train_reply(message, workshop.artifacts, ["w1"], phonograd.TrainSettings(round_number=3))
     with pytest.raises(phonograd.UpdateError, match="no file weights.safetensors"):
         train_reply(message, workshop.artifacts, ["w1"])
 

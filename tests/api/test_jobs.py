@@ -23,7 +23,7 @@ def test_messages_are_as_good_as_a_file(tmp_path: Path) -> None:
     artifacts = exported(MODEL, TRAINING)
     (tmp_path / "user.txt").write_text("\n".join(MESSAGES))
     for name, text in (("file", tmp_path / "user.txt"), ("path", str(tmp_path / "user.txt")), ("list", MESSAGES)):
-        trained = phonograd.train(artifacts, text, seed=1, out=tmp_path / name)
+        trained = phonograd.train(artifacts, text, phonograd.TrainSettings(seed=1), out=tmp_path / name)
         assert trained.weights is not None
         assert trained.weights.nbytes == (tmp_path / name).stat().st_size
     assert (tmp_path / "file").read_bytes() == (tmp_path / "path").read_bytes() == (tmp_path / "list").read_bytes()
@@ -33,7 +33,7 @@ def test_messages_are_as_good_as_a_file(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_goes_on_with_its_seed(tmp_path: Path) -> None:
-    artifacts, state = exported(MODEL, TRAINING), phonograd.ResumableState(str(tmp_path / "state"))
+    artifacts, state = exported(MODEL, TRAINING), phonograd.ResumableState(tmp_path / "state")
     done: list[int] = []
 
     @contextlib.contextmanager
@@ -41,12 +41,12 @@ def test_a_stopped_run_goes_on_with_its_seed(tmp_path: Path) -> None:
         yield lambda: signal.SIGTERM if len(done) == 3 else 0
 
     with pytest.raises(phonograd.StoppedError, match="after step 3 of 10; the state is saved"):
-        phonograd.train(
-            artifacts, MESSAGES, seed=7, state=state, stop=stop, progress=lambda step, *_: done.append(step)
-        )
-    resumed = phonograd.train(artifacts, MESSAGES, state=state, out=tmp_path / "resumed")
+        hooks = phonograd.TrainHooks(lambda step, *_: done.append(step), stop=stop)
+        phonograd.train(artifacts, MESSAGES, phonograd.TrainSettings(seed=7, state=state), hooks=hooks)
+    resumed = phonograd.train(artifacts, MESSAGES, phonograd.TrainSettings(state=state), out=tmp_path / "resumed")
     assert (resumed.seed, resumed.report.resumed_at) == (7, 3)
-    assert resumed.weights == phonograd.train(artifacts, MESSAGES, seed=7, out=tmp_path / "whole").weights
+    whole = phonograd.train(artifacts, MESSAGES, phonograd.TrainSettings(seed=7), out=tmp_path / "whole")
+    assert resumed.weights == whole.weights
 
 
 def test_a_module_its_state_dict_and_its_file_export_the_same(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_fold_is_a_servers_round(tmp_path: Path) -> None:
     with phonograd.start_server(artifacts, tmp_path / "server", settings) as server:
         assert phonograd.current_round(server.url).base_sha256 == artifacts.weights_sha256
         for phone, update, messages in zip("ab", updates, (MESSAGES, MESSAGES[:7]), strict=True):
-            phonograd.train(artifacts, messages, phone=phone, update=update, codec="rot-q4")
+            phonograd.train(artifacts, messages, phonograd.TrainSettings(phone=phone, codec="rot-q4"), update=update)
             receipt = phonograd.upload(server.url, update, phone)
         assert receipt.round_closed
         phonograd.download(server.url, tmp_path / "round")
@@ -95,7 +95,7 @@ def test_a_fold_is_a_servers_round(tmp_path: Path) -> None:
 def test_a_server_and_its_folder_report_the_same_and_go_back(tmp_path: Path) -> None:
     artifacts, state = exported(MODEL, TRAINING), tmp_path / "server"
     settings = phonograd.ServerSettings(port=0, rules=phonograd.RoundRules(clients_per_round=1))
-    phonograd.train(artifacts, MESSAGES, phone="p", update=tmp_path / "u")
+    phonograd.train(artifacts, MESSAGES, phonograd.TrainSettings(phone="p"), update=tmp_path / "u")
     with phonograd.start_server(artifacts, state, settings) as server:
         phonograd.upload(server.url, tmp_path / "u", "p")
         assert [model["round"] for model in phonograd.models(server.admin)] == [0, 1]
@@ -117,8 +117,10 @@ def test_a_server_and_its_folder_report_the_same_and_go_back(tmp_path: Path) -> 
 
 def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     artifacts = exported(MODEL, TRAINING)
-    with pytest.raises(phonograd.UsageError, match="`seed` and `phone` exclude each other"):
-        phonograd.train(artifacts, MESSAGES, seed=1, phone="a")
+    with pytest.raises(ValueError, match="`seed` is 1, expected none with `phone`"):
+        phonograd.TrainSettings(seed=1, phone="a")
+    with pytest.raises(phonograd.UsageError, match="`user_share` needs `rehearsal`"):
+        phonograd.train(artifacts, MESSAGES, phonograd.TrainSettings(user_share=0.5))
     with pytest.raises(phonograd.UsageError, match="`weighting` is 'loudest'"):
         phonograd.fold_updates(["u"], artifacts, tmp_path / "out", weighting="loudest")
     with pytest.raises(phonograd.UsageError, match="at least one expected"):

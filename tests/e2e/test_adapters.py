@@ -11,10 +11,10 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from tests.e2e.test_bad_input import refused
-from tests.support.command_line import Run, Workplace
+from tests.support.command_line import Run, Workplace, keys
 from tests.support.serving import serving
 
-SHAPE = ("--cell", "lstm", "--layers", 1, "--hidden", 8, "--seed", 4, "--bptt", 5, "--minibatch", 3, "--lr", 0.5)
+SHAPE = ("--seed", 4, *keys(shape="cell=lstm layers=1 hidden=8", training="bptt=5 minibatch=3 learning_rate=0.5"))
 MATRICES = ["embedding.weight", "lstm.0.W", "lstm.0.R", "decoder.weight"]
 ADAPTERS = [name + ADAPTER_B for name in MATRICES]
 
@@ -25,18 +25,18 @@ def exported(phono: Run, workplace: Workplace, out: Path, *options: object) -> d
 
 
 @pytest.mark.parametrize(
-    ("options", "trained"),
+    ("phones", "trained"),
     [
-        (["--train", "rnn.0.W", "--train", "decoder", "--freeze", "decoder.bias"], ["lstm.0.W", "decoder.weight"]),
-        (["--adapters", 2, "--train", "decoder"], ["decoder.bias", "decoder.weight.adapter.B"]),
-        (["--adapters", 2, "--freeze", "encoder"], ["lstm.0.B", "decoder.bias", *ADAPTERS[1:]]),
+        ('train=["rnn.0.W","decoder"] freeze=decoder.bias', ["lstm.0.W", "decoder.weight"]),
+        ("adapters=2 train=decoder", ["decoder.bias", "decoder.weight.adapter.B"]),
+        ("adapters=2 freeze=encoder", ["lstm.0.B", "decoder.bias", *ADAPTERS[1:]]),
     ],
-    ids=lambda value: " ".join(map(str, value)) if value and str(value[0]).startswith("--") else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_tensors_that_train(
-    phono: Run, workplace: Workplace, tmp_path: Path, options: list[object], trained: list[str]
+    phono: Run, workplace: Workplace, tmp_path: Path, phones: str, trained: list[str]
 ) -> None:
-    document = exported(phono, workplace, tmp_path / "a", *options)
+    document = exported(phono, workplace, tmp_path / "a", *keys(phones=phones))
     names = [spec.name for spec in open_artifacts(tmp_path / "a").manifest.model.tensor_specs()]
     assert document["frozen"] == [name for name in names if name not in trained]
     assert set(trained) <= set(names)
@@ -44,9 +44,9 @@ def test_the_tensors_that_train(
 
 def test_what_is_no_rank_is_refused(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     export = ("export", *SHAPE, "--vocab", workplace.vocabulary, "--out", tmp_path / "a")
-    refused(phono(*export, "--adapters", 8), 5, "adapters of rank 8: a rank below 8 expected, the columns of its")
-    refused(phono(*export, "--adapters", 0), 2, "adapters")
-    refused(phono(*export, "--train", "lstm.7"), 2, "tensor lstm.7: one of embedding.weight,")
+    refused(phono(*export, *keys(phones="adapters=8")), 5, "adapters is 8, expected below 8, the columns of its")
+    refused(phono(*export, *keys(phones="adapters=0")), 2, "adapters")
+    refused(phono(*export, *keys(phones="train=lstm.7")), 2, "tensor lstm.7: one of embedding.weight,")
     assert not (tmp_path / "a").exists()
 
 
@@ -54,7 +54,7 @@ def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -
     """Two phones, native and ORT; the next model, merged, fits the plain artifacts."""
     plain, artifacts = tmp_path / "plain", tmp_path / "artifacts"
     exported(phono, workplace, plain)
-    exported(phono, workplace, artifacts, "--adapters", 2)
+    exported(phono, workplace, artifacts, *keys(phones="adapters=2"))
     text = ("--text", workplace.user, "--json")
     before = [phono("eval", folder, *text).document[0] for folder in (plain, artifacts)]
     assert before[0]["perplexity"] == pytest.approx(before[1]["perplexity"], rel=1e-6)
@@ -63,7 +63,9 @@ def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -
         train = ("train", artifacts, "--user", workplace.user, "--server", url, "--json")
         for backend in ("native", "ort"):
             update = tmp_path / f"{backend}.update"
-            assert phono(*train, "--backend", backend, "--phone", backend, "--update", update).document["receipt"]
+            assert phono(*train, "--set", f"engine.backend={backend}", "--phone", backend, "--update", update).document[
+                "receipt"
+            ]
             found = phono("update", "show", update, "--json").document["parts"]
             parts = {re.sub(r"\.(rows|values|scales|levels)$", "", part["part"]) for part in found}
             assert parts == {"lstm.0.B", "decoder.bias", *ADAPTERS}

@@ -74,8 +74,8 @@ def bad(phono: Run, workplace: Workplace, tmp_path: Path) -> dict[str, Path]:
             ["already there", "choose another --out or give --overwrite"],
         ),
         (
-            "export --cell lstm --hidden 4 --vocab {vocab} --seed 1 --out {new} --layers 100000",
-            5,
+            "export --set shape.cell=lstm --vocab {vocab} --seed 1 --out {new} --set shape.layers=100000",
+            2,
             ["layers", "64", "100000"],
         ),
         ("train {art} --user {user} --weights {nan}", 6, ["{nan}", "tensor decoder.bias: element 7 is nan"]),
@@ -99,11 +99,15 @@ def bad(phono: Run, workplace: Workplace, tmp_path: Path) -> dict[str, Path]:
             2,
             ["server 'ftp://localhost': a URL such as http://127.0.0.1:8080 expected"],
         ),
-        ("train {art} --user {user} --backend ort --precision bf16", 2, ["ort: --precision fp32 expected, found bf16"]),
+        (
+            "train {art} --user {user} --set engine.backend=ort --set engine.precision=bf16",
+            2,
+            ["engine.precision fp32 expected"],
+        ),
         ("trian", 2, ["No such command 'trian'. Did you mean 'train'? (phonograd --help)"]),
         ("vocab biuld", 2, ["No such command 'biuld'", "Did you mean 'build'?", "(phonograd vocab --help)"]),
         ("train", 2, []),
-        ("train x --user y --threads 4294967298", 2, ["4294967298", "1<=x<=256"]),
+        ("train x --user y --set engine.threads=4294967298", 2, ["4294967298", "at least 1, at most 256"]),
     ],
 )
 def test_what_is_refused(phono: Run, bad: dict[str, Path], line: str, code: int, parts: list[str]) -> None:
@@ -265,8 +269,8 @@ print(json.dumps([run(phonograd, line) for line in json.loads(sys.argv[1])]))
 
 def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, tmp_path: Path) -> None:
     export = ["--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 1, "--out", tmp_path / "a"]
-    pretrain = [*export[:4], "--text", workplace.user, "--minibatch", 1, "--out", tmp_path / "b"]
-    train = ["train", workplace.artifacts, "--user", workplace.user, "--backend", "ort"]
+    pretrain = [*export[:4], "--text", workplace.user, "--set", "training.minibatch=1", "--out", tmp_path / "b"]
+    train = ["train", workplace.artifacts, "--user", workplace.user, "--set", "engine.backend=ort"]
     given = json.dumps([[str(part) for part in line] for line in (train, ["export", *export], ["pretrain", *pretrain])])
     done = subprocess.run([sys.executable, "-c", WITHOUT, given], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [10] * 3

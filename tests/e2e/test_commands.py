@@ -18,7 +18,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.export.inspection import how_to_get_onnx
 from phonograd.pages import shown
-from tests.support.command_line import Run, Workplace, text_of
+from tests.support.command_line import Run, Workplace, keys, text_of
 from tests.support.margins import Margin
 from tests.support.serving import serving
 from tests.support.waiting import until
@@ -197,7 +197,7 @@ def test_update_encode_show_decode(phono: Run, workplace: Workplace, tmp_path: P
 def test_pretrain_then_export(phono: Run, workplace: Workplace, tmp_path: Path, margin: Margin, seed: int) -> None:
     base = tmp_path / "base.safetensors"
     options = ("--preset", "tiny", "--vocab", workplace.vocabulary)
-    sizes = ("--epochs", "4", "--minibatch", "4", "--bptt", "8", "--dropout", "0", "--seed", seed)
+    sizes = ("--epochs", "4", *keys(training="minibatch=4 bptt=8 dropout=0"), "--seed", seed)
     result = phono("pretrain", *options, "--text", workplace.general, *sizes, "--out", base, "--json").document
     margin("best perplexity", result["best_perplexity"], high=15)  # of 17 words
     assert phono("export", *options, "--weights", base, "--out", tmp_path / "made").code == 0
@@ -219,23 +219,33 @@ def test_a_signal_stops_pre_training(
 
 
 @pytest.mark.learns
-@pytest.mark.parametrize(
-    "options", [("--loss", "lwf", "--user-share", "0.3"), ("--dropout", "0.3"), ("--clip-norm", "0")]
-)
+@pytest.mark.parametrize("training", ["loss=lwf user_share=0.3", "dropout=0.3", "clip_norm=none"])
 def test_artifact_variants_train(
-    phono: Run, workplace: Workplace, tmp_path: Path, options: tuple[str, ...], margin: Margin, seed: int
+    phono: Run, workplace: Workplace, tmp_path: Path, training: str, margin: Margin, seed: int
 ) -> None:
     made = tmp_path / "made"
     preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", seed)
-    document = phono("export", *preset, *options, "--out", made, "--json").document
-    assert ("LogSoftmaxGrad_13" in document["operators"]["training_model.onnx"]) == ("lwf" in options)
-    assert ("DropoutGrad" in document["operators"]["training_model.onnx"]) == ("--dropout" in options)
+    document = phono("export", *preset, *keys(training=training), "--out", made, "--json").document
+    assert ("LogSoftmaxGrad_13" in document["operators"]["training_model.onnx"]) == ("lwf" in training)
+    assert ("DropoutGrad" in document["operators"]["training_model.onnx"]) == ("dropout" in training)
     clips = "InplaceClipGradNorm" in document["operators"]["optimizer_model.onnx"]
-    assert clips == ("--clip-norm" not in options)
+    assert clips == ("clip_norm" not in training)
     text = ("--text", workplace.user, "--json")
     before = phono("eval", made, *text).document[0]["perplexity"]
     assert (
-        phono("train", made, "--user", workplace.user, "--epochs", 4, "--seed", seed, "--out", tmp_path / "w").code == 0
+        phono(
+            "train",
+            made,
+            "--user",
+            workplace.user,
+            "--set",
+            "training.epochs=4",
+            "--seed",
+            seed,
+            "--out",
+            tmp_path / "w",
+        ).code
+        == 0
     )
     after = phono("eval", made, "--weights", tmp_path / "w", *text).document[0]["perplexity"]
     margin("perplexity after, of that before", after / before, high=0.95)

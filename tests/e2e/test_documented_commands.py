@@ -39,7 +39,7 @@ LEFT_OUT = {
     "flwr": "needs Flower: make flower-test",
     "--tls-cert": "needs a certificate: tests/server_agg/test_security_server.py",
     "https://": "needs a server with a certificate: tests/server_agg/test_security_server.py",
-    "--certificate": "needs a whole cohort: tests/server_agg/test_masked_phones.py",
+    "--set masked.certificate": "needs a whole cohort: tests/server_agg/test_masked_phones.py",
     "--project": "needs an accepted update: tests/e2e/test_report.py",
     "privacy canaries": "needs a vocabulary of more words: tests/simulation/test_attacks.py",
     **dict.fromkeys(("export AWS_", "export PG", "export PHONOGRAD_"), "sets a variable of the shell"),
@@ -49,8 +49,8 @@ LEFT_OUT = {
 SMALLER = (
     (r"--preset popov-2x650", "--preset tiny"),
     (r"--size 30000", f"--size {len(WORDS) + 2}"),
-    (r"--hidden 300", "--hidden 8"),
-    (r"--max-steps 20", "--max-steps 2 --minibatch 2 --bptt 5"),
+    (r"shape.hidden=300", "shape.hidden=8"),
+    (r"--max-steps 20", "--max-steps 2 --set training.minibatch=2 --set training.bptt=5"),
     (r"--rounds (50|3)\b", "--rounds 2 --text-bytes 1000"),
     (
         r"(dp-ftrl .*)--min-separation 10\b",

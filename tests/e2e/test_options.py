@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import phonograd as api
-from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.server import ServerSettings
 from tests.support.command_line import Run, Workplace
@@ -17,6 +16,9 @@ from tests.support.serving import settings_of
     ("line", "option"),
     [
         ("train {art} --user {user} --codec rot-q1", "--codec"),
+        ("train {art} --user {user} --restart", "--restart"),
+        ("train {art} --user {user} --set training.save_every=3", "training.save_every"),
+        ("train {art} --user {user} --set training.user_share=0.3", "training.user_share"),
         ("report --state {new} --csv --json", "--json"),
         ("models --state {new} --out other", "--out"),
         ("serve --artifacts {art} --state {new} --set publish.top-rows.publish_rows=10", "publish_rows"),
@@ -25,13 +27,15 @@ from tests.support.serving import settings_of
         ("reproduce --list --out {new}", "--out"),
         ("reproduce --page {new} --workers 2", "--workers"),
         ("eval {art} --text {user} --token secret", "--token"),
-        ("train {art} --user {user} --model-cache {new}", "--model-cache"),
-        ("pretrain --preset tiny --vocab {user} --text {user} --out {new} --device cpu", "--device"),
-        ("pretrain --backend torch --preset tiny --vocab {user} --text {user} --out {new} --threads 1", "--threads"),
+        ("train {art} --user {user} --set connection.model_cache={new}", "connection.model_cache"),
+        ("pretrain --preset tiny --vocab {user} --text {user} --out {new} --set training.torch.device=cpu", "device"),
+        (
+            "pretrain --backend torch --preset tiny --vocab {user} --out {new} --set training.native.threads=1",
+            "threads",
+        ),
         ("bench upload --user {user} --phones 3", "--phones"),
         ("bench epoch --variants eager --all-variants", "--variants"),
-        ("phone-bench {art} --full-softmax", "--full-softmax"),
-        ("phone-round {art} --server http://127.0.0.1:1 --texts {user} --text-on-phone /x", "--text-on-phone"),
+        ("phone-round {art} --server http://127.0.0.1:1 --texts {user} --set text.on_phone=/x", "text.on_phone"),
     ],
 )
 def test_an_option_that_would_be_ignored(
@@ -47,8 +51,6 @@ def test_an_option_that_would_be_ignored(
 @pytest.mark.parametrize(
     "line",
     [
-        "train {art} --user {user} --lr nan",
-        "pretrain --preset tiny --vocab {user} --text {user} --out out --clip-norm -inf",
         "report --state s --price-per-gb nan",
     ],
 )
@@ -95,6 +97,6 @@ def test_options_make_the_settings_of_masked_rounds() -> None:
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), 0, -1])
-def test_the_python_api_refuses_such_a_rate(workplace: Workplace, rate: float) -> None:
-    with pytest.raises(UsageError, match="`learning_rate`"):
-        api.train(workplace.artifacts, workplace.user, learning_rate=rate)
+def test_the_python_api_refuses_such_a_rate(rate: float) -> None:
+    with pytest.raises(ValueError, match="`learning_rate`"):
+        api.TrainSettings(learning_rate=rate)

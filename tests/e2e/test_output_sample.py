@@ -1,4 +1,4 @@
-"""`phonograd train --output-sample`: what it trains, reports and keeps to itself."""
+"""Training with an output sample: what it trains, reports and keeps to itself."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def test_the_seed_of_the_draw_is_another_every_time_and_told_to_nobody(
 ) -> None:
     drawn = set()
     for _ in range(6):
-        line = ("--seed", 1, "--output-sample", 5, "--update", tmp_path / "u", "--out", tmp_path / "w")
+        line = ("--seed", 1, "--set", "training.output_sample=5", "--update", tmp_path / "u", "--out", tmp_path / "w")
         outcome = phono("train", workplace.artifacts, "--user", user, *line, "--json")
         assert "sample_seed" not in outcome.out + outcome.err
         with TensorFile(tmp_path / "u") as update:
@@ -53,9 +53,9 @@ def test_both_backends_train_the_same_candidates_alone_and_the_report_says_how_m
 ) -> None:
     found = []
     for backend in ("native", "ort"):
-        line = ("--backend", backend, "--seed", 1, "--out", tmp_path / "w")
+        line = ("--set", f"engine.backend={backend}", "--seed", 1, "--out", tmp_path / "w")
         assert train(phono, workplace, user, *line)["output_layer"] == {"kind": "full", "words": 17}
-        sample = ("--output-sample", 5, "--sample-seed", (1 << 64) - 1)
+        sample = ("--set", "training.output_sample=5", "--sample-seed", (1 << 64) - 1)
         document = train(phono, workplace, user, *line, *sample)
         moved = moved_words(workplace, tmp_path / "w", "decoder.weight")
         assert document["output_layer"] == {"kind": "sampled", "words": len(moved)}

@@ -15,7 +15,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensor
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.export.torch_model import LanguageModel
 from tests.e2e.test_bad_input import refused
-from tests.support.command_line import Run, Workplace
+from tests.support.command_line import Run, Workplace, keys
 from tests.support.own_models import RNNModel
 from tests.support.serving import serving
 
@@ -40,7 +40,7 @@ def test_exported_trained_by_both_and_folded(
     phono: Run, workplace: Workplace, tmp_path: Path, cell: Cell, layers: int, tied: bool, bias: bool
 ) -> None:
     model, artifacts = state_dict(tmp_path / "my.pt", cell, layers, tied, bias), tmp_path / "artifacts"
-    export = ("--vocab", workplace.vocabulary, "--lr", 0.5, "--clip-norm", 0, "--bptt", 5, "--minibatch", 3)
+    export = ("--vocab", workplace.vocabulary, *keys(training="learning_rate=0.5 clip_norm=none bptt=5 minibatch=3"))
     found = phono("export", "--model", model, *export, "--out", artifacts, "--json").document
     expected = LanguageModelConfig(cell, WORDS, 12, 12, layers, tied, bias)
     assert found["model"] == written(expected)
@@ -48,7 +48,7 @@ def test_exported_trained_by_both_and_folded(
     train = ("train", artifacts, "--user", workplace.user)
     for backend in ("native", "ort"):
         files = ("--out", tmp_path / backend, "--update", tmp_path / f"{backend}.update")
-        assert phono(*train, "--backend", backend, *files, "--seed", 1).code == 0
+        assert phono(*train, "--set", f"engine.backend={backend}", *files, "--seed", 1).code == 0
     first, native, ort = (load_tensors(path) for path in (artifacts / WEIGHTS, tmp_path / "native", tmp_path / "ort"))
     for name, before in first.items():
         assert np.linalg.norm(native[name] - ort[name]) <= 1e-5 * np.linalg.norm(ort[name]), name
@@ -66,13 +66,13 @@ def test_a_checkpoint_of_more_than_the_model(phono: Run, workplace: Workplace, t
     plain, mixed = state_dict(tmp_path / "my.pt", "lstm", 1, False, True), tmp_path / "mixed.pt"
     torch.save({"net": [{**torch.load(plain), "criterion.weight": torch.ones(3)}]}, mixed)
     line = ("export", "--vocab", workplace.vocabulary, "--model", mixed, "--out", tmp_path / "a")
-    refused(phono(*line), 6, "weights lie at net.0: choose with --key")
+    refused(phono(*line), 6, "weights lie at net.0: choose with read.key")
     refused(
-        phono(*line, "--key", "net.0"),
+        phono(*line, *keys(read="key=net.0")),
         6,
-        "not understood: criterion.weight [3]; export it without what scores don't need, by --ignore",
+        "not understood: criterion.weight [3]; export it without what scores don't need, by read.ignore",
     )
-    told = phono(*line, "--key", "net.0", "--ignore", "criterion.*")
+    told = phono(*line, *keys(read="key=net.0 ignore=criterion.*"))
     assert (told.code, "left out: criterion.weight" in told.err) == (0, True)
     assert phono("export", "--vocab", workplace.vocabulary, "--model", plain, "--out", tmp_path / "b").code == 0
     assert (tmp_path / "a" / WEIGHTS).read_bytes() == (tmp_path / "b" / WEIGHTS).read_bytes()
@@ -80,17 +80,17 @@ def test_a_checkpoint_of_more_than_the_model(phono: Run, workplace: Workplace, t
 
 def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     out = ("--vocab", workplace.vocabulary, "--seed", 4, "--out")
-    sizes = ("--cell", "gru", "--layers", 2, "--hidden", 6, "--embedding", 5, "--tied", "--no-output-bias")
+    sizes = keys(shape="cell=gru layers=2 hidden=6 embedding=5 tied=true output_bias=false")
     assert phono("export", *sizes, *out, tmp_path / "a").code == 0
     config = LanguageModelConfig("gru", WORDS, 5, 6, 2, tied=True, output_bias=False)
     assert open_artifacts(tmp_path / "a").manifest.model == config
     expected = seeded_weights(config, 4)
     for name, array in load_tensors(tmp_path / "a" / WEIGHTS).items():
         np.testing.assert_array_equal(array, expected[name])
-    assert phono("export", "--cell", "lstm", "--layers", 1, "--hidden", 6, *out, tmp_path / "b").code == 0
+    assert phono("export", *keys(shape="cell=lstm layers=1 hidden=6"), *out, tmp_path / "b").code == 0
     assert open_artifacts(tmp_path / "b").manifest.model == LanguageModelConfig("lstm", WORDS, 6, 6, 1)
 
-    text = ("--vocab", workplace.vocabulary, "--text", workplace.general, "--minibatch", 2, "--bptt", 5)
+    text = ("--vocab", workplace.vocabulary, "--text", workplace.general, *keys(training="minibatch=2 bptt=5"))
     weights = tmp_path / "base.safetensors"
     assert phono("pretrain", *sizes, *text, "--max-steps", 2, "--out", weights).code == 0
     assert phono("export", "--model", weights, *out[:2], "--out", tmp_path / "c").code == 0
@@ -100,17 +100,21 @@ def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ((), "give --model FILE, --preset NAME, or --cell, --layers and --hidden: one of the three"),
+        ((), "give --model FILE, --preset NAME, or shape.cell, shape.layers and shape.hidden: one of the three"),
         (("--model", "my.pt", "--preset", "tiny"), "leave out --preset, sizes, --weights and --seed, or it"),
-        (("--preset", "tiny", "--layers", "2", "--tied"), "leave out --layers, --tied/--untied, or it"),
-        (("--cell", "gru", "--hidden", "4", "--seed", "1"), "sizes instead of a preset need --layers too"),
+        (("--preset", "tiny", *keys(shape="layers=2 tied=true")), "leave out shape.layers, shape.tied, or it"),
+        ((*keys(shape="cell=gru hidden=4"), "--seed", "1"), "sizes instead of a preset need shape.layers too"),
         (("--preset", "tiny", "--seed", "1", "--rename", "a=b"), "--rename: needs --model or --weights"),
-        (("--model", "my.pt", "--rename", "a"), "OLD=NEW expected, found 'a'"),
+        (("--model", "my.pt", "--rename", "a"), "--rename is ('a',), expected OLD=NEW, each"),
     ],
 )
 def test_a_model_is_declared_once(phono: Run, arguments: tuple[str, ...], part: str) -> None:
     refused(phono("export", *arguments, "--vocab", "v", "--out", "o"), 2, part)
-    refused(phono("pretrain", "--vocab", "v", "--text", "t", "--out", "o"), 2, "give --preset NAME, or --cell")
+    refused(
+        phono("pretrain", "--vocab", "v", "--text", "t", "--out", "o"),
+        2,
+        "give --preset, or shape.cell, shape.layers and",
+    )
 
 
 def test_another_vocabulary_than_the_models(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
@@ -119,7 +123,9 @@ def test_another_vocabulary_than_the_models(phono: Run, workplace: Workplace, tm
     fewer.write_bytes(b"".join(lines[:-1]))
     outcome = phono("export", "--model", model, "--vocab", fewer, "--out", tmp_path / "a")
     refused(outcome, 4, f"{fewer}: 17 words expected, as {model} has rows, found 16; give the vocabulary")
-    outcome = phono("export", "--model", model, "--vocab", fewer, "--weights-vocab", fewer, "--out", tmp_path / "a")
+    outcome = phono(
+        "export", "--model", model, "--vocab", fewer, *keys(read=f"weights_vocab={fewer}"), "--out", tmp_path / "a"
+    )
     refused(outcome, 4, f"{fewer}: 17 words expected")
 
 
@@ -164,26 +170,40 @@ def test_words_that_no_text_is_split_into(phono: Run, workplace: Workplace, tmp_
     tiny = ("--preset", "tiny", "--vocab", whitespace)
     assert f"export: warning: {whitespace}: {said}" in phono("export", *tiny, "--seed", 1, "--out", artifacts).err
     assert f"warning: {artifacts / 'vocab.txt'}: {said}" in phono("eval", artifacts, "--text", workplace.user).err
-    settings = ("--text", workplace.general, "--minibatch", 2, "--bptt", 5, "--max-steps", 1, "--out", tmp_path / "w")
+    settings = (
+        "--text",
+        workplace.general,
+        *keys(training="minibatch=2 bptt=5"),
+        "--max-steps",
+        1,
+        "--out",
+        tmp_path / "w",
+    )
     assert f"phonograd: warning: {whitespace}: {said}" in phono("pretrain", *tiny, *settings).err
 
 
 def test_frozen_tensors_stay_at_home(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     model, artifacts = state_dict(tmp_path / "my.pt", "lstm", 2, False, True), tmp_path / "artifacts"
-    export = ("export", "--model", model, "--vocab", workplace.vocabulary, "--bptt", 5, "--minibatch", 3)
+    export = ("export", "--model", model, "--vocab", workplace.vocabulary, *keys(training="bptt=5 minibatch=3"))
     frozen = ["embedding.weight", "lstm.0.W", "lstm.0.R", "lstm.0.B"]
-    document = phono(*export, "--freeze", "encoder", "--freeze", "lstm.0", "--out", artifacts, "--json").document
+    document = phono(*export, *keys(phones='freeze=["encoder","lstm.0"]'), "--out", artifacts, "--json").document
     assert document["frozen"] == frozen
     assert "embedding.weight, lstm.0.W, lstm.0.R, lstm.0.B" in phono("inspect", artifacts).out
-    refused(phono(*export, "--freeze", "lstm.7", "--out", tmp_path / "b"), 2, "tensor lstm.7: one of embedding.weight,")
-    everything = [part for name in ("encoder", "rnn", "decoder") for part in ("--freeze", name)]
+    refused(
+        phono(*export, *keys(phones="freeze=lstm.7"), "--out", tmp_path / "b"),
+        2,
+        "tensor lstm.7: one of embedding.weight,",
+    )
+    everything = keys(phones='freeze=["encoder","rnn","decoder"]')
     refused(phono(*export, *everything, "--out", tmp_path / "b"), 5, "so that there is something to train")
 
     with serving(artifacts, tmp_path / "state", "--clients-per-round", "1") as url:
         train = ("train", artifacts, "--user", workplace.user, "--server", url, "--json")
         for number, backend in enumerate(("native", "ort"), 1):
             update = tmp_path / f"{number}.update"
-            assert phono(*train, "--backend", backend, "--phone", backend, "--update", update).document["receipt"]
+            assert phono(*train, "--set", f"engine.backend={backend}", "--phone", backend, "--update", update).document[
+                "receipt"
+            ]
             parts = {part["part"] for part in phono("update", "show", update, "--json").document["parts"]}
             assert not [part for part in parts if part.startswith(("embedding.", "lstm.0."))]
             assert "lstm.1.W" in parts

@@ -27,13 +27,13 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[FasterPrecision]:
 
 
 def test_auto_takes_what_is_faster_and_says_why(phono: Run, workplace: Workplace, rates: list[FasterPrecision]) -> None:
-    line = ("train", workplace.artifacts, "--user", workplace.user, "--precision", "auto", "--json")
+    line = ("train", workplace.artifacts, "--user", workplace.user, "--set", "engine.precision=auto", "--json")
     done = phono(*line)
     assert (done.code, done.document["precision"]) == (0, "fp32")
-    assert f"--precision auto: {SLOWER}" in done.err
+    assert f"precision auto: {SLOWER}" in done.err
     rates.append(FASTER)
     done = phono(*line)
-    assert f"--precision auto: {FASTER}" in done.err
+    assert f"precision auto: {FASTER}" in done.err
     if HAS_BF16:
         assert (done.code, done.document["precision"]) == (0, "bf16")
     else:  # it was told so, and is the precision that runs
@@ -42,12 +42,12 @@ def test_auto_takes_what_is_faster_and_says_why(phono: Run, workplace: Workplace
 
 
 def test_bf16_where_it_is_slower_is_warned_of(phono: Run, workplace: Workplace, rates: list[FasterPrecision]) -> None:
-    line = ("train", workplace.artifacts, "--user", workplace.user, "--precision")
-    assert f"warning: --precision bf16: {SLOWER}" in phono(*line, "bf16").err
+    line = ("train", workplace.artifacts, "--user", workplace.user, "--set")
+    assert f"warning: precision bf16: {SLOWER}" in phono(*line, "engine.precision=bf16").err
     rates.append(FASTER)
-    assert "faster on this CPU" not in phono(*line, "bf16").err
+    assert "faster on this CPU" not in phono(*line, "engine.precision=bf16").err
     rates.append(FasterPrecision("fp32", 90.0, 0.0))  # the engine says what is missing
-    assert "faster on this CPU" not in phono(*line, "bf16").err
+    assert "faster on this CPU" not in phono(*line, "engine.precision=bf16").err
     for asked in ("fp32", "bf16-emulated"):  # nothing is measured
         rates.clear()
-        assert phono(*line, asked).code == 0
+        assert phono(*line, f"engine.precision={asked}").code == 0

@@ -48,7 +48,19 @@ def test_eval_measures_prediction_weights_as_they_predict(phono: Run, workplace:
     text, int8 = tmp_path / "text", tmp_path / "int8.safetensors"
     text.write_text("The cat sat\nthe zebra ran on\n")
     trained = tmp_path / "trained.safetensors"
-    assert phono("train", workplace.artifacts, "--user", workplace.user, "--lr", 5, "--out", trained).code == 0
+    assert (
+        phono(
+            "train",
+            workplace.artifacts,
+            "--user",
+            workplace.user,
+            "--set",
+            "training.learning_rate=5",
+            "--out",
+            trained,
+        ).code
+        == 0
+    )
     phonograd.quantize(workplace.artifacts, int8, weights=trained)
     words = (workplace.artifacts / "vocab.txt").read_text().split()
     losses = []

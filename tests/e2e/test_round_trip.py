@@ -34,7 +34,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_train_fetches_trains_and_uploads(phono: Run, workplace: Workplace, desk: Path) -> None:
     exported = sha256_of_file(workplace.artifacts / WEIGHTS)
-    train = ("train", workplace.artifacts, "--user", workplace.user, "--epochs", 2, "--json")
+    train = ("train", workplace.artifacts, "--user", workplace.user, "--set", "training.epochs=2", "--json")
     with serving(workplace.artifacts, desk / "state", "--clients-per-round", "1") as url:
         first = phono(*train, "--server", url, "--phone", "p1").document
         assert (first["receipt"]["round"], first["receipt"]["phone"]) == (1, "p1")
@@ -109,7 +109,11 @@ def test_a_place_that_is_taken_costs_no_training(phono: Run, workplace: Workplac
     ("codecs", "strategy", "refusal"),
     [
         (("full-f32",), "fedavg", "--codec rows-f32: http://nobody.invalid takes full-f32"),
-        (("rows-f32",), "fedsgd", "--steps 1 expected: round 3 has strategy fedsgd, which averages single steps"),
+        (
+            ("rows-f32",),
+            "fedsgd",
+            "training.steps 1 expected: round 3 has strategy fedsgd, which averages single steps",
+        ),
     ],
 )
 def test_what_the_server_does_not_take_costs_no_training(

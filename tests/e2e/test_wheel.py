@@ -352,7 +352,7 @@ def test_the_phone_binary_is_copied(installed: Path, tmp_path: Path) -> None:
 
 
 def test_it_trains_without_torch(phono: Run, installed: Path, workplace: Workplace, tmp_path: Path) -> None:
-    train = ("train", workplace.artifacts, "--user", workplace.user, "--backend", "native", "--out")
+    train = ("train", workplace.artifacts, "--user", workplace.user, "--out")
     report = json.loads(succeed(installed / "phonograd", *train, tmp_path / "installed", "--json"))
     assert report["steps"] > 0
     assert phono(*train, tmp_path / "checkout").code == 0

@@ -5,14 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from phonograd.device_runtime.base.errors import (
-    ArtifactsError,
     StateError,
     StoppedError,
     StorageError,
     TextError,
-    UsageError,
     VocabularyError,
 )
 from phonograd.device_runtime.formats.model_config import Cell
@@ -39,7 +38,7 @@ def test_the_loss_falls_and_the_best_weights_are_kept(
 ) -> None:
     out, recorder = tmp_path / "base.safetensors", Recorder()
     model = msgspec.structs.replace(MODEL, layers=1)
-    config = dataclasses.replace(config, epochs=40, learning_rate=2.0, decay=1.0, dropout=0.0, seed=seed)
+    config = replace(config, epochs=40, learning_rate=2.0, decay=1.0, dropout=0.0, seed=seed)
     result = run(out, config, recorder=recorder, model=model)
     margin("first loss", recorder.losses[0], low=2.1)  # ln 10 = 2.30: all words alike
     margin("best perplexity", result.best_perplexity, high=3)  # a unigram's is 7
@@ -63,10 +62,10 @@ def test_worse_weights_do_not_replace_the_best(
     corpus = Corpus(WORDS.encode([b"cat cat cat"] * 30), [b"dog dog dog"] * 4)
     # Over all words: which ones a sample draws would decide how much worse.
     full = {"output_sample": None} if config.backend == "native" else {}
-    config = dataclasses.replace(config, seed=seed, **full)
+    config = replace(config, seed=seed, **full)
     result = run(tmp_path / "best", config, tmp_path / "state", corpus=corpus)
     margin("last loss above the best", math.log(result.last_perplexity / result.best_perplexity), low=0.2)
-    first = dataclasses.replace(config, epochs=1)
+    first = replace(config, epochs=1)
     assert run(tmp_path / "first", first, corpus=corpus).last_perplexity == result.best_perplexity
     assert (tmp_path / "best").read_bytes() == (tmp_path / "first").read_bytes()
 
@@ -74,7 +73,7 @@ def test_worse_weights_do_not_replace_the_best(
 @both
 def test_the_file_is_a_model_and_says_what_it_was_trained_with(tmp_path: Path, config: PretrainConfig) -> None:
     out = tmp_path / "base.safetensors"
-    run(out, dataclasses.replace(config, max_steps=2))
+    run(out, replace(config, max_steps=2))
     with TensorFile(out) as file:
         assert file.metadata[VOCABULARY_SHA256] == vocabulary_sha256(WORDS)
         found = [file.metadata[name] for name in ("minibatch", "seed", "steps", "backend")]
@@ -130,13 +129,13 @@ def test_a_run_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: Path,
 @both
 def test_max_steps_stops_early_and_more_of_them_go_on(tmp_path: Path, config: PretrainConfig) -> None:
     out, state = tmp_path / "base.safetensors", tmp_path / "state"
-    assert run(out, dataclasses.replace(config, max_steps=3), state).steps == 3
+    assert run(out, replace(config, max_steps=3), state).steps == 3
     recorder = Recorder()
-    assert run(out, dataclasses.replace(config, max_steps=3), state, recorder).steps == 3
+    assert run(out, replace(config, max_steps=3), state, recorder).steps == 3
     assert not recorder.steps
-    result = run(out, dataclasses.replace(config, max_steps=9), state)
+    result = run(out, replace(config, max_steps=9), state)
     assert [(point.steps, point.tokens) for point in result.curve] == [(3, 60), (7, 140), (9, 180)]
-    run(tmp_path / "at once", dataclasses.replace(config, max_steps=9))
+    run(tmp_path / "at once", replace(config, max_steps=9))
     names = MODEL.tensor_specs()
     whole, halves = load_tensors(tmp_path / "at once"), load_tensors(out)
     assert all((whole[spec.name] == halves[spec.name]).all() for spec in names)
@@ -145,10 +144,10 @@ def test_max_steps_stops_early_and_more_of_them_go_on(tmp_path: Path, config: Pr
 @both
 def test_the_state_of_another_run_is_refused(tmp_path: Path, config: PretrainConfig) -> None:
     state = tmp_path / "state"
-    run(tmp_path / "out", dataclasses.replace(config, max_steps=1), state)
+    run(tmp_path / "out", replace(config, max_steps=1), state)
     before = everything(state)
     with pytest.raises(StateError, match=r"with learning_rate 1\.0, this one has 0\.5"):
-        run(tmp_path / "out", dataclasses.replace(config, learning_rate=0.5), state)
+        run(tmp_path / "out", replace(config, learning_rate=0.5), state)
     with pytest.raises(StateError, match="training_sha256"):
         run(tmp_path / "out", config, state, corpus=Corpus(CORPUS.training[1:], CORPUS.validation))
     with pytest.raises(StateError, match="validation_sha256"):
@@ -210,30 +209,17 @@ def test_the_learning_rate_falls_without_jumps() -> None:
     config = PretrainConfig()
     rates = [config.learning_rate_after(epochs) for epochs in (0, 6, 6.5, 7, 39)]
     assert rates == pytest.approx([1, 1, 1.2**-0.5, 1 / 1.2, 1.2**-33])
-    assert dataclasses.replace(config, learning_rate=3, decay=4, decay_after=0.5).learning_rate_after(1) == 1.5
+    assert replace(config, learning_rate=3, decay=4, decay_after=0.5).learning_rate_after(1) == 1.5
 
 
 @both
 def test_each_step_has_its_learning_rate(tmp_path: Path, config: PretrainConfig) -> None:
     recorder = Recorder()
-    config = dataclasses.replace(config, decay_after=0.5, epochs=2)
+    config = replace(config, decay_after=0.5, epochs=2)
     run(tmp_path / "out", config, recorder=recorder)
     # Native: that of its part, which begins at step 0 or 4 of the epoch's seven.
     began = [step if config.backend == "torch" else step // 7 * 7 + step % 7 // 4 * 4 for step in range(14)]
     assert [seen.learning_rate for seen in recorder.steps] == [config.learning_rate_after(step / 7) for step in began]
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "expected"),
-    [
-        ("learning_rate", float("nan"), "more than 0"),
-        ("dropout", 1.0, r"a number in \[0, 1\)"),
-        ("seed", -1, "0 or more"),
-    ],
-)
-def test_settings_out_of_range_are_named(setting: str, value: Any, expected: str) -> None:
-    with pytest.raises(ArtifactsError, match=f"pre-training: {setting} is {value}, expected {expected}"):
-        dataclasses.replace(TORCH, **{setting: value})
 
 
 @pytest.mark.parametrize(
@@ -245,5 +231,5 @@ def test_settings_out_of_range_are_named(setting: str, value: Any, expected: str
 )  # fmt: skip
 def test_settings_of_another_backend_are_named(backend: str, setting: str, value: Any) -> None:
     other = "torch" if backend == "native" else "native"
-    with pytest.raises(UsageError, match=f"`{setting}` is {value}, expected with backend {other} only; .*{backend}"):
+    with pytest.raises(ValueError, match=f"`{setting}` is {value!r}, expected with backend {other} only; .*{backend}"):
         PretrainConfig(**{"backend": backend, setting: value})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
@@ -36,7 +37,7 @@ def tokens(settings: RoundSettings) -> list[int]:
 
 
 def test_parts_cover_the_text_in_another_order_each_epoch(tmp_path: Path, rounds: Rounds) -> None:
-    config = dataclasses.replace(NATIVE, part_steps=1, epochs=6, minibatch=2, bptt=13)  # 5 parts of 26 tokens
+    config = replace(NATIVE, part_steps=1, epochs=6, minibatch=2, bptt=13)  # 5 parts of 26 tokens
     run(tmp_path / "out", config)
     text = [int(token) for token in CORPUS.training]
     parts = [text[start : start + 26] for start in range(0, 130, 26)]
@@ -51,28 +52,28 @@ def test_parts_cover_the_text_in_another_order_each_epoch(tmp_path: Path, rounds
 
 
 def test_the_rest_of_the_text_is_a_shorter_part(tmp_path: Path, rounds: Rounds) -> None:
-    run(tmp_path / "out", dataclasses.replace(NATIVE, epochs=1))
+    run(tmp_path / "out", replace(NATIVE, epochs=1))
     assert [tokens(settings) for settings in rounds] == [list(CORPUS.training[:80]), list(CORPUS.training[80:140])]
 
 
 @pytest.mark.parametrize(("sample", "least", "most"), [(1, 4, 8), (None, 10, 10)])
 def test_a_sample_of_the_words_or_all_of_them(tmp_path: Path, sample: int | None, least: int, most: int) -> None:
     # A part of three words and <eos>: with a sample, the output layer's rows of most other words stay.
-    config = dataclasses.replace(NATIVE, output_sample=sample, part_steps=1, minibatch=1, bptt=3, max_steps=1)
+    config = replace(NATIVE, output_sample=sample, part_steps=1, minibatch=1, bptt=3, max_steps=1)
     run(tmp_path / "out", config)
     changed = load_tensors(tmp_path / "out")["decoder.weight"] != seeded_weights(MODEL, 3)["decoder.weight"]
     assert least <= changed.any(1).sum() <= most
 
 
 def test_evaluations_within_an_epoch(tmp_path: Path) -> None:
-    config = dataclasses.replace(NATIVE, part_steps=1, epochs=2, evaluate_every=2)
+    config = replace(NATIVE, part_steps=1, epochs=2, evaluate_every=2)
     assert [point.steps for point in run(tmp_path / "out", config).curve] == [2, 4, 6, 7, 9, 11, 13, 14]
-    config = dataclasses.replace(config, evaluate_every=4)
+    config = replace(config, evaluate_every=4)
     assert [point.steps for point in run(tmp_path / "out", config).curve] == [4, 7, 11, 14]
 
 
 def test_a_run_that_diverges_tells_where_and_what_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, out, left = dataclasses.replace(NATIVE, part_steps=1, evaluate_every=1), tmp_path / "out", [None] * 2
+    config, out, left = replace(NATIVE, part_steps=1, evaluate_every=1), tmp_path / "out", [None] * 2
 
     def diverges_later(settings: RoundSettings) -> Round:
         if not left:

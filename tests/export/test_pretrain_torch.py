@@ -1,4 +1,3 @@
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -6,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from phonograd.device_runtime.base.errors import ArtifactsError, TextError, TrainingError
 from phonograd.export import pretrain_torch
@@ -42,14 +42,14 @@ def weights_leave_the_finite_numbers_in(step: int, patch: pytest.MonkeyPatch) ->
 
 
 def test_divergence_names_the_step_and_the_learning_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = dataclasses.replace(CONFIG, learning_rate=1.5, clip_norm=None)
+    config = replace(CONFIG, learning_rate=1.5, clip_norm=None)
     weights_leave_the_finite_numbers_in(2, monkeypatch)
     with pytest.raises(
         TrainingError, match=r"step 3: loss nan .*learning rate is 1\.5, clip norm None: choose a lower"
     ):
         run(tmp_path / "out", config)
     with pytest.raises(TrainingError, match=r"validation: loss is nan .*choose a lower learning rate"):
-        run(tmp_path / "out", dataclasses.replace(config, max_steps=2))
+        run(tmp_path / "out", replace(config, max_steps=2))
     assert not (tmp_path / "out").exists()
 
 
@@ -59,7 +59,7 @@ def test_a_validation_text_without_a_prediction_is_refused(tmp_path: Path) -> No
 
 
 def test_a_step_is_sgd_on_the_loss_summed_over_time_with_its_gradient_clipped() -> None:
-    config = dataclasses.replace(CONFIG, dropout=0.0, clip_norm=0.7)
+    config = replace(CONFIG, dropout=0.0, clip_norm=0.7)
     window = training_columns(CORPUS.training, 4, 5).window(0)
     model, reference = LanguageModel(MODEL, seed=3), LanguageModel(MODEL, seed=3)
     loss, _ = train_step(model, window, model.zero_state(4), config=config, step=0, learning_rate=0.5)
@@ -84,21 +84,24 @@ def test_dropout_masks_follow_from_the_seed_and_the_steps_number() -> None:
 
     def loss_at(seed: int, step: int) -> float:
         model = LanguageModel(MODEL, dropout=0.5)
-        config = dataclasses.replace(CONFIG, seed=seed)
+        config = replace(CONFIG, seed=seed)
         return train_step(model, window, model.zero_state(4), config=config, step=step, learning_rate=1.0)[0]
 
     assert loss_at(3, 1) == loss_at(3, 1)
     assert len({loss_at(3, 1), loss_at(3, 2), loss_at(4, 1)}) == 3
+    model = LanguageModel(MODEL, dropout=0.5)
+    assert evaluate(model, CORPUS.training, 4, 5) == evaluate(model, CORPUS.training, 4, 5)  # without
+    assert model.training
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(pretrain_torch, "trains_bf16", lambda device: False)
     with pytest.raises(ArtifactsError, match="device is cuda, PyTorch finds none here"):
-        pretrain_torch.pick_device(dataclasses.replace(CONFIG, device="cuda"))
+        pretrain_torch.pick_device(replace(CONFIG, device="cuda"))
     with pytest.raises(ArtifactsError, match="precision is bf16, and this cpu can't train in bfloat16; choose fp32"):
-        pretrain_torch.pick_device(dataclasses.replace(CONFIG, precision="bf16"))
-    assert pretrain_torch.pick_device(dataclasses.replace(CONFIG, device="auto")).type == "cpu"
+        pretrain_torch.pick_device(replace(CONFIG, precision="bf16"))
+    assert pretrain_torch.pick_device(replace(CONFIG, device="auto")).type == "cpu"
 
 
 def test_each_epoch_begins_with_zero_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,5 +112,5 @@ def test_each_epoch_begins_with_zero_states(tmp_path: Path, monkeypatch: pytest.
         return train_step(*arguments, **named)
 
     monkeypatch.setattr(pretrain_torch, "train_step", noted)
-    run(tmp_path / "out", dataclasses.replace(CONFIG, epochs=2))
+    run(tmp_path / "out", replace(CONFIG, epochs=2))
     assert zero == [True, *[False] * 6] * 2

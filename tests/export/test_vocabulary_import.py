@@ -185,7 +185,7 @@ def test_a_model_trained_with_a_foreign_vocabulary_is_exported(phono: Run, forei
     export = ("export", "--preset", "tiny", "--vocab", ours, "--weights", weights, "--out", artifacts)
     refused = phono(*export)
     assert (refused.code, artifacts.exists()) == (6, False)
-    assert phono(*export, "--weights-vocab", foreign).code == 0
+    assert phono(*export, "--set", f"read.weights_vocab={foreign}").code == 0
     exported = load_tensors(artifacts / "weights.safetensors")
     for name, array in trained.items():
         assert np.array_equal(exported[name], array[ROWS] if name in ROWS_OF_WORDS else array), name
@@ -197,6 +197,16 @@ def test_weights_that_name_another_vocabulary_are_refused(phono: Run, foreign: P
     config = msgspec.structs.replace(PRESETS["tiny"].model, vocabulary=len(WORDS))
     zeros = {spec.name: np.zeros(spec.shape, "<f4") for spec in config.tensor_specs()}
     save_tensors(other, zeros, {VOCABULARY_SHA256: sha256_of_file(foreign)})
-    line = ("export", "--preset", "tiny", "--vocab", ours, "--weights-vocab", ours, "--out", tmp_path / "artifacts")
+    line = (
+        "export",
+        "--preset",
+        "tiny",
+        "--vocab",
+        ours,
+        "--set",
+        f"read.weights_vocab={ours}",
+        "--out",
+        tmp_path / "artifacts",
+    )
     outcome = phono(*line, "--weights", other)
     assert (outcome.code, "trained with the vocabulary of SHA-256" in outcome.err) == (6, True)

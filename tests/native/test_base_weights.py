@@ -120,7 +120,17 @@ def test_onnx_runtime_writes_no_update_of_weights_that_changed(
             change(weights)
 
     monkeypatch.setattr(training, "train_plainly", lambda *arguments: plainly(*arguments[:-1], changing))
-    line = ("train", place.artifacts.folder, "--user", place.user, "--weights", weights, "--quiet", "--backend", "ort")
+    line = (
+        "train",
+        place.artifacts.folder,
+        "--user",
+        place.user,
+        "--weights",
+        weights,
+        "--quiet",
+        "--set",
+        "engine.backend=ort",
+    )
     assert run(phonograd, [*map(str, (*line, "--out", tmp_path / "out", "--update", tmp_path / "update"))]) == 6
     assert capfd.readouterr().err == (
         f"phonograd: {weights}: was changed while it was in use; fetch it again and restart\n"

@@ -17,7 +17,7 @@ from phonograd.console import run
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from phonograd.export.torch_layout import to_torch
-from tests.support.phone_command import MODEL, Place, outputs
+from tests.support.phone_command import MODEL, Place, outputs, python_line
 from tests.support.waiting import PATIENCE_SECONDS
 
 PYTHON_TRAIN = """
@@ -124,8 +124,9 @@ def both(place: Place, capfd: pytest.CaptureFixture[str]) -> Both:
     def run_both(code: int, command: str, *options: object) -> str:
         line = (command, place.artifacts.folder, "--threads", 1, *options)
         ours = place.run(*line)
-        assert (ours.code, run(phonograd, [*map(str, line)])) == (code, code), ours.err
+        assert (ours.code, run(phonograd, python_line(*line))) == (code, code), ours.err
         theirs = capfd.readouterr().err.replace("%", " %").replace("  %", " %")
+        theirs = theirs.replace("training.max_unknown", "--max-unknown")
         assert ours.err.replace("phonograd-phone: ", "phonograd: ") == theirs
         return theirs
 

@@ -33,7 +33,7 @@ from phonograd.device_runtime.engine.c_abi import options_of as engine_options
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from tests.native.round_abi import Model, Options, RefusedError, Round, call, load, opened, options_of
-from tests.support.phone_command import MODEL, STEPS, TRAINING, Place
+from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, python_line
 
 ROOT = Path(__file__).parents[2]
 USAGE = UsageError.exit_code
@@ -58,8 +58,8 @@ def test_the_bits_are_those_of_the_phone_and_of_python(library: ctypes.CDLL, pla
     mixed = ("--rehearsal", place.general, "--user-share", 0.8, "--seed", 5, "--lr", 0.3, "--epochs", 2)
     mixed += ("--codec", codec, "--round", 9)
     theirs = place.train(*mixed, "--update", tmp_path / "phone").only("report")
-    line = ("train", place.artifacts.folder, "--user", place.user, *mixed, "--update", tmp_path / "python")
-    assert run(phonograd, [*map(str, line), "--backend", "native"]) == 0
+    line = ("train", place.artifacts.folder, "--user", place.user, *mixed)
+    assert run(phonograd, [*python_line(*line), "--update", str(tmp_path / "python")]) == 0
     settings = {"user_share": 0.8, "seed": 5, "learning_rate": 0.3, "epochs": 2, "codec": codec, "round": 9}
     ours = finish(library, options_of(place, rehearsal=place.general, update=tmp_path / "files", **settings))
     texts = {"user": place.user.read_bytes(), "rehearsal": place.general.read_bytes()}

@@ -58,7 +58,7 @@ def stopped(state_of_step_6: bytes, tmp_path: Path) -> Path:
 
 def python(place: Place, *options: object) -> int:
     """Train the same epoch by `phonograd train`, in this process."""
-    line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "native", "--seed", 0, *options]
+    line = ["train", place.artifacts.folder, "--user", place.user, "--seed", 0, *options]
     return run(phonograd, [*map(str, line)])
 
 
@@ -178,7 +178,7 @@ def test_the_phone_goes_on_with_pythons_state(
         state = tmp_path / str(code)
         with monkeypatch.context() as patch:
             signal_at_step(patch, 8, number)
-            assert python(place, "--state", state, "--save-every", 3) == code
+            assert python(place, "--state", state, "--set", "training.save_every=3") == code
         assert step_of(state) == 8
     resumed = place.train("--state", state, *outputs(tmp_path))
     assert resumed.only("start")["resumed_at"] == 8
@@ -186,16 +186,11 @@ def test_the_phone_goes_on_with_pythons_state(
 
 
 def test_onnx_runtime_has_no_state(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "ort", "--state", tmp_path / "state"]
+    line = ["train", place.artifacts.folder, "--user", place.user, "--set", "engine.backend=ort"]
+    line += ["--state", tmp_path / "state"]
     assert run(phonograd, [*map(str, line)]) == 2
     assert "backend ort: no --state expected" in capfd.readouterr().err
     assert not (tmp_path / "state").exists()
-
-
-def test_python_needs_a_state_to_restart(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
-    for options in (("--restart",), ("--save-every", 3)):
-        assert python(place, *options) == 2
-        assert f"{options[0]}: expected with --state" in capfd.readouterr().err
 
 
 def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:

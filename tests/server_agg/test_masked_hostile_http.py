@@ -47,7 +47,8 @@ class Scene:
 
     def train(self) -> Outcome:
         line = ["train", ARTIFACTS.folder, "--user", self.folder / "text", "--server", self.server.url]
-        line += ["--phone", NAME, "--identity", self.folder / "phone.key", "--min-cohort", 3, "--max-unknown", 1]
+        line += ["--phone", NAME, "--set", f"masked.identity={self.folder / 'phone.key'}"]
+        line += ["--set", "masked.min_cohort=3", "--set", "training.max_unknown=1"]
         return self.phono(*line)
 
     def train_beside_others(self, refuse: int = 0) -> Outcome:

@@ -44,7 +44,8 @@ def trained(server: RunningServer, name: str, folder: Path) -> tuple[JoinedRound
     """A phone that has a place in the open round, and its grid update."""
     joined, grid = join_round(server.url, ARTIFACTS, name, cache=folder / f"models-{name}"), folder / f"{name}.grid"
     text = [f"w{ord(name)} w{number % 7} w{number % 5}" for number in range(40)]
-    phonograd.train(ARTIFACTS, text, weights=joined.weights, update=grid, masked=joined.opened.masked, max_unknown=1.0)
+    settings = phonograd.TrainSettings(weights=joined.weights, masked=joined.opened.masked, max_unknown=1.0)
+    phonograd.train(ARTIFACTS, text, settings, update=grid)
     return joined, grid
 
 
@@ -71,7 +72,7 @@ def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phon
     (tmp_path / "text").write_text("w1 w2 w3\n" * 20)
     with run_server(SERVED, tmp_path / "state", clients_per_round=4) as server:
         line = ["train", ARTIFACTS.folder, "--user", tmp_path / "text", "--server", server.url, "--phone", "a"]
-        done = phono(*line, "--identity", tmp_path / "phone.key", "--max-unknown", 1)
+        done = phono(*line, "--set", f"masked.identity={tmp_path / 'phone.key'}", "--set", "training.max_unknown=1")
         assert (done.code, "round 1 is not masked" in done.err) == (8, True), done.err
         assert server.coordinator.current.accepted == 0
 

@@ -93,19 +93,16 @@ def test_a_server_makes_the_same_models(
             received.append(phonograd.pull(server.admin, tmp_path / f"{number}.safetensors", base).received)
             for part in parts:
                 messages, _ = text_slice(population.training[part.user], settings.text_bytes, part.earlier)
-                phonograd.train(
-                    ARTIFACTS,
-                    messages,
-                    rehearsal=GENERAL,
+                phone = phonograd.TrainSettings(
                     weights=tmp_path / f"{number}.safetensors",
                     phone=part.user,
                     round_number=number,
-                    update=tmp_path / "update",
                     codec=settings.codec,
                     output_sample=drawn,
                     steps=steps,
                     sample_seed=part.sample_seed if drawn else None,
                 )
+                phonograd.train(ARTIFACTS, messages, phone, rehearsal=GENERAL, update=tmp_path / "update")
                 phonograd.upload(server.admin, tmp_path / "update", part.user)
             while server.current.round == number:
                 time.sleep(0.01)
@@ -265,9 +262,8 @@ def trained_in(
     """What a user's phone trained in a round, and the tokens."""
     part = next(part for part in parts if part.user == user)
     messages, _ = text_slice(encoded()[user], settings.text_bytes, part.earlier)
-    trained = phonograd.train(
-        ARTIFACTS, messages, rehearsal=GENERAL, weights=base, phone=user, round_number=number, out=out
-    )
+    settings = phonograd.TrainSettings(weights=base, phone=user, round_number=number)
+    trained = phonograd.train(ARTIFACTS, messages, settings, rehearsal=GENERAL, out=out)
     with TensorFile(out) as file:
         return {name: file.read(name) for name in file.specs}, trained.report.tokens
 

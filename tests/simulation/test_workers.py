@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +24,7 @@ from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.workers import Workers, start_workers
 from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, comparable, encoded, run
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
@@ -125,8 +127,19 @@ def test_an_error_does_not_wait_for_the_phones_that_train(tmp_path: Path, capfd:
     base = ARTIFACTS.path(WEIGHTS), ARTIFACTS.weights_sha256
     job = PhoneJob("user", encoded()["user-1"], 1, *base, 0, tmp_path / "update")
     endless = replace(SETTINGS, epochs=10**6)
+    waited = threading.Event()
+
+    def give_up(processes: set[BaseProcess]) -> None:
+        waited.set()
+        for process in processes:
+            process.kill()
+
     with pytest.raises(TextError), start_workers(2, ARTIFACTS, [], endless) as workers:
+        timer = threading.Timer(PATIENCE_SECONDS, give_up, [cast(Any, workers)._processes])
+        timer.start()
         list(workers.train([job, dataclasses.replace(job, messages=[])]))
+    timer.cancel()
+    assert not waited.is_set()
     assert capfd.readouterr().err == ""
 
 

@@ -77,3 +77,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     ):
         assert run(phonograd, [*map(str, arguments), "--quiet", "--json"]) == 0
     return place
+
+
+def keys(**tables: str) -> list[str]:
+    """The options that set these keys: `training="bptt=5 minibatch=3"` is --set training.bptt=5 and one more."""
+    return [word for path, given in tables.items() for one in given.split() for word in ("--set", f"{path}.{one}")]

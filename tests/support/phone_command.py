@@ -117,3 +117,23 @@ def outputs(folder: Path) -> tuple[object, ...]:
 def written(folder: Path) -> Mapping[str, bytes]:
     """What `outputs` asked for."""
     return {name: (folder / name).read_bytes() for name in ("out", "update")}
+
+
+KEYS = {
+    "--lr": "training.learning_rate",
+    "--epochs": "training.epochs",
+    "--user-share": "training.user_share",
+    "--max-unknown": "training.max_unknown",
+    "--threads": "engine.threads",
+}
+
+
+def python_line(command: str, *options: object) -> list[str]:
+    """The same line for `phonograd`, whose `train` has keys where the phone's has options."""
+    words = [command, *map(str, options)]
+    if command != "train":
+        return words
+    places = [place for place, word in enumerate(words) if word in KEYS]
+    for place in places:
+        words[place : place + 2] = "--set", f"{KEYS[words[place]]}={words[place + 1]}"
+    return words

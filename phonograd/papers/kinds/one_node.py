@@ -14,8 +14,9 @@ import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.base.settings import Share
 from phonograd.device_runtime.engine.backend import Precision
-from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Share
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.papers.kinds.simulated import figures_on
 from phonograd.papers.run import Context, Outcome
@@ -71,15 +72,13 @@ class _Phone:
         with_rehearsal = method.method == "rehearsal" and method.user_share < 1
         messages = list(node.training)
         SplitMix64(stream_of(self.context.seed, node.name)).shuffle(messages)  # as rehearsal is
-        done = phonograd.train(
-            artifacts,
-            messages,
-            rehearsal=self.rehearsal if with_rehearsal else None,
+        settings = phonograd.TrainSettings(
             user_share=method.user_share if with_rehearsal else None,
             seed=self.context.seed,
-            out=trained,
-            options=dataclasses.replace(self._options(), precision=self.settings.precision),
+            options=msgspec.structs.replace(self._options(), precision=self.settings.precision),
         )
+        rehearsal = self.rehearsal if with_rehearsal else None
+        done = phonograd.train(artifacts, messages, settings, rehearsal=rehearsal, out=trained)
         return self._scores(artifacts, trained, node) | {"tokens": done.report.tokens}
 
     def _scores(self, artifacts: Path, weights: Path | None, node: _Node) -> dict[str, float]:

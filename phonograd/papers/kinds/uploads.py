@@ -68,22 +68,19 @@ def trained(
 ) -> tuple[Path, int]:
     """The weights that a phone trained, and on how many tokens; trained once."""
     weights = context.work / f"{phone}-{drawn}.safetensors"
-    done = context.kept(
-        f"{phone} {drawn}",
-        lambda: {
-            "tokens": phonograd.train(
-                artifacts,
-                messages,
-                rehearsal=context.input("rehearsal"),
-                seed=context.seed,
-                output_sample=drawn,
-                sample_seed=None if drawn is None else context.seed,
-                out=weights,
-                options=phonograd.BackendOptions(threads=context.workers),
-            ).report.tokens
-        },
+    settings = phonograd.TrainSettings(
+        seed=context.seed,
+        output_sample=drawn,
+        sample_seed=None if drawn is None else context.seed,
+        options=phonograd.BackendOptions(threads=context.workers),
     )
-    return weights, int(done["tokens"])
+
+    def train() -> dict[str, float]:
+        rehearsal = context.input("rehearsal")
+        done = phonograd.train(artifacts, messages, settings, rehearsal=rehearsal, out=weights)
+        return {"tokens": done.report.tokens}
+
+    return weights, int(context.kept(f"{phone} {drawn}", train)["tokens"])
 
 
 def texts_of_phones(settings: Settings, context: Context) -> dict[str, Messages]:
