@@ -23,7 +23,7 @@ from phonograd.device_runtime.base.documents import (
 )
 
 SCHEMA: Final = "phonograd.phone-bench"
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 # Paper P: one epoch over about 20 KB with the 2x650 model on a quad-core 2.31 GHz phone CPU.
 PAPER_EPOCH_SECONDS = 140.0
 
@@ -169,8 +169,8 @@ class Sample(Record, frozen=True):
 class SweepRun(Record, frozen=True):
     """One epoch of --sweep."""
 
-    cores: Annotated[str, about("Its --cores")]
-    threads: Annotated[Positive, about("Its --threads")]
+    cores: Annotated[str, about("The choice of cores")]
+    threads: Annotated[Positive, about("The number of threads")]
     epoch: Annotated[Epoch, about("The epoch, which counts in no other figure")]
 
 
@@ -209,7 +209,7 @@ class PhoneResult(Record, frozen=True):
     power: Annotated[
         PowerState | None,
         about(
-            "Its power state during the work: kept awake, unless --no-stay-awake was given; "
+            "Its power state during the work: kept awake, unless `stay_awake` was false; "
             "null if the phone failed earlier"
         ),
     ]
@@ -265,14 +265,12 @@ class Workload(Record, frozen=True):
 
 
 class PhoneBenchReport(Record, frozen=True):
-    """The result of a run. `settings` are the command's options."""
+    """The result of a run. `settings` are the run's."""
 
     created: Annotated[str, about("When the run began: ISO 8601, UTC")]
     phonograd_version: Annotated[str, about("Version of phonograd")]
     adb_version: Annotated[str, about("Version of adb")]
     binary_sha256: Annotated[Sha256, about("SHA-256 of the program that ran on the phones, in hexadecimal")]
     workload: Annotated[Workload, about("What was trained")]
-    settings: Annotated[
-        Mapping[str, Any], about("The command's options by name; they may change from version to version")
-    ]
+    settings: Annotated[Mapping[str, Any], about("The run's settings by name; they may change from version to version")]
     phones: Annotated[tuple[PhoneResult, ...], about("Each phone's result")]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from phonograd.cli import COMMANDS, phonograd
 from phonograd.config.files import FILES
-from phonograd.config.layout import MODULE_CLASS, Layout, table
+from phonograd.config.layout import MODULE_CLASS, Layout, table, unused
 from phonograd.config.printed import print_file
 from phonograd.config.values import Config
 from phonograd.console import run
@@ -48,11 +48,12 @@ class Places(Settings, frozen=True):
 LAYOUT = Layout(
     "try",
     (
-        table("", Places),
+        table("", Places, "out"),
         table("rounds", Rules),
         table("strategy", Strategy, "name"),
         table("strategy.clipped", Strategy, "clip", "text", chosen_by=("strategy.name", ("clipped",))),
         table("strategy.own", Strategy, "clip", chosen_by=("strategy.name", (MODULE_CLASS,))),
+        unused(table("others", Places, "users")),
     ),
     flags={"out": "", "rounds.phones": ""},
     own="strategy.name",
@@ -105,6 +106,13 @@ def test_the_file_then_set_then_options(tmp_path: Path) -> None:
     assert configured(tmp_path, text, "out=p").take(Places).out == Path("p")
 
 
+def test_a_table_for_other_commands_stays_unread(tmp_path: Path) -> None:
+    config = configured(tmp_path, 'out = "o"\n[others]\nusers = ["u"]\n')
+    assert config.take(Places).users == ()
+    assert [key for key, _ in config.paths()] == ["out"]
+    assert "others" not in config.document() and "others" not in print_file(LAYOUT)
+
+
 def test_a_table_of_the_choice(tmp_path: Path) -> None:
     text = 'out = "o"\n[strategy]\nname = "clipped"\n[strategy.clipped]\nclip = 2\ntext = "t.txt"\n'
     assert configured(tmp_path, text).take(Strategy) == Strategy("clipped", 2.0, str(tmp_path / "t.txt"))
@@ -137,6 +145,7 @@ def test_a_table_of_the_choice(tmp_path: Path) -> None:
             "strategy.clipped.clip: expected with strategy.name clipped, found mean",
         ),
         ("", ("strategy.own.size=1",), "strategy.own: expected with strategy.name MODULE:CLASS, found mean"),
+        ("", ("others.users=['u']",), "--set others.users: `phonograd try` does not use it"),
         ("", (), "--out: expected, as it has no default"),
     ],
 )
@@ -152,8 +161,8 @@ def test_the_printed_file_has_every_key_and_changes_nothing(name: str, tmp_path:
     layout = FILES[name]()
     file = tmp_path / "all.toml"
     file.write_text(print_file(layout))
-    for key in (keys := layout.keys()):
-        assert f"{key.rpartition('.')[2]} =" in file.read_text()
+    for key, (one, _) in (keys := layout.keys()).items():
+        assert not one.used or f"{key.rpartition('.')[2]} =" in file.read_text()
     assert Config(layout, file).document() == Config(layout).document()
     assert all(field.about for _, field in keys.values())
 

@@ -1,22 +1,18 @@
 """What commands print of foreign text: its control characters are shown."""
 
-import dataclasses
 import io
 import logging
-from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import click
 import pytest
 
 from phonograd.cli import phonograd
-from phonograd.console import Console, complain, name_options, option_names, run
+from phonograd.config.files import FILES
+from phonograd.config.values import Config
+from phonograd.console import NAMES, Console, complain, name_options, option_names, run
 from phonograd.device_runtime.base.errors import ServerRefusedError
-from phonograd.device_runtime.training.round import RoundSettings
 from phonograd.server_agg.log_format import TextFormatter, configure, event
-from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.simulation.settings import SimulationSettings
 
 HOSTILE = "a\x1b[2Jb\x07\x7f\x9b\u202e\u2066\u200fc\rd"
 SHOWN = r"a\x1b[2Jb\x07\x7f\x9b\u202e\u2066\u200fc\rd"
@@ -50,42 +46,29 @@ def test_words_and_lines_stay(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{words}\n"
 
 
-def settings_of(record: type) -> Iterator[str]:
-    for name, annotation in get_type_hints(record).items():
-        yield name
-        for kind in (annotation, *get_args(annotation)):
-            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-                yield from settings_of(kind)
-
-
 @pytest.mark.parametrize(
-    ("name", "record"),
+    ("command", "names"),
     [
-        ("serve", ServerSettings),
-        ("export", None),
-        ("simulate", SimulationSettings),
-        ("train", RoundSettings),
-        ("eval", None),
+        ("serve", {"deadline_seconds": "--deadline-seconds", "epsilon_budget": "strategy.dp-fedavg.epsilon_budget"}),
+        ("eval", {"threads": "--threads", "deadline_seconds": "deadline_seconds"}),
     ],
 )
-def test_a_command_shows_options_and_no_settings_in_backticks(name: str, record: type | None) -> None:
-    command = phonograd.get_command(click.Context(phonograd), name)
-    assert command is not None
-    settings = {*(settings_of(record) if record else ()), "renames", "ignore", "deadline_seconds", "epsilon_budget"}
-    with click.Context(command):
-        options = option_names()
-        for setting in settings:
-            assert name_options(f"raise `{setting}`!") == f"raise {options.get(setting, setting)}!"
+def test_a_message_names_a_commands_options_and_keys(command: str, names: dict[str, str]) -> None:
+    found = phonograd.get_command(click.Context(phonograd), command)
+    assert found is not None
+    with click.Context(found) as context:
+        if command in FILES:
+            context.meta[NAMES] = Config(FILES[command](), None, (), {"strategy.name": "dp-fedavg"}).names()
         stream = io.StringIO()
         log, root = logging.getLogger("told"), logging.getLogger()
         handlers, level = root.handlers[:], root.level
         root.handlers[:] = []
         try:
-            configure(stream, logging.INFO, "text", options)
-            log.warning("raise `%s`", "deadline_seconds", extra=event("told"))
+            configure(stream, logging.INFO, "text", option_names())
+            for setting, shown in names.items():
+                assert name_options(f"raise `{setting}`!") == f"raise {shown}!"
+                log.warning("raise `%s`", setting, extra=event("told"))
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)
-    assert stream.getvalue().endswith(f"WARNING raise {options.get('deadline_seconds', 'deadline_seconds')}\n")
-    if name == "serve":
-        assert options["deadline_seconds"].startswith("--") and options["epsilon_budget"].startswith("--")
+    assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == [*names.values()]

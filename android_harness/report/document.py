@@ -28,7 +28,7 @@ class DocumentHead(Record, frozen=True):
 
     schema: Annotated[Literal["phonograd.phone-bench"], about("What this document is")]
     schema_version: Annotated[
-        Literal[4],
+        Literal[5],
         about("Version of this schema; it changes when a field is added, removed or changes its meaning"),
     ]
     summary: Annotated[
@@ -36,23 +36,30 @@ class DocumentHead(Record, frozen=True):
         about("The figures of each phone and output layer, in the order of phones"),
     ]
     comparison: Annotated[Comparison | None, about("Comparison with the report given by --compare; null without it")]
+    config: Annotated[
+        Mapping[str, Any],
+        about("The configuration file of the run, which `phonograd config phone-bench --from` prints"),
+    ]
 
 
-def to_document(report: PhoneBenchReport, comparison: Comparison | None = None) -> dict[str, Any]:
-    """The report as JSON values.
+def to_document(
+    report: PhoneBenchReport, comparison: Comparison | None = None, config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The report as JSON values. config: the command's, if one made it.
 
     Raises ReportError for NaN and infinity, and for settings that JSON can't represent.
     """
     try:
         require_json(report.settings, "settings")
         summary = tuple(summary for _, summary in summaries(report))
-        return {**written(DocumentHead(SCHEMA, SCHEMA_VERSION, summary, comparison)), **written(report)}
+        head = DocumentHead(SCHEMA, SCHEMA_VERSION, summary, comparison, config or {})
+        return {**written(head), **written(report)}
     except FieldError as error:
         raise ReportError(str(error)) from error
 
 
 def from_document(document: Any) -> PhoneBenchReport:
-    """The report in a document. Its summary and comparison are ignored: they follow from the rest.
+    """The report in a document. Its summary, comparison and config are ignored: they say nothing of the phones.
 
     Raises ReportError for another schema or version, and for a missing, wrong or unknown field.
     """
@@ -86,9 +93,14 @@ def read_report(path: Path) -> PhoneBenchReport:
         raise ReportError(f"{path}: {error}; give what phone-bench --json wrote") from error
 
 
-def write_report(path: Path, report: PhoneBenchReport, comparison: Comparison | None = None) -> None:
+def write_report(
+    path: Path,
+    report: PhoneBenchReport,
+    comparison: Comparison | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> None:
     """Write the document, whole or not at all. Raises ReportError as to_document does, and StorageError."""
-    write_bytes(path, json.dumps(to_document(report, comparison), indent=2, allow_nan=False).encode() + b"\n")
+    write_bytes(path, json.dumps(to_document(report, comparison, config), indent=2, allow_nan=False).encode() + b"\n")
 
 
 @functools.cache

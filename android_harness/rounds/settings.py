@@ -1,51 +1,56 @@
 """Settings of a round on phones, and their defaults."""
 
-import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal
 
-from phonograd.android_harness.session.settings import (
-    WORK_FOLDER,
-    SessionSettings,
-    TrainingSettings,
-    require_settings,
-)
+from msgspec.structs import asdict
+
+from phonograd.android_harness.session.settings import WORK_FOLDER, SessionSettings, TrainingSettings
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.settings import Count, NotNegative, Positive, Settings, Share
+from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.masked.phone import PhoneMasking
+from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 
 TEXT_ON_PHONE = f"{WORK_FOLDER}/user.txt"
 _PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class PhoneTraining(TrainingSettings):
+class PhoneTraining(TrainingSettings, frozen=True):
     """Settings of the training on each phone, whose threads each stay on their core.
 
-    rehearsal: general text on this machine, pushed to phones. user_share: λ, with rehearsal only. steps: 1 takes a
-    single step with the gradient of the whole text, None a step for each window. max_unknown: largest share of a text's
-    words that the vocabulary may lack, for an update to be made. Of an output sample, each phone keeps its draw to
-    itself. Raises UsageError for impossible settings.
+    Of an output sample, each phone keeps its draw to itself. Raises ValueError for impossible settings.
     """
 
-    codec: str = DEFAULT_CODEC
-    rehearsal: Path | None = None
-    user_share: float | None = None
-    learning_rate: float | None = None
-    steps: int | None = None
-    max_unknown: float | None = None
+    codec: Annotated[str, about(f"The update's encoding, one of {', '.join(CODECS)}.")] = DEFAULT_CODEC
+    rehearsal: Annotated[Path | None, about("General text to draw rehearsal messages from, pushed to phones.")] = None
+    user_share: Annotated[
+        Share | None,
+        about(f"With rehearsal: λ, the user's share of the tokens.  [default: {TrainingConfig().user_share}]"),
+    ] = None
+    learning_rate: Annotated[Positive | None, about("Learning rate.  [default: the artifacts']")] = None
+    steps: Annotated[
+        Literal[1] | None,
+        about("1: a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]"),
+    ] = None
+    max_unknown: Annotated[
+        Share | None,
+        about(
+            "Largest share of a text's words that the vocabulary may lack, for an update to be made.  "
+            f"[default: {MAX_UNKNOWN}]"
+        ),
+    ] = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check_together(self) -> None:
+        """Raise ValueError for cores or a codec that there are not, and a share of a text that is not there."""
+        super().check_together()
         if self.user_share is not None and self.rehearsal is None:
-            raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
-        require_settings(
-            self,
-            codec=(self.codec in CODECS, f"one of {', '.join(CODECS)}"),
-            steps=(self.steps in (None, 1), "1, a single step with the gradient of the whole text"),
-        )
+            raise ValueError("`user_share` needs `rehearsal`, the general text to mix in")
+        self.require("codec", self.codec in CODECS, f"one of {', '.join(CODECS)}")
 
     def command_line(self, masked: str | None = None) -> list[str]:
         """These settings as options of phonograd-phone train, without files. masked: a masked round's settings."""
@@ -55,23 +60,26 @@ class PhoneTraining(TrainingSettings):
         return self.options(**own, lr=self.learning_rate, pin_threads=True)
 
 
-@dataclass(frozen=True)
-class MaskingSettings:
-    """What phones take part with in masked rounds: see PhoneMasking. Raises UsageError for impossible settings.
+class MaskingSettings(Settings, frozen=True):
+    """What phones take part with in masked rounds: see PhoneMasking. Raises ValueError for impossible settings.
 
-    certificates: by phone name, hex; None: with `vendor` each phone needs one, without it none.
+    certificates: None: with `vendor` each phone needs one, without it none.
     """
 
-    certificates: Mapping[str, str] | None = None
-    vendor: str | None = None
-    min_cohort: int = PhoneMasking.min_cohort
+    certificates: Annotated[Mapping[str, str] | None, about("By phone name, hex.")] = None
+    vendor: Annotated[
+        str | None,
+        about(
+            "The vendor's public key: phones without its certificate are refused.  [default: phones are known by the "
+            "key that they had first]"
+        ),
+    ] = None
+    min_cohort: Annotated[Count, about("The fewest phones that a phone takes part with.")] = PhoneMasking.min_cohort
 
-    def __post_init__(self) -> None:
-        require_settings(
-            self,
-            vendor=(self.vendor is None or bool(_PUBLIC_KEY.fullmatch(self.vendor)), "a public key, 64 digits of hex"),
-            min_cohort=(self.min_cohort >= 1, "at least 1"),
-        )
+    def check_together(self) -> None:
+        """Raise ValueError for a vendor's key that is none."""
+        known = self.vendor is None or bool(_PUBLIC_KEY.fullmatch(self.vendor))
+        self.require("vendor", known, "a public key, 64 digits of hex")
 
     @property
     def masked_only(self) -> bool:
@@ -93,41 +101,35 @@ class MaskingSettings:
         return [*line, "--certificate", (self.certificates or {})[name]]
 
 
-@dataclass(frozen=True)
-class RoundSettings:
-    """Settings of one round.
+class RoundSettings(Settings, frozen=True):
+    """Settings of one round. Raises ValueError for impossible ones."""
 
-    texts: folder with a text for each phone (see `naming.find_text`), pushed and removed again; None: each phone trains
-    on its own text at text_on_phone, which is not changed. updates: folder that keeps updates until the server has
-    them. min_phones: the round fails if fewer updates are accepted. patience_seconds: how long an upload without
-    progress is retried. wait_seconds: how long to wait for the round to close; 0: not at all. heartbeat_timeout: how
-    many seconds this machine and a phone wait for each other before the other counts as lost. masking: for masked
-    rounds.
-    """
+    updates: Annotated[Path, about("Folder for updates that the server does not have yet.")] = Path("phonograd-updates")
+    training: PhoneTraining = PhoneTraining()
+    masking: MaskingSettings = MaskingSettings()
+    texts: Annotated[
+        Path | None,
+        about(
+            "Folder with SERIAL.txt or NAME.txt, which are pushed to the phones and removed afterwards.  "
+            "[default: texts on the phones]"
+        ),
+    ] = None
+    text_on_phone: Annotated[str, about("A text on each phone, which stays there as it is.")] = TEXT_ON_PHONE
+    min_phones: Annotated[Count, about("The round fails if fewer phones upload.")] = 1
+    patience_seconds: Annotated[NotNegative, about("How long to retry an upload without progress.")] = 120.0
+    wait_seconds: Annotated[NotNegative, about("How long to wait for the round to close; 0: do not wait.")] = 60.0
+    heartbeat_timeout: Annotated[
+        Positive, about("Seconds without contact after which a phone counts as lost and ends its work.")
+    ] = SessionSettings().timeout_seconds
 
-    updates: Path
-    training: PhoneTraining = field(default_factory=PhoneTraining)
-    masking: MaskingSettings = field(default_factory=MaskingSettings)
-    texts: Path | None = None
-    text_on_phone: str = TEXT_ON_PHONE
-    min_phones: int = 1
-    patience_seconds: float = 120.0
-    wait_seconds: float = 60.0
-    heartbeat_timeout: float = SessionSettings.timeout_seconds
-
-    def __post_init__(self) -> None:
-        require_settings(
-            self,
-            min_phones=(self.min_phones >= 1, "at least 1"),
-            patience_seconds=(self.patience_seconds >= 0, "at least 0"),
-            wait_seconds=(self.wait_seconds >= 0, "at least 0"),
-            heartbeat_timeout=(self.heartbeat_timeout > 0, "more than 0"),
-            text_on_phone=(self.text_on_phone.startswith("/"), f"an absolute path such as {TEXT_ON_PHONE}"),
-        )
+    def check_together(self) -> None:
+        """Raise ValueError for a text on the phone that is not at an absolute path."""
+        absolute = self.text_on_phone.startswith("/")
+        self.require("text_on_phone", absolute, f"an absolute path such as {TEXT_ON_PHONE}")
 
     def document(self) -> dict[str, object]:
         """The settings as a JSON object."""
-        flat = {**dataclasses.asdict(self), **dataclasses.asdict(self.training)}
+        flat = {**asdict(self), **asdict(self.training)}
         del flat["training"], flat["masking"]
         flat |= {"vendor": self.masking.vendor, "min_cohort": self.masking.min_cohort}
         flat["silence_seconds"] = flat.pop("heartbeat_timeout")  # its name in schema version 1

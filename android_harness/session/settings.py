@@ -1,10 +1,13 @@
 """Settings of a session on a phone and of the training there, and their defaults."""
 
 import re
-from dataclasses import dataclass, fields
+from typing import Annotated
 
-from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.engine.backend import MAX_THREADS, PRECISION_CHOICES, PrecisionChoice
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.settings import Count, Positive, Settings, Share, fields_of
+from phonograd.device_runtime.engine.backend import MAX_THREADS, PrecisionChoice
 
 # A mask names at least one core. Only the program knows which cores a word means.
 _CORES = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,256}")
@@ -16,70 +19,59 @@ PROGRAM = "phonograd-phone"
 TRANSIENT_FOLDER = "run"
 
 
-@dataclass(frozen=True)
-class SessionSettings:
-    """Settings of a session.
+class SessionSettings(Settings, frozen=True):
+    """Settings of a session."""
 
-    timeout_seconds: a phone whose program prints nothing for this long counts as lost, and a phone that receives no
-    heartbeat for this long ends its work and cleans up. heartbeat_seconds: time between heartbeats; a quarter of
-    `timeout_seconds` if that is less. reconnect_seconds: how long to wait for a lost phone to come back, only to report
-    what happened to it. exit_seconds: how long a phone may take to end a session. keep_files: leave the pushed files on
-    the phone for the next session.
-    """
+    folder: Annotated[str, about("Its folder on the phone.")] = WORK_FOLDER
+    keep_files: Annotated[bool, about("Leave the pushed files on the phone for the next session.")] = False
+    heartbeat_seconds: Annotated[
+        Positive, about("Time between heartbeats; a quarter of `timeout_seconds` if that is less.")
+    ] = 2.0
+    timeout_seconds: Annotated[
+        Positive,
+        about("A phone whose program prints nothing for so long is lost; one without heartbeats cleans itself up."),
+    ] = 300.0
+    reconnect_seconds: Annotated[
+        Positive, about("How long to wait for a lost phone to come back, only to report what happened to it.")
+    ] = 10.0
+    exit_seconds: Annotated[Positive, about("How long a phone may take to end a session.")] = 30.0
 
-    folder: str = WORK_FOLDER
-    keep_files: bool = False
-    heartbeat_seconds: float = 2.0
-    timeout_seconds: float = 300.0
-    reconnect_seconds: float = 10.0
-    exit_seconds: float = 30.0
 
+class TrainingSettings(Settings, frozen=True):
+    """How phonograd-phone trains; None means its default."""
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
-    """How phonograd-phone trains; None means its default.
+    threads: Annotated[
+        int | None, Meta(ge=1, le=MAX_THREADS), about("CPU threads, at most one a core.  [default: one a core]")
+    ] = None
+    cores: Annotated[
+        str, about("big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.")
+    ] = "big"
+    precision: Annotated[PrecisionChoice, about("Precision of the matrix products.")] = "fp32"
+    output_sample: Annotated[
+        Count | None,
+        about("Train the softmax over the text's words and so many others, drawn at random.  [default: all words]"),
+    ] = None
+    duty: Annotated[
+        Share | None, about("Share of the time that steps take; below 1, rests keep phones cooler.  [default: 1]")
+    ] = None
+    nice: Annotated[
+        int | None, Meta(ge=0, le=LEAST_PRIORITY), about("Lower the priority to this nice value.  [default: it stays]")
+    ] = None
 
-    threads: at most one per core, None: one per core. cores: big (not much slower than the fastest), little, all, or a
-    hexadecimal mask; phonograd-phone decides which cores these are, and reports them. output_sample: the softmax over
-    the text's words and this many others, None: over the vocabulary. duty: share of the time that steps take, the rest
-    of it is rests between them. nice: lower the priority to this nice value. Raises UsageError for impossible settings.
-    """
-
-    threads: int | None = None
-    cores: str = "big"
-    precision: PrecisionChoice = "fp32"
-    output_sample: int | None = None
-    duty: float | None = None
-    nice: int | None = None
-
-    def __post_init__(self) -> None:
-        cores = "big, little, all, or a hexadecimal mask such as f0"
-        require_settings(
-            self,
-            threads=(self.threads is None or 1 <= self.threads <= MAX_THREADS, f"1 to {MAX_THREADS}"),
-            cores=(_CORES.fullmatch(self.cores) is not None, cores),
-            precision=(self.precision in PRECISION_CHOICES, f"one of {', '.join(PRECISION_CHOICES)}"),
-            output_sample=(self.output_sample is None or self.output_sample >= 1, "at least 1"),
-            duty=(self.duty is None or 0 < self.duty <= 1, "more than 0 and at most 1"),
-            nice=(self.nice is None or 0 <= self.nice <= LEAST_PRIORITY, f"0 to {LEAST_PRIORITY}"),
-        )
+    def check_together(self) -> None:
+        """Raise ValueError for cores that no phone has."""
+        known = _CORES.fullmatch(self.cores) is not None
+        self.require("cores", known, "big, little, all, or a hexadecimal mask such as f0")
 
     def options(self, **others: object) -> list[str]:
         """These settings as options of phonograd-phone train, with `others`, which may replace them.
 
         A setting that is None or False is left out, and True has no value.
         """
-        chosen = {field.name: getattr(self, field.name) for field in fields(TrainingSettings)} | others
+        chosen = {name: getattr(self, name) for name in fields_of(TrainingSettings)} | others
         return [
             part
             for name, value in chosen.items()
             if value is not None and value is not False
             for part in (f"--{name.replace('_', '-')}", *([] if value is True else [str(value)]))
         ]
-
-
-def require_settings(settings: object, **checks: tuple[bool, str]) -> None:
-    """Raise UsageError for the first setting that does not hold; checks: by name, whether it does, what is expected."""
-    for name, (holds, expected) in checks.items():
-        if not holds:
-            raise UsageError(f"`{name}` is {getattr(settings, name)!r}, expected {expected}")

@@ -94,7 +94,7 @@ class Field:
     def _one(self) -> str:
         choices = [str(choice) for choice in self.choices]
         if self.kind is type(None):
-            return f"one of {', '.join(choices)}"
+            return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
         words = [self.none_word] if self.none_word else []
         return " or ".join([self._range(), *choices, *words])
 
@@ -124,8 +124,9 @@ class Settings(Record, frozen=True):
 
     def require(self, name: str, good: bool, expected: str) -> None:
         """Raise ValueError unless `good`: what field `name` is, and what was expected."""
+        value = getattr(self, name)
         if not good:
-            raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected {expected}")
+            raise ValueError(f"`{name}` is {value if isinstance(value, Path) else repr(value)}, expected {expected}")
 
 
 def as_dict(settings: Settings) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def _collect(hint: Any, bounds: dict[str, Any], kinds: list[Any], choices: list[
         _collect(arguments[0], bounds, kinds, choices)
         return True
     else:
-        kinds.append(hint)
+        kinds.append(origin or hint)
     return False
 
 

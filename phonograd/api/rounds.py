@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 
 from phonograd.android_harness.rounds.base_model import fetch_base_model
+from phonograd.android_harness.rounds.settings import RoundSettings
 from phonograd.api.inputs import StrPath, artifacts_of, path_of, require_output
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, StorageError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
@@ -30,7 +31,7 @@ from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, new
 from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 
-UPDATES = Path("phonograd-updates")  # as `phonograd phone-round` has it
+UPDATES = RoundSettings().updates
 BEFORE_UPLOAD = ("/keys", "/draws", "/shares", "/members")  # what phones of a masked round send before their update
 ROUND_OVER = 410  # the status of what is sent for a masked round that failed, or has ended
 UNNAMED = "phone"  # who sends to a server that asks for no token, where nobody is named

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from phonograd.api.inputs import (
     Engine,
@@ -34,6 +35,7 @@ def simulate(
     general_test: Text | None = None,
     workers: int | None = None,
     engine: Engine = "local",
+    config: Mapping[str, Any] | None = None,
     on_noise: OnNoise | None = None,
     progress: Progress | None = None,
     stop: Callable[[], int] | None = None,
@@ -44,7 +46,7 @@ def simulate(
     simulation's folder, made if missing; one that was interrupted is resumed, and more `rounds` continue it. rehearsal:
     general text that phones mix in; general_test: general text to evaluate on. workers: processes, each of one thread;
     None is one a core; the result is the same for any number. engine: what runs them, processes of this machine or Ray,
-    which repeats the work of those that are killed.
+    which repeats the work of those that are killed. config: for the record alone, what a command was asked.
 
     on_noise hears, before anything is made, how large a round's noise is, and may raise. progress hears
     (phones done, phones in all rounds, last quality); stop is asked between phones for the number of a
@@ -56,9 +58,8 @@ def simulate(
     settings = settings or SimulationSettings()
     start = _starting(engine)
     texts = texts_of(users, rehearsal, general_test)
-    begun = Simulation(
-        artifacts_of(artifacts), texts, settings, Path(out), workers_of(workers), start, on_noise=on_noise
-    )
+    place, count = Path(out), workers_of(workers)
+    begun = Simulation(artifacts_of(artifacts), texts, settings, place, count, start, on_noise=on_noise, config=config)
     with begun as simulation:
         return simulation.run(progress, stop)
 

@@ -33,10 +33,12 @@ _TOKEN: dict[str, Any] = {
 MODEL_CACHE = "PHONOGRAD_MODEL_CACHE"
 
 
-def connection_options(required: bool, owner: bool = False, uploads: bool = False, models: bool = False) -> Decorator:
+def connection_options(
+    required: bool, owner: bool = False, uploads: bool = False, downloads: bool = False
+) -> Decorator:
     """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
 
-    uploads: add --piece-size, too; models: add --models-from, for a command that fetches one.
+    uploads: add --piece-size, too; downloads: add --models-from, for a command that fetches one.
 
     Without `required`, it receives None where no --server was given. owner: without --token it acts for the user who
     started the server on this machine, if that is the same user.
@@ -48,7 +50,7 @@ def connection_options(required: bool, owner: bool = False, uploads: bool = Fals
         ca_cert=opt("PEM file of a certificate authority to trust in place of the system's.", INPUT),
         token_over_http="Send the token unencrypted to another machine.",
         **({"piece_size": PIECE_SIZE} if uploads else {}),
-        **({"models_from": MODELS_FROM} if models else {}),
+        **({"models_from": MODELS_FROM} if downloads else {}),
     )
 
     def connection(options: dict[str, Any]) -> Connection | None:
@@ -87,7 +89,7 @@ def model_cache_from(config: Config) -> Path | None:
     """The folder of downloaded models, as far as the configuration or the environment says."""
     given: Path | None = config.get("connection.model_cache")
     there = os.environ.get(MODEL_CACHE)
-    return OUT_FOLDER.convert(there, None, click.get_current_context()) if there and given is None else given
+    return Path(OUT_FOLDER.convert(there, None, click.get_current_context())) if there and given is None else given
 
 
 model_cache_option = click.option(
@@ -99,26 +101,19 @@ model_cache_option = click.option(
 )
 
 
-def place_options(command: Command, models: bool = False) -> Command:
+def place_options(store: bool = False, downloads: bool = False) -> Decorator:
     """Add --state, --ledger and a connection's options; the command receives what was given as `place`: Connection or
     ServerStorage.
+
+    store: add --store, for a command that needs files. downloads: add --models-from.
     """
-    return decorated(
-        command,
-        connection_options(required=False, owner=True, models=models),
-        taking(
-            "place",
-            _place,
-            click.option("--state", type=INPUT, help="The state folder, on this machine."),
-            click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE"),
-        ),
-    )
-
-
-def storage_options(command: Command, models: bool = False) -> Command:
-    """`place_options` with --store, for a command that needs files."""
+    folder = click.option("--state", type=INPUT, help="The state folder, on this machine.")
+    ledger = click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE")
     meaning = "The object store that the servers were started with: s3://BUCKET/FOLDER"
-    return place_options(click.option("--store", help=meaning)(command), models)
+    files = (click.option("--store", help=meaning),) if store else ()
+    connection = connection_options(required=False, owner=True, downloads=downloads)
+    place = taking("place", _place, folder, ledger)
+    return lambda command: decorated(command, connection, place, *files)
 
 
 def _place(options: dict[str, Any]) -> Connection | ServerStorage:

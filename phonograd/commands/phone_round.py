@@ -3,23 +3,24 @@
 import dataclasses
 import shlex
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
-from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
+from phonograd.commands.configured import configured
+from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
 from phonograd.commands.native import building
-from phonograd.commands.options import COUNT, POSITIVE, SHARE, THREADS, FiniteRange, Options, opt, refuse
-from phonograd.commands.paths import INPUT, OUT_FOLDER
+from phonograd.commands.paths import OUT_FOLDER
 from phonograd.commands.phone_round_tables import WORK, tables_of
-from phonograd.commands.shared_options import CODEC, MIN_COHORT, PACE, VENDOR
+from phonograd.config.phone_round import PHONE_ROUND, TEXT_ON_PHONE, TEXTS, PhoneRounding
+from phonograd.config.values import Config
 from phonograd.console import Console, name_options, output_options
-from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
+from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError, UsageError
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN
 
 if TYPE_CHECKING:
     from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
@@ -33,84 +34,15 @@ class RoundShortError(PhonogradError):
         self.exit_code = exit_code
 
 
-TRAINING = Options(
-    PhoneTraining,
-    rehearsal="General text to draw rehearsal messages from.",
-    user_share=opt("λ, with --rehearsal.  [default: 0.5]", SHARE),
-    steps=opt("Take a single step, with the gradient of the whole text (FedSGD).", metavar="1"),
-    learning_rate=opt("Learning rate.  [default: the artifacts']", POSITIVE, name="--lr"),
-    threads=opt("CPU threads of each phone.  [default: one a core]", THREADS),
-    cores="big, little, all, or a hexadecimal mask such as f0.",
-    precision=opt(),
-    output_sample=opt(
-        "Train the softmax over each text's words and about N others, drawn at random on the phone.", metavar="N"
-    ),
-    max_unknown=opt(
-        f"Largest share of a text's words that the vocabulary may lack, for an update.  [default: {MAX_UNKNOWN}]", SHARE
-    ),
-    codec=CODEC,
-    **PACE,
-)
-MASKING = Options(MaskingSettings, vendor=VENDOR, min_cohort=MIN_COHORT)
-ROUND = Options(
-    RoundSettings,
-    texts="Folder with SERIAL.txt or NAME.txt, which are pushed to the phones and removed afterwards.",
-    text_on_phone="A text on the phone, in place of --texts; it stays there.",
-    updates=opt("Folder for updates that the server does not have yet.", OUT_FOLDER, default=Path("phonograd-updates")),
-    min_phones=opt("The round fails if fewer phones upload.", COUNT),
-    patience_seconds=opt(
-        "How long to retry an upload without progress.", FiniteRange(0), name="--patience", metavar="SECONDS"
-    ),
-    wait_seconds=opt(
-        "How long to wait for the round to close; 0: do not wait.", FiniteRange(0), name="--wait", metavar="SECONDS"
-    ),
-    heartbeat_timeout=opt(
-        "Seconds without contact after which a phone counts as lost and ends its work.", POSITIVE, metavar="SECONDS"
-    ),
-)
-
-
 @click.command("phone-round")
-@click.argument("artifacts", type=INPUT)
-@connection_options(required=True, owner=True, uploads=True, models=True)
-@click.option("--token-file", type=INPUT, help="File with a line NAME TOKEN for each phone, mode 600.")
-@click.option(
-    "--certificate-file",
-    type=INPUT,
-    help="In masked rounds: file with a line NAME CERTIFICATE for each phone, from `phonograd keys sign`.",
-)
-@click.option(
-    "--serial", "serials", multiple=True, help="Use only this phone; may be repeated.  [default: all attached]"
-)
-@click.option(
-    "--name", "names", multiple=True, metavar="SERIAL=NAME", help="A phone's name at the server; may be repeated."
-)
-@TRAINING
-@MASKING
-@ROUND
-@model_cache_option
-@click.option(
-    "--keep",
-    is_flag=True,
-    help="Keep the program and the model on the phones, so that the next round pushes only the new model.",
-)
+@configured(PHONE_ROUND, updates=OUT_FOLDER, model_cache=OUT_FOLDER)
+@token_option
 @output_options
-def phone_round(
-    console: Console,
-    artifacts: Path,
-    connection: Connection,
-    token_file: Path | None,
-    certificate_file: Path | None,
-    serials: tuple[str, ...],
-    names: tuple[str, ...],
-    model_cache: Path | None,
-    keep: bool,
-    **options: Any,
-) -> None:
+def phone_round(console: Console, config: Config, token: str | None) -> None:
     """Run a federated round on phones: each trains the server's model on its own text, and its update is uploaded.
 
     Phones that drop out are reported, and the others continue. The exit code is 0 if --min-phones uploaded; 9 if the
-    server could not be reached and trained updates wait in --updates; else the first drop-out's code.
+    server could not be reached and trained updates wait in the folder `round.updates`; else the first drop-out's code.
     """
     from phonograd import __version__
     from phonograd.android_harness.adb.client import Adb
@@ -127,17 +59,16 @@ def phone_round(
     from phonograd.device_runtime.native_build import deliver_phone_binary
     from phonograd.device_runtime.native_build.compiler import cache_folder
 
-    if options["texts"] is not None:
-        refuse("expected without --texts, which has the phones' texts", "text_on_phone")
-    certificates = read_certificates(certificate_file) if certificate_file else None
-    masking = MASKING.take(options, certificates=certificates)
-    settings = ROUND.take(options, training=TRAINING.take(options), masking=masking)
-    aggregation = ServerAccess(connection, read_tokens(token_file) if token_file else None)
-    folder = open_artifacts(artifacts)
+    command = config.take(PhoneRounding)
+    settings = _settings_from(config, read_certificates(command.certificate_file) if command.certificate_file else None)
+    if (connection := connection_from(config, token, owner=True)) is None:
+        raise click.UsageError("Missing option '--server'.")
+    aggregation = ServerAccess(connection, read_tokens(command.token_file) if command.token_file else None)
+    folder = open_artifacts(command.artifacts)
     adb = Adb(find_adb())
-    ready, not_ready = ready_phones(adb, serials)
+    ready, not_ready = ready_phones(adb, command.serials)
     at_work = {phone.serial for phone in ready}
-    session = SessionSettings(keep_files=keep, timeout_seconds=settings.heartbeat_timeout)
+    session = SessionSettings(keep_files=command.keep, timeout_seconds=settings.heartbeat_timeout)
     with tempfile.TemporaryDirectory(prefix="phonograd-") as work:
         program = Path(work) / "phonograd-phone"
         with building(console, "the phone binary") as show:
@@ -153,9 +84,9 @@ def phone_round(
                 aggregation,
                 folder,
                 program,
-                model_cache or cache_folder() / "models",
+                model_cache_from(config) or cache_folder() / "models",
                 [*ready, *not_ready],
-                _choices(names),
+                _choices(command.names),
                 settings,
                 lambda serial: PhoneSession(adb, serial, session),
                 show_phone,
@@ -163,8 +94,8 @@ def phone_round(
                 closing_notice(console),
             )
     report = dataclasses.replace(ended, phones=tuple(map(_with_options, ended.phones)))
-    document = {**report.document(), "phonograd_version": __version__, "adb_version": adb.tool.version}
-    console.result(document, *tables_of(report))
+    versions = {"phonograd_version": __version__, "adb_version": adb.tool.version}
+    console.result({**report.document(), **versions, "config": config.document()}, *tables_of(report))
     for phone in report.phones:
         if phone.kept_awake is not None and phone.kept_awake.refused:
             console.say(f"{phone.name}: {refused_line(phone.kept_awake)}")
@@ -172,6 +103,14 @@ def phone_round(
         if phone.update is not None and phone.update.kept is not None:
             console.say(f"{phone.name}: trained but not uploaded: {_later(phone, phone.update.kept, connection)}")
     check(report, settings)
+
+
+def _settings_from(config: Config, certificates: Mapping[str, str] | None) -> RoundSettings:
+    """The round's settings. Raises UsageError for a value out of range."""
+    if config.get(TEXTS) is not None and config.on_command_line(TEXT_ON_PHONE):
+        raise UsageError(f"{TEXT_ON_PHONE}: expected without {config.name_of(TEXTS)}, which has the phones' texts")
+    masking = config.take(MaskingSettings, certificates=certificates)
+    return config.take(RoundSettings, training=config.take(PhoneTraining), masking=masking)
 
 
 def _with_options(phone: "PhoneRound") -> "PhoneRound":
@@ -188,7 +127,7 @@ def _choices(names: tuple[str, ...]) -> dict[str, str]:
     for choice in names:
         serial, _, name = choice.rpartition("=")
         if not serial or serial in choices:
-            raise click.UsageError(f"--name {choice}: SERIAL=NAME expected, once for a phone")
+            raise UsageError(f"`names` {choice}: SERIAL=NAME expected, once for a phone")
         choices[serial] = name
     return choices
 

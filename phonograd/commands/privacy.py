@@ -1,38 +1,27 @@
 """`phonograd privacy`: epsilon without a server, and empirical privacy."""
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import click
 
 from phonograd.api.simulating import empirical_privacy
-from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, FiniteRange, Options, arg, opt, own_options
+from phonograd.commands.configured import configured
+from phonograd.commands.options import COUNT, FiniteRange, Options, opt, own_options
+from phonograd.commands.paths import OUTPUT
 from phonograd.commands.privacy_attacks import audit, canaries, membership
-from phonograd.commands.shared_options import PAGE, REHEARSAL, USERS, WORKERS, refuse_share_alone
+from phonograd.commands.study import simulation_from
+from phonograd.config.serve import MASKED
+from phonograd.config.simulate import EMPIRICAL, Study
+from phonograd.config.strategies import STRATEGY
+from phonograd.config.values import Config
 from phonograd.console import Console, figures, output_options
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS, NEIGHBOURS_OF_PAIRS
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.simulation.empirical.pairs import PrivacySettings
 from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
-from phonograd.simulation.settings import SimulationSettings
 
-PAIRS = Options(
-    PrivacySettings,
-    pairs=opt("Adjacent sets.", COUNT),
-    texts=opt("Drawn from each model of a pair.", COUNT),
-    words=opt("Of a text.", COUNT),
-)
-SIMULATION = Options(
-    SimulationSettings,
-    clients_per_round="Users of a set.",
-    text_bytes="Bytes of a user's text.",
-    user_share="λ, with --rehearsal.",
-    output_sample="As in phonograd train.",
-    precision="As in phonograd train.",
-    seed="Of all that is drawn at random.",
-)
 RUN = Options(
     StrategySettings,
     planned_rounds="n, rounds of the whole run.",
@@ -42,7 +31,6 @@ RUN = Options(
     noise_multiplier="z, of the whole run.",
     delta=opt("Delta of the guarantee.", name="--dp-delta"),
 )
-TEXTS = Options(empirical_privacy, users=USERS, rehearsal=REHEARSAL, workers=WORKERS)
 
 
 @click.group(invoke_without_command=True)
@@ -134,28 +122,30 @@ def ftrl(
 
 
 @privacy.command()
-@own_options
-@TEXTS
-@PAIRS
-@SIMULATION
+@configured(EMPIRICAL, page=OUTPUT)
 @output_options
-def empirical(
-    console: Console,
-    artifacts: Annotated[Path, arg()],
-    page: Annotated[Path | None, PAGE] = None,
-    **options: Any,
-) -> None:
+def empirical(console: Console, config: Config) -> None:
     """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.
 
     For each pair of adjacent user sets one round is simulated with each, texts are drawn from either model, and the
     tails of their likelihood ratios are fitted, one for each direction. Lilliefors' test says whether a fit holds.
     """
-    refuse_share_alone(options)
-    settings = PAIRS.take(options, simulation=SIMULATION.take(options))
-    build_on_first_use(console)
+    study = config.take(Study)
+    simulation = simulation_from(console, config, study)
+    for key, good in ((MASKED, simulation.masked is None), (STRATEGY, not simulation.strategy.slow)):
+        if not good:
+            raise UsageError(
+                f"{config.name_of(key)} is {config.get(key)}, expected rounds that average what phones send"
+            )
+    settings = config.take(PrivacySettings, simulation=simulation)
     with console.progress("pairs") as show:
         measured = empirical_privacy(
-            artifacts, **options, settings=settings, progress=lambda done, total: show(done, total, "")
+            study.artifacts,
+            study.users,
+            settings,
+            rehearsal=study.rehearsal,
+            workers=study.workers,
+            progress=lambda done, total: show(done, total, ""),
         )
     rows = [
         {
@@ -169,11 +159,11 @@ def empirical(
         }
         for pair in measured
     ]
-    if page is not None:
+    if study.page is not None:
         from phonograd.simulation.empirical.page import write_page
 
-        write_page(page, measured, rows)
-        console.say(f"wrote {page}")
+        write_page(study.page, measured, rows)
+        console.say(f"wrote {study.page}")
     fitted = [(pair.tail.alpha, pair.tail.C) for pair in measured if pair.tail.passes]
     worst = worst_epsilons(fitted) if fitted else [None] * len(DELTAS)  # no tail, no epsilon
     passing = f"{len(fitted)} of {len(measured)}"
@@ -188,5 +178,6 @@ def empirical(
         "epsilon": worst,
         "neighbours": NEIGHBOURS_OF_PAIRS,
         "passing": len(fitted) / len(measured),
+        "config": config.document(),
     }
     console.result(document, ("Pairs of adjacent user sets", rows), (title, summary))

@@ -1,12 +1,11 @@
 """`phonograd report`, `models`, `rollback` and `discard`: what a server has done, and undoing it."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from phonograd.commands.connecting import place_options, storage_options
+from phonograd.commands.connecting import place_options
 from phonograd.commands.options import COUNT, FROM_0, FiniteRange, refuse
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Rows, figures, output_options
@@ -17,7 +16,7 @@ HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's num
 
 
 @click.command()
-@place_options
+@place_options()
 @click.option("--round", "number", type=COUNT, help="Show the bytes of each phone in this round.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all figures of the rounds, or phones, as CSV on stdout.")
 @click.option(
@@ -150,7 +149,7 @@ def _other_report(other: str) -> dict[str, Any]:
 
 
 @click.command()
-@partial(storage_options, models=True)
+@place_options(store=True, downloads=True)
 @click.option(
     "--fetch",
     metavar="latest|ROUND|SHA256",
@@ -205,7 +204,7 @@ def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
 
 @click.command()
 @click.argument("number", type=FROM_0)
-@storage_options
+@place_options(store=True)
 @output_options
 def rollback(console: Console, number: int, place: Connection | ServerStorage) -> None:
     """Return to the result of round NUMBER (0: the exported model).
@@ -223,7 +222,7 @@ def rollback(console: Console, number: int, place: Connection | ServerStorage) -
 
 @click.command()
 @click.argument("number", type=COUNT)
-@storage_options
+@place_options(store=True)
 @output_options
 def discard(console: Console, number: int, place: Connection | ServerStorage) -> None:
     """Delete the updates of the failed round NUMBER, which are kept until then."""

@@ -127,7 +127,7 @@ def upload(console: Console, update_file: Path, connection: Connection, phone: s
 
 @click.command()
 @click.argument("model", type=OUTPUT)
-@connection_options(required=True, models=True)
+@connection_options(required=True, downloads=True)
 @click.option("--base", type=click.Path(path_type=Path), help="A model that is here, to begin from.  [default: MODEL]")
 @click.option("--sha256", help="The model to pull, by its hash.  [default: the open round's]")
 @click.option("--phone", help="The phone's name in the server's ledger.  [default: the token's]")

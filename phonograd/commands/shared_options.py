@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from phonograd.commands.options import COUNT, opt, refuse
-from phonograd.commands.paths import INPUT, OUTPUT
+from phonograd.commands.paths import INPUT
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC, GROUPS
 from phonograd.device_runtime.update.update_file import MAX_COUNT
@@ -21,11 +21,6 @@ PREDICTION_WEIGHTS = (
     "else its weights]"
 )
 PERSONAL = "The user's own words, a file of `phonograd personal`, to suggest as well."
-# Of phones' training settings.
-PACE = {
-    "duty": "Share of the time that steps take; below 1, rests keep phones cooler.",
-    "nice": "Lower the priority to this nice value, at most 19.",
-}
 CODEC = opt(f"The update's encoding. {IN_GROUPS}", click.Choice(list(CODECS)), metavar="NAME", default=DEFAULT_CODEC)
 # Of masked rounds.
 VENDOR = opt(
@@ -33,11 +28,9 @@ VENDOR = opt(
     "they had first]"
 )
 MIN_COHORT = opt("The fewest phones that a phone takes part with in a masked round.", COUNT)
-WORKERS = opt("Processes that train.  [default: one a core]", COUNT)
 ENGINE = opt("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
 REHEARSAL = opt("General text to draw rehearsal messages from.", INPUT)
 USERS = opt("As in phonograd simulate.", INPUT)
-PAGE = opt("Write an HTML page with plots here.", OUTPUT)
 
 
 def phone_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:

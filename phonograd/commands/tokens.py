@@ -39,7 +39,7 @@ def tokens() -> None:
 
 @tokens.command()
 @own_options
-@place_options
+@place_options()
 @output_options
 def add(
     console: Console,
@@ -58,7 +58,7 @@ def add(
 
 @tokens.command()
 @own_options
-@place_options
+@place_options()
 @output_options
 def rotate(
     console: Console,
@@ -75,7 +75,7 @@ def rotate(
 
 @tokens.command()
 @own_options
-@place_options
+@place_options()
 @output_options
 def revoke(console: Console, place: Place, name: Annotated[str, arg()]) -> None:
     """Revoke all tokens of NAME, from the next request on."""
@@ -88,7 +88,7 @@ def revoke(console: Console, place: Place, name: Annotated[str, arg()]) -> None:
 
 
 @tokens.command("list")
-@place_options
+@place_options()
 @output_options
 def list_(console: Console, place: Place) -> None:
     """List all phones and administrators, without their tokens."""
@@ -98,7 +98,7 @@ def list_(console: Console, place: Place) -> None:
 
 @tokens.command()
 @own_options
-@place_options
+@place_options()
 @output_options
 def audit(
     console: Console,

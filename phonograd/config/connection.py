@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
+from msgspec import Meta
+
 from phonograd.config.layout import GIVEN, table
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.settings import Count, Settings
+from phonograd.device_runtime.base.settings import Settings
+from phonograd.device_runtime.client.connection import MIN_PIECE_BYTES
 
 SERVER = "server"
 
@@ -22,7 +25,8 @@ class Reach(Settings, frozen=True):
         tuple[str, ...], about("Where else the server may send for a model.  [default: with https, https anywhere]")
     ] = ()
     piece_size: Annotated[
-        Count | None,
+        int | None,
+        Meta(ge=MIN_PIECE_BYTES),
         about("Bytes of an update to send at once.  [default: all; after a refusal (413), ever smaller pieces]"),
     ] = None
     model_cache: Annotated[

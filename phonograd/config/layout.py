@@ -1,7 +1,7 @@
 """The layout of a command's configuration file: which table has which fields of which settings."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from phonograd.device_runtime.base.settings import Field, Settings, fields_of
 
@@ -15,6 +15,7 @@ class Table:
 
     path: such as `strategy.dp-fedavg`; "": the top of the file. keys: the field of each key. about: a comment above it.
     chosen_by: the key whose value decides whether the table counts, and the values with which it does; None: always.
+    used: False for what a file may have for other commands.
     """
 
     path: str
@@ -22,6 +23,7 @@ class Table:
     keys: Mapping[str, str]
     about: str = ""
     chosen_by: tuple[str, tuple[object, ...]] | None = None
+    used: bool = True
 
     def fields(self) -> Iterator[tuple[str, Field]]:
         """Each key's whole name, such as `rounds.late`, and its field."""
@@ -47,6 +49,11 @@ def table(
         about,
         chosen_by,
     )
+
+
+def unused(table: Table) -> Table:
+    """The table of another command, which a file may have; its values are read by none here."""
+    return replace(table, used=False)
 
 
 @dataclass(frozen=True)

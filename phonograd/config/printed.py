@@ -3,6 +3,7 @@
 import json
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from phonograd.config.layout import Layout, Table
@@ -17,7 +18,7 @@ def print_file(layout: Layout, config: Config | None = None) -> str:
     values = Config(layout) if config is None else config
     lines = [f"# phonograd {layout.command} --config FILE", "# Paths are relative to this file.", ""]
     path = ""
-    for table in layout.tables:
+    for table in filter(lambda one: one.used, layout.tables):
         if table.path != path:
             path = table.path
             lines += [*_comment(table.about), f"[{path}]"]
@@ -32,7 +33,10 @@ def _keys(table: Table, values: Config) -> Iterator[str]:
         yield from _comment(_meaning(field))
         value, last = values.get(key), key.rpartition(".")[2]
         value = (field.none_word or None) if value is None else value
-        yield f"# {last} =" if value is None else f"{last} = {_toml(value)}"
+        # A default path is in the current folder, where the file need not be.
+        commented = value is None or (isinstance(value, Path) and value == field.default)
+        line = f"{last} =" if value is None else f"{last} = {_toml(value)}"
+        yield f"# {line}" if commented else line
         yield ""
 
 

@@ -79,8 +79,10 @@ class Config:
             raise UsageError(self._with_keys(str(error))) from error
 
     def paths(self) -> Iterator[tuple[str, Path]]:
-        """Each path that is given, by its key."""
+        """Each path that is given in a table that is used, by its key."""
         for key, value in self._values.items():
+            if key in self._keys and not self._keys[key][0].used:
+                continue
             for one in value if isinstance(value, tuple) else (value,):
                 if isinstance(one, Path):
                     yield key, one
@@ -105,8 +107,8 @@ class Config:
 
     def counts(self, table: Table) -> bool:
         """Whether the table's values are used."""
-        if table.chosen_by is None:
-            return True
+        if not table.used or table.chosen_by is None:
+            return table.used
         key, values = table.chosen_by
         found = self.get(key)
         own = MODULE_CLASS in values and self._names_own
@@ -187,7 +189,8 @@ class Config:
     def _refuse_ignored(self) -> None:
         for key, source in self._sources.items():
             if source.startswith("--") and key in self._keys and not self.counts(table := self._keys[key][0]):
-                assert table.chosen_by is not None
+                if table.chosen_by is None or not table.used:
+                    raise UsageError(f"{_named(key, source)}: `phonograd {self.layout.command}` does not use it")
                 decisive, values = table.chosen_by
                 raise UsageError(
                     f"{_named(key, source)}: expected with {self.name_of(decisive)} "

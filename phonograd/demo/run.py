@@ -159,8 +159,8 @@ def _evaluate(artifacts: Path, texts: dict[str, Path], *options: str | Path) -> 
 def _server(artifacts: Path, folder: Path, config: DemoConfig) -> Iterator[str]:
     """Run `phonograd serve` on a free loopback port during the block; yields its URL."""
     arguments = ("serve", "--artifacts", artifacts, "--state", folder / "server", "--port", "0")
-    arguments += ("--set", "strategy.weighting=equal")
-    line = [*_command_line(*arguments), "--clients-per-round", str(config.phones)]
+    weighting = ("--set", "strategy.weighting=equal")
+    line = [*_command_line(*arguments, *weighting), "--clients-per-round", str(config.phones)]
     line.remove("--quiet")  # its log lines go to a file
     with (folder / "server.log").open("w") as log, subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log) as server:
         try:

@@ -3,7 +3,6 @@
 A round's files are written first and its record last, atomically: a kill costs the running round and nothing else.
 """
 
-import dataclasses
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ import msgspec
 from phonograd.device_runtime.base.documents import FieldError, parse, read, written
 from phonograd.device_runtime.base.errors import StateError, StorageError
 from phonograd.device_runtime.base.files import lock_file, require_posix, sha256_of_file, storage_errors, write_bytes
+from phonograd.device_runtime.base.settings import as_dict
 from phonograd.simulation.records import SimulationRecord
 from phonograd.simulation.server import ModelFiles
 from phonograd.simulation.settings import SimulationSettings
@@ -151,9 +151,9 @@ def _paths(files: ModelFiles) -> tuple[Path, ...]:
     return files.weights, files.optimizer, files.residual, files.buffers
 
 
-def job_of(settings: Any, **inputs: Any) -> dict[str, Any]:
+def job_of(settings: SimulationSettings, **inputs: Any) -> dict[str, Any]:
     """What identifies a simulation: its settings but `rounds`, which may grow, and hashes of its inputs, not paths."""
-    document: dict[str, Any] = dataclasses.asdict(settings)
+    document = as_dict(settings)
     del document["rounds"]
     strategy = {f"strategy.{name}": value for name, value in document.pop("strategy").items()}
     transfer = document.pop("transfer")

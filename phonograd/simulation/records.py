@@ -55,6 +55,7 @@ class SimulationRecord(Record, frozen=True):
     rounds: tuple[RoundRecord, ...] = ()
     neighbours: Annotated[str, about("which two sets of users epsilon is about")] = NEIGHBOURS
     schema_version: Literal[1] = 1
+    config: Annotated[dict[str, Any] | None, about("the configuration of the command that ran last")] = None
 
 
 MB = 1e6

@@ -1,11 +1,12 @@
 """What is simulated."""
 
-import math
-from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
+from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.settings import Chance, Count, FromZero, Positive, Settings, Share
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC, GROUPS
 from phonograd.device_runtime.update.links import LinkCodec, PublishBits
 from phonograd.server_agg.aggregation.publishing import Publish
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
@@ -14,97 +15,77 @@ from phonograd.server_agg.settings.rules import Late, RoundRules
 from phonograd.server_agg.settings.server import MASKED_STRATEGIES
 from phonograd.server_agg.transfer import TransferSettings
 
-_MOST = 10**9
+_GROUPS = "; ".join(f"{group}: {', '.join(codecs)}" for group, codecs in GROUPS.items())
 
 
-@dataclass(frozen=True)
-class SimulationSettings:
+class SimulationSettings(Settings, frozen=True):
     """A simulation. The same settings, model and texts give the same models, to the bit, unless rounds are masked.
 
-    rounds; clients_per_round: K, drawn without repetition (dp-fedavg and dp-fedsgd sample each phone with their
-    `sampling`; dp-ftrl draws among those that its `min_separation` lets take part).
-    text_bytes: of a user's text that a phone trains on in a round, the next ones in the next round; user_share: λ, if
-    there is general text to rehearse; codec, epochs, steps, learning_rate (None: the artifacts'), output_sample (words
-    drawn; None: the full softmax), precision: as in `train`.
-
-    publish, publish_rows, publish_bits: how rounds publish their models, as in RoundRules; what that costs is in
-    `downloads`.
-
-    drop_outs: the chance that a phone trains and its update never arrives; late_phones: that it arrives in the next
-    round; late: what happens then, see RoundRules; duplicates: that it is sent twice.
-
-    test_users: users that never train; the model is evaluated on their texts, at most text_bytes of each, every
-    `evaluate_every` rounds and in each of the last `evaluate_last`; kss: with keystroke savings, which take longer.
-
-    masked: rounds are masked with these settings, but for cohorts: phones round their deltas to the grid, and the
-    server has their sum.
-
-    transfer: of strategy transfer, whose model is trained, without a state `closing` between rounds.
+    strategy: dp-fedavg and dp-fedsgd sample each phone with their `sampling`; dp-ftrl draws among those that its
+    `min_separation` lets take part; a model of transfer is trained without a state `closing` between rounds.
+    masked: phones round their deltas to the grid, and the server has their sum; cohorts are not simulated.
 
     Raises ValueError for a setting out of range, naming it.
     """
 
-    rounds: int = 10
-    clients_per_round: int = 10
-    seed: int = 1
-    text_bytes: int = 10_000
-    user_share: float = TrainingConfig().user_share
-    codec: str = DEFAULT_CODEC
-    epochs: int = 1
-    steps: int | None = None
-    learning_rate: float | None = None
-    output_sample: int | None = None
-    precision: Precision = "fp32"
-    publish: LinkCodec = RoundRules().publish
-    publish_rows: int = RoundRules().publish_rows
-    publish_bits: PublishBits = RoundRules().publish_bits
-    drop_outs: float = 0.0
-    late_phones: float = 0.0
-    late: Late = "drop"
-    duplicates: float = 0.0
-    test_users: int = 20
-    evaluate_every: int = 1
-    evaluate_last: int = 1
-    kss: bool = False
-    strategy: StrategySettings = field(default_factory=StrategySettings)
-    transfer: TransferSettings = field(default_factory=TransferSettings)
+    rounds: Annotated[Count, about("Rounds to run; more continue a simulation.")] = 10
+    clients_per_round: Annotated[Count, about("Phones that take part in a round.")] = 10
+    seed: Annotated[FromZero, about("Of all that is drawn at random.")] = 1
+    text_bytes: Annotated[
+        Count, about("Bytes of a user's text that a phone trains on in a round, the next ones in the next round.")
+    ] = 10_000
+    user_share: Annotated[
+        Share, about("λ, the user's share of the tokens, where there is general text to rehearse.")
+    ] = TrainingConfig().user_share
+    codec: Annotated[str, about(f"The updates' encoding. {_GROUPS.capitalize()}.")] = DEFAULT_CODEC
+    epochs: Annotated[Count, about("Passes over the text.")] = 1
+    steps: Annotated[
+        Literal[1] | None,
+        about("1: a single step with the gradient of the whole text.  [default: a step for each minibatch]"),
+    ] = None
+    learning_rate: Annotated[Positive | None, about("[default: the artifacts']")] = None
+    output_sample: Annotated[Count | None, about("Words drawn for the output layer.  [default: the full softmax]")] = (
+        None
+    )
+    precision: Annotated[Precision, about("Precision of matrix products.")] = "fp32"
+    publish: Annotated[
+        LinkCodec, about("Codec of the link from a round's base to its model; top-rows is lossy (docs/server.md).")
+    ] = RoundRules().publish
+    publish_rows: Annotated[Count, about("top-rows: rows of largest change to publish.")] = RoundRules().publish_rows
+    publish_bits: Annotated[PublishBits, about("top-rows: bits a weight.")] = RoundRules().publish_bits
+    drop_outs: Annotated[Chance, about("Chance that a phone trains and its update never arrives.")] = 0.0
+    late_phones: Annotated[Chance, about("Chance that an update arrives one round later.")] = 0.0
+    late: Annotated[Late, about("Late updates: drop them, or add them to the next round.")] = "drop"
+    duplicates: Annotated[Chance, about("Chance that an update is sent twice.")] = 0.0
+    test_users: Annotated[
+        FromZero, about("Users who never train; the model is evaluated on text_bytes of each one's text.")
+    ] = 20
+    evaluate_every: Annotated[Count, about("Rounds from one evaluation to the next.")] = 1
+    evaluate_last: Annotated[Count, about("Rounds at the end that are all evaluated.")] = 1
+    kss: Annotated[bool, about("Also measure keystroke savings, which takes longer.")] = False
+    strategy: StrategySettings = StrategySettings()
+    transfer: TransferSettings = TransferSettings()
     masked: MaskedSettings | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("rounds", "clients_per_round", "text_bytes", "epochs", "evaluate_every", "evaluate_last"):
-            self._require(name, 1, _MOST)
-        for name in ("drop_outs", "late_phones", "duplicates"):
-            self._require(name, 0, 1)
-        self._require("test_users", 0, _MOST)
-        self._require("seed", 0, (1 << 64) - 1)
-        if self.output_sample is not None:
-            self._require("output_sample", 1, _MOST)
-        if self.steps not in (None, 1):
-            raise ValueError(f"`steps` is {self.steps}, expected 1, a single step with the gradient of the whole text")
-        if self.steps == 1 and self.epochs != 1:
-            raise ValueError(f"`epochs` is {self.epochs}, expected 1: a single step is a single pass over the text")
-        if self.strategy.one_step and self.steps != 1:
-            raise ValueError(f"`steps` is {self.steps}, expected 1: {self.strategy.strategy} averages single steps")
-        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"`learning_rate` is {self.learning_rate}, expected a finite number above 0")
-        if not 0 < self.user_share <= 1:
-            raise ValueError(f"`user_share` is {self.user_share}, expected more than 0, at most 1")
-        if self.drop_outs + self.late_phones > 1:
-            raise ValueError(
-                f"`late_phones` is {self.late_phones}, expected at most 1 - `drop_outs` ({self.drop_outs})"
-            )
-        if self.strategy.strategy == FTRL and self.rounds > self.strategy.planned_rounds:
-            raise ValueError(
-                f"`rounds` is {self.rounds}, expected at most `planned_rounds` ({self.strategy.planned_rounds}), which "
-                "the noise is made for"
-            )
+    def check_together(self) -> None:
+        """Raise ValueError for an unknown codec, and for settings that do not go together."""
+        strategy = self.strategy
+        self.require("codec", self.codec in CODECS, f"one of {', '.join(CODECS)}")
+        self.require("epochs", self.steps is None or self.epochs == 1, "1: a single step is a single pass")
+        one_step = not strategy.one_step or self.steps == 1
+        self.require("steps", one_step, f"1: {strategy.strategy} averages single steps")
+        late = self.drop_outs + self.late_phones <= 1
+        self.require("late_phones", late, f"at most 1 - `drop_outs` ({self.drop_outs})")
+        planned = strategy.strategy != FTRL or self.rounds <= strategy.planned_rounds
+        self.require(
+            "rounds", planned, f"at most `planned_rounds` ({strategy.planned_rounds}), which the noise is made for"
+        )
         if self.masked is not None:
             self._require_masked(self.masked)
-        _ = self.how_published
 
     @property
     def how_published(self) -> Publish:
-        """How rounds publish their models. Raises ValueError for a setting out of range."""
+        """How rounds publish their models."""
         return Publish(self.publish, self.publish_rows, self.publish_bits)
 
     def _require_masked(self, masked: MaskedSettings) -> None:
@@ -118,12 +99,5 @@ class SimulationSettings:
             raise ValueError(
                 f"`weighting` is {strategy.weighting!r}, expected equal with `weight_cap` 1 and tokens above it"
             )
-        if self.clients_per_round > masked.cohort:
-            raise ValueError(
-                f"`clients_per_round` is {self.clients_per_round}, expected at most `cohort` ({masked.cohort})"
-            )
-
-    def _require(self, name: str, low: float, high: float) -> None:
-        value = getattr(self, name)
-        if not low <= value <= high:
-            raise ValueError(f"`{name}` is {value}, expected {low} to {high}")
+        fits = self.clients_per_round <= masked.cohort
+        self.require("clients_per_round", fits, f"at most `cohort` ({masked.cohort})")

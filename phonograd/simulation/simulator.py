@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -54,8 +55,8 @@ class Simulation:
     """A simulation in its folder, new or resumed. Use it as a context.
 
     workers: how many phones train at a time, each in a process with one thread; the result does not depend on their
-    number. start: starts them. absent: users who are enrolled and never take part. on_noise: as in
-    `phonograd.simulate`. Raises TextError if nobody can train, UsageError if too few may, StateError for a folder of
+    number. start: starts them. absent: users who are enrolled and never take part. on_noise, config: as
+    in `phonograd.simulate`. Raises TextError if nobody can train, UsageError if too few may, StateError for a folder of
     another simulation, StorageError.
     """
 
@@ -69,6 +70,7 @@ class Simulation:
         start: StartWorkers = start_workers,
         absent: frozenset[str] = frozenset(),
         on_noise: OnNoise | None = None,
+        config: Mapping[str, Any] | None = None,
     ):
         self._artifacts = artifacts
         self._settings = settings
@@ -76,6 +78,7 @@ class Simulation:
         self._count = workers
         self._start = start
         self._absent = absent
+        self._config = None if config is None else dict(config)
         self._general = general_text_of(artifacts, settings)
         self.population = population_of(artifacts, texts, settings, settings.test_users)
         require_rested(settings, sorted(self.population.training))
@@ -114,6 +117,8 @@ class Simulation:
         TrainingError (with the round, the loss and the last good model) if training diverges, StorageError,
         OutOfMemoryError.
         """
+        if self._record is not None:
+            self._record = msgspec.structs.replace(self._record, config=self._config)
         with self._start(self._count, self._artifacts, self._texts.rehearsal, self._settings) as workers:
             record = self._record or self._begun(workers)
             parts = schedule(self._settings, sorted(self.population.training))
@@ -142,7 +147,7 @@ class Simulation:
         """The record of a new simulation: how good the first model is."""
         population = self.population
         users = Users(len(population.training), len(population.testing), len(population.left_out))
-        self._record = SimulationRecord(self._job, users, self._measure(workers, 0))
+        self._record = SimulationRecord(self._job, users, self._measure(workers, 0), config=self._config)
         self._folder.save(self._record)
         return self._record
 

@@ -111,8 +111,8 @@ def test_a_signal_stops_it(workshop: Workshop, tmp_path: Path, number: signal.Si
     for user, text in USERS.items():
         (users / f"{user}.txt").write_text("\n".join(text))
     line = [sys.executable, "-m", "phonograd", "simulate", workshop.artifacts.folder, "--users", users, "--rounds"]
-    line += ["100000", "--clients-per-round", "3", "--test-users", "0", "--out", tmp_path / "out", "--engine", "ray"]
-    command = [*map(str, line), "--workers", "2", "--quiet"]
+    line += ["100000", "--clients-per-round", "3", "--set", "evaluation.test_users=0", "--out", tmp_path / "out"]
+    command = [*map(str, line), "--set", "engine=ray", "--workers", "2", "--quiet"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     until(lambda: [*(tmp_path / "out/models").glob("2.*")] or process.poll() is not None)
     if number == signal.SIGINT:

@@ -25,6 +25,7 @@ from tests.android_harness.reports import phone, report
 from tests.android_harness.small_artifacts import small_artifacts
 from tests.support.command_line import Outcome, Run
 
+LITTLE = ("--set", "training.cores=little", "--set", "training.threads=4")
 UNAUTHORISED = Phone("SHY", "unauthorized", None, "it has not authorised this computer", "tap Allow")
 
 
@@ -66,7 +67,7 @@ def phone_bench(capfd: pytest.CaptureFixture[str], desk: Desk) -> Run:
 
     def call(*arguments: object) -> Outcome:
         capfd.readouterr()
-        line = ["phone-bench", desk.artifacts, "--cooldown", 0, *arguments]
+        line = ["phone-bench", desk.artifacts, "--set", "bench.cooldown_seconds=0", *arguments]
         code = run(phonograd, [*map(str, line)])
         captured = capfd.readouterr()
         return Outcome(code, captured.out, captured.err)
@@ -108,14 +109,14 @@ def test_phones_that_are_not_ready_are_named_and_left_out(phone_bench: Run, desk
     ("arguments", "code", "message"),
     [
         (["--epochs", 0], 2, "--epochs is 0, expected at least 1"),
-        (["--cores", "fast"], 2, "--cores is 'fast'"),
-        (["--rehearsal", "general.txt"], 2, "--rehearsal needs --user"),
+        (["--set", "training.cores=fast"], 2, "training.cores is 'fast'"),
+        (["--set", "text.rehearsal=general.txt"], 2, "text.rehearsal needs --user"),
         (["--max-slowdown", "10%"], 2, "--max-slowdown needs --compare"),
         (["--compare", "OLD", "--max-slowdown", "10"], 2, "expected a share such as 10% or 0.1"),
-        (["--compare", "OLD", "--fail-unsure"], 2, "--fail-unsure needs --max-slowdown"),
+        (["--compare", "OLD", "--set", "report.fail_unsure=true"], 2, "report.fail_unsure needs --max-slowdown"),
         (["--compare", "OLD", "--max-slowdown", "10%", "--epochs", 2], 2, "needs --epochs 3 or more"),
         (
-            ["--compare", "OLD", "--max-slowdown", "10%", "--cores", "little", "--threads", 4],
+            ["--compare", "OLD", "--max-slowdown", "10%", *LITTLE],
             25,
             "threads was None, is 4; cores was big, is little; use its options",
         ),
@@ -153,7 +154,8 @@ def test_invalid_artifacts_fail_before_the_run(phone_bench: Run, desk: Desk) -> 
 def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
     old, new, page, trace = (tmp_path / name for name in ("old.json", "new.json", "page.html", "trace"))
     assert phone_bench("--out", old).code == 0
-    assert json.loads(old.read_text("utf-8"))["comparison"] is None
+    document = json.loads(old.read_text("utf-8"))
+    assert (document["comparison"], document["config"]["bench"]["cooldown_seconds"]) == (None, 0.0)
     desk.phones[1] = FakePhone("B", steps_seconds=(3.0,) * 6)
     compared = phone_bench("--compare", old)
     assert compared.code == 0, compared.err
@@ -174,14 +176,13 @@ def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: 
 
 
 def test_one_output_layer_is_timed_alone(phone_bench: Run, desk: Desk) -> None:
-    alone = phone_bench("--output-sample", 7, "--no-full-softmax", "--epochs", 1, "--warm-up", 0, "--json")
+    alone = phone_bench("--output-sample", 7, "--set", "training.full_softmax=false", "--epochs", 1, "--json")
     assert {row["output_layer"]["kind"] for row in json.loads(alone.out)["summary"]} == {"sampled"}
 
 
 def test_a_phones_failure_names_the_option(phone_bench: Run, desk: Desk) -> None:
     desk.phones[0] = FakePhone("A", changes=lambda at_s: {"battery_percent": 80 if at_s < 5 else 3})
     done = phone_bench("--json")
-    message = "phone A: battery at 3 %, expected at least 20 %; charge it, or lower --min-battery"
+    message = "phone A: battery at 3 %, expected at least 20 %; charge it, or lower phones.min_battery"
     assert json.loads(done.out)["phones"][0]["failure"]["message"] == message
     assert message in done.err
-    assert "--cooldown is -1.0" in phone_bench("--cooldown", -1).err

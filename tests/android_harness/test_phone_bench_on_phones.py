@@ -33,7 +33,8 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 WORK = "data/local/tmp/phonograd"
-QUICK = ("--epochs", 1, "--warm-up", 0, "--cooldown", 0, "--no-codecs", "--quiet")
+UNHURRIED = ("--set", "bench.cooldown_seconds=0")
+QUICK = (*UNHURRIED, "--epochs", 1, "--set", "bench.warm_up=0", "--set", "bench.codecs=false", "--quiet")
 
 
 class Benched(Outcome):
@@ -130,7 +131,7 @@ def test_three_phones_at_once_and_only_missing_files(
 ) -> None:
     out = tmp_path / "result.json"
     page = tmp_path / "phones.html"
-    first = bench(artifacts, "--epochs", 1, "--cooldown", 0, "--keep", "--json", "--out", out, "--html", page)
+    first = bench(artifacts, "--epochs", 1, *UNHURRIED, "--keep", "--json", "--out", out, "--html", page)
     assert first.code == 0, first.err
     drawn = page.read_text("utf-8")  # browsers look at pages in test_report_browser
     assert all(phone.spec.model in drawn and phone.serial in drawn for phone in three_phones)

@@ -63,7 +63,7 @@ def test_documents_of_the_schema_round_trip(document: dict[str, Any]) -> None:
     back = json.loads(json.dumps(to_document(read), allow_nan=False))
     VALIDATOR.validate(back)
     assert from_document(back) == read
-    derived = ("summary", "comparison")
+    derived = ("summary", "comparison", "config")
     assert {**back, **{name: document[name] for name in derived}} == document
 
 
@@ -186,10 +186,10 @@ def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, sai
     [
         ([], "expected a JSON object with schema 'phonograd.phone-bench', found 'list'"),
         ({"schema": "other"}, "found 'other'"),
-        ({"schema": "phonograd.phone-bench"}, "schema_version: expected 4, found None; run the bench again"),
+        ({"schema": "phonograd.phone-bench"}, "schema_version: expected 5, found None; run the bench again"),
         ({"schema": "phonograd.phone-bench", "schema_version": 2}, "found 2; run the bench again"),
-        ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 4, found True"),
-        ({"schema": "phonograd.phone-bench", "schema_version": 5}, "found 5; a newer phonograd wrote it: upgrade"),
+        ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 5, found True"),
+        ({"schema": "phonograd.phone-bench", "schema_version": 6}, "found 6; a newer phonograd wrote it: upgrade"),
     ],
 )
 def test_other_documents_are_refused(document: Any, said: str) -> None:

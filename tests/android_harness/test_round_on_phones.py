@@ -20,6 +20,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 
+IMPATIENT = ("--set", "round.patience_seconds=1", "--set", "phones.heartbeat_timeout=77")
 WORK = "data/local/tmp/phonograd"
 
 
@@ -80,7 +81,7 @@ def test_a_round_of_three_phones_and_the_next(
         assert (code, first["schema"], first["schema_version"]) == (0, "phonograd.round", 1), err
         assert [phone["drop_out"] for phone in first["phones"]] == [None] * 3
         assert {phone["model"] for phone in first["phones"]} == {phone.spec.model for phone in three_phones}
-        assert first["closed"]
+        assert (first["closed"], first["config"]["training"]["codec"]) == (True, "rot-q4")
         bytes_by_name = {phone["name"]: phone["receipt"]["bytes"] for phone in first["phones"]}
         in_ledger = {entry["phone"]: entry["useful_bytes"] for entry in first["ledger"]["phones"]}
         assert {name: in_ledger[name] for name in bytes_by_name} == bytes_by_name
@@ -102,7 +103,7 @@ def test_a_masked_round(adb_server: AdbServer, three_phones: list[StandInPhone],
     """Their keys stay on the phones, readable by adb's user alone; nothing else does."""
     give_texts(three_phones)
     with serving(place, tmp_path / "state", **MASKED) as server:
-        code, report, err = run_round(tmp_path, place, server.url, "--min-cohort", 3)
+        code, report, err = run_round(tmp_path, place, server.url, "--set", "masked.min_cohort=3")
         assert code == 0, err
         assert (report["masked"], report["closed"]) == (True, True)
         assert [phone["drop_out"] for phone in report["phones"]] == [None] * 3
@@ -119,7 +120,7 @@ def test_the_server_stops_answering(adb_server: AdbServer, phone: StandInPhone, 
     give_texts([phone], 1_000)
     with (
         serving(place, tmp_path / "state") as server,
-        started(tmp_path, place, server.url, "--patience", 1, "--heartbeat-timeout", 77) as process,
+        started(tmp_path, place, server.url, *IMPATIENT) as process,
     ):
         until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
         assert any("timeout=77.0" in line for line in phone.processes())  # the phone is as patient as this machine
@@ -146,7 +147,8 @@ def test_texts_pushed_from_this_machine(
         assert (code, report["phones"][0]["drop_out"]["exit_code"]) == (3, 3)
         assert f"{name_of(phone)}.txt expected" in err
         (texts / f"{name_of(phone)}.txt").write_bytes(text_of(1, 200))
-        options = ("--texts", texts, "--rehearsal", place.general, "--user-share", 0.5, "--keep")
+        mixed = ("--set", f"text.rehearsal={place.general}", "--set", "text.user_share=0.5")
+        options = ("--texts", texts, *mixed, "--keep")
         phone.fall_asleep()
         code, report, err = run_round(tmp_path, place, server.url, *options)
         assert (code, report["closed"]) == (0, True), err

@@ -194,7 +194,8 @@ def test_text_on_the_phone_is_trained_and_left_alone(bench: Bench) -> None:
 
 def test_settings_reach_the_phone(bench: Bench) -> None:
     bench.attached = ready("p1")
-    training = PhoneTraining("rot-q4", bench.place.general, 0.4, 0.1, threads=1, cores="all", precision="bf16-emulated")
+    of_text = {"rehearsal": bench.place.general, "user_share": 0.4, "learning_rate": 0.1}
+    training = PhoneTraining(codec="rot-q4", **of_text, threads=1, cores="all", precision="bf16-emulated")
     (phone,) = bench.run(training=training).phones
     assert (phone.training.precision, phone.training.threads) == ("bf16-emulated", 1)
     assert phone.training.user_tokens / phone.training.tokens == pytest.approx(0.4, abs=0.01)

@@ -1,12 +1,12 @@
 """A session on a phone: the lock, files by hash, programs, and that nothing is left behind however it ends."""
 
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from phonograd.android_harness.adb.client import Adb
 from phonograd.android_harness.errors import (
@@ -30,10 +30,10 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 pytestmark = pytest.mark.standin
 
 SILENT = SessionSettings(timeout_seconds=4.0, reconnect_seconds=2.0, exit_seconds=PATIENCE_SECONDS)
-FAST = dataclasses.replace(SILENT, heartbeat_seconds=0.5, timeout_seconds=PATIENCE_SECONDS)
-KEPT = dataclasses.replace(FAST, keep_files=True)
+FAST = replace(SILENT, heartbeat_seconds=0.5, timeout_seconds=PATIENCE_SECONDS)
+KEPT = replace(FAST, keep_files=True)
 # For a phone that comes back: as soon as it is there, nobody waits any longer.
-BACK = dataclasses.replace(FAST, reconnect_seconds=PATIENCE_SECONDS)
+BACK = replace(FAST, reconnect_seconds=PATIENCE_SECONDS)
 # A program that reports a step five times a second, and would end by itself at last.
 SLOW = """echo '{"event":"start"}'
 for step in $(seq 200); do sleep 0.2; echo '{"event":"step"}'; done"""

@@ -1,6 +1,5 @@
 """A bench of several phones: they are independent, a failure keeps earlier results, and signals stop them."""
 
-import dataclasses
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from phonograd.android_harness.errors import PhoneBusyError
 from phonograd.android_harness.phones.facts import Power
@@ -70,7 +70,7 @@ def bench(
 
 def test_a_bench_times_every_phone_and_records_its_setup(artifacts: Artifacts) -> None:
     phones = [FakePhone("A"), FakePhone("B", offers_fixed_performance=False)]
-    report = bench(artifacts, phones, dataclasses.replace(SETTINGS, heartbeat_timeout=77.0))
+    report = bench(artifacts, phones, replace(SETTINGS, heartbeat_timeout=77.0))
     assert [result.facts.serial for result in report.phones] == ["A", "B"]
     assert [phone.heartbeat_timeout for phone in phones] == [77.0, 77.0]  # as long as this machine waits
     assert [result.fixed_performance for result in report.phones] == [True, False]
@@ -171,7 +171,7 @@ def test_a_signal_ends_all_phones_and_keeps_what_was_measured(
         return 0
 
     phone = FakePhone("A", at_step=at_step)
-    report = bench(artifacts, [phone], dataclasses.replace(SETTINGS, output_sample=sample), stop=stop)
+    report = bench(artifacts, [phone], replace(SETTINGS, output_sample=sample), stop=stop)
     (result,) = report.phones
     assert result.failure is not None
     assert (result.failure.message, result.failure.exit_code) == (f"phone A: stopped after 1 of {epochs} epochs", 143)

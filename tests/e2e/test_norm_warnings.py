@@ -46,7 +46,7 @@ def test_a_simulation_of_its_codec(
 ) -> None:
     options = ("--users", tmp_path / "users", "--out", tmp_path / "out", "--strategy", strategy, "--codec", codec)
     if strategy == "dp-fedavg":
-        options = (*options, "--noise-multiplier", 0)  # of noise it would look at the model
+        options = (*options, "--set", "strategy.noise_multiplier=0")  # of noise it would look at the model
     found = phono(*command.split(), tmp_path / "artifacts", *options)
     assert "stopped" in found.err
     assert ("phonograd: warning:" in found.err) == (warning is not None)

@@ -21,7 +21,6 @@ from tests.support.serving import settings_of
         ("train {art} --user {user} --set training.user_share=0.3", "training.user_share"),
         ("report --state {new} --csv --json", "--json"),
         ("models --state {new} --out other", "--out"),
-        ("simulate {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
         ("serve --artifacts {art} --state {new} --set publish.top-rows.publish_rows=10", "publish_rows"),
         ("serve --artifacts {art} --state {new} --set masked.cohort=5", "masked.cohort"),
         ("serve --artifacts {art} --state {new} --set rounds.min_clients=5", "rounds.min_clients"),
@@ -36,8 +35,7 @@ from tests.support.serving import settings_of
         ),
         ("bench upload --user {user} --phones 3", "--phones"),
         ("bench epoch --variants eager --all-variants", "--variants"),
-        ("phone-bench {art} --full-softmax", "--full-softmax"),
-        ("phone-round {art} --server http://127.0.0.1:1 --texts {user} --text-on-phone /x", "--text-on-phone"),
+        ("phone-round {art} --server http://127.0.0.1:1 --texts {user} --set text.on_phone=/x", "text.on_phone"),
     ],
 )
 def test_an_option_that_would_be_ignored(

@@ -28,7 +28,7 @@ def users(tmp_path: Path, workplace: Workplace) -> Path:
 
 def test_its_settings_are_keys(phono: Run, workplace: Workplace, users: Path, tmp_path: Path) -> None:
     line = ("simulate", workplace.artifacts, "--users", users, "--out", tmp_path / "out", "--rounds", 1, "--json")
-    line += ("--clients-per-round", 2, "--set", "test_users=0", "--set", "workers=1", "--strategy", NAME)
+    line += ("--clients-per-round", 2, "--set", "evaluation.test_users=0", "--workers", 1, "--strategy", NAME)
     refused = phono(*line, "--set", "strategy.similarity=3")
     assert (refused.code, "strategy.own: `similarity` is 3, expected -1 to 1" in refused.err) == (2, True)
     unknown = phono(*line, "--set", "strategy.own.similarty=3")
@@ -60,7 +60,7 @@ def test_what_is_no_strategy(phono: Run, tmp_path: Path, workplace: Workplace, n
 
 def test_one_that_fails_ends_a_simulation(phono: Run, workplace: Workplace, users: Path, tmp_path: Path) -> None:
     line = ("simulate", workplace.artifacts, "--users", users, "--out", tmp_path / "out", "--rounds", 1)
-    line += ("--clients-per-round", 2, "--test-users", 0, "--workers", 1)
+    line += ("--clients-per-round", 2, "--set", "evaluation.test_users=0", "--workers", 1)
     failed = phono(*line, "--strategy", "tests.e2e.test_own_strategy:Failing")
     assert failed.code == 31
     assert "Failing: measure: ZeroDivisionError" in failed.err

@@ -60,7 +60,7 @@ def test_what_is_refused(phono: Run, workplace: Workplace, tmp_path: Path, monke
         (("tokens", "list", "--server", "http://192.0.2.1", "--token", token), 2, "or allow it with --token-over-http"),
         (("tokens", "list", "--server", "https://127.0.0.1:9", "--token", "x"), 2, "found 1 other characters"),
         (("tokens", "list", "--server", "http://127.0.0.1:9", "--token", token), 9, "cannot be reached"),
-        (("serve", "--artifacts", tmp_path, "--state", "s", "--tls-key", "key"), 2, "--tls-cert expected beside it"),
+        (("serve", "--artifacts", tmp_path, "--state", "s", "--tls-key", "key"), 2, "expected --tls-cert beside it"),
         (
             ("serve", "--artifacts", workplace.artifacts, "--state", state, "--tls-cert", tmp_path / "none.pem"),
             18,

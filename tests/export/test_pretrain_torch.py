@@ -89,6 +89,9 @@ def test_dropout_masks_follow_from_the_seed_and_the_steps_number() -> None:
 
     assert loss_at(3, 1) == loss_at(3, 1)
     assert len({loss_at(3, 1), loss_at(3, 2), loss_at(4, 1)}) == 3
+    model = LanguageModel(MODEL, dropout=0.5)
+    assert evaluate(model, CORPUS.training, 4, 5) == evaluate(model, CORPUS.training, 4, 5)  # without
+    assert model.training
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

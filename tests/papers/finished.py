@@ -1,9 +1,10 @@
 """Folders of finished simulations, written by hand."""
 
-import dataclasses
 import hashlib
 import json
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import phonograd
 from phonograd.device_runtime.base.documents import written
@@ -64,7 +65,7 @@ def round_record(number: int) -> RoundRecord:
 
 def record(rounds: int = 4, rehearsal: bool = True, **changed: object) -> SimulationRecord:
     """Of a simulation with SIMULATION's settings, but for those that `changed` has."""
-    settings = dataclasses.replace(phonograd.SimulationSettings(**SIMULATION), **changed)  # type: ignore[arg-type]
+    settings = replace(phonograd.SimulationSettings(**SIMULATION), **changed)  # type: ignore[arg-type]
     job = job_of(settings, rehearsal=SHA256 if rehearsal else hashlib.sha256().hexdigest())
     return SimulationRecord(job, Users(9, 5, 0), quality(20.0), tuple(map(round_record, range(1, rounds + 1))))
 

@@ -105,7 +105,8 @@ def test_a_simulation_does_too(phono: Run, tmp_path: Path) -> None:
         root = math.sqrt(sum(spec.elements for spec in file.specs.values()))
     out, users = tmp_path / "out", tmp_path / "users.jsonl"
     users.write_text("\n".join(f'{{"user": "u{user}", "text": "{"w1 w2 w3 " * 100}"}}' for user in range(8)))
-    line = ("simulate", artifacts.folder, "--users", users, "--out", out, "--rounds", 1, "--test-users", 0)
+    line = ("simulate", artifacts.folder, "--users", users, "--out", out, "--rounds", 1)
+    line += ("--set", "evaluation.test_users=0")
     noise = ("--strategy", "dp-fedavg", "--set", "strategy.sampling=0.5")
     noise += ("--set", f"strategy.noise_multiplier={11 * 4 / root}")
     refused = phono(*line, *noise)

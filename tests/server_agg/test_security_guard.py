@@ -118,7 +118,7 @@ def test_who_gets_where(gate: Gate) -> None:
         ("/healthz%2f..%2fv1%2fphones", (404, 404, 404)),
         ("/HEALTHZ", (404, 404, 404)),
     ):
-        for method in ("GET", "POST", "BREW"):
+        for method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "BREW"):
             found = tuple(gate.ask(method, path, headers).status_code for headers in (none, phone, admin))
             assert found == expected, (method, path)
 

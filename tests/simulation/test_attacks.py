@@ -1,6 +1,5 @@
 """Exposure, ranks, AUC and true positives are held to closed forms; a secret that a model learned is found."""
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy.stats import skewnorm
 
 import phonograd
@@ -155,7 +155,7 @@ def test_a_secret_is_ranked_among_those_that_nobody_has(monkeypatch: pytest.Monk
 
 def test_another_model_exposes_secrets_no_more_than_controls(tmp_path: Path) -> None:
     """It trained on none of them: their exposure is log2 n - log2 n! / n of n = 216, and changes by chance alone."""
-    settings = dataclasses.replace(FORM, insertions=(0, 1), each=12, controls=60)
+    settings = replace(FORM, insertions=(0, 1), each=12, controls=60)
     plan = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
     other = tmp_path / "other.safetensors"
     save_tensors(other, phonograd.seeded_weights(MODEL, 99))
@@ -220,10 +220,10 @@ def test_secrets_are_of_different_users_and_differ() -> None:
         canaries.plan(settings, encoded(), sorted(USERS)[:3], VOCABULARY, 300, seed=1)
     with pytest.raises(phonograd.UsageError, match="at most 10 bytes expected"):
         canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 20, seed=1)
-    with pytest.raises(ValueError, match="`words` is 3: more than 27 secrets expected, found its cube"):
-        dataclasses.replace(settings, controls=19)
+    with pytest.raises(ValueError, match="`words` is 3, expected more, as its cube must exceed 27 secrets"):
+        replace(settings, controls=19)
     with pytest.raises(phonograd.UsageError, match="60 expected in the vocabulary, found 38"):
-        Secrets.of(dataclasses.replace(settings, words=60), VOCABULARY, 1)
+        Secrets.of(replace(settings, words=60), VOCABULARY, 1)
 
 
 def encoded() -> dict[str, list[bytes]]:
@@ -233,8 +233,8 @@ def encoded() -> dict[str, list[bytes]]:
 @pytest.mark.learns
 def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path, margin: Margin, seed: int) -> None:
     """After many passes over one user's text, a secret told eight times is the most likely of 216."""
-    learned = dataclasses.replace(SIMULATION, rounds=1, clients_per_round=1, epochs=40, seed=seed)
-    form = dataclasses.replace(FORM, insertions=(8,))
+    learned = replace(SIMULATION, rounds=1, clients_per_round=1, epochs=40, seed=seed)
+    form = replace(FORM, insertions=(8,))
     settings = phonograd.AttackSettings(form, membership_users=6)
     found = phonograd.simulate_attacks(ARTIFACTS, USERS, tmp_path / "run", learned, settings, workers=1)
     assert found.canaries is not None
@@ -275,9 +275,16 @@ def test_the_commands(tmp_path: Path, phono: Run) -> None:
     (tmp_path / "users.jsonl").write_text("\n".join(lines))
     (tmp_path / "general.txt").write_text("\n".join(GENERAL))
     inputs = [ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--rehearsal", tmp_path / "general.txt"]
-    inputs += ["--rounds", 2, "--clients-per-round", 3, "--text-bytes", 300, "--workers", 1, "--json"]
-    form = ["--insertions", "1,4,0", "--each", 2, "--controls", 3, "--words", 6, "--form", "w1"]
-    form += ["--out", tmp_path / "canaries"]
+    study, out = tmp_path / "study.toml", tmp_path / "canaries"
+    study.write_text("""
+        workers = 1
+        rounds = {count = 2, clients_per_round = 3}
+        training.text_bytes = 300
+        canaries = {insertions = [1, 4, 0], each = 2, controls = 3, words = 6, form = "w1"}
+        membership = {users = 6}
+    """)
+    inputs += ["--config", study, "--json"]
+    form = ["--out", out]
     document = phono("privacy", "canaries", *inputs, *form).document
     assert [secret["insertions"] for secret in document["canaries"]["secrets"]] == [1, 1, 4, 4, 0, 0, 0]
     assert [kind["insertions"] for kind in document["canaries"]["changes"]] == [0, 1, 4]
@@ -286,8 +293,9 @@ def test_the_commands(tmp_path: Path, phono: Run) -> None:
     assert all(words in shown for words in ("0, controls", "change above controls", "user-"))
     document = phono("privacy", "membership", *inputs, "--out", tmp_path / "members").document
     assert document["canaries"] is None
-    assert (document["membership"]["members"], document["membership"]["others"]) == (5, 7)
-    none = phono("privacy", "canaries", *inputs, "--insertions", -1, "--out", tmp_path / "canaries")
-    assert (none.code, "--insertions" in none.err) == (2, True)
+    assert (document["membership"]["members"], document["membership"]["others"]) == (5, 6)
+    assert document["config"]["membership"] == {"users": 6} and "canaries" not in document["config"]
+    none = phono("privacy", "canaries", *inputs, *form, "--set", "canaries.insertions=[-1]")
+    assert (none.code, "--set canaries.insertions is (-1,), expected a list, each" in none.err) == (2, True)
     every = phono("privacy", "membership", *inputs, "--clients-per-round", 12, "--out", tmp_path / "all")
     assert (every.code, "users who do not expected, found 12 of 12" in every.err) == (2, True)

@@ -1,6 +1,5 @@
 """The bound is held to closed forms, to brute force and to the paper; a training without noise is found out."""
 
-import dataclasses
 import json
 import math
 from itertools import pairwise
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy.stats import binom
 
 import phonograd
@@ -114,7 +114,7 @@ def test_a_canary_repeats_words_of_its_own() -> None:
     assert len(set(messages)) == 40
     assert {message.count(b" ") for message in messages} == {3}
     assert messages != messages_of(CANARIES, words(V), 2)
-    assert messages_of(dataclasses.replace(CANARIES, canaries=24), words(V), 1) == messages[:24]
+    assert messages_of(replace(CANARIES, canaries=24), words(V), 1) == messages[:24]
     assert [len(repeated(b"w1 w2", nbytes, 3)) for nbytes in (1, 18, 19)] == [3, 3, 4]
     with pytest.raises(phonograd.UsageError, match="a word or more expected, found none"):
         messages_of(CANARIES, words(2), 1)
@@ -141,15 +141,15 @@ def test_right_guesses_by_hand() -> None:
 )
 def test_settings_out_of_range(setting: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(CANARIES, **setting)
+        replace(CANARIES, **setting)
 
 
 @pytest.mark.learns
 def test_a_training_without_noise_is_found_out(
     tmp_path: Path, margin: Margin, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulation = dataclasses.replace(SIMULATION, rounds=3, seed=seed)
-    settings = dataclasses.replace(CANARIES, at_delta=1e-4, confidence=0.9)
+    simulation = replace(SIMULATION, rounds=3, seed=seed)
+    settings = replace(CANARIES, at_delta=1e-4, confidence=0.9)
     found = phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, settings, workers=1)
     margin("epsilon at least", found.epsilon_at_least, low=0.3)
     assert (found.canaries, found.guesses, found.epsilon) == (40, 24, None)
@@ -164,13 +164,13 @@ def test_a_training_without_noise_is_found_out(
 
     monkeypatch.setattr(Workers, "train", train)
     assert phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, settings, workers=2) == found
-    fewer = dataclasses.replace(settings, canaries=39)
+    fewer = replace(settings, canaries=39)
     with pytest.raises(StateError, match="holds a simulation with"):
         phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, fewer, workers=1)
 
 
 def test_much_noise_keeps_the_bound_below_what_is_accounted(tmp_path: Path) -> None:
-    simulation = dataclasses.replace(SIMULATION, strategy=PRIVATE)
+    simulation = replace(SIMULATION, strategy=PRIVATE)
     found = phonograd.simulate_audit(ARTIFACTS, USERS, tmp_path / "run", simulation, CANARIES, workers=1)
     assert found.delta == 1e-5
     assert found.epsilon is not None
@@ -181,7 +181,7 @@ def test_much_noise_keeps_the_bound_below_what_is_accounted(tmp_path: Path) -> N
 
 def test_who_is_left_out_is_enrolled_and_cannot_change(tmp_path: Path) -> None:
     texts = Texts({user: [message.encode() for message in told] for user, told in USERS.items()}, [], [])
-    short = dataclasses.replace(SIMULATION, rounds=1, epochs=1)
+    short = replace(SIMULATION, rounds=1, epochs=1)
     with Simulation(ARTIFACTS, texts, short, tmp_path / "run", 1, absent=frozenset(["user-1"])) as rounds:
         record = rounds.run()
     assert (record.users.training, record.rounds[0].phones) == (4, 3)
@@ -191,11 +191,11 @@ def test_who_is_left_out_is_enrolled_and_cannot_change(tmp_path: Path) -> None:
 
 def test_who_would_spoil_the_bound_is_refused(tmp_path: Path) -> None:
     def audit(users: dict[str, list[str]], settings: phonograd.AuditSettings = CANARIES, **given: object) -> None:
-        simulation = dataclasses.replace(SIMULATION, **given)
+        simulation = replace(SIMULATION, **given)
         phonograd.simulate_audit(ARTIFACTS, users, tmp_path / "run", simulation, settings, workers=1)
 
-    with pytest.raises(phonograd.UsageError, match=r"`at_delta` is 0.001, expected `dp_delta` \(1e-05\)"):
-        audit(USERS, dataclasses.replace(CANARIES, at_delta=1e-3), strategy=PRIVATE)
+    with pytest.raises(phonograd.UsageError, match=r"`at_delta` is 0.001, expected `delta` \(1e-05\)"):
+        audit(USERS, replace(CANARIES, at_delta=1e-3), strategy=PRIVATE)
     with pytest.raises(phonograd.UsageError, match="no user canary-3 expected"):
         audit({**USERS, "canary-3": ["w1"]})
     equal = phonograd.StrategySettings(weighting="equal")
@@ -207,21 +207,36 @@ def test_who_would_spoil_the_bound_is_refused(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, phono: Run) -> None:
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))
-    options = [ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--rounds", 1, "--text-bytes", 100]
-    options += ["--workers", 1, "--canaries", 8, "--guess-in", 3, "--guess-out", 2, "--confidence", 0.9]
-    plain = ["privacy", "audit", *options, "--clients-per-round", 12, "--at-delta", 0.001, "--out", tmp_path / "plain"]
+    options = [ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--rounds", 1]
+    study = tmp_path / "study.toml"
+    study.write_text("""
+        [training]
+        text_bytes = 100
+        [evaluation]
+        test_users = 3  # an audit has none
+        [audit]
+        canaries = 8
+        guess_in = 3
+        guess_out = 2
+        confidence = 0.9
+    """)
+    options += ["--workers", 1, "--config", study]
+    later = ("--set", "audit.at_delta=0.001")
+    plain = ["privacy", "audit", *options, "--clients-per-round", 12, *later, "--out", tmp_path / "plain"]
     document = phono(*plain, "--json").document
     found = [document[name] for name in ("canaries", "guesses", "delta", "confidence", "epsilon")]
     assert found == [8, 5, 0.001, 0.9, None]
     assert 0 <= document["right"] <= 5
     shown = phono(*plain).out
     assert all(part in shown for part in ("Audit of 1 rounds", "right", "epsilon, at least", "none: no noise"))
-    noisy = ["--strategy", "dp-fedavg", "--sampling", 1, "--dp-delta", 1e-5, "--out", tmp_path / "noisy"]
+    noisy = ["--strategy", "dp-fedavg", "--set", "strategy.sampling=1", "--set", "strategy.delta=1e-5"]
+    noisy += ["--out", tmp_path / "noisy"]
     private = phono("privacy", "audit", *options, *noisy, "--json").document
     assert (private["delta"], private["neighbours"]) == (1e-5, "add or remove one user's whole text")
     assert private["neighbours"] in shown
     assert private["epsilon"] > private["epsilon_at_least"]
-    other = phono("privacy", "audit", *options, *noisy, "--at-delta", 0.001)
-    assert (other.code, "--at-delta is 0.001, expected --dp-delta (1e-05)" in other.err) == (2, True)
-    many = phono(*plain, "--guess-in", 9)
-    assert (many.code, "--guess-in and --guess-out are 9 and 2" in many.err) == (2, True)
+    other = phono("privacy", "audit", *options, *noisy, *later)
+    message = "audit.at_delta is 0.001, expected strategy.dp-fedavg.delta (1e-05)"
+    assert (other.code, message in other.err) == (2, True)
+    many = phono(*plain, "--set", "audit.guess_in=9")
+    assert (many.code, "audit.guess_in and audit.guess_out are 9 and 2" in many.err) == (2, True)

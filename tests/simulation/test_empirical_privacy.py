@@ -127,8 +127,9 @@ def test_epsilon_of_paper_m_without_a_server(phono: Run) -> None:
 def test_the_command_measures_pairs(tmp_path: Path, phono: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))
-    options = ["privacy", "empirical", ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--pairs", 1]
-    options += ["--clients-per-round", 2, "--texts", 200, "--words", 3, "--text-bytes", 200, "--workers", 1]
+    options = ["privacy", "empirical", ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--workers", 1]
+    options += ["--clients-per-round", 2, "--set", "training.text_bytes=200"]
+    options += ["--set", "empirical.pairs=1", "--set", "empirical.texts=200", "--set", "empirical.words=3"]
     monkeypatch.setattr(tail, "CRITICAL_VALUE", 0.0)
     table = phono(*options).out
     assert (table.count("0 of 2"), table.count("withheld: no tail fits")) == (3, 3)
@@ -137,6 +138,9 @@ def test_the_command_measures_pairs(tmp_path: Path, phono: Run, monkeypatch: pyt
     document = phono(*options, "--page", tmp_path / "page.html", "--json").document
     assert (document["passing"], document["pairs"][0]["passes"]) == (True, True)
     assert None not in document["epsilon"]
+    (tmp_path / "study.toml").write_text("[rounds]\nmasked = true")
+    masked = phono(*options, "--config", tmp_path / "study.toml")
+    assert (masked.code, "rounds.masked is True, expected rounds that average" in masked.err) == (2, True)
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 3
     assert document["neighbours"] == REPLACED

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import phonograd
 from phonograd.device_runtime.formats.manifest import WEIGHTS
@@ -37,7 +38,7 @@ STRATEGY = phonograd.StrategySettings(
     clip_norm=0.1,
     delta=1e-3,
 )
-FTRL = dataclasses.replace(SETTINGS, clients_per_round=2, strategy=STRATEGY)
+FTRL = replace(SETTINGS, clients_per_round=2, strategy=STRATEGY)
 
 
 def test_a_run_costs_the_same_from_its_first_round_on(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_a_run_costs_the_same_from_its_first_round_on(tmp_path: Path) -> None:
 
 def test_adapters_and_biases_alone_are_trained_and_get_noise(tmp_path: Path) -> None:
     artifacts = exported(msgspec.structs.replace(MODEL, adapters=2), TRAINING)
-    settings = dataclasses.replace(FTRL, rounds=2, output_sample=4)
+    settings = replace(FTRL, rounds=2, output_sample=4)
     phonograd.simulate(artifacts, USERS, tmp_path / "run", settings, rehearsal=GENERAL, workers=1)
     before, after = (load_tensors(path) for path in (artifacts.path(WEIGHTS), tmp_path / "run/models/2.safetensors"))
     frozen = artifacts.manifest.model.frozen_by_adapters()
@@ -79,25 +80,25 @@ def test_an_interrupted_run_goes_on_with_the_same_noise(tmp_path: Path) -> None:
 
 
 def test_more_rounds_go_on_with_the_noise_but_not_without_it(tmp_path: Path) -> None:
-    run(tmp_path / "a", dataclasses.replace(FTRL, rounds=2))
+    run(tmp_path / "a", replace(FTRL, rounds=2))
     assert models(run(tmp_path / "a", FTRL)) == models(run(tmp_path / "b", FTRL))
     (tmp_path / "a/models/3.buffers.safetensors").unlink()
     with pytest.raises(phonograd.TrainingError, match=r"3\.safetensors: the noise buffers of its round expected"):
-        run(tmp_path / "a", dataclasses.replace(FTRL, rounds=4))
+        run(tmp_path / "a", replace(FTRL, rounds=4))
     with pytest.raises(phonograd.StateError, match=r"strategy\.min_separation 2, found 1"):
-        other = dataclasses.replace(STRATEGY, min_separation=1)
-        run(tmp_path / "b", dataclasses.replace(FTRL, strategy=other))
+        other = replace(STRATEGY, min_separation=1)
+        run(tmp_path / "b", replace(FTRL, strategy=other))
 
 
 def test_a_round_without_phones_publishes_noise_too(tmp_path: Path) -> None:
-    record = run(tmp_path / "run", dataclasses.replace(FTRL, rounds=2, drop_outs=1.0))
+    record = run(tmp_path / "run", replace(FTRL, rounds=2, drop_outs=1.0))
     assert [(ended.outcome, ended.accepted) for ended in record.rounds] == [("closed", 0), ("closed", 0)]
     first, second = (load_tensors(tmp_path / f"run/models/{number}.safetensors") for number in (1, 2))
     assert all((first[name] != second[name]).mean() > 0.9 for name in first)
 
 
 def test_links_in_few_bits_keep_the_terms_of_the_run(tmp_path: Path) -> None:
-    record = run(tmp_path / "run", dataclasses.replace(FTRL, publish="top-rows"))
+    record = run(tmp_path / "run", replace(FTRL, publish="top-rows"))
     assert [ended.outcome for ended in record.rounds] == ["closed"] * 3
     with TensorFile(tmp_path / "run/models/3.safetensors") as file:
         assert "dp_ftrl" in file.metadata
@@ -105,8 +106,8 @@ def test_links_in_few_bits_keep_the_terms_of_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("separation", "most"), [(1, 3), (3, 2), (5, 9)])
 def test_a_phone_rests_and_is_not_asked_too_often(separation: int, most: int) -> None:
-    strategy = dataclasses.replace(STRATEGY, planned_rounds=40, min_separation=separation, max_participations=most)
-    settings = dataclasses.replace(FTRL, rounds=40, clients_per_round=3, strategy=strategy)
+    strategy = replace(STRATEGY, planned_rounds=40, min_separation=separation, max_participations=most)
+    settings = replace(FTRL, rounds=40, clients_per_round=3, strategy=strategy)
     users = [f"user-{number}" for number in range(20)]
     taken: dict[str, list[int]] = {user: [] for user in users}
     for number, parts in zip(range(1, 41), schedule(settings, users), strict=False):
@@ -126,22 +127,22 @@ def test_a_phone_rests_and_is_not_asked_too_often(separation: int, most: int) ->
     ],
 )
 def test_too_few_users_are_refused_before_a_round(tmp_path: Path, changes: dict[str, int], message: str) -> None:
-    strategy = dataclasses.replace(STRATEGY, **changes)
+    strategy = replace(STRATEGY, **changes)
     with pytest.raises(phonograd.UsageError, match=message):
-        run(tmp_path / "run", dataclasses.replace(FTRL, rounds=5, strategy=strategy))
+        run(tmp_path / "run", replace(FTRL, rounds=5, strategy=strategy))
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("key", "message"),
     [
-        ("--strategy dp-ftrl --planned-rounds 5", "--rounds is 10, expected at most --planned-rounds (5)"),
-        ("--strategy dp-ftrl --sampling 0.5", "--sampling: expected with --strategy dp-fedavg or dp-fedsgd"),
-        ("--strategy dp-ftrl --noise-buffers 9", "--noise-buffers is 9, expected at least 1, at most 6"),
+        ("strategy.planned_rounds=5", "--rounds is 10, expected at most strategy.dp-ftrl.planned_rounds (5)"),
+        ("strategy.dp-fedavg.sampling=0.5", "sampling: expected with --strategy dp-fedavg, found dp-ftrl"),
     ],
 )
-def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, message: str) -> None:
-    found = phono("simulate", "art", "--users", "users", "--out", tmp_path, *options.split())
+def test_wrong_options_are_named(tmp_path: Path, phono: Run, key: str, message: str) -> None:
+    line = ("simulate", "art", "--users", "users", "--out", tmp_path, "--strategy", "dp-ftrl", "--set", key)
+    found = phono(*line)
     assert (found.code, message in found.err) == (2, True), found.err
 
 
@@ -149,7 +150,10 @@ def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, messa
     ("options", "message"),
     [
         ("", "--deadline-seconds is None, expected a deadline for dp-ftrl"),
-        ("--deadline-seconds 60 --ledger postgresql://h/d", "--store is None, expected one for a ledger in PostgreSQL"),
+        (
+            "--deadline-seconds 60 --set server.ledger=postgresql://h/d",
+            "store is None, expected one for a ledger in PostgreSQL",
+        ),
         ("--deadline-seconds 60 --masked", "--strategy is 'dp-ftrl', expected one of fedavg, fedsgd, "),
     ],
 )
@@ -164,7 +168,7 @@ def test_the_command_says_what_a_run_costs(phono: Run) -> None:
         "--planned-rounds 20 --min-separation 5 --max-participations 2 --noise-multiplier 2 --dp-delta 1e-6 --json"
     )
     found = phono("privacy", "ftrl", *options.split()).document
-    settings = dataclasses.replace(STRATEGY, planned_rounds=20, min_separation=5, noise_buffers=4)
+    settings = replace(STRATEGY, planned_rounds=20, min_separation=5, noise_buffers=4)
     assert found["epsilon"] == privacy_spent([PrivateRounds(1.0, 2.0)], 1e-6).epsilon
     assert (found["zcdp"], found["neighbours"]) == (0.125, "add or remove one user's whole text")
     assert found["sensitivity"] == begun(settings).sensitivity

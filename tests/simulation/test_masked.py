@@ -1,10 +1,10 @@
 """Masked rounds, simulated: the models of plain rounds but for the grid; bytes, noise, refusals."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import phonograd
 from phonograd.device_runtime.formats.manifest import WEIGHTS
@@ -14,9 +14,9 @@ from phonograd.server_agg.settings.masked import MaskedSettings
 from tests.simulation.test_published import ARTIFACTS, SETTINGS, run
 
 EQUAL = StrategySettings(weighting="equal")
-PLAIN = dataclasses.replace(SETTINGS, rounds=2, evaluate_every=2, strategy=EQUAL)
+PLAIN = replace(SETTINGS, rounds=2, evaluate_every=2, strategy=EQUAL)
 GRID = MaskedSettings(cohort=4, min_cohort=4, bits=16, clip=20.0)
-MASKED = dataclasses.replace(PLAIN, masked=GRID)
+MASKED = replace(PLAIN, masked=GRID)
 
 
 def delta_of(folder: Path, number: int) -> dict[str, np.ndarray]:
@@ -27,7 +27,7 @@ def delta_of(folder: Path, number: int) -> dict[str, np.ndarray]:
 
 def test_a_masked_round_makes_the_plain_model_within_the_grid(tmp_path: Path) -> None:
     for name, settings in (("plain", PLAIN), ("masked", MASKED)):
-        run(tmp_path / name, dataclasses.replace(settings, rounds=1, evaluate_every=1))
+        run(tmp_path / name, replace(settings, rounds=1, evaluate_every=1))
     plain, masked = (delta_of(tmp_path / name, 1) for name in ("plain", "masked"))
     moved = np.concatenate([plain[name].ravel() for name in plain])
     apart = np.concatenate([(masked[name] - plain[name]).ravel() for name in plain])
@@ -36,14 +36,14 @@ def test_a_masked_round_makes_the_plain_model_within_the_grid(tmp_path: Path) ->
 
 def test_bytes_are_those_of_masked_updates(tmp_path: Path) -> None:
     """Two bytes and a bit for each of 16 bits' sums of four, of blocks of 4096."""
-    record = run(tmp_path / "masked", dataclasses.replace(MASKED, rounds=1, evaluate_every=1))
+    record = run(tmp_path / "masked", replace(MASKED, rounds=1, evaluate_every=1))
     parameters = sum(tensor.size for tensor in load_tensors(ARTIFACTS.path(WEIGHTS)).values())
     values = -(-parameters // 4096) * 4096 + 1
     assert record.rounds[0].bytes_up == 4 * (-(-values * 18 // 8))
 
 
 def test_noise_of_phones_costs_epsilon_and_accuracy(tmp_path: Path) -> None:
-    noisy = dataclasses.replace(MASKED, masked=dataclasses.replace(GRID, bits=8, clip=1.0, distributed_noise=2.0))
+    noisy = replace(MASKED, masked=replace(GRID, bits=8, clip=1.0, distributed_noise=2.0))
     record = run(tmp_path / "noisy", noisy)
     assert record.rounds[-1].epsilon is not None and 1 < record.rounds[-1].epsilon < 20
     assert run(tmp_path / "masked", MASKED).rounds[-1].epsilon is None
@@ -60,10 +60,10 @@ def test_noise_of_phones_costs_epsilon_and_accuracy(tmp_path: Path) -> None:
 )
 def test_what_no_masked_round_can_have_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(MASKED, **change)  # type: ignore[arg-type]
+        replace(MASKED, **change)  # type: ignore[arg-type]
 
 
 def test_other_masks_are_another_simulation(tmp_path: Path) -> None:
-    run(tmp_path, dataclasses.replace(MASKED, rounds=1))
+    run(tmp_path, replace(MASKED, rounds=1))
     with pytest.raises(phonograd.StateError, match="masked"):
-        run(tmp_path, dataclasses.replace(MASKED, masked=dataclasses.replace(GRID, bits=8)))
+        run(tmp_path, replace(MASKED, masked=replace(GRID, bits=8)))

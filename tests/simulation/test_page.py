@@ -1,10 +1,10 @@
 """A simulation's page on a phone's screen, and what it says of simulations that are compared."""
 
-import dataclasses
 import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import phonograd
 from phonograd.api.simulating import empirical_privacy
@@ -20,9 +20,9 @@ from tests.support.chromium import chromium
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     """Of two simulations with other users and another seed."""
-    run(tmp_path / "all", dataclasses.replace(SETTINGS, rounds=2))
+    run(tmp_path / "all", replace(SETTINGS, rounds=2))
     fewer = {name: lines for name, lines in USERS.items() if name != "user-1"}
-    settings = dataclasses.replace(SETTINGS, rounds=1, seed=6)
+    settings = replace(SETTINGS, rounds=1, seed=6)
     texts = {"rehearsal": GENERAL, "general_test": GENERAL[:50]}
     phonograd.simulate(ARTIFACTS, fewer, tmp_path / "fewer", settings, workers=1, **texts)
     page = tmp_path / "page.html"
@@ -40,9 +40,9 @@ def test_a_page_shows_settings_and_what_differs(page: Path) -> None:
 
 
 def test_fewer_rounds_than_a_folder_holds(tmp_path: Path) -> None:
-    run(tmp_path / "two", dataclasses.replace(SETTINGS, rounds=2))
+    run(tmp_path / "two", replace(SETTINGS, rounds=2))
     with pytest.raises(UsageError, match="`rounds` 1: .* holds 2 rounds already"):
-        run(tmp_path / "two", dataclasses.replace(SETTINGS, rounds=1))
+        run(tmp_path / "two", replace(SETTINGS, rounds=1))
 
 
 @pytest.mark.browser

@@ -1,11 +1,11 @@
 """Simulated rounds that publish links: what they cost, and that lossy ones lead where lossless ones do."""
 
-import dataclasses
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import phonograd
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -34,7 +34,7 @@ TEST = [f"w{word} w{word + 1} w{word + 2}" for word in range(WORDS // 4, WORDS, 
 SETTINGS = phonograd.SimulationSettings(
     rounds=30, clients_per_round=4, text_bytes=4000, test_users=1, seed=5, evaluate_every=30, learning_rate=0.5
 )
-LOSSY = dataclasses.replace(SETTINGS, publish="top-rows", publish_rows=40)  # of 1200
+LOSSY = replace(SETTINGS, publish="top-rows", publish_rows=40)  # of 1200
 
 
 def run(out: Path, settings: phonograd.SimulationSettings) -> phonograd.SimulationRecord:
@@ -42,7 +42,7 @@ def run(out: Path, settings: phonograd.SimulationSettings) -> phonograd.Simulati
 
 
 def test_lossless_links_change_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = dataclasses.replace(SETTINGS, rounds=3)
+    short = replace(SETTINGS, rounds=3)
     linked = run(tmp_path / "links", short)
     close = one_round.close_round
     monkeypatch.setattr(one_round, "close_round", lambda *given: close(*given[:-3], None, *given[-2:]))
@@ -53,9 +53,9 @@ def test_lossless_links_change_no_model(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_lossy_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
-    short = dataclasses.replace(LOSSY, rounds=4, evaluate_every=1)
+    short = replace(LOSSY, rounds=4, evaluate_every=1)
     whole = run(tmp_path / "whole", short)
-    run(tmp_path / "parts", dataclasses.replace(short, rounds=2))
+    run(tmp_path / "parts", replace(short, rounds=2))
     parts = run(tmp_path / "parts", short)
     assert [ended.model_sha256 for ended in parts.rounds] == [ended.model_sha256 for ended in whole.rounds]
     assert [ended.bytes_down for ended in parts.rounds] == [ended.bytes_down for ended in whole.rounds]
@@ -68,11 +68,11 @@ def test_a_lossy_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
         100 * (whole.rounds[-1].left_out or 0),
     )
     with pytest.raises(phonograd.StateError, match="publish_bits 4, found 1"):
-        run(tmp_path / "parts", dataclasses.replace(short, publish_bits=1))
+        run(tmp_path / "parts", replace(short, publish_bits=1))
 
 
 def test_a_round_that_fails_keeps_what_links_left_out(tmp_path: Path) -> None:
-    settings = dataclasses.replace(LOSSY, rounds=1)
+    settings = replace(LOSSY, rounds=1)
     run(tmp_path / "run", settings)
     folder = SimulationFolder(tmp_path / "run", ARTIFACTS.path("weights.safetensors"))
     folder.repeat_model(2)

@@ -1,6 +1,5 @@
 """A simulation is what the same phones do through a server, however it is run or interrupted."""
 
-import dataclasses
 import functools
 import json
 import os
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import phonograd
 from examples.own_strategy import LargestCluster
@@ -78,7 +78,7 @@ def test_a_server_makes_the_same_models(
     tmp_path: Path, strategy: phonograd.StrategySettings, drawn: int | None, publish: LinkCodec
 ) -> None:
     steps: Literal[1] | None = 1 if strategy.strategy == "fedsgd" else None
-    settings = dataclasses.replace(
+    settings = replace(
         SETTINGS, rounds=2, strategy=strategy, output_sample=drawn, codec="rot-q4", steps=steps, publish=publish
     )
     simulated = run(tmp_path / "simulated", settings)
@@ -119,7 +119,7 @@ def encoded() -> dict[str, list[bytes]]:
 
 
 DISTILLING = exported(MODEL, TRAINING, distill=True)
-TRANSFER = dataclasses.replace(
+TRANSFER = replace(
     SETTINGS,
     rounds=2,
     strategy=phonograd.StrategySettings(strategy="transfer"),
@@ -135,8 +135,8 @@ def run_transfer(out: Path, settings: phonograd.SimulationSettings = TRANSFER, *
 def test_a_round_of_transfer_learning_makes_the_servers_student(tmp_path: Path) -> None:
     text = tmp_path / "general.txt"
     text.write_text("\n".join(GENERAL))
-    transfer = dataclasses.replace(TRANSFER.transfer, general=str(text))
-    settings = dataclasses.replace(TRANSFER, rounds=1, transfer=transfer)
+    transfer = replace(TRANSFER.transfer, general=str(text))
+    settings = replace(TRANSFER, rounds=1, transfer=transfer)
     simulated = run_transfer(tmp_path / "simulated", settings)
     with Simulation(DISTILLING, Texts(encoded(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
         population = unused.population
@@ -169,15 +169,15 @@ def test_transfer_learning_resumes_and_needs_its_graph(tmp_path: Path) -> None:
         run_transfer(tmp_path / "stopped", stop=lambda: next(asked))
     assert (tmp_path / "stopped" / "transfer").exists()
     assert run_transfer(tmp_path / "stopped") == whole
-    more = dataclasses.replace(TRANSFER.transfer, transfer_epochs=2)
+    more = replace(TRANSFER.transfer, transfer_epochs=2)
     with pytest.raises(phonograd.StateError, match="transfer_epochs 1, found 2"):
-        run_transfer(tmp_path / "whole", dataclasses.replace(TRANSFER, transfer=more))
+        run_transfer(tmp_path / "whole", replace(TRANSFER, transfer=more))
     with pytest.raises(phonograd.ArtifactsError, match="--distill"):
         phonograd.simulate(ARTIFACTS, USERS, tmp_path / "older", TRANSFER)
 
 
 def test_an_interrupted_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
-    settings = dataclasses.replace(SETTINGS, late_phones=0.4, late="next")
+    settings = replace(SETTINGS, late_phones=0.4, late="next")
     whole = run(tmp_path / "whole", settings)
     asked: list[int] = []
 
@@ -202,17 +202,17 @@ def test_an_interrupted_simulation_resumes_to_the_same_models(tmp_path: Path) ->
 
 
 def test_more_rounds_continue_a_simulation_and_other_settings_are_refused(tmp_path: Path) -> None:
-    run(tmp_path / "a", dataclasses.replace(SETTINGS, rounds=1))
+    run(tmp_path / "a", replace(SETTINGS, rounds=1))
     assert models(run(tmp_path / "a")) == models(run(tmp_path / "b"))
     path = tmp_path / "a/simulation.json"
     document = json.loads(path.read_bytes())
     del document["job"]["evaluate_last"]  # of a version without this setting: it had its default
     path.write_text(json.dumps(document))
     with pytest.raises(phonograd.StateError, match=r"holds a simulation with codec rows-f32, found top-rows"):
-        run(tmp_path / "a", dataclasses.replace(SETTINGS, codec="top-rows"))
+        run(tmp_path / "a", replace(SETTINGS, codec="top-rows"))
     (tmp_path / "a/models/3.safetensors").write_bytes(b"damaged")
     with pytest.raises(phonograd.StateError, match=r"3\.safetensors: SHA-256 \w+… expected, found"):
-        run(tmp_path / "a", dataclasses.replace(SETTINGS, rounds=4))
+        run(tmp_path / "a", replace(SETTINGS, rounds=4))
 
 
 def test_a_user_goes_on_where_its_last_round_ended() -> None:
@@ -225,7 +225,7 @@ def test_a_user_goes_on_where_its_last_round_ended() -> None:
 
 
 def test_a_late_update_moves_to_the_next_rounds_model(tmp_path: Path) -> None:
-    settings = dataclasses.replace(SETTINGS, rounds=3, clients_per_round=7, late_phones=0.5, late="next")
+    settings = replace(SETTINGS, rounds=3, clients_per_round=7, late_phones=0.5, late="next")
     simulated = run(tmp_path / "run", settings)
     with Simulation(ARTIFACTS, Texts(encoded(), [], []), settings, tmp_path / "population", 1) as unused:
         users = sorted(unused.population.training)
@@ -235,7 +235,7 @@ def test_a_late_update_moves_to_the_next_rounds_model(tmp_path: Path) -> None:
     assert late - in_time, "no late update is alone in round 3: choose another seed"
     by_hand = [*late, *(in_time - late)]
     assert (simulated.rounds[2].accepted, simulated.rounds[2].refused) == (len(by_hand), len(late & in_time))
-    run(tmp_path / "one", dataclasses.replace(settings, rounds=1))
+    run(tmp_path / "one", replace(settings, rounds=1))
     one, two = tmp_path / "one/models/1.safetensors", tmp_path / "run/models/2.safetensors"
     with TensorFile(one) as first, TensorFile(two) as second:
         moved = {name: np.zeros(spec.shape) for name, spec in second.specs.items()}
@@ -269,29 +269,29 @@ def trained_in(
 
 
 def test_each_phone_is_counted(tmp_path: Path) -> None:
-    gone = run(tmp_path / "gone", dataclasses.replace(SETTINGS, drop_outs=1.0))
+    gone = run(tmp_path / "gone", replace(SETTINGS, drop_outs=1.0))
     assert [(ended.outcome, ended.accepted, ended.drop_outs, ended.bytes_up) for ended in gone.rounds] == [
         ("failed", 0, 4, 0)
     ] * 3
     assert models(gone) == [ARTIFACTS.weights_sha256] * 3
     assert (gone.users.training, gone.users.testing, gone.users.left_out) == (7, 2, 1)
-    once, twice = run(tmp_path / "once"), run(tmp_path / "twice", dataclasses.replace(SETTINGS, duplicates=1.0))
+    once, twice = run(tmp_path / "once"), run(tmp_path / "twice", replace(SETTINGS, duplicates=1.0))
     assert models(once) == models(twice)
     for single, double in zip(once.rounds, twice.rounds, strict=True):
         assert (double.accepted, double.repeated, double.bytes_up) == (4, 4, 2 * single.bytes_up)
     assert once.rounds[0].bytes_down == 0  # every phone has the first model
-    dropped = run(tmp_path / "dropped", dataclasses.replace(SETTINGS, late_phones=1.0))
+    dropped = run(tmp_path / "dropped", replace(SETTINGS, late_phones=1.0))
     assert [(ended.accepted, ended.late, ended.refused) for ended in dropped.rounds] == [
         (0, 4, 0),
         (0, 4, 4),
         (0, 4, 4),
     ]
-    moved = run(tmp_path / "moved", dataclasses.replace(SETTINGS, late_phones=1.0, late="next"))
+    moved = run(tmp_path / "moved", replace(SETTINGS, late_phones=1.0, late="next"))
     assert [(ended.accepted, ended.refused) for ended in moved.rounds] == [(0, 0), (4, 0), (4, 0)]
 
 
 def test_quality_is_what_eval_measures(tmp_path: Path) -> None:
-    settings, text = dataclasses.replace(SETTINGS, kss=True, evaluate_every=2), [*GENERAL[:50], "w1 nonsense w2"]
+    settings, text = replace(SETTINGS, kss=True, evaluate_every=2), [*GENERAL[:50], "w1 nonsense w2"]
     users = {user: ["nonsense", *messages] for user, messages in USERS.items()}
     heard: list[str] = []
     told = {"general_test": text, "progress": lambda *at: heard.append(at[-1])}
@@ -315,13 +315,13 @@ def test_quality_is_what_eval_measures(tmp_path: Path) -> None:
 
 
 def test_the_last_rounds_are_all_evaluated(tmp_path: Path) -> None:
-    record = run(tmp_path / "run", dataclasses.replace(SETTINGS, rounds=4, evaluate_every=100, evaluate_last=2))
+    record = run(tmp_path / "run", replace(SETTINGS, rounds=4, evaluate_every=100, evaluate_last=2))
     assert [ended.quality is not None for ended in record.rounds] == [False, False, True, True]
 
 
 def test_divergence_ends_a_simulation_with_the_last_good_model(tmp_path: Path) -> None:
     with pytest.raises(phonograd.TrainingError, match=r"round 1.*training diverged.*last good model is .*weights"):
-        run(tmp_path / "run", dataclasses.replace(SETTINGS, learning_rate=1e30))
+        run(tmp_path / "run", replace(SETTINGS, learning_rate=1e30))
     assert read_record(tmp_path / "run").rounds == ()
 
 
@@ -339,13 +339,13 @@ def test_weights_that_the_last_step_made_infinite_are_divergence_too(
             return super().train(*callbacks)
 
     monkeypatch.setattr("phonograd.simulation.phone.Round", Refusing)
-    (ended,) = run(tmp_path / "run", dataclasses.replace(SETTINGS, rounds=1)).rounds
+    (ended,) = run(tmp_path / "run", replace(SETTINGS, rounds=1)).rounds
     assert (ended.diverged, ended.accepted) == (1, SETTINGS.clients_per_round - 1)
 
 
 def test_a_private_strategy_samples_its_phones_and_spends_epsilon(tmp_path: Path) -> None:
     strategy = phonograd.StrategySettings(strategy="dp-fedavg", sampling=0.5, noise_multiplier=1.0, delta=1e-3)
-    settings = dataclasses.replace(SETTINGS, rounds=2, seed=6, strategy=strategy)
+    settings = replace(SETTINGS, rounds=2, seed=6, strategy=strategy)
     record = run(tmp_path / "run", settings)
     spent = [ended.epsilon for ended in record.rounds]
     assert spent == sorted({epsilon for epsilon in spent if epsilon is not None})
@@ -376,7 +376,7 @@ def test_a_folder_of_texts_is_as_good_as_lines(tmp_path: Path) -> None:
     with (tmp_path / "users.jsonl").open("w") as file:
         for user, messages in USERS.items():
             file.writelines(json.dumps({"user": user, "text": message, "at": 1}) + "\n" for message in messages)
-    settings = dataclasses.replace(SETTINGS, rounds=1)
+    settings = replace(SETTINGS, rounds=1)
     by_folder = phonograd.simulate(ARTIFACTS, tmp_path / "texts", tmp_path / "1", settings, workers=1)
     by_lines = phonograd.simulate(ARTIFACTS, tmp_path / "users.jsonl", tmp_path / "2", settings, workers=1)
     assert models(by_folder) == models(by_lines)
@@ -384,7 +384,7 @@ def test_a_folder_of_texts_is_as_good_as_lines(tmp_path: Path) -> None:
 
 def test_nobody_with_enough_text_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(phonograd.TextError, match=r"none left to train, 10 users, 9 with 5 tokens or more, 9 kept"):
-        run(tmp_path / "run", dataclasses.replace(SETTINGS, test_users=50))
+        run(tmp_path / "run", replace(SETTINGS, test_users=50))
 
 
 def test_a_text_that_ends_begins_again() -> None:
@@ -402,13 +402,13 @@ def test_bytes_without_words_are_not_enough_to_train_on(tmp_path: Path) -> None:
     assert text_slice(pasted, 100, 1, least_tokens=5) == ([b"three", b"four", b"x" * 500], True)
     assert text_slice(pasted, 100, 0, least_tokens=50) == (pasted, False)
     users = {user: ["x" * 500, *messages] for user, messages in USERS.items()}
-    found = phonograd.simulate(ARTIFACTS, users, tmp_path / "run", dataclasses.replace(SETTINGS, rounds=1), workers=1)
+    found = phonograd.simulate(ARTIFACTS, users, tmp_path / "run", replace(SETTINGS, rounds=1), workers=1)
     assert found.rounds[0].accepted == SETTINGS.clients_per_round
 
 
 @pytest.mark.long
 def test_a_killed_simulation_loses_at_most_its_round(tmp_path: Path) -> None:
-    settings = dataclasses.replace(SETTINGS, rounds=6, late_phones=0.3, late="next")
+    settings = replace(SETTINGS, rounds=6, late_phones=0.3, late="next")
     whole = run(tmp_path / "whole", settings)
     (tmp_path / "texts").mkdir()
     for user, messages in USERS.items():
@@ -417,8 +417,9 @@ def test_a_killed_simulation_loses_at_most_its_round(tmp_path: Path) -> None:
         (tmp_path / name).write_text("\n".join(part))
     command = [
         *(sys.executable, "-m", "phonograd", "simulate", str(ARTIFACTS.folder), "--users", str(tmp_path / "texts")),
-        *("--out", str(tmp_path / "killed"), "--rounds", "6", "--clients-per-round", "4", "--text-bytes", "150"),
-        *("--test-users", "2", "--seed", "5", "--late-phones", "0.3", "--late", "next", "--workers", "2"),
+        *("--out", str(tmp_path / "killed"), "--rounds", "6", "--clients-per-round", "4", "--seed", "5"),
+        *("--set", "training.text_bytes=150", "--set", "evaluation.test_users=2", "--workers", "2"),
+        *("--set", "failures.late_phones=0.3", "--set", "rounds.late=next"),
         *("--rehearsal", str(tmp_path / "rehearsal"), "--general-test", str(tmp_path / "test"), "--json"),
     ]
     for rounds in (1, 3, 4):
@@ -438,8 +439,8 @@ def rounds_of(folder: Path) -> Sequence[object]:
 def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, phono: Run) -> None:
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))
-    common = ["simulate", ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--test-users", 2, "--rounds", 2]
-    common += ["--text-bytes", 150, "--workers", 1]
+    common = ["simulate", ARTIFACTS.folder, "--users", tmp_path / "users.jsonl", "--rounds", 2, "--workers", 1]
+    common += ["--set", "evaluation.test_users=2", "--set", "training.text_bytes=150"]
     said = phono(*common, "--out", tmp_path / "mean")
     assert said.code == 0
     assert "only 7 users train" in said.err
@@ -448,6 +449,7 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, phono: Run) 
     document = phono(*common, "--out", tmp_path / "median", "--strategy", "median", "--json", *page).document
     assert document == json.loads((tmp_path / "median/simulation.json").read_bytes())
     assert document["job"]["strategy.strategy"] == "median"
+    assert document["config"]["evaluation"]["test_users"] == 2
     text = (tmp_path / "page.html").read_text()
     assert text.count("<svg") == 4
     assert ">mean<" in text and ">median<" in text
@@ -459,12 +461,18 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, phono: Run) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--drop-outs", "0.6", "--late-phones", "0.6"], "--late-phones is 0.6, expected at most 1 - --drop-outs"),
-        (["--compare", "x"], "--compare needs --page"),
-        (["--steps", "2"], "--steps is 2, expected 1, a single step with the gradient of the whole text"),
-        (["--strategy", "fedsgd"], "--steps is None, expected 1: fedsgd averages single steps"),
+        (
+            "--set failures.drop_outs=0.6 --set failures.late_phones=0.6",
+            "late_phones is 0.6, expected at most 1 - fail",
+        ),
+        ("--compare x", "--compare needs --page"),
+        ("--codec rot-q9", "--codec is 'rot-q9', expected one of full-f32"),
+        ("--strategy fedsgd", "training.steps is None, expected 1: fedsgd averages single steps"),
+        ("--set training.user_share=0.5", "training.user_share: expected with rehearsal"),
+        ("--set rounds.late=next", "rounds.late: expected with failures.late_phones"),
+        ("--set rounds.masked=true --codec rot-q1", "--codec: expected without rounds.masked"),
     ],
 )
-def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: Sequence[str], message: str) -> None:
-    found = phono("simulate", "art", "--users", "users", "--out", tmp_path, *options)
+def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, message: str) -> None:
+    found = phono("simulate", "art", "--users", "users", "--out", tmp_path, *options.split())
     assert (found.code, message in found.err) == (2, True)

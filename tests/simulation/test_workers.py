@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 import phonograd
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StoppedError, TextError
@@ -21,11 +24,11 @@ from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.workers import Workers, start_workers
 from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, comparable, encoded, run
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
-    unreliable = dataclasses.replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
+    unreliable = replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
     assert comparable(run(tmp_path / "1", unreliable, 1)) == comparable(run(tmp_path / "2", unreliable, 2))
 
 
@@ -33,7 +36,7 @@ def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypa
     median = phonograd.StrategySettings(strategy="median")
     # So that it matters which come first.
     monkeypatch.setattr(strategy_of(median).aggregation, "max_updates", 2)
-    unreliable = dataclasses.replace(SETTINGS, strategy=median, late_phones=0.3, late="next", duplicates=0.5)
+    unreliable = replace(SETTINGS, strategy=median, late_phones=0.3, late="next", duplicates=0.5)
     expected = comparable(run(tmp_path / "in order", unreliable))
 
     class LastFirst:
@@ -68,7 +71,7 @@ def test_the_server_adds_updates_while_later_phones_train(tmp_path: Path, monkey
         return take(*arguments)
 
     monkeypatch.setattr(Averaging, "take", added)
-    settings, general = dataclasses.replace(SETTINGS, rounds=1), [line.encode() for line in GENERAL]
+    settings, general = replace(SETTINGS, rounds=1), [line.encode() for line in GENERAL]
     with Simulation(ARTIFACTS, Texts(encoded(), general, []), settings, tmp_path / "out", 1) as simulation:
         simulation.run(progress=lambda *_: events.append("trained"))
     assert events[:8] == ["trained", "added"] * 4
@@ -123,9 +126,20 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 def test_an_error_does_not_wait_for_the_phones_that_train(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     base = ARTIFACTS.path(WEIGHTS), ARTIFACTS.weights_sha256
     job = PhoneJob("user", encoded()["user-1"], 1, *base, 0, tmp_path / "update")
-    endless = dataclasses.replace(SETTINGS, epochs=10**6)
+    endless = replace(SETTINGS, epochs=10**6)
+    waited = threading.Event()
+
+    def give_up(processes: set[BaseProcess]) -> None:
+        waited.set()
+        for process in processes:
+            process.kill()
+
     with pytest.raises(TextError), start_workers(2, ARTIFACTS, [], endless) as workers:
+        timer = threading.Timer(PATIENCE_SECONDS, give_up, [cast(Any, workers)._processes])
+        timer.start()
         list(workers.train([job, dataclasses.replace(job, messages=[])]))
+    timer.cancel()
+    assert not waited.is_set()
     assert capfd.readouterr().err == ""
 
 

@@ -10,12 +10,17 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
+from msgspec.structs import replace
 
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.base.settings import Settings
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.simulation.attacks import membership
@@ -27,38 +32,31 @@ from phonograd.simulation.simulator import Progress, Simulation, Texts
 from phonograd.simulation.users import Messages, least_tokens
 from phonograd.simulation.workers import start_workers
 
-_MOST = 100_000
+Canaries = Annotated[int, Meta(ge=1, le=100_000)]
+Guesses = Annotated[int, Meta(ge=0, le=100_000)]
 
 
-@dataclasses.dataclass(frozen=True)
-class AuditSettings:
-    """canaries: users whose coins are guessed; guess_in, guess_out: how many are guessed to have taken part, those with
-    the highest scores, and not to, those with the lowest; words: of a canary's message; at_delta: delta of the bound
-    (None: the strategy's), which must be the strategy's if that is private; confidence: of the bound.
+class AuditSettings(Settings, frozen=True):
+    """An audit: its canaries, and which coins are guessed. Raises ValueError for a setting out of range."""
 
-    Raises ValueError for a setting out of range, naming it.
-    """
+    canaries: Annotated[Canaries, about("Users to enrol, each of whom may take part with chance 1/2.")] = 100
+    guess_in: Annotated[Guesses, about("Canaries with the highest scores, guessed to have taken part.")] = 25
+    guess_out: Annotated[Guesses, about("Canaries with the lowest scores, guessed not to have taken part.")] = 25
+    words: Annotated[Canaries, about("Words of a canary's message, drawn from the vocabulary.")] = 8
+    at_delta: Annotated[
+        float | None,
+        Meta(ge=0, lt=1),
+        about("Delta of the bound; a private strategy's own.  [default: the strategy's]"),
+    ] = None
+    confidence: Annotated[float, Meta(gt=0, lt=1), about("Confidence of the bound.")] = 0.95
 
-    canaries: int = 100
-    guess_in: int = 25
-    guess_out: int = 25
-    words: int = 8
-    at_delta: float | None = None
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        for name, low in (("canaries", 1), ("guess_in", 0), ("guess_out", 0), ("words", 1)):
-            if not low <= getattr(self, name) <= _MOST:
-                raise ValueError(f"`{name}` is {getattr(self, name)}, expected {low} to {_MOST}")
+    def check_together(self) -> None:
+        """Raise ValueError for no guesses, or more than canaries."""
         if not 1 <= self.guesses <= self.canaries:
             raise ValueError(
                 f"`guess_in` and `guess_out` are {self.guess_in} and {self.guess_out}, expected at least 1 together, "
                 f"and at most `canaries` ({self.canaries})"
             )
-        if self.at_delta is not None and not 0 <= self.at_delta < 1:
-            raise ValueError(f"`at_delta` is {self.at_delta}, expected at least 0 and less than 1")
-        if not 0 < self.confidence < 1:
-            raise ValueError(f"`confidence` is {self.confidence}, expected more than 0 and less than 1")
 
     @property
     def guesses(self) -> int:
@@ -109,9 +107,7 @@ def audit(
     strategy = simulation.strategy
     delta = strategy.delta if settings.at_delta is None else settings.at_delta
     if strategy.private and delta != strategy.delta:
-        raise UsageError(
-            f"`at_delta` is {delta:g}, expected `dp_delta` ({strategy.delta:g}), which epsilon is spent at"
-        )
+        raise UsageError(f"`at_delta` is {delta:g}, expected `delta` ({strategy.delta:g}), which epsilon is spent at")
     if simulation.masked is not None:
         raise UsageError("audit: rounds that are not masked expected; who is left out would be missing from the noise")
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
@@ -124,7 +120,7 @@ def audit(
         for name, message in zip(names, messages, strict=True)
     }
     texts = dataclasses.replace(texts, users=_with(texts.users, enrolled))
-    simulation = dataclasses.replace(simulation, test_users=0)
+    simulation = replace(simulation, test_users=0)
     left_out = frozenset(name for name, may in zip(names, took_part, strict=True) if not may)
     with Simulation(artifacts, texts, simulation, folder, workers, absent=left_out) as rounds:
         epsilon = rounds.run(progress, stop).rounds[-1].epsilon

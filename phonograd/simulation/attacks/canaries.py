@@ -15,12 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.base.settings import FromZero, Settings
 from phonograd.device_runtime.engine import BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.text.evaluation import Scorer
@@ -89,33 +93,27 @@ def _log_normal_below(z: Doubles) -> Doubles:
     return np.where(z < -30, series, near)
 
 
-@dataclass(frozen=True)
-class CanarySettings:
-    """insertions: how often a secret is in its user's text, for each kind of secret, 0 for controls; each: secrets of a
-    kind, each of another user; controls: secrets that nobody wrote, if there are any; words: in the list that secrets
-    are made of; form: what a secret's message begins with.
+Some = Annotated[int, Meta(ge=1, le=1000)]
 
-    Raises ValueError for a setting out of range, naming it.
-    """
 
-    insertions: tuple[int, ...] = (0, 1, 4, 16)
-    each: int = 3
-    controls: int = 50
-    words: int = 64
-    form: str = "my secret is"
+class CanarySettings(Settings, frozen=True):
+    """Secrets to plant. Raises ValueError for a setting out of range, naming it."""
 
-    def __post_init__(self) -> None:
-        if not self.insertions or min(self.insertions) < 0:
-            raise ValueError(f"`insertions` are {self.insertions}, expected numbers from 0")
-        for name in ("each", "controls"):
-            if not 1 <= getattr(self, name) <= 1000:
-                raise ValueError(f"`{name}` is {getattr(self, name)}, expected 1 to 1000")
-        if not 2 <= self.words <= 256:
-            raise ValueError(f"`words` is {self.words}, expected 2 to 256")
-        if not tokenize(self.form.encode()):
-            raise ValueError(f"`form` is {self.form!r}, expected a word or more")
-        if len(self.drawn) >= self.words**3:
-            raise ValueError(f"`words` is {self.words}: more than {len(self.drawn)} secrets expected, found its cube")
+    insertions: Annotated[
+        tuple[FromZero, ...], about("How often a secret is in its user's text, for each kind of secret; 0: controls.")
+    ] = (0, 1, 4, 16)
+    each: Annotated[Some, about("Secrets for each number of insertions, each of another user.")] = 3
+    controls: Annotated[Some, about("Secrets that nobody wrote, if 0 is among the insertions.")] = 50
+    words: Annotated[int, Meta(ge=2, le=256), about("Words that secrets are made of, drawn from the vocabulary.")] = 64
+    form: Annotated[str, about("What the message of a secret begins with.")] = "my secret is"
+
+    def check_together(self) -> None:
+        """Raise ValueError for no kind of secret, a form without a word, and more secrets than there can be."""
+        self.require("insertions", bool(self.insertions), "one number or more")
+        self.require("form", bool(tokenize(self.form.encode())), "a word or more")
+        self.require(
+            "words", len(self.drawn) < self.words**3, f"more, as its cube must exceed {len(self.drawn)} secrets"
+        )
 
     @property
     def drawn(self) -> list[int]:

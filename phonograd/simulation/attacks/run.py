@@ -4,9 +4,12 @@ import dataclasses
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.base.settings import FromZero, Settings
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.simulation.attacks import canaries, membership
@@ -19,19 +22,16 @@ from phonograd.simulation.users import Messages, text_slice
 from phonograd.simulation.workers import start_workers
 
 
-@dataclasses.dataclass(frozen=True)
-class AttackSettings:
-    """canaries: secrets to plant, or None; membership_users: the most users on each side of the membership test, 0 for
-    no test. At least one of both.
-    """
+class AttackSettings(Settings, frozen=True):
+    """Attacks, one or more. canaries: secrets to plant, or None. Raises ValueError if there is no attack."""
 
-    canaries: CanarySettings | None = dataclasses.field(default_factory=CanarySettings)
-    membership_users: int = 100
+    canaries: CanarySettings | None = CanarySettings()
+    membership_users: Annotated[FromZero, about("The most users to test on each side; 0: no test.")] = 100
 
-    def __post_init__(self) -> None:
-        if self.membership_users < 0 or (self.canaries is None and not self.membership_users):
-            users = self.membership_users
-            raise ValueError(f"`membership_users` is {users}, expected 1 or more without canaries, or 0")
+    def check_together(self) -> None:
+        """Raise ValueError if there is no attack."""
+        some = self.canaries is not None or self.membership_users > 0
+        self.require("membership_users", some, "1 or more without canaries")
 
 
 def attack(

@@ -1,18 +1,20 @@
 """Adjacent sets of users: the models that two rounds make which differ by one phone."""
 
 import contextlib
-import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.base.settings import Count, Settings
 from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
@@ -25,19 +27,17 @@ from phonograd.simulation.users import Messages, least_tokens, text_slice
 from phonograd.simulation.workers import Workers, start_workers
 
 
-@dataclass(frozen=True)
-class PrivacySettings:
+class PrivacySettings(Settings, frozen=True):
     """An empirical measurement of privacy (paper P: 20 pairs, 30,000 texts of 10 words).
 
-    pairs: of adjacent sets; a set has `simulation.clients_per_round` users, of which one differs; texts: drawn from
-    each model of a pair, of `words` words; simulation: how phones train and the server averages; its rounds, evaluation
-    and unreliable phones have no meaning here.
+    simulation: how phones train and the server averages; a set has `clients_per_round` users, of which one differs.
+    Rounds, evaluation and unreliable phones have no meaning here.
     """
 
-    pairs: int = 20
-    texts: int = 30_000
-    words: int = 10
-    simulation: SimulationSettings = dataclasses.field(default_factory=SimulationSettings)
+    pairs: Annotated[Count, about("Pairs of adjacent sets.")] = 20
+    texts: Annotated[Count, about("Texts drawn from each model of a pair.")] = 30_000
+    words: Annotated[Count, about("Words of a text.")] = 10
+    simulation: SimulationSettings = SimulationSettings()
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Pair:
     user: str
     other: str
     tail: Tail
-    log_ratios: npt.NDArray[np.float64] = dataclasses.field(compare=False, repr=False)
+    log_ratios: npt.NDArray[np.float64] = field(compare=False, repr=False)
 
 
 def measure_pairs(

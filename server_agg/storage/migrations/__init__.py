@@ -19,9 +19,10 @@ REVISIONS = Path(__file__).parent
 
 
 def version_of(connection: Connection) -> int:
-    """The version of a ledger; 0 if it has no tables yet."""
-    if not inspect(connection).has_table(VERSION_TABLE):
-        return 0
+    """The version of a ledger; 0 if it has no tables yet, 1 if it has tables without a version."""
+    tables = inspect(connection)
+    if not tables.has_table(VERSION_TABLE):
+        return int(tables.has_table("rounds"))
     return int(connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) or 0)
 
 
