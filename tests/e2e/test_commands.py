@@ -293,3 +293,15 @@ def test_a_demo_that_is_ended_leaves_no_server(corpus: Path, tmp_path: Path) -> 
     assert (process.returncode, "phonograd: interrupted" in rest.splitlines()) == (143, True), rest
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, trust_env=False)
+
+
+def test_the_configuration_in_a_result_repeats_the_training(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    first, again, file = tmp_path / "first", tmp_path / "again", tmp_path / "train.toml"
+    line = ("--seed", 1, *keys(training="epochs=2 output_sample=5 learning_rate=0.5"), "--sample-seed", 7)
+    done = phono("train", workplace.artifacts, "--user", workplace.user, *line, "--out", first, "--json")
+    (tmp_path / "done.json").write_text(done.out)
+    assert "sample_seed" not in done.out  # it is a secret
+    file.write_text(phono("config", "train", "--from", tmp_path / "done.json").out)
+    repeated = phono("train", "--config", file, "--sample-seed", 7, "--out", again, "--json").document
+    assert (repeated["steps"], again.read_bytes()) == (done.document["steps"], first.read_bytes())
+    assert repeated["config"] == done.document["config"] | {"out": str(again)}

@@ -89,7 +89,7 @@ def test_every_method_trains_on_shuffled_messages(tmp_path: Path, monkeypatch: p
     class TrainedError(Exception):
         pass
 
-    def train(_: object, messages: list[bytes], **__: object) -> None:
+    def train(_: object, messages: list[bytes], *__: object, **___: object) -> None:
         seen.append(messages)
         raise TrainedError
 
