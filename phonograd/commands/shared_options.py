@@ -1,11 +1,8 @@
 """Options that several commands have."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
-from phonograd.commands.options import COUNT, opt, refuse
+from phonograd.commands.options import opt
 from phonograd.commands.paths import INPUT
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC, GROUPS
@@ -22,7 +19,6 @@ PREDICTION_WEIGHTS = (
 )
 PERSONAL = "The user's own words, a file of `phonograd personal`, to suggest as well."
 CODEC = opt(f"The update's encoding. {IN_GROUPS}", click.Choice(list(CODECS)), metavar="NAME", default=DEFAULT_CODEC)
-WORKERS = opt("Processes that train.  [default: one a core]", COUNT)
 ENGINE = opt("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
 REHEARSAL = opt("General text to draw rehearsal messages from.", INPUT)
 USERS = opt("As in phonograd simulate.", INPUT)
@@ -41,9 +37,3 @@ SEED = opt(
     "In place of --phone: seed of the rehearsal draw, dropout and random codecs.  [default: random]",
     click.IntRange(0, MAX_COUNT),
 )
-
-
-def refuse_share_alone(options: Mapping[str, Any]) -> None:
-    """Raise UsageError for --user-share without --rehearsal."""
-    if options["rehearsal"] is None:
-        refuse("expected with --rehearsal, the general text to mix in", "user_share")
