@@ -196,6 +196,7 @@ def test_commands_have_few_options() -> None:
 
     def count(name: str, command: click.Command) -> None:
         counts[name] = len(options_of(command))
+        assert not any(isinstance(one.type, click.types.FuncParamType) for one in command.params), name
         for inner in command.list_commands(context) if isinstance(command, click.Group) else ():
             found = command.get_command(context, inner)
             assert found is not None

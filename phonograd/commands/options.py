@@ -144,6 +144,8 @@ def _declared(field: inspect.Parameter, told: str | Mapping[str, Any], group: st
 
 
 def _type_of(annotation: Any) -> dict[str, Any]:
+    if get_origin(annotation) is Annotated:  # a record checks its ranges
+        annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, UnionType):  # such as one with None
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is Literal:
