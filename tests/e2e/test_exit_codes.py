@@ -106,7 +106,7 @@ def test_every_commands_threads_are_1_to_256() -> None:
         for option in command.params
         if not {"--threads", "--threads-per-phone"}.isdisjoint(option.opts)
     }
-    assert {"eval", "predict", "phone-bench", "phone-round", "demo"} <= kinds.keys()
+    assert {"eval", "predict", "demo"} <= kinds.keys()
     assert [name for name, kind in kinds.items() if kind is not THREADS] == []
     assert (THREADS.min, THREADS.max) == (1, 256)
 
