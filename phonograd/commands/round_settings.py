@@ -35,7 +35,11 @@ def strategy_from(config: Config) -> StrategySettings:
 
 def masked_from(config: Config, strategy: StrategySettings, **others: Any) -> MaskedSettings | None:
     """The settings of masked rounds; None if rounds are not. Raises UsageError for a value out of range."""
-    return config.take(MaskedSettings, steps=int(strategy.one_step), **others) if config.get(MASKED) else None
+    if not config.get(MASKED):
+        return None
+    if config.on_command_line(weighting := f"strategy.{strategy.strategy}.weighting"):
+        raise UsageError(f"{weighting}: expected without {MASKED}; see masked.weight_cap")
+    return config.take(MaskedSettings, steps=int(strategy.one_step), **others)
 
 
 def matching(strategy: StrategySettings, masked: MaskedSettings | None) -> StrategySettings:

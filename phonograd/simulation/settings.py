@@ -6,7 +6,7 @@ from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Chance, Count, FromZero, Positive, Settings, Share
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC, GROUPS
+from phonograd.device_runtime.update.codecs import DEFAULT_CODEC, GROUPS, CodecName
 from phonograd.device_runtime.update.links import LinkCodec, PublishBits
 from phonograd.server_agg.aggregation.publishing import Publish
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
@@ -37,7 +37,7 @@ class SimulationSettings(Settings, frozen=True):
     user_share: Annotated[
         Share, about("λ, the user's share of the tokens, where there is general text to rehearse.")
     ] = TrainingConfig().user_share
-    codec: Annotated[str, about(f"The updates' encoding. {_GROUPS.capitalize()}.")] = DEFAULT_CODEC
+    codec: Annotated[CodecName, about(f"The updates' encoding. {_GROUPS.capitalize()}.")] = DEFAULT_CODEC
     epochs: Annotated[Count, about("Passes over the text.")] = 1
     steps: Annotated[
         Literal[1] | None,
@@ -68,9 +68,8 @@ class SimulationSettings(Settings, frozen=True):
     masked: MaskedSettings | None = None
 
     def check_together(self) -> None:
-        """Raise ValueError for an unknown codec, and for settings that do not go together."""
+        """Raise ValueError for settings that do not go together."""
         strategy = self.strategy
-        self.require("codec", self.codec in CODECS, f"one of {', '.join(CODECS)}")
         self.require("epochs", self.steps is None or self.epochs == 1, "1: a single step is a single pass")
         one_step = not strategy.one_step or self.steps == 1
         self.require("steps", one_step, f"1: {strategy.strategy} averages single steps")

@@ -30,11 +30,11 @@ def test_its_settings_are_keys(phono: Run, workplace: Workplace, users: Path, tm
     line = ("simulate", workplace.artifacts, "--users", users, "--out", tmp_path / "out", "--rounds", 1, "--json")
     line += ("--clients-per-round", 2, "--set", "evaluation.test_users=0", "--workers", 1, "--strategy", NAME)
     refused = phono(*line, "--set", "strategy.similarity=3")
-    assert (refused.code, "strategy.own: `similarity` is 3, expected -1 to 1" in refused.err) == (2, True)
+    assert (refused.code, "strategy.own: similarity is 3.0, expected -1 to 1" in refused.err) == (2, True)
     unknown = phono(*line, "--set", "strategy.own.similarty=3")
     assert "has no such setting; did you mean similarity?" in unknown.err
     wrong = phono(*line, "--set", "strategy.own.similarity=much")
-    assert "strategy.own: Expected `float`, got `str` - at `similarity`" in wrong.err
+    assert "strategy.own: Expected float, got str - at similarity" in wrong.err
     ignored = phono(*line, "--set", "strategy.trimmed-mean.trim_share=0.2")
     assert "trim_share: expected with --strategy trimmed-mean" in ignored.err
     assert not (tmp_path / "out").exists()

@@ -267,6 +267,10 @@ def test_members_are_tested_on_what_they_wrote_themselves(tmp_path: Path, monkey
     )
     own = {message for messages in encoded().values() for message in messages}
     assert [len(side) for side in tested] == [5, 7]
+    with pytest.raises(phonograd.UsageError, match="found 0 of 12"):  # whose update is lost took no part
+        phonograd.simulate_attacks(
+            ARTIFACTS, USERS, tmp_path / "lost", replace(SIMULATION, late_phones=1.0), phonograd.AttackSettings(None)
+        )
     assert {message for side in tested for text in side for message in text} <= own
 
 

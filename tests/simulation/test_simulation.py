@@ -144,7 +144,8 @@ def test_a_round_of_transfer_learning_makes_the_servers_student(tmp_path: Path) 
     for part in next(schedule(settings, sorted(population.training))):
         messages, _ = text_slice(population.training[part.user], settings.text_bytes, part.earlier)
         path = tmp_path / part.user
-        phonograd.train(DISTILLING, messages, rehearsal=GENERAL, phone=part.user, update=path)
+        phone = phonograd.TrainSettings(phone=part.user)
+        phonograd.train(DISTILLING, messages, phone, rehearsal=GENERAL, update=path)
         updates.append(
             ClientUpdate(sha256_of_file(path), 1, {}, functools.partial(stored, path, DISTILLING.path(WEIGHTS)))
         )
@@ -466,11 +467,11 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, phono: Run) 
             "late_phones is 0.6, expected at most 1 - fail",
         ),
         ("--compare x", "--compare needs --page"),
-        ("--codec rot-q9", "--codec is 'rot-q9', expected one of full-f32"),
         ("--strategy fedsgd", "training.steps is None, expected 1: fedsgd averages single steps"),
         ("--set training.user_share=0.5", "training.user_share: expected with rehearsal"),
         ("--set rounds.late=next", "rounds.late: expected with failures.late_phones"),
         ("--set rounds.masked=true --codec rot-q1", "--codec: expected without rounds.masked"),
+        ("--set rounds.masked=true --set strategy.weighting=tokens", "weighting: expected without rounds.masked"),
     ],
 )
 def test_wrong_options_are_named(tmp_path: Path, phono: Run, options: str, message: str) -> None:

@@ -50,7 +50,9 @@ def attack(
     """
     training = population_of(artifacts, texts, simulation, simulation.test_users).training
     parts = islice(schedule(simulation, sorted(training)), simulation.rounds)
-    members = sorted({part.user for round_ in parts for part in round_})
+    drops_late = simulation.late == "drop"
+    arriving = (part for round_ in parts for part in round_ if not (part.drops_out or (part.late and drops_late)))
+    members = sorted({part.user for part in arriving})
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
     # The users' own texts: a secret in one would tell that its user took part.
     count = settings.membership_users
