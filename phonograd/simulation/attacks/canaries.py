@@ -110,7 +110,7 @@ class CanarySettings(Settings, frozen=True):
     def check_together(self) -> None:
         """Raise ValueError for no kind of secret, a form without a word, and more secrets than there can be."""
         self.require("insertions", bool(self.insertions), "one number or more")
-        self.require("form", bool(tokenize(self.form.encode())), "a word or more")
+        self.require("form", bool(self.form.split()), "a word or more")
         self.require(
             "words", len(self.drawn) < self.words**3, f"more, as its cube must exceed {len(self.drawn)} secrets"
         )
