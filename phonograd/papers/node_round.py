@@ -8,8 +8,9 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.seeds import seed_of
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.simulation.server import Arrival, ModelFiles, close_round
+from phonograd.simulation.server import Arrival, close_round
 
 
 class NodeRound:

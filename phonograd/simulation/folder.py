@@ -16,8 +16,8 @@ import msgspec
 from phonograd.device_runtime.base.documents import FieldError, parse, read, written
 from phonograd.device_runtime.base.errors import StateError, StorageError
 from phonograd.device_runtime.base.files import lock_file, require_posix, sha256_of_file, storage_errors, write_bytes
+from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.simulation.records import SimulationRecord
-from phonograd.simulation.server import ModelFiles
 from phonograd.simulation.settings import SimulationSettings
 
 RECORD = "simulation.json"

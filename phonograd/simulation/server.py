@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,9 @@ from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.late import decoded_on
-from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
-from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles
-from phonograd.server_agg.aggregation.publishing import publish as publish_model
+from phonograd.server_agg.aggregation.next_model import ModelFiles, Student, make_model
+from phonograd.server_agg.aggregation.publishing import Publication, Publish
 from phonograd.server_agg.aggregation.strategies import (
-    FTRL,
     Aggregation,
     ClientUpdate,
     RoundContext,
@@ -38,46 +36,21 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class NextModel:
-    """What a round made: accepted and repeated updates, and the model, None if too few were accepted.
+class ClosedRound:
+    """What a round made: accepted and repeated updates, and what it published, None if too few were accepted.
 
-    refusals: a line for each update that was refused, which names its user and says why. published: the model with its
-    link, if the round published one.
+    refusals: a line for each update that was refused, which names its user and says why.
     """
 
     accepted: int
     refusals: tuple[str, ...]
     repeated: int
-    model: WrittenFile | None
-    published: Publication | None = None
+    published: Publication | None
 
     @property
-    def refused(self) -> int:
-        """How many updates were refused."""
-        return len(self.refusals)
-
-
-@dataclass(frozen=True)
-class ModelFiles:
-    """Where a model is, the server optimizer's state after it, the link to it, what links so far left out, and noise
-    buffers, of dp-ftrl; only the model need exist.
-    """
-
-    weights: Path
-    optimizer: Path
-    link: Path | None = None
-    residual: Path | None = None
-    buffers: Path | None = None
-
-    @property
-    def published(self) -> PublishedFiles:
-        """Those that a round publishes, which need places for the link and the residual."""
-        assert self.link is not None and self.residual is not None
-        return PublishedFiles(self.weights, self.link, self.residual)
-
-
-# Trains strategy transfer's model: from the updates, the base model, where the next one goes, and its metadata.
-Student = Callable[[Sequence[ClientUpdate], Path, Path, Mapping[str, str]], WrittenFile]
+    def model(self) -> WrittenFile | None:
+        """The model, if there is one."""
+        return None if self.published is None else self.published.model
 
 
 def close_round(
@@ -92,7 +65,7 @@ def close_round(
     publish: Publish | None = None,
     masked: MaskedSettings | None = None,
     phones: int = 0,
-) -> NextModel:
+) -> ClosedRound:
     """Aggregate the updates and write the next model; the same bytes as a server's round of the same updates.
 
     student: for strategy transfer, in place of an average. publish: how the model is published, with a link and a
@@ -123,29 +96,10 @@ def close_round(
                 users.add(arrival.user)
             except (WeightsError, UpdateError, InvalidUpdateError) as error:
                 refusals.append(f"{arrival.user}: {redact_path(error, arrival.path)}")
-        if len(accepted) < strategy.min_updates and not settings.private:
-            return NextModel(len(accepted), tuple(refusals), repeated, None)
-        metadata = model_metadata(number, base_sha256)
-        draft = next_files.weights if publish is None else next_files.weights.with_suffix(".draft")
-        try:
-            if settings.strategy == FTRL:
-                assert next_files.buffers is not None
-                aggregation.write_buffers(next_files.buffers, metadata)
-            if student is not None:
-                model = student(accepted, base.weights, draft, metadata)
-            else:
-                state = _existing(base.optimizer)
-                model, _ = write_model(
-                    settings, aggregation, accepted, weights, state, draft, next_files.optimizer, metadata
-                )
-            if publish is None:
-                return NextModel(len(accepted), tuple(refusals), repeated, model)
-            residual = _existing(base.residual)
-            published = publish_model(publish, weights, base_sha256, draft, model, residual, next_files.published)
-        finally:
-            if publish is not None:
-                draft.unlink(missing_ok=True)
-    return NextModel(len(accepted), tuple(refusals), repeated, published.model, published)
+        published = None
+        if len(accepted) >= strategy.min_updates or settings.private:
+            published = make_model(aggregation, accepted, base, next_files, publish, student).published
+    return ClosedRound(len(accepted), tuple(refusals), repeated, published)
 
 
 @contextlib.contextmanager
@@ -155,10 +109,6 @@ def _opened_if_there(path: Path | None) -> Iterator[TensorFile | None]:
         return
     with TensorFile(path) as file:
         yield file
-
-
-def _existing(path: Path | None) -> Path | None:
-    return path if path is not None and path.exists() else None
 
 
 def _begun(

@@ -16,6 +16,7 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artif
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.server_agg.aggregation.next_model import Student
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
@@ -28,7 +29,6 @@ from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.quality import Quality, spread
 from phonograd.simulation.records import RoundRecord, SimulationRecord, Users
 from phonograd.simulation.schedule import Participation, require_rested, schedule
-from phonograd.simulation.server import Student
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages, Population, least_tokens, populate, text_slice
 from phonograd.simulation.workers import StartWorkers, Workers, start_workers

@@ -13,18 +13,21 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError, StorageError
-from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
-from phonograd.server_agg.aggregation.strategies import ClientUpdate
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.server_agg.aggregation.model_writer import model_metadata
+from phonograd.server_agg.aggregation.next_model import ModelFiles, NextModel, make_model
+from phonograd.server_agg.aggregation.strategies import ClientUpdate, RoundContext, StrategySettings, strategy_of
 from phonograd.server_agg.refusals import UnknownRoundError, one_line
-from phonograd.server_agg.rounds import noise_runs, opening, partial_sums, privacy, sweeping
+from phonograd.server_agg.rounds import noise_runs, opening, partial_sums, privacy, publication, sweeping
 from phonograd.server_agg.rounds.current_round import LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
-from phonograd.server_agg.rounds.publication import PublishedDraft, published
 from phonograd.server_agg.rounds.student import SlowJob, Students
+from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
@@ -176,36 +179,13 @@ def _finite(epsilon: float) -> float | None:
 
 
 def _new_model(current: LiveRound, updates: Sequence[ClientUpdate]) -> Model:
-    aggregator, folder, ledger = current.aggregator, current.folder, current.ledger
-    row, draft, state_draft, buffers_draft = aggregator.row, folder.new_draft(), folder.new_draft(), folder.new_draft()
-    metadata = model_metadata(row.number, row.base_sha256)
-    with ledger.reading() as session:
-        optimizer = session.get_one(Model, row.base_sha256).optimizer_sha256
-    try:
-        written, state = write_model(
-            aggregator.settings,
-            aggregator.aggregation,
-            updates,
-            aggregator.base,
-            None if optimizer is None else folder.checked(folder.optimizer(optimizer)),
-            draft,
-            state_draft,
-            metadata,
-        )
-        buffers = aggregator.aggregation.write_buffers(buffers_draft, metadata) if noise_runs.goes_on(row) else None
-        with published(row, aggregator.base.path, draft, written, folder, ledger) as made:
-            if state is not None:
-                folder.move_into_place(state_draft, folder.optimizer(state.sha256))
-            if buffers is not None:
-                folder.move_secret_into_place(buffers_draft, folder.noise_buffers(buffers.sha256))
-            beside = {"optimizer_sha256": None if state is None else state.sha256}
-            if buffers is not None and (seal := aggregator.aggregation.context.next_seal) is not None:
-                beside |= {"buffers_sha256": buffers.sha256, "buffers_seal": seal.hex()}
-            return made.move_into_place(folder, ledger.clock(), **beside)
-    finally:
-        draft.unlink(missing_ok=True)
-        state_draft.unlink(missing_ok=True)
-        buffers_draft.unlink(missing_ok=True)
+    aggregator, folder = current.aggregator, current.folder
+    row, how = aggregator.row, aggregator.rules.how_published
+    before = publication.files_of_model(row.base_sha256, folder, current.ledger)
+    with publication.model_drafts(folder, noise_runs.goes_on(row)) as drafts:
+        made = make_model(aggregator.aggregation, updates, before, drafts, how)
+        seal = aggregator.aggregation.context.next_seal
+        return publication.move_into_place(made, drafts, row, folder, current.ledger.clock(), seal)
 
 
 def _fail_or_retry(current: LiveRound, error: Exception) -> None:
@@ -333,15 +313,12 @@ class SlowClosing:
 
     def _run(self, job: SlowJob, stop: threading.Event) -> None:
         current, number = self._current, job.round.number
-        draft = current.folder.new_draft()
+        folder = current.folder
         try:
-            with contextlib.ExitStack() as resources:
-                made: PublishedDraft | Exception
+            with publication.model_drafts(folder) as drafts:
+                made: NextModel | Exception
                 try:
-                    job.work.mkdir(exist_ok=True)
-                    written = self._maker.make(job, draft, _logged(number, current.progress.report), stop.is_set)
-                    drafts = published(job.round, job.base, draft, written, current.folder, current.ledger)
-                    made = resources.enter_context(drafts)
+                    made = self._make(job, drafts, stop)
                 except StoppedError:
                     return
                 except Exception as error:
@@ -350,7 +327,7 @@ class SlowClosing:
                 def model() -> Model:
                     if isinstance(made, Exception):
                         raise made
-                    return made.move_into_place(current.folder, current.ledger.clock())
+                    return publication.move_into_place(made, drafts, job.round, folder, current.ledger.clock())
 
                 with self._lock:
                     if not current.closed and current.aggregator.row.number == number:  # else it was rolled back
@@ -359,8 +336,20 @@ class SlowClosing:
             log_event("round_not_closed", error, round=number)  # the next tick tries again
         except Exception:  # a bug must not end in silence
             log.exception("round %d: closing it failed; retrying", number)
-        finally:
-            draft.unlink(missing_ok=True)
+
+    def _make(self, job: SlowJob, drafts: ModelFiles, stop: threading.Event) -> NextModel:
+        row, folder = job.round, self._current.folder
+        settings, how = StrategySettings.from_json(row.strategy), RoundRules.from_json(row.rules).how_published
+        progress = _logged(row.number, self._current.progress.report)
+
+        def student(_updates: object, _base: object, draft: Path, _metadata: object) -> WrittenFile:
+            return self._maker.make(job, draft, progress, stop.is_set)
+
+        job.work.mkdir(exist_ok=True)
+        with TensorFile(job.base) as base:
+            aggregation = strategy_of(settings).begin(base, row.base_sha256, RoundContext(row.number))
+            before = publication.files_of_model(row.base_sha256, folder, self._current.ledger)
+            return make_model(aggregation, job.updates, before, drafts, how, student)
 
 
 def _logged(number: int, report: Callable[[int, int], None]) -> Callable[[int, int], None]:

@@ -10,6 +10,7 @@ import phonograd
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import StorageError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.refusals import LateUpdateError, UnknownRoundError
 from phonograd.server_agg.report.document import report_of
 from phonograd.server_agg.rounds import closing
@@ -140,7 +141,7 @@ def test_nothing_changes_while_a_server_closes_a_round(
 def test_kept_updates_are_discarded_while_servers_run(
     workshop: Workshop, storage: ServerStorage, replicas: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closing, "write_model", raising(WeightsError("no model")))
+    monkeypatch.setattr(next_model, "write_model", raising(WeightsError("no model")))
     (server,) = replicas(1, clients_per_round=1)
     for number in (1, 2):
         send(server, workshop.update(number, number), "a")

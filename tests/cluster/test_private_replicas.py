@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import StorageError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.correlation.run import begun
 from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
@@ -121,7 +122,7 @@ def test_the_same_models_as_one_server_with_the_same_keys(
 
 
 @pytest.mark.parametrize(
-    ("changes", "target"), [(FTRL, "write_model"), (SAMPLED, "published"), (FTRL, "record_model")], ids=name_of
+    ("changes", "target"), [(FTRL, "write_model"), (SAMPLED, "publish"), (FTRL, "record_model")], ids=name_of
 )
 def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     changes: dict[str, object],
@@ -136,10 +137,11 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     enrol(first, second)
     end_round(first, second)  # so that there are buffers
     send(second, update_of(workshop, second, 1), "phone1")
-    original, record_model, made = getattr(closing, target), closing.record_model, []
+    place = closing if target == "record_model" else next_model
+    original, record_model, made = getattr(place, target), closing.record_model, []
 
     def too_late(*arguments: object) -> object:
-        monkeypatch.setattr(closing, target, original)
+        monkeypatch.setattr(place, target, original)
         break_the_lock(database)
         follow([second], 3)
         assert second.folder.store.names("noise")[0].startswith("3-")
@@ -155,7 +157,7 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     else:
         original = recorded
     deadline(first, second)
-    monkeypatch.setattr(closing, target, too_late)
+    monkeypatch.setattr(place, target, too_late)
     with pytest.raises(StorageError, match="round 2: another server ended it"):
         closing.end_if_complete(first._round, first._slow)
     monkeypatch.setattr(closing, "record_model", record_model)
@@ -169,7 +171,7 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
 
 
 @pytest.mark.parametrize(
-    ("changes", "dies"), [(SAMPLED, "write_model"), (FTRL, "record_model"), (FTRL, "published")], ids=name_of
+    ("changes", "dies"), [(SAMPLED, "write_model"), (FTRL, "record_model"), (FTRL, "publish")], ids=name_of
 )
 def test_a_server_that_dies_while_it_closes_a_round_leaves_its_noise_to_the_next(
     changes: dict[str, object], dies: str, workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
@@ -180,7 +182,7 @@ def test_a_server_that_dies_while_it_closes_a_round_leaves_its_noise_to_the_next
     send(first, update_of(workshop, first, 1), "phone1")
     deadline(first, second)
     with monkeypatch.context() as patch:
-        patch.setattr(closing, dies, raising(KeyboardInterrupt()))
+        patch.setattr(closing if dies == "record_model" else next_model, dies, raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             first.tick()
     left = set(first.folder.store.names("models"))
@@ -311,7 +313,7 @@ def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
     (first,) = replicas(1, **SAMPLED | {"noise_multiplier": 8.0})
     enrol(first)
     identifier = upload(first, update_of(workshop, first, 1), "phone1")
-    link_into_place, write_model, used = first.folder.link_into_place, closing.write_model, []
+    link_into_place, write_model, used = first.folder.link_into_place, next_model.write_model, []
     others, looks, ending_of = itertools.count(), itertools.count(1), closing.ending_of
 
     def start(noise: float) -> None:
@@ -338,7 +340,7 @@ def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
             start(3.0)
         return ending_of(current)
 
-    monkeypatch.setattr(closing, "write_model", noted)
+    monkeypatch.setattr(next_model, "write_model", noted)
     monkeypatch.setattr(closing, "ending_of", decided)
     deadline(first)
     follow([first], 1)

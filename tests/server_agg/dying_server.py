@@ -27,6 +27,7 @@ from typing import Any
 from sqlalchemy.engine.default import DefaultDialect
 
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.rounds import closing
@@ -46,7 +47,7 @@ STEPS = (
     (os, "unlink"),
     (os, "ftruncate"),
     (DefaultDialect, "do_commit"),
-    (closing, "write_model"),
+    (next_model, "write_model"),
     (ObjectStore, "_do"),
     (Work, "part"),
 )

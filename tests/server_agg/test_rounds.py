@@ -127,7 +127,7 @@ def test_a_restart_between_the_last_update_and_the_close(
     state = tmp_path / "state"
     with monkeypatch.context() as patch, opened(workshop, state) as coordinator:
         if moment == "before the model is written":
-            patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse_to_write)
+            patch.setattr("phonograd.server_agg.aggregation.next_model.write_model", refuse_to_write)
         else:
             patch.setattr("phonograd.server_agg.rounds.opening.add_round", refuse_to_write)
         receipts = [send(coordinator, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
@@ -144,7 +144,7 @@ def test_a_close_that_failed_is_tried_again_at_the_next_upload(
 ) -> None:
     with opened(workshop, tmp_path / "state") as coordinator:
         with monkeypatch.context() as patch:
-            patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse_to_write)
+            patch.setattr("phonograd.server_agg.aggregation.next_model.write_model", refuse_to_write)
             for seed in (1, 2, 3):
                 send(coordinator, workshop.update(seed), f"phone{seed}")
             with pytest.raises(StorageError, match="No space left"):

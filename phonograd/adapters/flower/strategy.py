@@ -18,9 +18,10 @@ from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategies import strategy_of
-from phonograd.simulation.server import Arrival, ModelFiles, close_round
+from phonograd.simulation.server import Arrival, close_round
 
 LOGGER = getLogger("flwr")
 

@@ -17,9 +17,10 @@ from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.text.sampling import draw_texts, log_likelihoods
+from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.simulation.empirical.tail import Tail, fit_tail
 from phonograd.simulation.phone import PhoneJob
-from phonograd.simulation.server import Arrival, ModelFiles, close_round
+from phonograd.simulation.server import Arrival, close_round
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages, least_tokens, text_slice
 from phonograd.simulation.workers import Workers, start_workers
