@@ -147,7 +147,7 @@ def require_same_job(record: SimulationRecord, job: Mapping[str, Any], folder: P
 
 def _paths(files: ModelFiles) -> tuple[Path, ...]:
     """What a round that failed has in common with the one before: all but the link."""
-    assert files.residual is not None and files.buffers is not None
+    assert files.optimizer is not None and files.residual is not None and files.buffers is not None
     return files.weights, files.optimizer, files.residual, files.buffers
 
 

@@ -16,15 +16,14 @@ from typing import Any
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.update.update_file import DecodedUpdate
-from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.masked.stages import RequestKind
-from phonograd.server_agg.refusals import RefusalError, RoundClosingError, one_line
-from phonograd.server_agg.rounds import admission, closing, ingestion, masked_messages, partial_sums, startup
-from phonograd.server_agg.rounds.closing import SlowClosing, end_if_complete
-from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
+from phonograd.server_agg.refusals import RefusalError, RoundClosingError
+from phonograd.server_agg.rounds import partial_sums, startup, undoing
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.publication import KeptLink, links_between
 from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
+from phonograd.server_agg.rounds.shared_round import CLOSING_SECONDS, SharedRound
 from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadata, UploadRecord, UploadStore
 from phonograd.server_agg.settings.security import SecuritySettings
@@ -65,9 +64,8 @@ class Coordinator:
         self._heard: tuple[int, float | None] | None = None  # of the open round, by `beat`
         self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
-        self._round = LiveRound(self.folder, self.ledger, settings)
-        slow_models = slow_models or Students(artifacts)
-        self._slow = SlowClosing(self._round, self._lock, slow_models)
+        slow_models, kind = slow_models or Students(artifacts), SharedRound if self.ledger.shared else LiveRound
+        self._round = kind(self.folder, self.ledger, settings, self.uploads, self._lock, slow_models)
         try:
             with self.ledger.errors():
                 startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
@@ -83,11 +81,8 @@ class Coordinator:
 
     def _close(self, keep: bool) -> None:
         with self._lock:
-            if keep and self.ledger.shared and not self._round.closed:
-                with contextlib.suppress(StorageError):  # the server that closes the round folds the updates again
-                    partial_sums.share(self._round.aggregator, self.folder, self.ledger)
             self._round.close()  # nothing begins any more
-        self._slow.close()
+        self._round.slow.close()
         with self._lock:
             self.ledger.close()
             self.folder.close(keep)
@@ -100,11 +95,7 @@ class Coordinator:
             self._ingest_unattended(upload)
         with self._lock:
             self._round.load_if_needed()
-            if self.current.accepted and not self.ledger.shared:
-                try:
-                    _ = self._round.aggregator.aggregation  # finds damaged stored updates now
-                except OwnStrategyError as error:
-                    closing.fail(self._round, one_line(error), error)
+            self._round.sum_stored()
             self._end_or_try_again()
 
     def _ingest_unattended(self, upload: UploadRecord) -> bool:
@@ -149,12 +140,11 @@ class Coordinator:
 
     def refresh(self) -> None:
         """See what other servers did since the last tick. Raises StorageError."""
-        if self.ledger.shared:
-            self._round.publish()
+        self._round.refresh()
 
     def surely_admits(self, phone: str) -> bool:
         """Whether memory alone tells that `phone` may take part; "": whatever there is to tell of the open round."""
-        return not self.ledger.shared and (not phone or self._round.surely_admits(phone))
+        return self._round.surely_admits(phone)
 
     @property
     def retry_seconds(self) -> float:
@@ -167,15 +157,8 @@ class Coordinator:
 
     def participation(self, phone: str) -> UpdateError | RoundClosingError | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
-        if self._round.surely_admits(phone):
-            return None
         try:
-            with self.ledger.reading() as session:
-                admission_state = self._round.admission_state(session)
-                admission.check_duplicate(session, admission_state, phone)
-                admission.check_phone(session, admission_state, phone)
-            if (masked := self._round.masked) is not None:
-                masked.check_entry(phone)
+            self._round.check_place(phone)
         except (UpdateError, RoundClosingError) as error:
             return error
         return None
@@ -189,7 +172,7 @@ class Coordinator:
         and StorageError.
         """
         try:
-            return ingestion.upload_for(self._round, self.uploads, metadata)
+            return self._round.reserve(metadata)
         except RefusalError as error:
             self.uploads.record_refusal(metadata, self.current.round, error)
             raise
@@ -212,8 +195,8 @@ class Coordinator:
 
     def _ingest(self, identifier: str, sha256: str, nbytes: int, ahead: DecodedUpdate | None) -> Receipt:
         with self._lock:
-            end_if_complete(self._round, self._slow)  # a round that is due, whose closing failed, accepts nothing more
-            receipt = ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes, ahead)
+            self._round.end_if_complete()  # a round that is due, whose closing failed, accepts nothing more
+            receipt = self._round.ingest(identifier, sha256, nbytes, ahead)
             if receipt is not None:
                 self._end_or_try_again()
             if receipt is None or receipt.round != self.current.round:
@@ -230,13 +213,12 @@ class Coordinator:
         """
         with self._lock:
             self._end_or_try_again()  # a phone that hears of a failed round finds the next one
-            return masked_messages.take(self._round, kind, phone, number, message)
+            return self._round.take_message(kind, phone, number, message)
 
     @property
     def poll_seconds(self) -> float:
         """When a phone of a masked round that waits should ask again."""
-        masked = self._round.masked
-        return self.retry_seconds if masked is None else masked.poll_seconds
+        return self._round.aggregator.poll_seconds(self.retry_seconds)
 
     def receipt(self, identifier: str) -> Receipt:
         """The receipt of an upload that was accepted or repeated."""
@@ -280,7 +262,7 @@ class Coordinator:
     def _end_or_try_again(self) -> None:
         """End the round if it is complete. After a disk error, the next tick or update tries again."""
         try:
-            end_if_complete(self._round, self._slow)
+            self._round.end_if_complete()
             self.overdue = False
         except StorageError as error:
             self.overdue = True
@@ -299,10 +281,10 @@ class Coordinator:
             if not mine:  # it may delete the model to return to
                 raise RoundClosingError(
                     f"round {self.current.round}: another server is closing it; roll back again when it is closed",
-                    SHARED_CLOSING_SECONDS,
+                    CLOSING_SECONDS,
                 )
-            closing.roll_back(self.folder, self.ledger, self.settings, number)
-            self._slow.cancel()
+            undoing.roll_back(self.folder, self.ledger, self.settings, number)
+            self._round.slow.cancel()
             self._round.load_after_end()
             log_event("rolled_back", to_round=number, round=self.current.round, model=self.current.base_sha256)
             return self.current
@@ -311,7 +293,7 @@ class Coordinator:
         """Delete the updates kept from failed round `number`. Returns how many. Raises UnknownRoundError."""
         with self._lock:
             self._round.check_running()
-            return closing.discard(number, self.folder, self.ledger)
+            return undoing.discard(number, self.folder, self.ledger)
 
 
 def _store_of(settings: ServerSettings) -> Store | None:

@@ -50,8 +50,9 @@ def open_state(
     _apply_settings(ledger, settings, run)
     with ledger.reading() as session:
         round_ = expect_open_round(ledger, session)
-        model = session.get_one(Model, round_.base_sha256)
-    for path_of, sha256 in ((folder.residual, model.residual_sha256), (folder.noise_buffers, model.buffers_sha256)):
+        base_row = session.get_one(Model, round_.base_sha256)
+    residual, buffers = base_row.residual_sha256, base_row.buffers_sha256
+    for path_of, sha256 in ((folder.residual, residual), (folder.noise_buffers, buffers)):
         if sha256 is not None:
             folder.checked(path_of(sha256))
     if StrategySettings.from_json(round_.strategy).slow:  # of earlier settings, if it has updates

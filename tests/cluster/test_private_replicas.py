@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -19,9 +20,9 @@ from phonograd.server_agg.refusals import (
     RewoundNoiseError,
     RoundClosingError,
 )
-from phonograd.server_agg.rounds import closing, noise_runs
+from phonograd.server_agg.rounds import noise_runs
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.current_round import LiveRound
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage import noise_keys
@@ -137,8 +138,8 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     enrol(first, second)
     end_round(first, second)  # so that there are buffers
     send(second, update_of(workshop, second, 1), "phone1")
-    place = closing if target == "record_model" else next_model
-    original, record_model, made = getattr(place, target), closing.record_model, []
+    place: Any = LiveRound if target == "record_model" else next_model
+    original, record_model, made = getattr(place, target), LiveRound.record_model, []
 
     def too_late(*arguments: object) -> object:
         monkeypatch.setattr(place, target, original)
@@ -153,14 +154,14 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
         record_model(current, ending, model)  # type: ignore[arg-type]
 
     if target != "record_model":
-        monkeypatch.setattr(closing, "record_model", recorded)
+        monkeypatch.setattr(LiveRound, "record_model", recorded)
     else:
         original = recorded
     deadline(first, second)
     monkeypatch.setattr(place, target, too_late)
     with pytest.raises(StorageError, match="round 2: another server ended it"):
-        closing.end_if_complete(first._round, first._slow)
-    monkeypatch.setattr(closing, "record_model", record_model)
+        first._round.end_if_complete()
+    monkeypatch.setattr(LiveRound, "record_model", record_model)
     follow([first, second], 3)
     published = models(first)[-1]
     assert made == [(published.sha256, published.buffers_sha256, published.buffers_seal)]
@@ -182,7 +183,7 @@ def test_a_server_that_dies_while_it_closes_a_round_leaves_its_noise_to_the_next
     send(first, update_of(workshop, first, 1), "phone1")
     deadline(first, second)
     with monkeypatch.context() as patch:
-        patch.setattr(closing if dies == "record_model" else next_model, dies, raising(KeyboardInterrupt()))
+        patch.setattr(LiveRound if dies == "record_model" else next_model, dies, raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             first.tick()
     left = set(first.folder.store.names("models"))
@@ -207,7 +208,7 @@ def test_a_server_that_lost_the_lock_leaves_the_next_round_alone(
         follow_()
 
     monkeypatch.setattr(first._round, "follow", slowly)
-    closing.end_if_complete(first._round, first._slow)
+    first._round.end_if_complete()
     assert next(calls) == 4
     assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
 
@@ -299,7 +300,7 @@ def test_a_server_follows_a_round_whose_phones_another_one_drew(replicas: Open) 
     deadline(first, second, seconds=60.0)
     enrol(first)
     deadline(first, second, seconds=60.0)
-    closing.end_if_complete(second._round, second._slow)
+    second._round.end_if_complete()
     assert [round_.closed_at for round_ in rounds(first.ledger)] == [None]
     assert second._round.aggregator.row.population == 3
     end_round(second, first)
@@ -314,7 +315,7 @@ def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
     enrol(first)
     identifier = upload(first, update_of(workshop, first, 1), "phone1")
     link_into_place, write_model, used = first.folder.link_into_place, next_model.write_model, []
-    others, looks, ending_of = itertools.count(), itertools.count(1), closing.ending_of
+    others, looks, ending_of = itertools.count(), itertools.count(1), LiveRound.find_ending
 
     def start(noise: float) -> None:
         settings = settings_with(**place | SAMPLED | {"noise_multiplier": noise})
@@ -341,7 +342,7 @@ def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
         return ending_of(current)
 
     monkeypatch.setattr(next_model, "write_model", noted)
-    monkeypatch.setattr(closing, "ending_of", decided)
+    monkeypatch.setattr(LiveRound, "find_ending", decided)
     deadline(first)
     follow([first], 1)
     follow([first], 2)

@@ -11,7 +11,8 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
-from phonograd.server_agg.rounds import closing
+from phonograd.server_agg.rounds import opening
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import store_at
 from phonograd.server_agg.storage.tables import Model
@@ -42,8 +43,8 @@ def kill_at(patch: pytest.MonkeyPatch, moment: str) -> None:
         "model written": (next_model, "publish", die),
         "buffers in place": (StateFolder, "move_into_place", move_and_die),
         "model in place": (StateFolder, "move_into_place", move_and_die),
-        "ledger not committed": (closing.opening, "add_round", die),
-        "ledger committed": (closing.LiveRound, "load_after_end", die),
+        "ledger not committed": (opening, "add_round", die),
+        "ledger committed": (LiveRound, "load_after_end", die),
     }
     target, name, replacement = places[moment]
     patch.setattr(target, name, replacement)

@@ -87,8 +87,7 @@ def test_phones_take_part_in_the_round_after_a_failed_one_with_the_same_update(
 
     with ThreadPoolExecutor(3) as pool:
         first = [pool.submit(part, name) for name in NAMES[:2]]
-        masked = server.coordinator._round.masked
-        assert masked is not None
+        masked = server.coordinator._round.aggregator.stages
         until(lambda: len(masked.facts.messages["keys"]) == 2, "the first two phones")
         masked.failure = "in a test"
         until(lambda: server.coordinator.current.round == 2, "the next round")

@@ -125,8 +125,7 @@ def test_a_full_private_cohort_takes_no_more_while_it_waits_for_the_deadline(wor
     settings = masked_settings(3)
     with opened(workshop, state, settings) as coordinator:
         fleet = Fleet(coordinator, workshop, 4)
-        masked = coordinator._round.masked
-        assert masked is not None
+        masked = coordinator._round.aggregator.stages
         masked.facts.early = False  # as in a private round
         assert [fleet.deliver(name) for name in TEN[:3]] == [False] * 3
         with pytest.raises(RoundFullError, match="its cohort is full"):

@@ -242,13 +242,13 @@ def test_what_the_server_can_not_read_is_not_the_phones_fault(
     def bad_disk(path: Path) -> str:
         raise OSError(errno.EIO, "Input/output error")
 
-    update, ingestion = workshop.update(1), "phonograd.server_agg.rounds.ingestion"
+    update, aggregator = workshop.update(1), "phonograd.server_agg.rounds.aggregator"
     with opened(workshop, tmp_path / "state") as coordinator:
         with monkeypatch.context() as patch, pytest.raises(StorageError, match="Too many open files"):
             patch.setattr("phonograd.server_agg.rounds.aggregator.UpdateFile", no_files_left)
             send(coordinator, update, "a")
         update.write_bytes(update.read_bytes()[:-1])
-        monkeypatch.setattr(f"{ingestion}.sha256_of_file", bad_disk)
+        monkeypatch.setattr(f"{aggregator}.sha256_of_file", bad_disk)
         with pytest.raises(StorageError, match="cannot be read: Input/output error"):
             send(coordinator, update, "a")
 

@@ -1,0 +1,166 @@
+"""The open round in memory: loaded from the ledger at the start and after each round, with snapshots for readers."""
+
+from dataclasses import replace
+
+from msgspec import structs
+from sqlalchemy.orm import Session
+
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.rounds import opening, privacy, sweeping
+from phonograd.server_agg.rounds.admission import Admission
+from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from phonograd.server_agg.rounds.masked_aggregator import MaskedAggregator
+from phonograd.server_agg.rounds.progress import Progress
+from phonograd.server_agg.rounds.publication import KeptLink, links_to_keep
+from phonograd.server_agg.rounds.responses import OpenRound
+from phonograd.server_agg.rounds.snapshot import RoundSnapshot, take_snapshot
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Round
+
+
+class LoadedRound:
+    """The open round, from `load` to `close`; the next one takes its place in the same object.
+
+    open_round, retry_seconds, surely_admits, admission, links, refresh: for any thread
+    all else: for one thread at a time
+    links: those that lead to the base model, the newest first
+    progress: of the work on a closing round's model, which reports it from its own thread
+    """
+
+    _snapshot: RoundSnapshot
+
+    def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
+        self.folder, self.ledger, self.settings = folder, ledger, settings
+        self.progress = Progress(ledger.clock)
+        self.links: tuple[KeptLink, ...] = ()
+        self._aggregator: RoundAggregator | None = None
+        self._loaded = False
+
+    @property
+    def open_round(self) -> OpenRound:
+        """The open round as phones see it."""
+        opened = self._snapshot.open_round
+        if opened.closing is None:
+            return opened
+        return structs.replace(opened, closing=self.progress.since(opened.closing.since))
+
+    @property
+    def retry_seconds(self) -> float:
+        """When a phone without a place should ask again."""
+        return self._retry_seconds(self._snapshot.open_round.closing is not None)
+
+    def _retry_seconds(self, closing: bool) -> float:
+        usual = self.settings.retry_seconds
+        return self.progress.retry_seconds(usual) if closing else usual
+
+    def surely_admits(self, phone: str) -> bool:
+        """See RoundSnapshot."""
+        return self._snapshot.surely_admits(phone)
+
+    def admission(self, session: Session) -> Admission:
+        """Who may take part, as of a transaction."""
+        known = self._snapshot_in(session).admission  # read once: another thread may show another one meanwhile
+        return replace(known, now=self.ledger.clock(), retry_seconds=self._retry_seconds(known.closing))
+
+    def _snapshot_in(self, session: Session) -> RoundSnapshot:
+        del session
+        return self._snapshot
+
+    @property
+    def aggregator(self) -> RoundAggregator:
+        """The open round's. Raises StorageError once the round is closed."""
+        if self._aggregator is None:
+            raise StorageError(f"{self.folder.root}: the server is stopping; retry when it is running again")
+        return self._aggregator
+
+    @property
+    def closed(self) -> bool:
+        """Whether the server is stopping."""
+        return self._aggregator is None
+
+    def check_running(self) -> None:
+        """Raise StorageError once the round is closed."""
+        _ = self.aggregator
+
+    def load(self) -> None:
+        """Load the open round from the ledger and delete the files that only earlier rounds needed."""
+        self._loaded = False  # until all of this has succeeded
+        with self.ledger.reading() as session:
+            round_ = opening.expect_open_round(self.ledger, session)
+            models = queries.all_models(session)
+        ended, self._aggregator = self._aggregator, self._open_aggregator(round_)
+        self.links = links_to_keep(models, round_.base_sha256, self.settings.links_kept)
+        self.publish()  # first: freeing the old round takes a while
+        if ended is not None:
+            ended.close()
+        self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
+        if self.aggregator.settings.noisy:  # stored from the start, and so in any copy of the folder
+            self.folder.noise_keys.get_or_create(round_.number)
+        sweeping.sweep_folder(self.folder, self.ledger, self.settings)
+        self.ledger.empty_log()  # of an ended masked round's messages
+        self._loaded = True
+
+    def _open_aggregator(self, row: Round) -> RoundAggregator:
+        if row.masked is None:
+            return RoundAggregator(row, self.folder, self.ledger)
+        return MaskedAggregator(row, self.folder, self.ledger, self.settings.retry_seconds)
+
+    def load_after_end(self) -> None:
+        """Load the round after one that this server ended, and delete what the store had for that.
+
+        With several servers, for the one that has the closing lock.
+        """
+        self.load()
+        sweeping.sweep_store(self.folder, self.ledger, self.settings)
+
+    def load_if_needed(self) -> None:
+        """Load again if loading failed after the last round."""
+        if not self._loaded:
+            self.load()
+
+    def close(self) -> None:
+        """Close the base model when the server stops."""
+        if self._aggregator is not None:
+            self._aggregator.close()
+            self._aggregator = None
+
+    def refresh(self) -> None:
+        """See what other servers did; any thread may."""
+
+    def follow(self) -> None:
+        """Load the round that another server opened or changed, if one did."""
+
+    def publish(self) -> None:
+        """Take another snapshot of the ledger; any thread may."""
+        with self.ledger.reading() as session:
+            self._snapshot = self._read(session)
+
+    def _read(self, session: Session) -> RoundSnapshot:
+        """The open round within a transaction, to be shown once that is durable."""
+        row = opening.expect_open_round(self.ledger, session)
+        accepted = queries.count_updates(session, row.number, "accepted")
+        known: RoundSnapshot | None = getattr(self, "_snapshot", None)
+        if known is not None and known.has_all_of(row):
+            return known.with_accepted(accepted)
+        same = known is not None and known.row.number == row.number
+        phones = known.phones if known is not None and same else self._read_phones(session, row.number)
+        closing = None if row.closing_at is None else self.progress.since(row.closing_at)
+        return take_snapshot(session, row, accepted, closing, phones)
+
+    def _read_phones(self, session: Session, number: int) -> set[str] | None:
+        return {update.phone for update in queries.accepted_updates(session, number)}
+
+    def sample_if_waiting(self) -> None:
+        """Sample the phones of a round that opened when too few were enrolled."""
+        row, strategy = self.aggregator.row, self.aggregator.settings
+        if not strategy.sampled or row.population:
+            return
+        with self.ledger.reading() as session:
+            if len(privacy.enrolled(session)) < strategy.population:
+                return
+        with self.ledger.writing() as session:
+            privacy.sample_phones(session, session.get_one(Round, row.number), self.ledger.clock())
+        self.load()

@@ -1,0 +1,121 @@
+"""A model that takes minutes (strategy `transfer`), made by a thread while its round is closing.
+
+A thread and not a process: a killed server's work dies with it, so that two never write the same work files. The native
+engine, which does nearly all of the work, does not hold the interpreter's lock.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import StoppedError, StorageError
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.server_agg.aggregation.next_model import ModelFiles, NextModel, make_model
+from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.rounds import publication
+from phonograd.server_agg.rounds.log_events import log_event
+from phonograd.server_agg.rounds.progress import Progress
+from phonograd.server_agg.rounds.student import SlowJob, Students
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Model
+
+log = logging.getLogger(__name__)
+
+
+class SlowClosing:
+    """Makes one model at a time.
+
+    progress: hears of the work
+    end: ends a round, by its number, with the model that is then put in place; called with `lock` held
+    """
+
+    def __init__(
+        self,
+        folder: StateFolder,
+        ledger: Ledger,
+        progress: Progress,
+        lock: threading.Lock,
+        maker: Students,
+        end: Callable[[int, Callable[[], Model | None]], None],
+    ):
+        self._folder, self._ledger, self._progress = folder, ledger, progress
+        self._lock, self._maker, self._end = lock, maker, end
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread works, or has not stopped yet."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin(self, job: SlowJob) -> None:
+        """Work on a round that is closing, or go on with that; while not `busy`."""
+        self._progress.begin()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(job, self._stop), name="closing")
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop the work soon: its round was rolled back."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Stop the work and wait until it has stopped; without the lock, which the work may need to end."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, job: SlowJob, stop: threading.Event) -> None:
+        folder, row = self._folder, job.round
+        try:
+            with publication.model_drafts(folder) as drafts:
+                made: NextModel | Exception
+                try:
+                    made = self._make(job, drafts, stop)
+                except StoppedError:
+                    return
+                except Exception as error:
+                    made = error
+
+                def model() -> Model:
+                    if isinstance(made, Exception):
+                        raise made
+                    return publication.move_into_place(made, drafts, row, folder, self._ledger.clock())
+
+                with self._lock:
+                    self._end(row.number, model)
+        except StorageError as error:
+            log_event("round_not_closed", error, round=row.number)  # the next tick tries again
+        except Exception:  # a bug must not end in silence
+            log.exception("round %d: closing it failed; retrying", row.number)
+
+    def _make(self, job: SlowJob, drafts: ModelFiles, stop: threading.Event) -> NextModel:
+        row = job.round
+        settings, how = StrategySettings.from_json(row.strategy), RoundRules.from_json(row.rules).how_published
+        progress = _log_tenths(row.number, self._progress.report)
+
+        def student(_updates: object, _base: object, draft: Path, _metadata: object) -> WrittenFile:
+            return self._maker.make(job, draft, progress, stop.is_set)
+
+        job.work.mkdir(exist_ok=True)
+        with TensorFile(job.base) as base:
+            aggregation = strategy_of(settings).begin(base, row.base_sha256, RoundContext(row.number))
+            before = publication.files_of_model(row.base_sha256, self._folder, self._ledger)
+            return make_model(aggregation, job.updates, before, drafts, how, student)
+
+
+def _log_tenths(number: int, report: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """`report`, and a line in the log for each tenth of the work."""
+    tenths = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal tenths
+        report(done, total)
+        if total > 0 and (now := 10 * done // total) > tenths:
+            tenths = now
+            log_event("closing_progress", f"{100 * done / total:.0f} %", round=number, share=done / total)
+
+    return progress
