@@ -1,21 +1,22 @@
 """The server's part of a simulated round: its own aggregation, from update files to the next model."""
 
-import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
-from phonograd.server_agg.aggregation.late import decoded_on
+from phonograd.server_agg.aggregation.late import decoded_file
 from phonograd.server_agg.aggregation.next_model import ModelFiles, Student, make_model
 from phonograd.server_agg.aggregation.publishing import Publication, Publish
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
     ClientUpdate,
     RoundContext,
+    Strategy,
     StrategySettings,
     strategy_of,
 )
@@ -82,9 +83,14 @@ def close_round(
     users: set[str] = set()
     refusals: list[str] = []
     repeated = 0
-    with TensorFile(base.weights) as weights, _opened_if_there(base.buffers) as buffers:
+    opened = TensorFile(base.buffers) if base.buffers is not None and base.buffers.exists() else nullcontext()
+    with TensorFile(base.weights) as weights, opened as buffers:
         context = RoundContext(number, key, population, phones, buffers)
-        aggregation = _begun(settings, weights, base_sha256, context, masked)
+        aggregation: Aggregation
+        if masked is None:
+            aggregation = strategy.begin(weights, base_sha256, context)
+        else:
+            aggregation = GridMean(settings, weights, base_sha256, context, masked)
         for arrival in arrivals:
             if any(update.sha256 == arrival.sha256 for update in accepted):
                 repeated += 1
@@ -92,7 +98,7 @@ def close_round(
             try:
                 if arrival.user in users or len(accepted) == strategy.max_updates:
                     raise InvalidUpdateError("a phone has one update in a round, and a round so many")
-                accepted.append(_added(arrival, settings, weights, base_sha256, aggregation))
+                accepted.append(_add(arrival, strategy, aggregation))
                 users.add(arrival.user)
             except (WeightsError, UpdateError, InvalidUpdateError) as error:
                 refusals.append(f"{arrival.user}: {redact_path(error, arrival.path)}")
@@ -102,43 +108,17 @@ def close_round(
     return ClosedRound(len(accepted), tuple(refusals), repeated, published)
 
 
-@contextlib.contextmanager
-def _opened_if_there(path: Path | None) -> Iterator[TensorFile | None]:
-    if path is None or not path.exists():
-        yield None
-        return
-    with TensorFile(path) as file:
-        yield file
+def _add(arrival: Arrival, strategy: Strategy, aggregation: Aggregation) -> ClientUpdate:
+    def opened() -> AbstractContextManager[DecodedUpdate]:
+        return decoded_file(aggregation.base, arrival.path, arrival.late_base)
 
-
-def _begun(
-    settings: StrategySettings,
-    weights: TensorFile,
-    base_sha256: str,
-    context: RoundContext,
-    masked: MaskedSettings | None,
-) -> Aggregation:
-    if masked is None:
-        return strategy_of(settings).begin(weights, base_sha256, context)
-    return GridMean(settings, weights, base_sha256, context, masked)
-
-
-def _added(
-    arrival: Arrival, settings: StrategySettings, weights: TensorFile, base_sha256: str, aggregation: Aggregation
-) -> ClientUpdate:
     if isinstance(aggregation, GridMean):
         aggregation.add_file(arrival.path)
-        return ClientUpdate(arrival.sha256, 1, {}, lambda: _opened(arrival, weights))
+        return ClientUpdate(arrival.sha256, 1, {}, opened)
     with UpdateFile(arrival.path) as update:
         if arrival.late_base is None:
-            update.check_base(base_sha256)
-        weight = strategy_of(settings).weight(update.info)
-    with _opened(arrival, weights) as source:
+            update.check_base(aggregation.base_sha256)
+        weight = strategy.weight(update.info)
+    with opened() as source:
         measures = aggregation.take(source, weight)
-    return ClientUpdate(arrival.sha256, weight, measures, lambda: _opened(arrival, weights))
-
-
-@contextlib.contextmanager
-def _opened(arrival: Arrival, weights: TensorFile) -> Iterator[DecodedUpdate]:
-    with UpdateFile(arrival.path) as update, decoded_on(weights, update, arrival.late_base) as source:
-        yield source
+    return ClientUpdate(arrival.sha256, weight, measures, opened)

@@ -22,7 +22,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo
 from phonograd.server_agg.aggregation.fold import SumLimitError
-from phonograd.server_agg.aggregation.late import decoded_on
+from phonograd.server_agg.aggregation.late import decoded_file, decoded_on
 from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
@@ -33,8 +33,12 @@ from phonograd.server_agg.aggregation.strategies import (
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.masked.round import MaskedRound
-from phonograd.server_agg.refusals import InvalidUpdateError, MalformedUpdateError, OtherMessageError
+from phonograd.server_agg.masked.round import MaskedRound, NoStages
+from phonograd.server_agg.refusals import (
+    InvalidUpdateError,
+    MalformedUpdateError,
+    RoundClosingError,
+)
 from phonograd.server_agg.rounds import noise_runs
 from phonograd.server_agg.rounds.admission import closes_at
 from phonograd.server_agg.rounds.responses import OpenRound
@@ -44,6 +48,9 @@ from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Ending, Model, Round, Update, UpdateState
+
+# Several servers close a round by folding what is stored: seconds, unlike a training.
+CLOSING_SECONDS = 1.0
 
 
 class OpenedUpdate(Protocol):
@@ -92,6 +99,7 @@ class RoundAggregator:
         self.strategy: Strategy = strategy_of(self.settings)
         self.base = TensorFile(folder.fetched(folder.model(row.base_sha256)))
         self.closes_at = closes_at(row, self.rules)
+        self.stages: MaskedRound | NoStages = NoStages()
         self._buffers: TensorFile | None = None
         self._folder = folder
         self._ledger = ledger
@@ -106,11 +114,6 @@ class RoundAggregator:
         if self._buffers is not None:
             self._buffers.close()
 
-    def advance(self, now: float) -> str | None:
-        """Go on to what its phones do next, if it is time. Returns why the round has failed, if it has."""
-        del now
-        return None
-
     def find_ending(self, opened: OpenRound, now: float) -> Ending | None:
         """Return why the round should end now; None if it should not."""
         over = self.closes_at is not None and now >= self.closes_at
@@ -122,21 +125,6 @@ class RoundAggregator:
             return "full"
         enough = opened.accepted >= max(self.rules.min_clients, self.strategy.min_updates)
         return "deadline" if over and enough else None
-
-    def check_entry(self, phone: str) -> None:
-        """Raise NotOfCohortError if a phone that the round admits comes too late. For any thread."""
-
-    def check_uploader(self, phone: str) -> None:
-        """Raise NotOfCohortError, OtherMessageError if a phone may not send its update now. For any thread."""
-
-    @property
-    def stages(self) -> MaskedRound:
-        """What takes phones' messages beside their updates. Raises OtherMessageError for a round without any."""
-        raise OtherMessageError(f"round {self.row.number}: expected a masked round, this one is not; send an update")
-
-    def poll_seconds(self, usual: float) -> float:
-        """When a phone that waits for others should ask again."""
-        return usual
 
     @property
     def aggregation(self) -> Aggregation:
@@ -216,10 +204,12 @@ class RoundAggregator:
     def take(self, update: Arrival) -> tuple[int, Measures]:
         """Measure an update and aggregate it, which counts from `keep` on. Returns its weight and measures.
 
-        Raises InvalidUpdateError for an update that does not fit, with nothing changed, StorageError if the disk can't
-        read it.
+        Raises InvalidUpdateError for an update that does not fit, with nothing changed, RoundClosingError after the sum
+        was given away, StorageError if the disk can't read it.
         """
         self._taken, path = None, update.file.path
+        if self.shared:  # another server may have ended the round since
+            raise RoundClosingError(f"round {self.row.number}: closing; send the update again", CLOSING_SECONDS)
         try:
             self._taken = self._take(update)
         except (WeightsError, UpdateError) as error:
@@ -297,13 +287,11 @@ class RoundAggregator:
     def client_update(self, row: Update) -> ClientUpdate:
         """An accepted update, opened when the aggregation reads it."""
         measures: Measures = json.loads(row.measures or "{}")
-        return ClientUpdate(str(row.sha256), row.weight or 1, measures, lambda: self._opened(row))
 
-    @contextlib.contextmanager
-    def _opened(self, row: Update) -> Iterator[DecodedUpdate]:
-        its_base = self._late_base(row.base_sha256)
-        with UpdateFile(self._fetched(row)) as update, decoded_on(self.base, update, its_base) as source:
-            yield source
+        def opened() -> AbstractContextManager[DecodedUpdate]:
+            return decoded_file(self.base, self._fetched(row), self._late_base(row.base_sha256))
+
+        return ClientUpdate(str(row.sha256), row.weight or 1, measures, opened)
 
     def _fetched(self, row: Update) -> Path:
         return self._folder.fetched(self._folder.update(str(row.sha256)), self._folder.stored_update(row.id))

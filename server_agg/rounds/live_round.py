@@ -32,9 +32,11 @@ from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInf
 from phonograd.server_agg.aggregation.model_writer import model_metadata
 from phonograd.server_agg.aggregation.next_model import make_model
 from phonograd.server_agg.aggregation.own import OwnStrategyError
+from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.masked.stages import RequestKind
 from phonograd.server_agg.refusals import (
     LateUpdateError,
+    OtherMessageError,
     RefusalError,
     RoundClosingError,
     RoundFailedError,
@@ -44,13 +46,11 @@ from phonograd.server_agg.rounds import noise_runs, opening, publication
 from phonograd.server_agg.rounds.admission import Admission
 from phonograd.server_agg.rounds.aggregator import Arrival
 from phonograd.server_agg.rounds.ending import end_round, reason_of
-from phonograd.server_agg.rounds.loaded_round import LoadedRound
+from phonograd.server_agg.rounds.loaded_round import LoadedRound, RoundSnapshot
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.masked_aggregator import answer_of_another
 from phonograd.server_agg.rounds.responses import Receipt, receipt_in
-from phonograd.server_agg.rounds.slow_closing import SlowClosing
-from phonograd.server_agg.rounds.snapshot import RoundSnapshot
-from phonograd.server_agg.rounds.student import SlowJob, Students
+from phonograd.server_agg.rounds.slow_closing import SlowClosing, SlowJob, Students
 from phonograd.server_agg.rounds.uploads import (
     UploadMetadata,
     UploadRecord,
@@ -95,7 +95,7 @@ class LiveRound(LoadedRound):
             admission = self.admission(session)
             admission.check_duplicate(session, phone)
             admission.check_phone(session, phone)
-        self.aggregator.check_entry(phone)
+        self.aggregator.stages.check_entry(phone)
 
     def reserve(self, metadata: UploadMetadata) -> UploadRecord:
         """Return a new upload, or this phone's earlier one of the same bytes. Raises as `Coordinator.create_upload`."""
@@ -127,7 +127,7 @@ class LiveRound(LoadedRound):
         admission.check_duplicate(session, phone)
         late = None if base_sha256 is None else admission.check_base(session, base_sha256, number)
         admission.check_phone(session, phone)
-        self.aggregator.check_uploader(phone)
+        self.aggregator.stages.check_uploader(phone)
         return late
 
     def ingest(self, identifier: str, sha256: str, nbytes: int, ahead: DecodedUpdate | None = None) -> Receipt | None:
@@ -191,7 +191,6 @@ class LiveRound(LoadedRound):
     def _accept(self, row: Any, update: Arrival, sha256: str, nbytes: int) -> None:
         """Check, sum, store, record: in this order, so that a refusal leaves nothing behind."""
         folder, aggregator, file = self.folder, self.aggregator, update.file
-        self._check_open()
         weight, measures = aggregator.take(update)
         if update.ahead is None:  # else it is durable already
             folder.sync(file.path)
@@ -213,11 +212,8 @@ class LiveRound(LoadedRound):
             seen.phones.add(row.phone)
         self._snapshot = seen
 
-    def _check_open(self) -> None:
-        """Raise RoundClosingError if an update that was admitted comes too late to be summed."""
-
     def _check_still_open(self, session: Session, phone: str) -> None:
-        """The same, and DuplicatePhoneError, in the transaction that accepts it."""
+        """Raise RoundClosingError, DuplicatePhoneError if an update that was admitted can't be accepted any more."""
 
     def _read_with_one_more(self, session: Session) -> RoundSnapshot:
         """The open round once it has accepted one more update, within that transaction."""
@@ -231,10 +227,11 @@ class LiveRound(LoadedRound):
 
         Raises RefusalError, RoundClosingError, StorageError.
         """
-        row = self.aggregator.row
+        row, stages = self.aggregator.row, self.aggregator.stages
         if number != row.number:
             return answer_of_another(self.ledger, kind, number, row.number)
-        stages = self.aggregator.stages
+        if not isinstance(stages, MaskedRound):
+            raise OtherMessageError(f"round {number}: expected a masked round, this one is not; send an update")
         if kind == "keys":
             with self.ledger.reading() as session:
                 self.admission(session).check_phone(session, phone)
@@ -259,7 +256,7 @@ class LiveRound(LoadedRound):
         self.check_running()
         self.load_if_needed()
         self.follow()
-        failure = self.aggregator.advance(self.ledger.clock())
+        failure = self.aggregator.stages.advance(self.ledger.clock(), self.aggregator.closes_at)
         if failure is not None:
             self.fail(failure)
             return

@@ -1,30 +1,95 @@
 """The open round in memory: loaded from the ledger at the start and after each round, with snapshots for readers."""
 
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.rounds import opening, privacy, sweeping
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings
+from phonograd.server_agg.rounds import noise_runs, opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import Admission
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.masked_aggregator import MaskedAggregator
 from phonograd.server_agg.rounds.progress import Progress
 from phonograd.server_agg.rounds.publication import KeptLink, links_to_keep
-from phonograd.server_agg.rounds.responses import OpenRound
-from phonograd.server_agg.rounds.snapshot import RoundSnapshot, take_snapshot
+from phonograd.server_agg.rounds.responses import ClosingProgress, OpenRound
+from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Round
+from phonograd.server_agg.storage.tables import Model, Round
+
+# Of a round's row, what changes while it goes on as it is.
+CHANGES = ("closing_at", "noise_half")
+
+
+@dataclass(frozen=True)
+class RoundSnapshot:
+    """phones: those with an accepted update, which grow while the round is open; of one server, for several None."""
+
+    open_round: OpenRound
+    admission: Admission
+    row: Round
+    phones: set[str] | None
+
+    def surely_admits(self, phone: str) -> bool:
+        """Whether memory alone tells that `phone` may take part; if not, the ledger tells why, or that it may.
+
+        "": whether memory alone tells what there is to tell of the round.
+        """
+        if self.phones is None or not phone:
+            return self.phones is not None
+        state = self.admission
+        asks = state.sampled or state.run or state.rules.max_clients or state.closing or state.halted or self.row.masked
+        return not asks and phone not in self.phones
+
+    def has_all_of(self, row: Round) -> bool:
+        """Whether only the number of updates can have changed; never of a private round, which others halt."""
+        return is_same_round(row, self.row, changes=()) and self.open_round.strategy not in PRIVATE_STRATEGIES
+
+    def with_accepted(self, accepted: int) -> "RoundSnapshot":
+        """The same round with so many updates."""
+        return replace(self, open_round=structs.replace(self.open_round, accepted=accepted))
+
+
+def is_same_round(one: Round, other: Round, changes: Collection[str] = CHANGES) -> bool:
+    """Whether two rows are of one round with the same settings, opened at the same time."""
+    names = (column.name for column in Round.__table__.columns if column.name not in changes)
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def take_snapshot(
+    session: Session, row: Round, accepted: int, closing: ClosingProgress | None, phones: set[str] | None
+) -> RoundSnapshot:
+    """The round of a row, within a transaction."""
+    halted, strategy = privacy.halt_reason(session, row), StrategySettings.from_json(row.strategy)
+    admission = Admission.of_round(row, halted)
+    open_round = OpenRound(
+        round=row.number,
+        base_sha256=row.base_sha256,
+        model_bytes=session.get_one(Model, row.base_sha256).bytes,
+        clients_per_round=admission.rules.clients_per_round,
+        strategy=strategy.strategy,
+        weighting=strategy.weighting,
+        accepted=accepted,
+        closes_at=admission.closes_at,
+        closing=closing,
+        halted=halted,
+        codecs=tuple(CODECS),
+        masked=None if row.masked is None else MaskedSettings.from_json(row.masked).text,
+        run=noise_runs.told(row),
+    )
+    return RoundSnapshot(open_round, admission, row, phones)
 
 
 class LoadedRound:
     """The open round, from `load` to `close`; the next one takes its place in the same object.
 
-    open_round, retry_seconds, surely_admits, admission, links, refresh: for any thread
+    open_round, retry_seconds, poll_seconds, surely_admits, admission, links, refresh: for any thread
     all else: for one thread at a time
     links: those that lead to the base model, the newest first
     progress: of the work on a closing round's model, which reports it from its own thread
@@ -55,6 +120,11 @@ class LoadedRound:
     def _retry_seconds(self, closing: bool) -> float:
         usual = self.settings.retry_seconds
         return self.progress.retry_seconds(usual) if closing else usual
+
+    @property
+    def poll_seconds(self) -> float:
+        """When a phone of a masked round that waits should ask again."""
+        return self.aggregator.stages.poll_seconds(self.retry_seconds)
 
     def surely_admits(self, phone: str) -> bool:
         """See RoundSnapshot."""

@@ -45,43 +45,21 @@ class MaskedUpdate:
 class MaskedAggregator(RoundAggregator):
     """Sums the masked updates of round `row`. Nobody can learn anything of them if it fails."""
 
+    stages: MaskedRound
     after_failure = "discarded", "masked_round_failed"
 
     def __init__(self, row: Round, folder: StateFolder, ledger: Ledger, retry_seconds: float):
         super().__init__(row, folder, ledger)
         try:
-            self._stages = MaskedRound(row, not self.settings.private, self.base, ledger, retry_seconds)
+            self.stages = MaskedRound(row, not self.settings.private, self.base, ledger, retry_seconds)
         except BaseException:
             self.close()
             raise
 
-    @property
-    def stages(self) -> MaskedRound:
-        """Those of the cohort."""
-        return self._stages
-
-    def advance(self, now: float) -> str | None:
-        """To the next stage."""
-        self._stages.advance(now, self.closes_at)
-        return self._stages.failure
-
     def find_ending(self, opened: OpenRound, now: float) -> Ending | None:
         """Return "deadline" once all is there for the sum."""
         del opened, now
-        return "deadline" if self._stages.over else None
-
-    def check_entry(self, phone: str) -> None:
-        """See MaskedRound."""
-        self._stages.check_entry(phone)
-
-    def check_uploader(self, phone: str) -> None:
-        """See MaskedRound."""
-        self._stages.check_uploader(phone)
-
-    def poll_seconds(self, usual: float) -> float:
-        """See MaskedRound."""
-        del usual
-        return self._stages.poll_seconds
+        return "deadline" if self.stages.over else None
 
     @property
     def aggregation(self) -> Aggregation:
@@ -106,7 +84,7 @@ class MaskedAggregator(RoundAggregator):
         """No file can be subtracted from the sum: it is added up again."""
 
     def _begin(self, context: RoundContext) -> Aggregation:
-        return MaskedMean(self.settings, self.base, self.row.base_sha256, context, lambda: self._stages.facts)
+        return MaskedMean(self.settings, self.base, self.row.base_sha256, context, lambda: self.stages.facts)
 
     def _add_stored(self, aggregation: Aggregation, row: Update | None, path: Path) -> None:
         del row

@@ -13,12 +13,10 @@ from sqlalchemy.orm import Session
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.refusals import RoundClosingError
 from phonograd.server_agg.rounds import opening, partial_sums
+from phonograd.server_agg.rounds.aggregator import CLOSING_SECONDS
 from phonograd.server_agg.rounds.live_round import LiveRound
-from phonograd.server_agg.rounds.snapshot import RoundSnapshot, is_same_round
+from phonograd.server_agg.rounds.loaded_round import RoundSnapshot, is_same_round
 from phonograd.server_agg.storage.tables import Model, Round
-
-# Several servers close a round by folding what is stored: seconds, unlike a training.
-CLOSING_SECONDS = 1.0
 
 
 class SharedRound(LiveRound):
@@ -63,20 +61,13 @@ class SharedRound(LiveRound):
                 partial_sums.share(self.aggregator, self.folder, self.ledger)
         super().close()
 
-    def _check_open(self) -> None:
-        """Its sum may be given away, and another server may have ended the round since."""
-        if self.aggregator.shared:
-            raise self._closing_error()
-
     def _check_still_open(self, session: Session, phone: str) -> None:
         """Another server may have done something since the update was admitted."""
         admission = self.admission(session)
         if admission.closing or self._row_if_same(session) is None:
-            raise self._closing_error()
+            number = self.aggregator.row.number
+            raise RoundClosingError(f"round {number}: closing; send the update again", CLOSING_SECONDS)
         admission.check_duplicate(session, phone)
-
-    def _closing_error(self) -> RoundClosingError:
-        return RoundClosingError(f"round {self.aggregator.row.number}: closing; send the update again", CLOSING_SECONDS)
 
     def _row_if_same(self, session: Session) -> Round | None:
         """The open round's row, within a transaction; None if it is no longer the one that was loaded.

@@ -9,7 +9,7 @@ from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accou
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import noise_runs, opening, privacy
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
-from phonograd.server_agg.rounds.student import Students
+from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.settings.noise import covering_noise
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts, queries

@@ -257,7 +257,7 @@ def test_a_server_whose_closing_failed_gives_its_own_sum_to_the_next(
     new_model, failed = LiveRound._make_model, list[Coordinator]()
 
     def failing(current: LiveRound) -> object:
-        if current is first._round:
+        if current is first.round:
             failed.append(first)
             raise StorageError("the disk is full")
         return new_model(current)

@@ -69,7 +69,7 @@ def end_round(first: Coordinator, *others: Coordinator) -> None:
 
 
 def update_of(workshop: Workshop, coordinator: Coordinator, seed: int) -> Path:
-    coordinator.refresh()
+    coordinator.round.refresh()
     base = coordinator.folder.fetched(coordinator.folder.model(coordinator.current.base_sha256))
     return workshop.update(seed, round=coordinator.current.round, base=base)
 
@@ -149,7 +149,7 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
         return original(*arguments)
 
     def recorded(current: object, ending: object, model: Model) -> None:
-        if current is first._round:
+        if current is first.round:
             made.append((model.sha256, model.buffers_sha256, model.buffers_seal))
         record_model(current, ending, model)  # type: ignore[arg-type]
 
@@ -160,7 +160,7 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     deadline(first, second)
     monkeypatch.setattr(place, target, too_late)
     with pytest.raises(StorageError, match="round 2: another server ended it"):
-        first._round.end_if_complete()
+        first.round.end_if_complete()
     monkeypatch.setattr(LiveRound, "record_model", record_model)
     follow([first, second], 3)
     published = models(first)[-1]
@@ -199,7 +199,7 @@ def test_a_server_that_lost_the_lock_leaves_the_next_round_alone(
 ) -> None:
     first, second = replicas(2, **FTRL)
     deadline(first, second)
-    follow_, calls = first._round.follow, itertools.count(1)
+    follow_, calls = first.round.follow, itertools.count(1)
 
     def slowly() -> None:
         if next(calls) == 3:  # it has marked the round as closing
@@ -207,8 +207,8 @@ def test_a_server_that_lost_the_lock_leaves_the_next_round_alone(
             follow([second], 2)
         follow_()
 
-    monkeypatch.setattr(first._round, "follow", slowly)
-    first._round.end_if_complete()
+    monkeypatch.setattr(first.round, "follow", slowly)
+    first.round.end_if_complete()
     assert next(calls) == 4
     assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
 
@@ -300,9 +300,9 @@ def test_a_server_follows_a_round_whose_phones_another_one_drew(replicas: Open) 
     deadline(first, second, seconds=60.0)
     enrol(first)
     deadline(first, second, seconds=60.0)
-    second._round.end_if_complete()
+    second.round.end_if_complete()
     assert [round_.closed_at for round_ in rounds(first.ledger)] == [None]
-    assert second._round.aggregator.row.population == 3
+    assert second.round.aggregator.row.population == 3
     end_round(second, first)
     assert rounds(first.ledger)[0].ending == "deadline"
 
@@ -381,7 +381,7 @@ def test_a_server_with_other_settings_than_the_run_opens_no_round_of_it(
 
 def test_the_run_of_the_server_that_was_first_counts(replicas: Open) -> None:
     three = replicas(3, **FTRL)
-    assert len({str(one._round.aggregator.row.run) for one in three}) == 1
+    assert len({str(one.round.aggregator.row.run) for one in three}) == 1
     end_round(*three)
     assert len({row.run for row in rounds(three[0].ledger)}) == 1
 

@@ -134,7 +134,7 @@ def test_a_round_that_closes_takes_no_more_updates(
     assert send(first, workshop.update(1), "a").round_closed
     assert len(refused) == 2
     monkeypatch.setattr(LiveRound, "close_round", close_round)
-    second.refresh()
+    second.round.refresh()
     assert (second.current.round, second.current.accepted) == (2, 0)
 
 
@@ -188,7 +188,7 @@ def test_a_server_that_dies_while_it_closes_a_round(
             send(second, update, f"phone{seed}")
         with pytest.raises(KeyboardInterrupt):
             send(first, updates[2], "phone2")
-    second.refresh()
+    second.round.refresh()
     assert second.current.closing is not None
     follow([second], 2)
     with opened(workshop, tmp_path / "one") as alone:

@@ -9,7 +9,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.formats.tensor_file import WrittenFile, load_tensors, save_tensors
-from phonograd.server_agg.rounds.student import SlowJob, Students
+from phonograd.server_agg.rounds.slow_closing import SlowJob, Students
 from phonograd.server_agg.transfer import TransferSettings
 from phonograd.server_agg.transfer.teachers import write_teacher
 from tests.support.waiting import PATIENCE_SECONDS

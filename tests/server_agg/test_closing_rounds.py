@@ -127,17 +127,17 @@ def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, wo
     with slow_coordinator(workshop, tmp_path / "state", work, clock, retry_seconds=9) as coordinator:
         work.at_part = lambda part: setattr(clock, "now", clock.now + 30)
         send_two(workshop, coordinator)
-        assert coordinator.retry_seconds == 9
+        assert coordinator.round.retry_seconds == 9
         work.allow(1)
-        until(lambda: coordinator.retry_seconds == 90, "an estimate")
+        until(lambda: coordinator.round.retry_seconds == 90, "an estimate")
         closing = coordinator.current.closing
         assert closing is not None
         assert (closing.share, closing.seconds_left) == (0.25, 90)
         work.allow(2)
-        until(lambda: coordinator.retry_seconds == 30, "a later estimate")
+        until(lambda: coordinator.round.retry_seconds == 30, "a later estimate")
         work.allow(1)
         closed(coordinator)
-        assert coordinator.retry_seconds == 9
+        assert coordinator.round.retry_seconds == 9
 
 
 # Ends that come too early

@@ -26,7 +26,7 @@ from phonograd.server_agg.refusals import (
 from phonograd.server_agg.report.document import read_lineage, read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
-from phonograd.server_agg.rounds.student import Students
+from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import ledger
