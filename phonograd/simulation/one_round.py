@@ -64,7 +64,7 @@ class OneRound:
             closed = close_round(
                 strategy, number, base, sha256, arrivals, files, population, student, how, settings.masked, expected
             )
-        if closed.model is None:
+        if closed.published is None:
             self.folder.repeat_model(number)
         return closed
 
@@ -82,8 +82,8 @@ class OneRound:
         return RoundRecord(
             number=self.number,
             base_sha256=self.base_sha256,
-            model_sha256=self.base_sha256 if closed.model is None else closed.model.sha256,
-            outcome="failed" if closed.model is None else "closed",
+            model_sha256=self.base_sha256 if published is None else published.model.sha256,
+            outcome="failed" if published is None else "closed",
             phones=len(results),
             accepted=closed.accepted,
             drop_outs=sum(part.drops_out for part in self.parts),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
-from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.late import decoded_file
 from phonograd.server_agg.aggregation.next_model import ModelFiles, Student, make_model
@@ -47,11 +47,6 @@ class ClosedRound:
     refusals: tuple[str, ...]
     repeated: int
     published: Publication | None
-
-    @property
-    def model(self) -> WrittenFile | None:
-        """The model, if there is one."""
-        return None if self.published is None else self.published.model
 
 
 def close_round(

@@ -14,7 +14,6 @@ from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
-from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.next_model import Student
 from phonograd.server_agg.aggregation.privacy import budget
@@ -22,6 +21,7 @@ from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, e
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.settings.noise import CoveringNoise, covering_noise
 from phonograd.server_agg.transfer import transfer
+from phonograd.server_agg.transfer.text import read_general
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.masked import about_masked
 from phonograd.simulation.one_round import OneRound, bytes_down, stop_or_go_on
@@ -239,7 +239,7 @@ def general_text_of(artifacts: Artifacts, settings: SimulationSettings) -> Messa
     if not settings.strategy.slow:
         return None
     artifacts.require_distill()
-    return None if settings.transfer.generated else read_messages(Path(settings.transfer.general))
+    return read_general(settings.transfer)
 
 
 def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettings, test_users: int) -> Population:

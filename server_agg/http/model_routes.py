@@ -109,8 +109,8 @@ class ModelRoutes:
         """The links from one model to another; None if some are not kept."""
         folder = self._coordinator.folder
         try:
-            links = links_between(self._coordinator.round.links, base, sha256)
-            paths = tuple(folder.fetched(folder.link(link.sha256)) for link in links)
+            links = links_between(self._coordinator.round.linked, base, sha256)
+            paths = tuple(folder.fetched(folder.link(link)) for link in links)
             if not paths:
                 return None
             etag = f'"{sha256_of_links(paths)}"'

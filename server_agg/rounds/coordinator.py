@@ -1,8 +1,6 @@
-"""The coordinator runs rounds: it opens them, ingests updates, closes them, and recovers after a crash.
+"""The coordinator runs rounds for HTTP: it opens a folder and its ledger, holds the lock, recovers after a crash.
 
-An update counts once its bytes and its ledger row are on disk. In a round, `create_upload` reserves a place for each
-update, and `ingest` accepts or refuses it once its bytes are complete. After each accepted update and at each `tick`, a
-complete round is closed and the next one opened; if its model takes minutes, the round is `closing` in between.
+After each accepted update and at each `tick`, a complete round ends. What is done to a round is in `live_round`.
 """
 
 import threading
@@ -87,13 +85,10 @@ class Coordinator:
             self.folder.close(keep)
 
     def _recover(self) -> None:
-        """Ingest complete uploads and aggregate stored updates again, in any order: the next model is the same to the
-        bit.
-        """
+        """Ingest complete uploads, and sum stored updates again."""
         for upload in self.uploads.recover():
             self._ingest_unattended(upload)
         with self._lock:
-            self.round.load_if_needed()
             self.round.sum_stored()
             self._end_or_try_again()
 
@@ -139,8 +134,14 @@ class Coordinator:
 
     def participation(self, phone: str) -> UpdateError | RoundClosingError | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
+        if self.round.surely_admits(phone):
+            return None
         try:
-            self.round.check_place(phone)
+            with self.ledger.reading() as session:
+                admission = self.round.admission(session)
+                admission.check_duplicate(session, phone)
+                admission.check_phone(session, phone)
+            self.round.aggregator.stages.check_entry(phone)
         except (UpdateError, RoundClosingError) as error:
             return error
         return None

@@ -29,7 +29,6 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateInfo
-from phonograd.server_agg.aggregation.model_writer import model_metadata
 from phonograd.server_agg.aggregation.next_model import make_model
 from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.masked.round import MaskedRound
@@ -50,7 +49,7 @@ from phonograd.server_agg.rounds.loaded_round import LoadedRound, RoundSnapshot
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.masked_aggregator import answer_of_another
 from phonograd.server_agg.rounds.responses import Receipt, receipt_in
-from phonograd.server_agg.rounds.slow_closing import SlowClosing, SlowJob, Students
+from phonograd.server_agg.rounds.slow_closing import SlowClosing, Students
 from phonograd.server_agg.rounds.uploads import (
     UploadMetadata,
     UploadRecord,
@@ -66,7 +65,7 @@ from phonograd.server_agg.storage.tables import Ending, Model, Round
 
 
 class LiveRound(LoadedRound):
-    """See above. `check_place` and `reserve` are for any thread, the rest is for the one that holds `lock`.
+    """See above. `reserve` is for any thread, the rest for the one that holds `lock`.
 
     due_since: since when the round should be closed, in seconds since 1970; None until then
     """
@@ -87,16 +86,6 @@ class LiveRound(LoadedRound):
 
     # An update's way.
 
-    def check_place(self, phone: str) -> None:
-        """Raise UpdateError, RoundClosingError if `phone` may not take part. Any thread may call it."""
-        if self.surely_admits(phone):
-            return
-        with self.ledger.reading() as session:
-            admission = self.admission(session)
-            admission.check_duplicate(session, phone)
-            admission.check_phone(session, phone)
-        self.aggregator.stages.check_entry(phone)
-
     def reserve(self, metadata: UploadMetadata) -> UploadRecord:
         """Return a new upload, or this phone's earlier one of the same bytes. Raises as `Coordinator.create_upload`."""
         with self.ledger.writing() as session:
@@ -115,7 +104,7 @@ class LiveRound(LoadedRound):
             files += 0 if admission.run is None else 2 * len(admission.run.decays)
             space = queries.pending_bytes(session) + metadata.length + files * self.open_round.model_bytes
             self.folder.check_space(space)
-            record = self.uploads.add(session, metadata, admission.number)
+            record = self.uploads.add(session, metadata, admission.row.number)
         for row in replaced:
             self.uploads.bytes.delete(row.id)
         return record
@@ -183,7 +172,7 @@ class LiveRound(LoadedRound):
         if not self.folder.has(self.folder.model(late.base_sha256)):
             raise LateUpdateError(
                 f"the update is of round {late.number}, whose model file was deleted: fetch the model of "
-                f"round {admission.number} and train again",
+                f"round {admission.row.number} and train again",
                 admission.retry_seconds,
             )
         return late.base_sha256
@@ -239,6 +228,8 @@ class LiveRound(LoadedRound):
 
     def sum_stored(self) -> None:
         """At a start: sum the stored updates again, which finds damaged ones; in any order, the sum is the same."""
+        if not self._loaded:
+            self.load()
         if self.open_round.accepted:
             try:
                 _ = self.aggregator.aggregation
@@ -254,7 +245,8 @@ class LiveRound(LoadedRound):
         accepted updates stay as they are) or if the server is stopping.
         """
         self.check_running()
-        self.load_if_needed()
+        if not self._loaded:  # the last round ended, and the disk refused
+            self.load()
         self.follow()
         failure = self.aggregator.stages.advance(self.ledger.clock(), self.aggregator.closes_at)
         if failure is not None:
@@ -275,20 +267,14 @@ class LiveRound(LoadedRound):
         if not self.aggregator.settings.slow:
             self.close_round()
             return
-        if self.open_round.closing is None:
-            self._begin_closing()
-        if not self.slow.busy:
-            row, base, updates = self.aggregator.row, self.aggregator.base.path, self.aggregator.stored()
-            work, metadata = self.folder.closing(row.number), model_metadata(row.number, row.base_sha256)
-            self.slow.begin(SlowJob(row, opening.transfer_settings_of(row), base, updates, work, metadata))
-
-    def _begin_closing(self) -> None:
-        """From here on the round is closing, and takes no more updates."""
         number = self.aggregator.row.number
-        with self.ledger.writing() as session:
-            session.get_one(Round, number).closing_at = self.ledger.clock()
-        self.load()
-        log_event("round_closing", round=number, accepted=self.open_round.accepted)
+        if self.open_round.closing is None:  # from here on it is, and takes no more updates
+            with self.ledger.writing() as session:
+                session.get_one(Round, number).closing_at = self.ledger.clock()
+            self.load()
+            log_event("round_closing", round=number, accepted=self.open_round.accepted)
+        if not self.slow.busy:
+            self.slow.begin(self.aggregator.row, self.aggregator.base.path, self.aggregator.stored())
 
     def _end_slow(self, number: int, make: Callable[[], Model | None]) -> None:
         if not self.closed and self.aggregator.row.number == number:  # else it was rolled back

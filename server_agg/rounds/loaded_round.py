@@ -10,13 +10,14 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings
 from phonograd.server_agg.rounds import noise_runs, opening, privacy, sweeping
-from phonograd.server_agg.rounds.admission import Admission
+from phonograd.server_agg.rounds.admission import Admission, closes_at
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.masked_aggregator import MaskedAggregator
 from phonograd.server_agg.rounds.progress import Progress
-from phonograd.server_agg.rounds.publication import KeptLink, links_to_keep
+from phonograd.server_agg.rounds.publication import links_to_keep
 from phonograd.server_agg.rounds.responses import ClosingProgress, OpenRound
 from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
@@ -33,7 +34,6 @@ class RoundSnapshot:
 
     open_round: OpenRound
     admission: Admission
-    row: Round
     phones: set[str] | None
 
     def surely_admits(self, phone: str) -> bool:
@@ -43,13 +43,13 @@ class RoundSnapshot:
         """
         if self.phones is None or not phone:
             return self.phones is not None
-        state = self.admission
-        asks = state.sampled or state.run or state.rules.max_clients or state.closing or state.halted or self.row.masked
+        rule = self.admission
+        asks = rule.sampled or rule.run or rule.rules.max_clients or rule.closing or rule.halted or rule.row.masked
         return not asks and phone not in self.phones
 
     def has_all_of(self, row: Round) -> bool:
         """Whether only the number of updates can have changed; never of a private round, which others halt."""
-        return is_same_round(row, self.row, changes=()) and self.open_round.strategy not in PRIVATE_STRATEGIES
+        return is_same_round(row, self.admission.row, changes=()) and self.open_round.strategy not in PRIVATE_STRATEGIES
 
     def with_accepted(self, accepted: int) -> "RoundSnapshot":
         """The same round with so many updates."""
@@ -67,31 +67,31 @@ def take_snapshot(
 ) -> RoundSnapshot:
     """The round of a row, within a transaction."""
     halted, strategy = privacy.halt_reason(session, row), StrategySettings.from_json(row.strategy)
-    admission = Admission.of_round(row, halted)
+    rules, run = RoundRules.from_json(row.rules), noise_runs.run_of(row)
     open_round = OpenRound(
         round=row.number,
         base_sha256=row.base_sha256,
         model_bytes=session.get_one(Model, row.base_sha256).bytes,
-        clients_per_round=admission.rules.clients_per_round,
+        clients_per_round=rules.clients_per_round,
         strategy=strategy.strategy,
         weighting=strategy.weighting,
         accepted=accepted,
-        closes_at=admission.closes_at,
+        closes_at=closes_at(row, rules),
         closing=closing,
         halted=halted,
         codecs=tuple(CODECS),
         masked=None if row.masked is None else MaskedSettings.from_json(row.masked).text,
         run=noise_runs.told(row),
     )
-    return RoundSnapshot(open_round, admission, row, phones)
+    return RoundSnapshot(open_round, Admission(row, rules, strategy.sampled, halted, run), phones)
 
 
 class LoadedRound:
     """The open round, from `load` to `close`; the next one takes its place in the same object.
 
-    open_round, retry_seconds, poll_seconds, surely_admits, admission, links, refresh: for any thread
+    open_round, retry_seconds, poll_seconds, surely_admits, admission, linked, refresh: for any thread
     all else: for one thread at a time
-    links: those that lead to the base model, the newest first
+    linked: the models whose links lead to the base model, the newest first
     progress: of the work on a closing round's model, which reports it from its own thread
     """
 
@@ -100,7 +100,7 @@ class LoadedRound:
     def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
         self.folder, self.ledger, self.settings = folder, ledger, settings
         self.progress = Progress(ledger.clock)
-        self.links: tuple[KeptLink, ...] = ()
+        self.linked: tuple[Model, ...] = ()
         self._aggregator: RoundAggregator | None = None
         self._loaded = False
 
@@ -162,7 +162,7 @@ class LoadedRound:
             round_ = opening.expect_open_round(self.ledger, session)
             models = queries.all_models(session)
         ended, self._aggregator = self._aggregator, self._open_aggregator(round_)
-        self.links = links_to_keep(models, round_.base_sha256, self.settings.links_kept)
+        self.linked = links_to_keep(models, round_.base_sha256, self.settings.links_kept)
         self.publish()  # first: freeing the old round takes a while
         if ended is not None:
             ended.close()
@@ -185,11 +185,6 @@ class LoadedRound:
         """
         self.load()
         sweeping.sweep_store(self.folder, self.ledger, self.settings)
-
-    def load_if_needed(self) -> None:
-        """Load again if loading failed after the last round."""
-        if not self._loaded:
-            self.load()
 
     def close(self) -> None:
         """Close the base model when the server stops."""
@@ -215,7 +210,7 @@ class LoadedRound:
         known: RoundSnapshot | None = getattr(self, "_snapshot", None)
         if known is not None and known.has_all_of(row):
             return known.with_accepted(accepted)
-        same = known is not None and known.row.number == row.number
+        same = known is not None and known.admission.row.number == row.number
         phones = known.phones if known is not None and same else self._read_phones(session, row.number)
         closing = None if row.closing_at is None else self.progress.since(row.closing_at)
         return take_snapshot(session, row, accepted, closing, phones)

@@ -20,8 +20,6 @@ from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import PUBLISHED, Ending, Round, Update
 
-CODEC = "masked"
-
 
 class MaskedUpdate:
     """A masked update's metadata: of which round and base model. Raises UpdateError for another file."""
@@ -39,7 +37,7 @@ class MaskedUpdate:
                 f"{path}: format {FORMAT} of a round expected, found {about.get('format', 'none')[:40]!r}; "
                 "this round takes masked updates alone"
             )
-        self.info = UpdateInfo(about.get("base_sha256", ""), int(number), 0, CODEC, 0)
+        self.info = UpdateInfo(about.get("base_sha256", ""), int(number), 0, "masked", 0)
 
 
 class MaskedAggregator(RoundAggregator):

@@ -6,7 +6,6 @@ together they are smaller than that model: with more, a phone fetches the model 
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
@@ -69,36 +68,26 @@ def move_into_place(
     )
 
 
-@dataclass(frozen=True)
-class KeptLink:
-    """A link on disk, and the models that it leads from and to."""
-
-    sha256: str
-    nbytes: int
-    from_sha256: str
-    to_sha256: str
-
-
-def links_to_keep(models: Sequence[Model], current_sha256: str, most: int | None) -> tuple[KeptLink, ...]:
-    """The links of the chain that ends in the current model, the newest first: at most `most`, smaller than it."""
+def links_to_keep(models: Sequence[Model], current_sha256: str, most: int | None) -> tuple[Model, ...]:
+    """The models whose links lead to the current one, the newest first: at most `most`, smaller together than it."""
     by_hash = {model.sha256: model for model in models}
-    model, kept = by_hash[current_sha256], list[KeptLink]()
+    model, kept = by_hash[current_sha256], list[Model]()
     left = model.bytes
-    while model.link_sha256 is not None and model.link_bytes is not None and model.parent_sha256 is not None:
+    while model.link_bytes is not None and model.parent_sha256 is not None:
         left -= model.link_bytes
         if left <= 0 or len(kept) == most:
             break
-        kept.append(KeptLink(model.link_sha256, model.link_bytes, model.parent_sha256, model.sha256))
+        kept.append(model)
         model = by_hash[model.parent_sha256]
     return tuple(kept)
 
 
-def links_between(links: Sequence[KeptLink], from_sha256: str, to_sha256: str) -> list[KeptLink]:
-    """The links that lead from one model to another, the oldest first; none if some are not kept."""
-    way: list[KeptLink] = []
-    for link in links:
-        if way or link.to_sha256 == to_sha256:
-            way.insert(0, link)
-            if link.from_sha256 == from_sha256:
+def links_between(linked: Sequence[Model], from_sha256: str, to_sha256: str) -> list[str]:
+    """The hashes of the links that lead from one model to another, the oldest first; none if some are not kept."""
+    way: list[str] = []
+    for model in linked:
+        if way or model.sha256 == to_sha256:
+            way.insert(0, str(model.link_sha256))
+            if model.parent_sha256 == from_sha256:
                 return way
     return []

@@ -48,7 +48,7 @@ class SharedRound(LiveRound):
     def follow(self) -> None:
         """By a look at the ledger."""
         self.publish()
-        if not is_same_round(self._snapshot.row, self.aggregator.row):
+        if not is_same_round(self._snapshot.admission.row, self.aggregator.row):
             self.load()
 
     def sum_stored(self) -> None:

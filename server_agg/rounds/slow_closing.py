@@ -8,7 +8,6 @@ lock.
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +15,10 @@ import numpy as np
 from phonograd.device_runtime.base.errors import StoppedError, StorageError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
-from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.server_agg.aggregation.next_model import ModelFiles, NextModel, make_model
+from phonograd.server_agg.aggregation.next_model import ModelFiles, NextModel, Student, make_model
 from phonograd.server_agg.aggregation.strategies import ClientUpdate, RoundContext, StrategySettings, strategy_of
-from phonograd.server_agg.rounds import publication
+from phonograd.server_agg.rounds import opening, publication
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.progress import Progress
 from phonograd.server_agg.settings.rules import RoundRules
@@ -28,23 +26,10 @@ from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Model, Round
 from phonograd.server_agg.transfer import TransferSettings, transfer
-from phonograd.server_agg.transfer.text import drawn_text, require_window
+from phonograd.server_agg.transfer.text import drawn_text, read_general, require_window
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SlowJob:
-    """What a round's model is made from. work: a folder of its own, kept until the round has ended; metadata: of the
-    model's file.
-    """
-
-    round: Round
-    transfer: TransferSettings
-    base: Path
-    updates: Sequence[ClientUpdate]
-    work: Path
-    metadata: Mapping[str, str]
+End = Callable[[int, Callable[[], Model | None]], None]
 
 
 class Students:
@@ -60,7 +45,7 @@ class Students:
         """
         artifacts, tokens = self._artifacts, settings.transfer_tokens
         artifacts.require_distill()
-        general = _general_text(settings)
+        general = read_general(settings)
         if general is None:
             ids = np.zeros(tokens, np.int64)
         else:
@@ -68,24 +53,21 @@ class Students:
         training = artifacts.manifest.training
         require_window(ids, training.minibatch, training.bptt)
 
-    def make(
-        self, job: SlowJob, out: Path, progress: Callable[[int, int], None], stop: Callable[[], int]
-    ) -> WrittenFile:
-        """Write a round's model to `out`: minutes of work, without the coordinator's lock.
+    def student(
+        self, settings: TransferSettings, work: Path, progress: Callable[[int, int], None], stop: Callable[[], int]
+    ) -> Student:
+        """What makes a round's model: minutes of work, without the coordinator's lock.
 
-        The same job gives the same bytes, also if it goes on from the work files that an earlier call left. progress
-        hears (parts done, parts in all).
-
-        Raises StoppedError soon after `stop()` is not 0, StorageError for a disk error, which may go away.
+        The same updates give the same bytes, also if it goes on from the files that an earlier call left in `work`.
+        progress hears (parts done, parts in all). The student raises StoppedError soon after `stop()` is not 0,
+        StorageError for a disk error, which may go away.
         """
-        general = _general_text(job.transfer)
-        return transfer(
-            self._artifacts, job.base, job.updates, job.transfer, general, job.work, out, job.metadata, progress, stop
-        )
+        artifacts, general = self._artifacts, read_general(settings)
 
+        def make(updates: Sequence[ClientUpdate], base: Path, out: Path, metadata: Mapping[str, str]) -> WrittenFile:
+            return transfer(artifacts, base, updates, settings, general, work, out, metadata, progress, stop)
 
-def _general_text(settings: TransferSettings) -> Sequence[bytes] | None:
-    return None if settings.generated else read_messages(Path(settings.general))
+        return make
 
 
 class SlowClosing:
@@ -96,13 +78,7 @@ class SlowClosing:
     """
 
     def __init__(
-        self,
-        folder: StateFolder,
-        ledger: Ledger,
-        progress: Progress,
-        lock: threading.Lock,
-        maker: Students,
-        end: Callable[[int, Callable[[], Model | None]], None],
+        self, folder: StateFolder, ledger: Ledger, progress: Progress, lock: threading.Lock, maker: Students, end: End
     ):
         self._folder, self._ledger, self._progress = folder, ledger, progress
         self._lock, self._maker, self._end = lock, maker, end
@@ -114,11 +90,11 @@ class SlowClosing:
         """Whether a thread works, or has not stopped yet."""
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, job: SlowJob) -> None:
+    def begin(self, row: Round, base: Path, updates: Sequence[ClientUpdate]) -> None:
         """Work on a round that is closing, or go on with that; while not `busy`."""
         self._progress.begin()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(job, self._stop), name="closing")
+        self._thread = threading.Thread(target=self._run, args=(row, base, updates, self._stop), name="closing")
         self._thread.start()
 
     def cancel(self) -> None:
@@ -131,13 +107,13 @@ class SlowClosing:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, job: SlowJob, stop: threading.Event) -> None:
-        folder, row = self._folder, job.round
+    def _run(self, row: Round, base: Path, updates: Sequence[ClientUpdate], stop: threading.Event) -> None:
+        folder = self._folder
         try:
             with publication.model_drafts(folder) as drafts:
                 made: NextModel | Exception
                 try:
-                    made = self._make(job, drafts, stop)
+                    made = self._make(row, base, updates, drafts, stop)
                 except StoppedError:
                     return
                 except Exception as error:
@@ -155,19 +131,17 @@ class SlowClosing:
         except Exception:  # a bug must not end in silence
             log.exception("round %d: closing it failed; retrying", row.number)
 
-    def _make(self, job: SlowJob, drafts: ModelFiles, stop: threading.Event) -> NextModel:
-        row = job.round
+    def _make(
+        self, row: Round, base: Path, updates: Sequence[ClientUpdate], drafts: ModelFiles, stop: threading.Event
+    ) -> NextModel:
         settings, how = StrategySettings.from_json(row.strategy), RoundRules.from_json(row.rules).how_published
-        progress = _log_tenths(row.number, self._progress.report)
-
-        def student(_updates: object, _base: object, draft: Path, _metadata: object) -> WrittenFile:
-            return self._maker.make(job, draft, progress, stop.is_set)
-
-        job.work.mkdir(exist_ok=True)
-        with TensorFile(job.base) as base:
-            aggregation = strategy_of(settings).begin(base, row.base_sha256, RoundContext(row.number))
-            before = publication.files_of_model(row.base_sha256, self._folder, self._ledger)
-            return make_model(aggregation, job.updates, before, drafts, how, student)
+        work, progress = self._folder.closing(row.number), _log_tenths(row.number, self._progress.report)
+        student = self._maker.student(opening.transfer_settings_of(row), work, progress, stop.is_set)
+        work.mkdir(exist_ok=True)
+        before = publication.files_of_model(row.base_sha256, self._folder, self._ledger)
+        with TensorFile(base) as opened:
+            aggregation = strategy_of(settings).begin(opened, row.base_sha256, RoundContext(row.number))
+            return make_model(aggregation, updates, before, drafts, how, student)
 
 
 def _log_tenths(number: int, report: Callable[[int, int], None]) -> Callable[[int, int], None]:

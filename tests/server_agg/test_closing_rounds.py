@@ -118,7 +118,7 @@ def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: 
         coordinator.tick()
         work.allow()
         closed(coordinator)
-        assert len(work.jobs) == 1
+        assert work.jobs == 1
     assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
 
 
@@ -208,7 +208,7 @@ def test_after_a_disk_error_the_next_tick_tries_again(
 
         until(ended, "the round's end")
         assert coordinator.current.base_sha256 == calm_model(workshop, tmp_path / "calm")
-    assert len(work.jobs) == 3
+    assert work.jobs == 3
     assert "round 1 cannot be closed, retrying: no space left" in caplog.text
 
 

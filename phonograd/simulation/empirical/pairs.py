@@ -103,7 +103,7 @@ def _adjacent_models(
 ) -> tuple[Path, Path]:
     """The models of all users of `texts` but the second, and of all but the first; their phones train once."""
     chosen = list(texts)
-    base = ModelFiles(weights, folder / "none")
+    base = ModelFiles(weights)
     paths = {user: folder / f"{place}.safetensors" for place, user in enumerate(chosen)}
     seeds = SplitMix64(stream_of(settings.seed, "output samples"))
     jobs = [
@@ -117,7 +117,7 @@ def _adjacent_models(
     for name, members in (("first", [chosen[0], *chosen[2:]]), ("second", chosen[1:])):
         arrivals = [Arrival(user, paths[user], results[user].sha256) for user in members]
         files = ModelFiles(folder / f"{name}.safetensors", folder / f"{name}.optimizer.safetensors")
-        if close_round(settings.strategy, 1, base, sha256, arrivals, files, population).model is None:
+        if close_round(settings.strategy, 1, base, sha256, arrivals, files, population).published is None:
             raise TrainingError("the strategy needs more updates than `clients_per_round`")
         models.append(files.weights)
     return models[0], models[1]
