@@ -236,6 +236,17 @@ def test_a_rollback_stops_the_work(workshop: Workshop, state: Path, work: Work) 
     assert files(state / "closing") == set()
 
 
+def test_a_model_that_is_ready_when_its_round_is_rolled_back_ends_no_other(
+    workshop: Workshop, state: Path, work: Work
+) -> None:
+    with slow_coordinator(workshop, state, work) as coordinator:
+        work.at_part = lambda part: coordinator.rollback(0) if part == PARTS - 1 else None
+        work.allow()
+        send_two(workshop, coordinator)
+        until(lambda: not coordinator.round.slow.busy, "the end of the work")
+        assert (coordinator.current.round, coordinator.current.base_sha256) == (2, workshop.base_sha256)
+
+
 def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, state: Path, work: Work) -> None:
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
