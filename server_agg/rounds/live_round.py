@@ -84,8 +84,6 @@ class LiveRound(LoadedRound):
         self.slow = SlowClosing(folder, ledger, self.progress, lock, maker, self._end_slow)
         self.due_since: float | None = None
 
-    # An update's way.
-
     def reserve(self, metadata: UploadMetadata) -> UploadRecord:
         """Return a new upload, or this phone's earlier one of the same bytes. Raises as `Coordinator.create_upload`."""
         with self.ledger.writing() as session:
@@ -179,7 +177,7 @@ class LiveRound(LoadedRound):
 
     def _accept(self, row: Any, update: Arrival, sha256: str, nbytes: int) -> None:
         """Check, sum, store, record: in this order, so that a refusal leaves nothing behind."""
-        folder, aggregator, file = self.folder, self.aggregator, update.file
+        folder, aggregator, file, info = self.folder, self.aggregator, update.file, update.file.info
         weight, measures = aggregator.take(update)
         if update.ahead is None:  # else it is durable already
             folder.sync(file.path)
@@ -188,10 +186,9 @@ class LiveRound(LoadedRound):
             with self.ledger.writing() as session:
                 receiving = expect_receiving(session, row.id)
                 self._check_still_open(session, row.phone)
-                found = {"sha256": sha256, "codec": file.info.codec, "tokens": file.info.tokens}
+                found = {"sha256": sha256, "codec": info.codec, "tokens": info.tokens, "process": self.ledger.process}
                 summed = {"base_sha256": update.origin, "weight": weight, "measures": json.dumps(measures)}
-                here = {"process": self.ledger.process}
-                self.uploads.accept(session, receiving, aggregator.row.number, nbytes, **found, **summed, **here)
+                self.uploads.accept(session, receiving, aggregator.row.number, nbytes, **found, **summed)
                 seen = self._read_with_one_more(session)
         except (RefusalError, RoundClosingError):
             aggregator.take_back()
@@ -235,8 +232,6 @@ class LiveRound(LoadedRound):
                 _ = self.aggregator.aggregation
             except OwnStrategyError as error:
                 self.fail(one_line(error), error)
-
-    # Its end.
 
     def end_if_complete(self) -> None:
         """End the round if it has all its updates or its deadline has passed, and open the next one.
