@@ -15,8 +15,8 @@ from typing import Any
 
 from phonograd.bench.capacity.parts import DECODING, DISK, EVENT_LOOP, HASH, LEDGER, MAKING
 from phonograd.server_agg.http.receiving import Receiving
-from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.upload_bytes import FileBytes, FileSink
@@ -30,7 +30,7 @@ METHODS: tuple[tuple[Any, str, str], ...] = (
     (StateFolder, "link_into_place", DISK),
     (RoundAggregator, "_measured", DECODING),
     (RoundAggregator, "take", DECODING),
-    (closing, "close_round", MAKING),
+    (LiveRound, "close_round", MAKING),
 )
 
 

@@ -8,8 +8,9 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.seeds import seed_of
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.simulation.server import Arrival, ModelFiles, close_round
+from phonograd.simulation.server import Arrival, close_round
 
 
 class NodeRound:
@@ -39,12 +40,11 @@ class NodeRound:
     def close(self) -> Path:
         """Average the updates, remove their files, and return the model's. Raises TrainingError, StorageError."""
         model = self._folder / f"{self._number}.safetensors"
-        optimizer = self._folder / "optimizer.safetensors"  # not written: averaging has no state
-        files = ModelFiles(self._base, optimizer), ModelFiles(model, optimizer)
+        files = ModelFiles(self._base), ModelFiles(model, self._folder / "optimizer.safetensors")
         settings = StrategySettings(weighting="equal", max_tokens=10**12)
         closed = close_round(settings, self._number, files[0], self._base_sha256, self._arrivals, files[1], 0)
         for arrival in self._arrivals:
             arrival.path.unlink()
-        if closed.model is None:
+        if closed.published is None:
             raise TrainingError(f"round {self._number}: no update was accepted")
         return model

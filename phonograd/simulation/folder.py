@@ -16,8 +16,8 @@ from phonograd.device_runtime.base.documents import FieldError, parse, read, wri
 from phonograd.device_runtime.base.errors import StateError, StorageError
 from phonograd.device_runtime.base.files import lock_file, require_posix, sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.base.settings import as_dict
+from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.simulation.records import SimulationRecord
-from phonograd.simulation.server import ModelFiles
 from phonograd.simulation.settings import SimulationSettings
 
 RECORD = "simulation.json"
@@ -147,7 +147,7 @@ def require_same_job(record: SimulationRecord, job: Mapping[str, Any], folder: P
 
 def _paths(files: ModelFiles) -> tuple[Path, ...]:
     """What a round that failed has in common with the one before: all but the link."""
-    assert files.residual is not None and files.buffers is not None
+    assert files.optimizer is not None and files.residual is not None and files.buffers is not None
     return files.weights, files.optimizer, files.residual, files.buffers
 
 

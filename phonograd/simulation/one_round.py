@@ -10,6 +10,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StoppedError, TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.aggregation.next_model import Student
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.masked import about_masked
@@ -17,7 +18,7 @@ from phonograd.simulation.phone import PhoneJob, PhoneResult
 from phonograd.simulation.quality import Quality
 from phonograd.simulation.records import RoundRecord
 from phonograd.simulation.schedule import Participation
-from phonograd.simulation.server import Arrival, NextModel, Student, close_round
+from phonograd.simulation.server import Arrival, ClosedRound, close_round
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Population, text_slice
 from phonograd.simulation.workers import Workers
@@ -49,7 +50,7 @@ class OneRound:
         self._again = self._bytes_up = 0
         self._results: dict[str, PhoneResult] = {}
 
-    def run(self, workers: Workers, trained: PhoneTrained, student: Student | None = None) -> NextModel:
+    def run(self, workers: Workers, trained: PhoneTrained, student: Student | None = None) -> ClosedRound:
         """Train all phones, aggregate what arrives, and write the model; a round with too few updates keeps its base
         model. While the server adds an update, phones after it train.
 
@@ -63,7 +64,7 @@ class OneRound:
             closed = close_round(
                 strategy, number, base, sha256, arrivals, files, population, student, how, settings.masked, expected
             )
-        if closed.model is None:
+        if closed.published is None:
             self.folder.repeat_model(number)
         return closed
 
@@ -73,7 +74,7 @@ class OneRound:
         number = self.number
         return [self._update(number, place) for place, part in enumerate(self.parts) if not part.late]
 
-    def record(self, closed: NextModel, epsilon: float | None, quality: Quality | None) -> RoundRecord:
+    def record(self, closed: ClosedRound, epsilon: float | None, quality: Quality | None) -> RoundRecord:
         """The record of the round."""
         losses, published = self._losses, closed.published
         results = self._results.values()
@@ -81,13 +82,13 @@ class OneRound:
         return RoundRecord(
             number=self.number,
             base_sha256=self.base_sha256,
-            model_sha256=self.base_sha256 if closed.model is None else closed.model.sha256,
-            outcome="failed" if closed.model is None else "closed",
+            model_sha256=self.base_sha256 if published is None else published.model.sha256,
+            outcome="failed" if published is None else "closed",
             phones=len(results),
             accepted=closed.accepted,
             drop_outs=sum(part.drops_out for part in self.parts),
             late=sum(part.late for part in self.parts),
-            refused=closed.refused + len(dropped),
+            refused=len(closed.refusals) + len(dropped),
             repeated=closed.repeated,
             diverged=sum(bool(result.diverged) for result in results),
             bytes_up=self._bytes_up + sum(self._bytes_of(arrival) for arrival in dropped),

@@ -1,23 +1,22 @@
 """The server's part of a simulated round: its own aggregation, from update files to the next model."""
 
-import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
-from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
-from phonograd.server_agg.aggregation.late import decoded_on
-from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
-from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles
-from phonograd.server_agg.aggregation.publishing import publish as publish_model
+from phonograd.server_agg.aggregation.late import decoded_file
+from phonograd.server_agg.aggregation.next_model import ModelFiles, Student, make_model
+from phonograd.server_agg.aggregation.publishing import Publication, Publish
 from phonograd.server_agg.aggregation.strategies import (
-    FTRL,
     Aggregation,
     ClientUpdate,
     RoundContext,
+    Strategy,
     StrategySettings,
     strategy_of,
 )
@@ -38,46 +37,16 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class NextModel:
-    """What a round made: accepted and repeated updates, and the model, None if too few were accepted.
+class ClosedRound:
+    """What a round made: accepted and repeated updates, and what it published, None if too few were accepted.
 
-    refusals: a line for each update that was refused, which names its user and says why. published: the model with its
-    link, if the round published one.
+    refusals: a line for each update that was refused, which names its user and says why.
     """
 
     accepted: int
     refusals: tuple[str, ...]
     repeated: int
-    model: WrittenFile | None
-    published: Publication | None = None
-
-    @property
-    def refused(self) -> int:
-        """How many updates were refused."""
-        return len(self.refusals)
-
-
-@dataclass(frozen=True)
-class ModelFiles:
-    """Where a model is, the server optimizer's state after it, the link to it, what links so far left out, and noise
-    buffers, of dp-ftrl; only the model need exist.
-    """
-
-    weights: Path
-    optimizer: Path
-    link: Path | None = None
-    residual: Path | None = None
-    buffers: Path | None = None
-
-    @property
-    def published(self) -> PublishedFiles:
-        """Those that a round publishes, which need places for the link and the residual."""
-        assert self.link is not None and self.residual is not None
-        return PublishedFiles(self.weights, self.link, self.residual)
-
-
-# Trains strategy transfer's model: from the updates, the base model, where the next one goes, and its metadata.
-Student = Callable[[Sequence[ClientUpdate], Path, Path, Mapping[str, str]], WrittenFile]
+    published: Publication | None
 
 
 def close_round(
@@ -92,7 +61,7 @@ def close_round(
     publish: Publish | None = None,
     masked: MaskedSettings | None = None,
     phones: int = 0,
-) -> NextModel:
+) -> ClosedRound:
     """Aggregate the updates and write the next model; the same bytes as a server's round of the same updates.
 
     student: for strategy transfer, in place of an average. publish: how the model is published, with a link and a
@@ -109,9 +78,14 @@ def close_round(
     users: set[str] = set()
     refusals: list[str] = []
     repeated = 0
-    with TensorFile(base.weights) as weights, _opened_if_there(base.buffers) as buffers:
+    opened = TensorFile(base.buffers) if base.buffers is not None and base.buffers.exists() else nullcontext()
+    with TensorFile(base.weights) as weights, opened as buffers:
         context = RoundContext(number, key, population, phones, buffers)
-        aggregation = _begun(settings, weights, base_sha256, context, masked)
+        aggregation: Aggregation
+        if masked is None:
+            aggregation = strategy.begin(weights, base_sha256, context)
+        else:
+            aggregation = GridMean(settings, weights, base_sha256, context, masked)
         for arrival in arrivals:
             if any(update.sha256 == arrival.sha256 for update in accepted):
                 repeated += 1
@@ -119,76 +93,27 @@ def close_round(
             try:
                 if arrival.user in users or len(accepted) == strategy.max_updates:
                     raise InvalidUpdateError("a phone has one update in a round, and a round so many")
-                accepted.append(_added(arrival, settings, weights, base_sha256, aggregation))
+                accepted.append(_add(arrival, strategy, aggregation))
                 users.add(arrival.user)
             except (WeightsError, UpdateError, InvalidUpdateError) as error:
                 refusals.append(f"{arrival.user}: {redact_path(error, arrival.path)}")
-        if len(accepted) < strategy.min_updates and not settings.private:
-            return NextModel(len(accepted), tuple(refusals), repeated, None)
-        metadata = model_metadata(number, base_sha256)
-        draft = next_files.weights if publish is None else next_files.weights.with_suffix(".draft")
-        try:
-            if settings.strategy == FTRL:
-                assert next_files.buffers is not None
-                aggregation.write_buffers(next_files.buffers, metadata)
-            if student is not None:
-                model = student(accepted, base.weights, draft, metadata)
-            else:
-                state = _existing(base.optimizer)
-                model, _ = write_model(
-                    settings, aggregation, accepted, weights, state, draft, next_files.optimizer, metadata
-                )
-            if publish is None:
-                return NextModel(len(accepted), tuple(refusals), repeated, model)
-            residual = _existing(base.residual)
-            published = publish_model(publish, weights, base_sha256, draft, model, residual, next_files.published)
-        finally:
-            if publish is not None:
-                draft.unlink(missing_ok=True)
-    return NextModel(len(accepted), tuple(refusals), repeated, published.model, published)
+        published = None
+        if len(accepted) >= strategy.min_updates or settings.private:
+            published = make_model(aggregation, accepted, base, next_files, publish, student).published
+    return ClosedRound(len(accepted), tuple(refusals), repeated, published)
 
 
-@contextlib.contextmanager
-def _opened_if_there(path: Path | None) -> Iterator[TensorFile | None]:
-    if path is None or not path.exists():
-        yield None
-        return
-    with TensorFile(path) as file:
-        yield file
+def _add(arrival: Arrival, strategy: Strategy, aggregation: Aggregation) -> ClientUpdate:
+    def opened() -> AbstractContextManager[DecodedUpdate]:
+        return decoded_file(aggregation.base, arrival.path, arrival.late_base)
 
-
-def _existing(path: Path | None) -> Path | None:
-    return path if path is not None and path.exists() else None
-
-
-def _begun(
-    settings: StrategySettings,
-    weights: TensorFile,
-    base_sha256: str,
-    context: RoundContext,
-    masked: MaskedSettings | None,
-) -> Aggregation:
-    if masked is None:
-        return strategy_of(settings).begin(weights, base_sha256, context)
-    return GridMean(settings, weights, base_sha256, context, masked)
-
-
-def _added(
-    arrival: Arrival, settings: StrategySettings, weights: TensorFile, base_sha256: str, aggregation: Aggregation
-) -> ClientUpdate:
     if isinstance(aggregation, GridMean):
         aggregation.add_file(arrival.path)
-        return ClientUpdate(arrival.sha256, 1, {}, lambda: _opened(arrival, weights))
+        return ClientUpdate(arrival.sha256, 1, {}, opened)
     with UpdateFile(arrival.path) as update:
         if arrival.late_base is None:
-            update.check_base(base_sha256)
-        weight = strategy_of(settings).weight(update.info)
-    with _opened(arrival, weights) as source:
+            update.check_base(aggregation.base_sha256)
+        weight = strategy.weight(update.info)
+    with opened() as source:
         measures = aggregation.take(source, weight)
-    return ClientUpdate(arrival.sha256, weight, measures, lambda: _opened(arrival, weights))
-
-
-@contextlib.contextmanager
-def _opened(arrival: Arrival, weights: TensorFile) -> Iterator[DecodedUpdate]:
-    with UpdateFile(arrival.path) as update, decoded_on(weights, update, arrival.late_base) as source:
-        yield source
+    return ClientUpdate(arrival.sha256, weight, measures, opened)

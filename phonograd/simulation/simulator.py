@@ -15,13 +15,14 @@ from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
-from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.server_agg.aggregation.next_model import Student
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.settings.noise import CoveringNoise, covering_noise
 from phonograd.server_agg.transfer import transfer
+from phonograd.server_agg.transfer.text import read_general
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.masked import about_masked
 from phonograd.simulation.one_round import OneRound, bytes_down, stop_or_go_on
@@ -29,7 +30,6 @@ from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.quality import Quality, spread
 from phonograd.simulation.records import RoundRecord, SimulationRecord, Users
 from phonograd.simulation.schedule import Participation, require_rested, schedule
-from phonograd.simulation.server import Student
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages, Population, least_tokens, populate, text_slice
 from phonograd.simulation.workers import StartWorkers, Workers, start_workers
@@ -244,7 +244,7 @@ def general_text_of(artifacts: Artifacts, settings: SimulationSettings) -> Messa
     if not settings.strategy.slow:
         return None
     artifacts.require_distill()
-    return None if settings.transfer.generated else read_messages(Path(settings.transfer.general))
+    return read_general(settings.transfer)
 
 
 def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettings, test_users: int) -> Population:

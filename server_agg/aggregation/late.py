@@ -17,3 +17,10 @@ def decoded_on(base: TensorFile, update: UpdateFile, its_base: Path | None) -> I
     with contextlib.ExitStack() as opened:
         models = (base,) if its_base is None else (opened.enter_context(TensorFile(its_base)), base)
         yield opened.enter_context(DecodedUpdate(update, *models))
+
+
+@contextlib.contextmanager
+def decoded_file(base: TensorFile, path: Path, its_base: Path | None) -> Iterator[DecodedUpdate]:
+    """The same for an update's file, which is opened."""
+    with UpdateFile(path) as update, decoded_on(base, update, its_base) as source:
+        yield source

@@ -174,6 +174,6 @@ class MaskedRoutes:
             del message["phone"]
         answer = await self._pools.settling.run(self._coordinator.masked_message, kind, phone, number, message)
         if answer is None:
-            wait = math.ceil(self._coordinator.poll_seconds)
+            wait = math.ceil(self._coordinator.round.poll_seconds)
             return Response(status_code=202, headers={"Retry-After": str(wait)})
         return RecordResponse(answer)

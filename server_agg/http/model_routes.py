@@ -24,6 +24,7 @@ from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import lineage_of
 from phonograd.server_agg.report.records import ModelEntry
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.publication import links_between
 from phonograd.server_agg.settings.server import Downloads
 from phonograd.server_agg.storage.quality import report_quality
 from phonograd.server_agg.storage.tables import ASKED_KINDS, LINK_KINDS, TrafficKind
@@ -85,7 +86,7 @@ class ModelRoutes:
     @operation("GET /v1/model", "phone", SENT, refuses=(416,), takes=ASKED)
     def current_model(self, request: Request) -> Response:
         """The open round's model."""
-        self._coordinator.refresh()
+        self._coordinator.round.refresh()
         return self._send(request, self._coordinator.current.base_sha256)
 
     @operation("GET /v1/models", "admin", {200: Answer("Oldest first.", Models)})
@@ -108,8 +109,8 @@ class ModelRoutes:
         """The links from one model to another; None if some are not kept."""
         folder = self._coordinator.folder
         try:
-            links = self._coordinator.links(base, sha256)
-            paths = tuple(folder.fetched(folder.link(link.sha256)) for link in links)
+            links = links_between(self._coordinator.round.linked, base, sha256)
+            paths = tuple(folder.fetched(folder.link(link)) for link in links)
             if not paths:
                 return None
             etag = f'"{sha256_of_links(paths)}"'

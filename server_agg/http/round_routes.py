@@ -71,14 +71,14 @@ class RoundRoutes:
         """
         phone = note_phone(request, "round")
         refused = None
-        if not self._coordinator.surely_admits(phone):
+        if not self._coordinator.round.surely_admits(phone):
             refused = await run_in_threadpool(self._why_refused, phone)
         current = self._coordinator.current
         principal = request.scope["state"].get("principal")
         told: dict[str, Any] = {"model_url": f"/v1/models/{current.base_sha256}"}
         if current.private and (principal is None or principal.role != "admin"):
             told["accepted"] = None
-        waits, seconds = current.closing is not None, self._coordinator.retry_seconds
+        waits, seconds = current.closing is not None, self._coordinator.round.retry_seconds
         if phone:
             told |= {"participate": refused is None, "reason": None if refused is None else str(refused)}
             waits = waits or refused is not None
@@ -93,7 +93,7 @@ class RoundRoutes:
 
     def _why_refused(self, phone: str) -> UpdateError | RoundClosingError | None:
         """Why it may not take part, by the ledger; None if it may, or for no phone."""
-        self._coordinator.refresh()
+        self._coordinator.round.refresh()
         return self._coordinator.participation(phone) if phone else None
 
     @operation(

@@ -24,6 +24,23 @@ from phonograd.server_agg.storage.tables import Cohort, MessageKind, Round
 POLLS = 8  # of a phone in a stage's time, while it waits
 
 
+class NoStages:
+    """What other rounds have in place of a MaskedRound."""
+
+    def advance(self, *_: object) -> str | None:
+        """There is nothing to go on to."""
+
+    def check_entry(self, phone: str) -> None:
+        """No phone comes too late."""
+
+    def check_uploader(self, phone: str) -> None:
+        """Nor needs one to have come before."""
+
+    def poll_seconds(self, usual: float) -> float:
+        """No phone waits for others."""
+        return usual
+
+
 class MaskedRound:
     """The masked round of a ledger's row, for one thread at a time, but for `check_entry` and `check_uploader`.
 
@@ -50,9 +67,9 @@ class MaskedRound:
         """Whether all is there for the sum."""
         return self.facts.stage.name == "over"
 
-    @property
-    def poll_seconds(self) -> float:
+    def poll_seconds(self, usual: float) -> float:
         """When a phone that waits should ask again."""
+        del usual
         return max(1.0, self.settings.stage_seconds / POLLS)
 
     def _restored(self) -> Facts:
@@ -116,18 +133,19 @@ class MaskedRound:
             self._retry_seconds,
         )
 
-    def advance(self, now: float, closes_at: float | None) -> None:
-        """Go on to the next stage if this one has ended; `failure` says why not, if it has in vain."""
+    def advance(self, now: float, closes_at: float | None) -> str | None:
+        """Go on to the next stage if this one has ended. Returns `failure`: why not, if it has in vain."""
         self._see_updates()
         while self.failure is None and self.facts.ended(now, closes_at):
             facts, name = self.facts, self.facts.stage.name
             if len(facts.through) < facts.least:
                 self.failure = f"{name}: at least {facts.least} phones expected, {len(facts.through)} got through"
-                return
+                break
             try:
                 self._go_on(facts, now)
             except (UpdateError, UsageError) as error:
                 self.failure = f"{name}: {one_line(error)}"
+        return self.failure
 
     def _go_on(self, facts: Facts, now: float) -> None:
         ended, through = facts.stage.name, len(facts.through)

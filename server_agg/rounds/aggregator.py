@@ -1,19 +1,28 @@
-"""The open round's base model and strategy, its accepted updates in the state folder, and their aggregation."""
+"""A round's kind: its base model and strategy, and the sum of its updates, of which each can be read.
+
+A MaskedAggregator is the other kind. Which one a round is, nobody else needs to know.
+"""
 
 import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
-from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.base.errors import (
+    OutOfMemoryError,
+    PhonogradError,
+    StorageError,
+    UpdateError,
+    WeightsError,
+)
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo
 from phonograd.server_agg.aggregation.fold import SumLimitError
-from phonograd.server_agg.aggregation.late import decoded_on
+from phonograd.server_agg.aggregation.late import decoded_file, decoded_on
 from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
@@ -24,13 +33,24 @@ from phonograd.server_agg.aggregation.strategies import (
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.masked.round import MaskedRound
+from phonograd.server_agg.masked.round import MaskedRound, NoStages
+from phonograd.server_agg.refusals import (
+    InvalidUpdateError,
+    MalformedUpdateError,
+    RoundClosingError,
+)
 from phonograd.server_agg.rounds import noise_runs
+from phonograd.server_agg.rounds.admission import closes_at
+from phonograd.server_agg.rounds.responses import OpenRound
+from phonograd.server_agg.rounds.uploads import redact_path
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Model, Round, Update
+from phonograd.server_agg.storage.tables import Ending, Model, Round, Update, UpdateState
+
+# Several servers close a round by folding what is stored: seconds, unlike a training.
+CLOSING_SECONDS = 1.0
 
 
 class OpenedUpdate(Protocol):
@@ -40,13 +60,37 @@ class OpenedUpdate(Protocol):
     info: UpdateInfo
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """An update whose bytes came.
+
+    file: open
+    ahead: it, if it was measured and made durable before its turn
+    origin: the base model of a late one
+    """
+
+    file: OpenedUpdate
+    ahead: DecodedUpdate | None
+    origin: str | None
+
+
+class Taken(NamedTuple):
+    """An update in an aggregation, with what the ledger keeps of it."""
+
+    aggregation: Aggregation
+    update: Arrival
+    weight: int
+    measures: Measures
+
+
 class RoundAggregator:
     """Aggregates the updates of round `row`, with its base model open. Not thread-safe.
 
     Raises WeightsError for a damaged model.
     """
 
-    masked: MaskedRound | None = None  # the stages of a masked round
+    # Of a round that failed: what becomes of its updates, and the event that is logged.
+    after_failure: ClassVar[tuple[UpdateState, str]] = "kept", "round_failed"
 
     def __init__(self, row: Round, folder: StateFolder, ledger: Ledger):
         self.row = row
@@ -54,11 +98,13 @@ class RoundAggregator:
         self.settings = StrategySettings.from_json(row.strategy)
         self.strategy: Strategy = strategy_of(self.settings)
         self.base = TensorFile(folder.fetched(folder.model(row.base_sha256)))
+        self.closes_at = closes_at(row, self.rules)
+        self.stages: MaskedRound | NoStages = NoStages()
         self._buffers: TensorFile | None = None
         self._folder = folder
         self._ledger = ledger
         self._aggregation: Aggregation | None = None
-        self._taken: Aggregation | None = None  # with an update that is not recorded yet
+        self._taken: Taken | None = None  # an update that is not recorded yet
         self.covered: set[str | None] = set()  # of several servers: the processes whose updates are in it
         self.shared = False  # whether other servers can read the sum of this process
 
@@ -68,10 +114,17 @@ class RoundAggregator:
         if self._buffers is not None:
             self._buffers.close()
 
-    @property
-    def closes_at(self) -> float | None:
-        """The deadline in seconds since 1970, or None."""
-        return closes_at(self.row, self.rules)
+    def find_ending(self, opened: OpenRound, now: float) -> Ending | None:
+        """Return why the round should end now; None if it should not."""
+        over = self.closes_at is not None and now >= self.closes_at
+        if self.settings.private:
+            # Neither earlier nor later, whoever came: when a model appears must not depend on the phones. The next
+            # round samples others.
+            return "deadline" if over and opened.halted is None else None
+        if opened.accepted >= self.rules.clients_per_round:
+            return "full"
+        enough = opened.accepted >= max(self.rules.min_clients, self.strategy.min_updates)
+        return "deadline" if over and enough else None
 
     @property
     def aggregation(self) -> Aggregation:
@@ -114,13 +167,18 @@ class RoundAggregator:
         with update.open() as source:
             aggregation.add(source, update.weight, update.measures)
 
-    def opened(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
-        """Open an update's file. Raises UpdateError."""
-        return UpdateFile(path)
+    def open(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
+        """Open an update's file. Raises MalformedUpdateError, StorageError if the disk can't read it."""
+        try:
+            return self._open(path)
+        except OutOfMemoryError as error:  # too many open files, too
+            raise StorageError(str(error)) from error
+        except UpdateError as error:
+            _require_readable(path)
+            raise MalformedUpdateError(redact_path(error, path)) from error
 
-    def weight(self, info: UpdateInfo) -> int:
-        """An update's weight in the ledger."""
-        return self.strategy.weight(info)
+    def _open(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
+        return UpdateFile(path)
 
     @contextlib.contextmanager
     def measured_ahead(self, path: Path) -> Iterator[DecodedUpdate | None]:
@@ -132,8 +190,6 @@ class RoundAggregator:
             yield self._measured(path, opened)
 
     def _measured(self, path: Path, opened: contextlib.ExitStack) -> DecodedUpdate | None:
-        if self.masked is not None:
-            return None
         try:
             update = opened.enter_context(UpdateFile(path))
             if update.info.base_sha256 != self.row.base_sha256:
@@ -145,49 +201,55 @@ class RoundAggregator:
             return None
         return decoded
 
-    def take(self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None, weight: int) -> Measures:
-        """Measure an update and aggregate it, which counts from `keep` on. origin: the base model of a late update.
+    def take(self, update: Arrival) -> tuple[int, Measures]:
+        """Measure an update and aggregate it, which counts from `keep` on. Returns its weight and measures.
 
-        ahead: it, as of `measured_ahead`. Raises WeightsError or UpdateError for an update that does not fit, with
-        nothing changed.
+        Raises InvalidUpdateError for an update that does not fit, with nothing changed, RoundClosingError after the sum
+        was given away, StorageError if the disk can't read it.
         """
-        self._taken, aggregation = None, self.aggregation
-        with self._source(update, ahead, origin) as source:
-            measures = self._took(aggregation, source, weight)
-        self._taken = aggregation
-        return measures
-
-    def _took(self, aggregation: Aggregation, source: DecodedUpdate, weight: int) -> Measures:
-        if not aggregation.one_pass:
-            measures: Measures = aggregation.measure(source)
-            self._aggregation = None
-            aggregation.add(source, weight, measures)
-            return measures
-        self._aggregation = None
+        self._taken, path = None, update.file.path
+        if self.shared:  # another server may have ended the round since
+            raise RoundClosingError(f"round {self.row.number}: closing; send the update again", CLOSING_SECONDS)
         try:
-            return aggregation.take(source, weight)
-        except (WeightsError, UpdateError):
-            self._aggregation = aggregation
-            raise
+            self._taken = self._take(update)
+        except (WeightsError, UpdateError) as error:
+            _require_readable(path)
+            raise InvalidUpdateError(redact_path(error, path)) from error
+        return self._taken.weight, self._taken.measures
 
-    def take_back(
-        self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None, weight: int, measures: Measures
-    ) -> None:
+    def _take(self, update: Arrival) -> Taken:
+        weight, aggregation = self.strategy.weight(update.file.info), self.aggregation
+        with self._source(update) as source:
+            if not aggregation.one_pass:
+                measures: Measures = aggregation.measure(source)
+                self._aggregation = None
+                aggregation.add(source, weight, measures)
+                return Taken(aggregation, update, weight, measures)
+            self._aggregation = None
+            try:
+                measures = aggregation.take(source, weight)
+            except (WeightsError, UpdateError):
+                self._aggregation = aggregation
+                raise
+            return Taken(aggregation, update, weight, measures)
+
+    def take_back(self) -> None:
         """Take the update out again that `take` aggregated last: another server ended the round first, say."""
-        if self._taken is not None and self._ledger.shared and not self.settings.is_own:
-            with self._source(update, ahead, origin) as source:
-                self._taken.add(source, -weight, measures)
+        if self._taken is not None and not self.settings.is_own:
+            with self._source(self._taken.update) as source:
+                self._taken.aggregation.add(source, -self._taken.weight, self._taken.measures)
             self.keep()
 
-    def _source(
-        self, update: OpenedUpdate, ahead: DecodedUpdate | None, origin: str | None
-    ) -> AbstractContextManager[DecodedUpdate]:
-        assert isinstance(update, UpdateFile)
-        return nullcontext(ahead) if ahead else decoded_on(self.base, update, self._late_base(origin))
+    def _source(self, update: Arrival) -> AbstractContextManager[DecodedUpdate]:
+        assert isinstance(update.file, UpdateFile)
+        if update.ahead is not None:
+            return nullcontext(update.ahead)
+        return decoded_on(self.base, update.file, self._late_base(update.origin))
 
     def keep(self) -> None:
         """What `take` aggregated last is recorded. Without this, all is aggregated again from the stored updates."""
-        self._aggregation, self._taken = self._taken, None
+        assert self._taken is not None
+        self._aggregation, self._taken = self._taken.aggregation, None
 
     def _begun(self) -> Aggregation:
         row = self.row
@@ -225,13 +287,11 @@ class RoundAggregator:
     def client_update(self, row: Update) -> ClientUpdate:
         """An accepted update, opened when the aggregation reads it."""
         measures: Measures = json.loads(row.measures or "{}")
-        return ClientUpdate(str(row.sha256), row.weight or 1, measures, lambda: self._opened(row))
 
-    @contextlib.contextmanager
-    def _opened(self, row: Update) -> Iterator[DecodedUpdate]:
-        its_base = self._late_base(row.base_sha256)
-        with UpdateFile(self._fetched(row)) as update, decoded_on(self.base, update, its_base) as source:
-            yield source
+        def opened() -> AbstractContextManager[DecodedUpdate]:
+            return decoded_file(self.base, self._fetched(row), self._late_base(row.base_sha256))
+
+        return ClientUpdate(str(row.sha256), row.weight or 1, measures, opened)
 
     def _fetched(self, row: Update) -> Path:
         return self._folder.fetched(self._folder.update(str(row.sha256)), self._folder.stored_update(row.id))
@@ -240,7 +300,9 @@ class RoundAggregator:
         return None if origin is None else self._folder.fetched(self._folder.model(origin))
 
 
-def closes_at(row: Round, rules: RoundRules) -> float | None:
-    """The deadline of a round in seconds since 1970, or None."""
-    seconds = rules.deadline_seconds
-    return None if seconds is None else row.opened_at + seconds
+def _require_readable(path: Path) -> None:
+    """Raise StorageError if a refused update could not be read: that is not the phone's fault."""
+    try:
+        sha256_of_file(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}; check the disk") from error

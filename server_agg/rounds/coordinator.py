@@ -1,11 +1,8 @@
-"""The coordinator runs rounds: it opens them, ingests updates, closes them, and recovers after a crash.
+"""The coordinator runs rounds for HTTP: it opens a folder and its ledger, holds the lock, recovers after a crash.
 
-An update counts once its bytes and its ledger row are on disk. In a round, `create_upload` reserves a place for each
-update, and `ingest` accepts or refuses it once its bytes are complete. After each accepted update and at each `tick`, a
-complete round is closed and the next one opened; if its model takes minutes, the round is `closing` in between.
+After each accepted update and at each `tick`, a complete round ends. What is done to a round is in `live_round`.
 """
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,16 +14,15 @@ from msgspec.structs import replace
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.update.update_file import DecodedUpdate
-from phonograd.server_agg.aggregation.own import OwnStrategyError
 from phonograd.server_agg.masked.stages import RequestKind
-from phonograd.server_agg.refusals import RefusalError, RoundClosingError, one_line
-from phonograd.server_agg.rounds import admission, closing, ingestion, masked_messages, partial_sums, startup
-from phonograd.server_agg.rounds.closing import SlowClosing, end_if_complete
-from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, LiveRound
+from phonograd.server_agg.refusals import RefusalError, RoundClosingError
+from phonograd.server_agg.rounds import ending, partial_sums, startup
+from phonograd.server_agg.rounds.aggregator import CLOSING_SECONDS
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.log_events import log_event
-from phonograd.server_agg.rounds.publication import KeptLink, links_between
 from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
-from phonograd.server_agg.rounds.student import Students
+from phonograd.server_agg.rounds.shared_round import SharedRound
+from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadata, UploadRecord, UploadStore
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
@@ -66,13 +62,12 @@ class Coordinator:
         self._heard: tuple[int, float | None] | None = None  # of the open round, by `beat`
         self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
-        self._round = LiveRound(self.folder, self.ledger, settings)
-        slow_models = slow_models or Students(artifacts)
-        self._slow = SlowClosing(self._round, self._lock, slow_models)
+        slow_models, kind = slow_models or Students(artifacts), SharedRound if self.ledger.shared else LiveRound
+        self.round = kind(self.folder, self.ledger, settings, self.uploads, self._lock, slow_models)
         try:
             with self.ledger.errors():
                 startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
-                self._round.load()
+                self.round.load()
                 self._recover()
         except BaseException:
             self._close(keep=False)
@@ -84,28 +79,18 @@ class Coordinator:
 
     def _close(self, keep: bool) -> None:
         with self._lock:
-            if keep and self.ledger.shared and not self._round.closed:
-                with contextlib.suppress(StorageError):  # the server that closes the round folds the updates again
-                    partial_sums.share(self._round.aggregator, self.folder, self.ledger)
-            self._round.close()  # nothing begins any more
-        self._slow.close()
+            self.round.close()  # nothing begins any more
+        self.round.slow.close()
         with self._lock:
             self.ledger.close()
             self.folder.close(keep)
 
     def _recover(self) -> None:
-        """Ingest complete uploads and aggregate stored updates again, in any order: the next model is the same to the
-        bit.
-        """
+        """Ingest complete uploads, and sum stored updates again."""
         for upload in self.uploads.recover():
             self._ingest_unattended(upload)
         with self._lock:
-            self._round.load_if_needed()
-            if self.current.accepted and not self.ledger.shared:
-                try:
-                    _ = self._round.aggregator.aggregation  # finds damaged stored updates now
-                except OwnStrategyError as error:
-                    closing.fail(self._round, one_line(error), error)
+            self.round.sum_stored()
             self._end_or_try_again()
 
     def _ingest_unattended(self, upload: UploadRecord) -> bool:
@@ -140,43 +125,24 @@ class Coordinator:
     @property
     def current(self) -> OpenRound:
         """A snapshot of the open round; does not wait for the update that is being ingested."""
-        return self._round.open_round
+        return self.round.open_round
 
     @property
     def due_seconds(self) -> float:
         """How long the open round's model is being made, or the disk refuses it; 0 before the round is complete."""
-        since = self._round.due_since
+        since = self.round.due_since
         return 0.0 if since is None else max(0.0, self.ledger.clock() - since)
-
-    def refresh(self) -> None:
-        """See what other servers did since the last tick. Raises StorageError."""
-        if self.ledger.shared:
-            self._round.publish()
-
-    def surely_admits(self, phone: str) -> bool:
-        """Whether memory alone tells that `phone` may take part; "": whatever there is to tell of the open round."""
-        return not self.ledger.shared and (not phone or self._round.surely_admits(phone))
-
-    @property
-    def retry_seconds(self) -> float:
-        """When a phone without a place in the round should ask again."""
-        return self._round.retry_seconds
-
-    def links(self, from_sha256: str, to_sha256: str) -> list[KeptLink]:
-        """The links that lead from one model to another, the oldest first; none if some are not kept."""
-        return links_between(self._round.links, from_sha256, to_sha256)
 
     def participation(self, phone: str) -> UpdateError | RoundClosingError | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
-        if self._round.surely_admits(phone):
+        if self.round.surely_admits(phone):
             return None
         try:
             with self.ledger.reading() as session:
-                admission_state = self._round.admission_state(session)
-                admission.check_duplicate(session, admission_state, phone)
-                admission.check_phone(session, admission_state, phone)
-            if (masked := self._round.masked) is not None:
-                masked.check_entry(phone)
+                admission = self.round.admission(session)
+                admission.check_duplicate(session, phone)
+                admission.check_phone(session, phone)
+            self.round.aggregator.stages.check_entry(phone)
         except (UpdateError, RoundClosingError) as error:
             return error
         return None
@@ -190,7 +156,7 @@ class Coordinator:
         and StorageError.
         """
         try:
-            return ingestion.upload_for(self._round, self.uploads, metadata)
+            return self.round.reserve(metadata)
         except RefusalError as error:
             self.uploads.record_refusal(metadata, self.current.round, error)
             raise
@@ -205,16 +171,15 @@ class Coordinator:
         """
         self.uploads.bytes.bring(identifier)
         path = self.folder.upload(identifier)
-        with contextlib.ExitStack() as stack:
-            ahead = stack.enter_context(self._round.aggregator.measured_ahead(path))
+        with self.round.aggregator.measured_ahead(path) as ahead:
             if ahead is not None:
                 self.folder.sync(path)  # while another update has its turn
             return self._ingest(identifier, sha256, nbytes, ahead)
 
     def _ingest(self, identifier: str, sha256: str, nbytes: int, ahead: DecodedUpdate | None) -> Receipt:
         with self._lock:
-            end_if_complete(self._round, self._slow)  # a round that is due, whose closing failed, accepts nothing more
-            receipt = ingestion.ingest(self._round, self.uploads, identifier, sha256, nbytes, ahead)
+            self.round.end_if_complete()  # a round that is due, whose closing failed, accepts nothing more
+            receipt = self.round.ingest(identifier, sha256, nbytes, ahead)
             if receipt is not None:
                 self._end_or_try_again()
             if receipt is None or receipt.round != self.current.round:
@@ -231,13 +196,7 @@ class Coordinator:
         """
         with self._lock:
             self._end_or_try_again()  # a phone that hears of a failed round finds the next one
-            return masked_messages.take(self._round, kind, phone, number, message)
-
-    @property
-    def poll_seconds(self) -> float:
-        """When a phone of a masked round that waits should ask again."""
-        masked = self._round.masked
-        return self.retry_seconds if masked is None else masked.poll_seconds
+            return self.round.take_message(kind, phone, number, message)
 
     def receipt(self, identifier: str) -> Receipt:
         """The receipt of an upload that was accepted or repeated."""
@@ -252,8 +211,8 @@ class Coordinator:
             log_event("upload_expired", upload.reason, round=upload.round, phone=upload.phone, bytes=upload.offset)
         self._ingest_abandoned()
         with self._lock:
-            if not self._round.closed:
-                self._round.sample_if_waiting()
+            if not self.round.closed:
+                self.round.sample_if_waiting()
                 self._end_or_try_again()
 
     def _ingest_abandoned(self) -> None:
@@ -281,7 +240,7 @@ class Coordinator:
     def _end_or_try_again(self) -> None:
         """End the round if it is complete. After a disk error, the next tick or update tries again."""
         try:
-            end_if_complete(self._round, self._slow)
+            self.round.end_if_complete()
             self.overdue = False
         except StorageError as error:
             self.overdue = True
@@ -296,23 +255,23 @@ class Coordinator:
         closes the round.
         """
         with self._lock, self.ledger.closing_lock() as mine:
-            self._round.check_running()
+            self.round.check_running()
             if not mine:  # it may delete the model to return to
                 raise RoundClosingError(
                     f"round {self.current.round}: another server is closing it; roll back again when it is closed",
-                    SHARED_CLOSING_SECONDS,
+                    CLOSING_SECONDS,
                 )
-            closing.roll_back(self.folder, self.ledger, self.settings, number)
-            self._slow.cancel()
-            self._round.load_after_end()
+            ending.roll_back(self.folder, self.ledger, self.settings, number)
+            self.round.slow.cancel()
+            self.round.load_after_end()
             log_event("rolled_back", to_round=number, round=self.current.round, model=self.current.base_sha256)
             return self.current
 
     def discard(self, number: int) -> int:
         """Delete the updates kept from failed round `number`. Returns how many. Raises UnknownRoundError."""
         with self._lock:
-            self._round.check_running()
-            return closing.discard(number, self.folder, self.ledger)
+            self.round.check_running()
+            return ending.discard(number, self.folder, self.ledger)
 
 
 def _store_of(settings: ServerSettings) -> Store | None:

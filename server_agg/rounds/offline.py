@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.rounds import closing, opening
+from phonograd.server_agg.rounds import ending, opening
 from phonograd.server_agg.settings.storage import ServerStorage, storage_at
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.audit import AuditLog
@@ -28,7 +28,7 @@ def roll_back(place: Path | ServerStorage, number: int, actor: str) -> dict[str,
     StorageError if a server uses the folder or closes a round, if there is no ledger, or if it is another's store.
     """
     with _held(place) as (folder, ledger):
-        closing.roll_back(folder, ledger, None, number)
+        ending.roll_back(folder, ledger, None, number)
         AuditLog(ledger).record_done(actor, "rollback", f"to round {number}")
         with ledger.reading() as session:
             opened = opening.expect_open_round(ledger, session)
@@ -39,7 +39,7 @@ def roll_back(place: Path | ServerStorage, number: int, actor: str) -> dict[str,
 def discard(place: Path | ServerStorage, number: int, actor: str) -> int:
     """Delete the updates kept from failed round `number`. Returns how many. Raises like `roll_back`."""
     with _held(place) as (folder, ledger):
-        discarded = closing.discard(number, folder, ledger)
+        discarded = ending.discard(number, folder, ledger)
         AuditLog(ledger).record_done(actor, "discard", f"round {number}", f"{discarded} updates")
         return discarded
 

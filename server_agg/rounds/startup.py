@@ -7,9 +7,9 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.rounds import noise_runs, opening, privacy, publication
+from phonograd.server_agg.rounds import noise_runs, opening, privacy
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
-from phonograd.server_agg.rounds.student import Students
+from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.settings.noise import covering_noise
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts, queries
@@ -50,10 +50,11 @@ def open_state(
     _apply_settings(ledger, settings, run)
     with ledger.reading() as session:
         round_ = expect_open_round(ledger, session)
-        buffers = session.get_one(Model, round_.base_sha256).buffers_sha256
-    publication.residual_path(round_.base_sha256, folder, ledger)
-    if buffers is not None:
-        folder.checked(folder.noise_buffers(buffers))
+        base_row = session.get_one(Model, round_.base_sha256)
+    residual, buffers = base_row.residual_sha256, base_row.buffers_sha256
+    for path_of, sha256 in ((folder.residual, residual), (folder.noise_buffers, buffers)):
+        if sha256 is not None:
+            folder.checked(path_of(sha256))
     if StrategySettings.from_json(round_.strategy).slow:  # of earlier settings, if it has updates
         slow_models.require(opening.transfer_settings_of(round_))
 

@@ -87,11 +87,11 @@ def _kept(session: Session, ledger: Ledger, settings: ServerSettings) -> Mapping
     else:
         needed |= {model.sha256 for model in (models[0], *models[-newest:])}
         kept = [model for model in models if model.sha256 in needed]
-    links = links_to_keep(models, current.base_sha256, settings.links_kept)
+    linked = links_to_keep(models, current.base_sha256, settings.links_kept)
     return {
         "models": {model.sha256 for model in kept},
         "optimizers": {str(model.optimizer_sha256) for model in kept},
         "residuals": {str(model.residual_sha256) for model in kept},
         "buffers": {str(model.buffers_sha256) for model in kept if model.sha256 == current.base_sha256},
-        "links": {link.sha256 for link in links},
+        "links": {str(model.link_sha256) for model in linked},
     }

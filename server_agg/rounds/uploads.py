@@ -159,6 +159,28 @@ class UploadStore:
         ended = {"state": state, "reason": reason, "status": status, "settled_at": self._ledger.clock()}
         session.execute(_ENDING, {"its": identifier, **ended, **also})
 
+    def accept(self, session: Session, row: Any, number: int, nbytes: int, **found: Any) -> None:
+        """Mark an upload as accepted in round `number`, within the caller's transaction. found: columns of its row;
+        nbytes: of its last request.
+        """
+        # Counting an earlier request may have failed although its bytes are on disk.
+        received = max(row.received_bytes + nbytes, row.length)
+        if nbytes:  # otherwise all bytes came before a restart and were counted
+            add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))
+        move_traffic(session, row, received, number)
+        counted = {"received_bytes": received, "requests": row.requests + bool(nbytes), "round": number}
+        self.end(session, row.id, "accepted", "", 201, **counted, **found)
+
+    def repeat(self, identifier: str, earlier: Any, codec: str, nbytes: int) -> None:
+        """Mark an upload as one of an `earlier` update that was accepted. `nbytes`: of its last request."""
+        with self._ledger.writing() as session:
+            repeated = expect_receiving(session, identifier)
+            if nbytes:
+                count_request(session, repeated, nbytes)
+            move_traffic(session, repeated, repeated.received_bytes + nbytes, earlier.round)
+            of_earlier = {"round": earlier.round, "sha256": earlier.sha256, "codec": codec}
+            self.end(session, identifier, "repeated", "sent before", 201, **of_earlier)
+
     def expire(self) -> list[UploadRecord]:
         """End uploads that were not resumed in time. Returns them."""
         now = self._ledger.clock()

@@ -47,7 +47,7 @@ MODELS, UPDATES = "models", "updates"
 BY_HASH_FOLDERS = (MODELS, "links", "residuals", "optimizers", "buffers")
 # The server's own file names; only these are deleted.
 BY_HASH = re.compile(r"[0-9a-f]{64}\.safetensors\Z")
-BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.[0-9a-f]{8}\.partial)?\Z")
+BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.draft)?(\.[0-9a-f]{8}\.partial)?\Z")
 
 
 class StateFolder:
@@ -190,17 +190,14 @@ class StateFolder:
         return nbytes
 
     def move_into_place(self, source: Path, target: Path) -> None:
-        """Store a draft, and rename it to `target`, durably; its bytes must be synced."""
+        """Store a draft, and rename it to `target`, durably; its bytes must be synced. Noise buffers are secret."""
+        if target.parent == self.buffers:
+            with storage_errors(target):
+                source.chmod(0o600)
         self.store.put(source, self._name(target))
         with storage_errors(target):
             source.replace(target)
             sync_folder(target.parent)
-
-    def move_secret_into_place(self, source: Path, target: Path) -> None:
-        """Like `move_into_place`, for this user alone."""
-        with storage_errors(target):
-            source.chmod(0o600)
-        self.move_into_place(source, target)
 
     def sync(self, path: Path) -> None:
         """Make the bytes of a file durable."""

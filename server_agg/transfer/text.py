@@ -1,16 +1,24 @@
 """The general text of a cycle: messages drawn from a real one, or text that the base model writes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.random_words import SplitMix64
 from phonograd.device_runtime.text.evaluation import Scorer
+from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.sampling import draw_texts
 from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
+from phonograd.server_agg.transfer.settings import TransferSettings
 
 STREAM_TOKENS = 500  # at most, of each of the texts that make up a generated one
+
+
+def read_general(settings: TransferSettings) -> list[bytes] | None:
+    """The messages of the real text; None if the base model writes it. Raises TextError."""
+    return None if settings.generated else read_messages(Path(settings.general))
 
 
 def drawn_text(messages: Sequence[bytes], vocabulary: Vocabulary, tokens: int, seed: int) -> Ids:

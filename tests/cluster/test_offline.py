@@ -10,10 +10,11 @@ import phonograd
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import StorageError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.refusals import LateUpdateError, UnknownRoundError
 from phonograd.server_agg.report.document import report_of
-from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.settings.storage import ServerStorage
@@ -124,7 +125,7 @@ def test_nothing_changes_while_a_server_closes_a_round(
 ) -> None:
     """Also because it deletes old models then, and one of them may be the one to return to."""
     (server,) = replicas(1, clients_per_round=1)
-    record_model = closing.record_model
+    record_model = LiveRound.record_model
 
     def meanwhile(*arguments: object) -> None:
         with pytest.raises(StorageError, match="a server is closing a round; wait until it is closed, and try again"):
@@ -132,7 +133,7 @@ def test_nothing_changes_while_a_server_closes_a_round(
         assert len(rounds(server.ledger)) == 1
         record_model(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(closing, "record_model", meanwhile)
+    monkeypatch.setattr(LiveRound, "record_model", meanwhile)
     assert send(server, workshop.update(1), "a").round_closed
     assert [round_.ending for round_ in rounds(server.ledger)] == ["full", None]
 
@@ -140,7 +141,7 @@ def test_nothing_changes_while_a_server_closes_a_round(
 def test_kept_updates_are_discarded_while_servers_run(
     workshop: Workshop, storage: ServerStorage, replicas: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closing, "write_model", raising(WeightsError("no model")))
+    monkeypatch.setattr(next_model, "write_model", raising(WeightsError("no model")))
     (server,) = replicas(1, clients_per_round=1)
     for number in (1, 2):
         send(server, workshop.update(number, number), "a")

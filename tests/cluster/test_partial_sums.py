@@ -17,9 +17,10 @@ from phonograd.server_agg.aggregation.own import own_strategy
 from phonograd.server_agg.aggregation.strategies import Measures
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging
 from phonograd.server_agg.refusals import RoundClosingError
-from phonograd.server_agg.rounds import closing, partial_sums, sweeping
+from phonograd.server_agg.rounds import partial_sums, sweeping
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.server import _beat, _tick
 from phonograd.server_agg.storage.ledger import Ledger
@@ -253,15 +254,15 @@ def test_a_server_whose_closing_failed_gives_its_own_sum_to_the_next(
     """Not what it had merged."""
     updates, expected = model_of_one(workshop, tmp_path)
     first, second = replicas(2)
-    new_model, failed = closing._new_model, list[Coordinator]()
+    new_model, failed = LiveRound._make_model, list[Coordinator]()
 
-    def failing(current: object, stored: object) -> object:
-        if current is first._round:
+    def failing(current: LiveRound) -> object:
+        if current is first.round:
             failed.append(first)
             raise StorageError("the disk is full")
-        return new_model(current, stored)  # type: ignore[arg-type]
+        return new_model(current)
 
-    monkeypatch.setattr(closing, "_new_model", failing)
+    monkeypatch.setattr(LiveRound, "_make_model", failing)
     with serving(first, second):
         for seed, one in enumerate((second, second, first)):
             send(one, updates[seed], f"phone{seed}")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.tables import Round
 from tests.cluster.test_private_replicas import FTRL, models, update_of
 from tests.cluster.test_replicas import rounds, send_without_closing
@@ -37,7 +37,7 @@ LONGEST_LIFE_STEPS = 90
 def test_a_server_killed_amid_a_closing_leaves_one_noise_to_the_one_that_takes_over(
     workshop: Workshop, tmp_path: Path, database: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closing, "ending_of", ending_when_all_came)
+    monkeypatch.setattr(LiveRound, "find_ending", ending_when_all_came)
     run = {"planned_rounds": 10_000, "min_separation": 1, "max_participations": 10_000, "deadline_seconds": 1e9}
     changes = FTRL | run | {"ledger": database, "store": bucket, "clients_per_round": 1}
     chance, when = random.Random(SEED), Counter[str]()

@@ -4,12 +4,14 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import StorageError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.correlation.run import begun
 from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
@@ -18,9 +20,9 @@ from phonograd.server_agg.refusals import (
     RewoundNoiseError,
     RoundClosingError,
 )
-from phonograd.server_agg.rounds import closing, noise_runs
+from phonograd.server_agg.rounds import noise_runs
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.current_round import LiveRound
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage import noise_keys
@@ -67,7 +69,7 @@ def end_round(first: Coordinator, *others: Coordinator) -> None:
 
 
 def update_of(workshop: Workshop, coordinator: Coordinator, seed: int) -> Path:
-    coordinator.refresh()
+    coordinator.round.refresh()
     base = coordinator.folder.fetched(coordinator.folder.model(coordinator.current.base_sha256))
     return workshop.update(seed, round=coordinator.current.round, base=base)
 
@@ -121,7 +123,7 @@ def test_the_same_models_as_one_server_with_the_same_keys(
 
 
 @pytest.mark.parametrize(
-    ("changes", "target"), [(FTRL, "write_model"), (SAMPLED, "published"), (FTRL, "record_model")], ids=name_of
+    ("changes", "target"), [(FTRL, "write_model"), (SAMPLED, "publish"), (FTRL, "record_model")], ids=name_of
 )
 def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     changes: dict[str, object],
@@ -136,29 +138,30 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     enrol(first, second)
     end_round(first, second)  # so that there are buffers
     send(second, update_of(workshop, second, 1), "phone1")
-    original, record_model, made = getattr(closing, target), closing.record_model, []
+    place: Any = LiveRound if target == "record_model" else next_model
+    original, record_model, made = getattr(place, target), LiveRound.record_model, []
 
     def too_late(*arguments: object) -> object:
-        monkeypatch.setattr(closing, target, original)
+        monkeypatch.setattr(place, target, original)
         break_the_lock(database)
         follow([second], 3)
         assert second.folder.store.names("noise")[0].startswith("3-")
         return original(*arguments)
 
     def recorded(current: object, ending: object, model: Model) -> None:
-        if current is first._round:
+        if current is first.round:
             made.append((model.sha256, model.buffers_sha256, model.buffers_seal))
         record_model(current, ending, model)  # type: ignore[arg-type]
 
     if target != "record_model":
-        monkeypatch.setattr(closing, "record_model", recorded)
+        monkeypatch.setattr(LiveRound, "record_model", recorded)
     else:
         original = recorded
     deadline(first, second)
-    monkeypatch.setattr(closing, target, too_late)
+    monkeypatch.setattr(place, target, too_late)
     with pytest.raises(StorageError, match="round 2: another server ended it"):
-        closing.end_if_complete(first._round, first._slow)
-    monkeypatch.setattr(closing, "record_model", record_model)
+        first.round.end_if_complete()
+    monkeypatch.setattr(LiveRound, "record_model", record_model)
     follow([first, second], 3)
     published = models(first)[-1]
     assert made == [(published.sha256, published.buffers_sha256, published.buffers_seal)]
@@ -169,7 +172,7 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
 
 
 @pytest.mark.parametrize(
-    ("changes", "dies"), [(SAMPLED, "write_model"), (FTRL, "record_model"), (FTRL, "published")], ids=name_of
+    ("changes", "dies"), [(SAMPLED, "write_model"), (FTRL, "record_model"), (FTRL, "publish")], ids=name_of
 )
 def test_a_server_that_dies_while_it_closes_a_round_leaves_its_noise_to_the_next(
     changes: dict[str, object], dies: str, workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
@@ -180,7 +183,7 @@ def test_a_server_that_dies_while_it_closes_a_round_leaves_its_noise_to_the_next
     send(first, update_of(workshop, first, 1), "phone1")
     deadline(first, second)
     with monkeypatch.context() as patch:
-        patch.setattr(closing, dies, raising(KeyboardInterrupt()))
+        patch.setattr(LiveRound if dies == "record_model" else next_model, dies, raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             first.tick()
     left = set(first.folder.store.names("models"))
@@ -196,7 +199,7 @@ def test_a_server_that_lost_the_lock_leaves_the_next_round_alone(
 ) -> None:
     first, second = replicas(2, **FTRL)
     deadline(first, second)
-    follow_, calls = first._round.follow, itertools.count(1)
+    follow_, calls = first.round.follow, itertools.count(1)
 
     def slowly() -> None:
         if next(calls) == 3:  # it has marked the round as closing
@@ -204,8 +207,8 @@ def test_a_server_that_lost_the_lock_leaves_the_next_round_alone(
             follow([second], 2)
         follow_()
 
-    monkeypatch.setattr(first._round, "follow", slowly)
-    closing.end_if_complete(first._round, first._slow)
+    monkeypatch.setattr(first.round, "follow", slowly)
+    first.round.end_if_complete()
     assert next(calls) == 4
     assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
 
@@ -297,9 +300,9 @@ def test_a_server_follows_a_round_whose_phones_another_one_drew(replicas: Open) 
     deadline(first, second, seconds=60.0)
     enrol(first)
     deadline(first, second, seconds=60.0)
-    closing.end_if_complete(second._round, second._slow)
+    second.round.end_if_complete()
     assert [round_.closed_at for round_ in rounds(first.ledger)] == [None]
-    assert second._round.aggregator.row.population == 3
+    assert second.round.aggregator.row.population == 3
     end_round(second, first)
     assert rounds(first.ledger)[0].ending == "deadline"
 
@@ -311,8 +314,8 @@ def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
     (first,) = replicas(1, **SAMPLED | {"noise_multiplier": 8.0})
     enrol(first)
     identifier = upload(first, update_of(workshop, first, 1), "phone1")
-    link_into_place, write_model, used = first.folder.link_into_place, closing.write_model, []
-    others, looks, ending_of = itertools.count(), itertools.count(1), closing.ending_of
+    link_into_place, write_model, used = first.folder.link_into_place, next_model.write_model, []
+    others, looks, ending_of = itertools.count(), itertools.count(1), LiveRound.find_ending
 
     def start(noise: float) -> None:
         settings = settings_with(**place | SAMPLED | {"noise_multiplier": noise})
@@ -338,8 +341,8 @@ def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
             start(3.0)
         return ending_of(current)
 
-    monkeypatch.setattr(closing, "write_model", noted)
-    monkeypatch.setattr(closing, "ending_of", decided)
+    monkeypatch.setattr(next_model, "write_model", noted)
+    monkeypatch.setattr(LiveRound, "find_ending", decided)
     deadline(first)
     follow([first], 1)
     follow([first], 2)
@@ -378,7 +381,7 @@ def test_a_server_with_other_settings_than_the_run_opens_no_round_of_it(
 
 def test_the_run_of_the_server_that_was_first_counts(replicas: Open) -> None:
     three = replicas(3, **FTRL)
-    assert len({str(one._round.aggregator.row.run) for one in three}) == 1
+    assert len({str(one.round.aggregator.row.run) for one in three}) == 1
     end_round(*three)
     assert len({row.run for row in rounds(three[0].ledger)}) == 1
 

@@ -12,8 +12,8 @@ from sqlalchemy import select
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.refusals import DuplicatePhoneError, RoundClosingError
-from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
@@ -118,7 +118,7 @@ def test_a_round_that_closes_takes_no_more_updates(
     first, second = replicas(2, clients_per_round=1)
     upload = second.create_upload(UploadMetadata("b", workshop.update(2).stat().st_size))
     second.folder.upload(upload.id).write_bytes(workshop.update(2).read_bytes())
-    close_round, refused = closing.close_round, []
+    close_round, refused = LiveRound.close_round, []
 
     def meanwhile(*arguments: object) -> None:
         follow([second], 1)  # it does not close the round too
@@ -130,11 +130,11 @@ def test_a_round_that_closes_takes_no_more_updates(
         assert second.participation("b") is not None
         close_round(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(closing, "close_round", meanwhile)
+    monkeypatch.setattr(LiveRound, "close_round", meanwhile)
     assert send(first, workshop.update(1), "a").round_closed
     assert len(refused) == 2
-    monkeypatch.setattr(closing, "close_round", close_round)
-    second.refresh()
+    monkeypatch.setattr(LiveRound, "close_round", close_round)
+    second.round.refresh()
     assert (second.current.round, second.current.accepted) == (2, 0)
 
 
@@ -183,12 +183,12 @@ def test_a_server_that_dies_while_it_closes_a_round(
     first, second = replicas(2)
     with monkeypatch.context() as patch:
         at = "close_round" if dies == "before it folds" else "record_model"
-        patch.setattr(closing, at, raising(KeyboardInterrupt()))  # as a kill: nothing of the server's runs after it
+        patch.setattr(LiveRound, at, raising(KeyboardInterrupt()))  # as a kill: nothing of the server's runs after it
         for seed, update in enumerate(updates[:2]):
             send(second, update, f"phone{seed}")
         with pytest.raises(KeyboardInterrupt):
             send(first, updates[2], "phone2")
-    second.refresh()
+    second.round.refresh()
     assert second.current.closing is not None
     follow([second], 2)
     with opened(workshop, tmp_path / "one") as alone:
@@ -219,14 +219,14 @@ def test_no_server_rolls_back_while_another_closes_the_round(
 ) -> None:
     """Which deletes old models then, perhaps the one to return to."""
     first, second = replicas(2, clients_per_round=1)
-    record_model = closing.record_model
+    record_model = LiveRound.record_model
 
     def meanwhile(*arguments: object) -> None:
         with pytest.raises(RoundClosingError, match="round 1: another server is closing it; roll back again when"):
             second.rollback(0)
         record_model(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(closing, "record_model", meanwhile)
+    monkeypatch.setattr(LiveRound, "record_model", meanwhile)
     assert send(first, workshop.update(1), "a").round_closed
     assert second.rollback(0).round == 3
     follow([first], 3)

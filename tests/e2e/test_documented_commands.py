@@ -28,6 +28,8 @@ BLOCK = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # How a command line begins, or what it holds, that can't run here: why.
 LEFT_OUT = {
+    "phonograd config": "prints a file: tests/test_configuration.py",
+    "--config": "reads a file: tests/test_configuration.py",
     "phonograd corpus fetch": "fetches from the package index; the same texts are made here",
     "phonograd devices": "needs a phone: tests/android_harness",
     "phonograd phone-": "needs a phone: tests/android_harness",

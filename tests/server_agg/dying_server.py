@@ -27,11 +27,11 @@ from typing import Any
 from sqlalchemy.engine.default import DefaultDialect
 
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.http.receiving import Receiving
-from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.current_round import LiveRound
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.stores import ObjectStore
@@ -46,7 +46,7 @@ STEPS = (
     (os, "unlink"),
     (os, "ftruncate"),
     (DefaultDialect, "do_commit"),
-    (closing, "write_model"),
+    (next_model, "write_model"),
     (ObjectStore, "_do"),
     (Work, "part"),
 )
@@ -99,14 +99,14 @@ def dies_at(number: int) -> None:
 
 def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], number: int) -> None:
     same_noise()
-    closing.ending_of = ending_when_all_came
+    LiveRound.find_ending = ending_when_all_came
     dies_at(number)
     settings = settings_with(port=port, **changes)
     coordinator = Coordinator(artifacts, state, settings, slow_models=unhindered())
     serve(coordinator, settings)
 
 
-ending_of = closing.ending_of
+ending_of = LiveRound.find_ending
 
 
 def ending_when_all_came(current: LiveRound) -> Ending | None:

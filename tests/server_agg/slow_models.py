@@ -1,7 +1,7 @@
 """A slow strategy whose work a test holds in its hand: no engine, no minutes."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,7 +9,9 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.formats.tensor_file import WrittenFile, load_tensors, save_tensors
-from phonograd.server_agg.rounds.student import SlowJob, Students
+from phonograd.server_agg.aggregation.next_model import Student
+from phonograd.server_agg.aggregation.strategies import ClientUpdate
+from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.transfer import TransferSettings
 from phonograd.server_agg.transfer.teachers import write_teacher
 from tests.support.waiting import PATIENCE_SECONDS
@@ -28,7 +30,7 @@ class Work(Students):
 
     allowed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     errors: list[Exception] = field(default_factory=list)
-    jobs: list[SlowJob] = field(default_factory=list)
+    jobs: int = 0
     required: list[TransferSettings] = field(default_factory=list)
     parts: int = 0
     at_part: Callable[[int], None] = lambda part: None
@@ -40,20 +42,23 @@ class Work(Students):
     def require(self, settings: TransferSettings) -> None:
         self.required.append(settings)
 
-    def make(
-        self, job: SlowJob, out: Path, progress: Callable[[int, int], None], stop: Callable[[], int]
-    ) -> WrittenFile:
-        self.jobs.append(job)
-        if self.errors:
-            raise self.errors.pop(0)
-        done = job.work / "done"
-        finished = len(done.read_text()) if done.exists() else 0
-        progress(finished, PARTS)
-        for part in range(finished, PARTS):
-            self._wait(stop)
-            self.part(done, part)
-            progress(part + 1, PARTS)
-        return self._write(job, out)
+    def student(
+        self, settings: TransferSettings, work: Path, progress: Callable[[int, int], None], stop: Callable[[], int]
+    ) -> Student:
+        def make(updates: Sequence[ClientUpdate], base: Path, out: Path, metadata: Mapping[str, str]) -> WrittenFile:
+            self.jobs += 1
+            if self.errors:
+                raise self.errors.pop(0)
+            done = work / "done"
+            finished = len(done.read_text()) if done.exists() else 0
+            progress(finished, PARTS)
+            for part in range(finished, PARTS):
+                self._wait(stop)
+                self.part(done, part)
+                progress(part + 1, PARTS)
+            return _write_mean(updates, base, out, metadata)
+
+        return make
 
     def part(self, done: Path, number: int) -> None:
         """Make a part, and note in the work file that it is made."""
@@ -71,14 +76,14 @@ class Work(Students):
                 self.allowed.release()  # it was for the work that comes after this
         raise AssertionError("nothing was allowed")
 
-    @staticmethod
-    def _write(job: SlowJob, out: Path) -> WrittenFile:
-        trained = []
-        for update in job.updates:
-            write_teacher(update, job.base, out)
-            trained.append(load_tensors(out))
-        mean = {name: np.mean([weights[name] for weights in trained], axis=0, dtype=np.float64) for name in trained[0]}
-        return save_tensors(out, {name: values.astype(np.float32) for name, values in mean.items()}, job.metadata)
+
+def _write_mean(updates: Sequence[ClientUpdate], base: Path, out: Path, metadata: Mapping[str, str]) -> WrittenFile:
+    trained = []
+    for update in updates:
+        write_teacher(update, base, out)
+        trained.append(load_tensors(out))
+    mean = {name: np.mean([weights[name] for weights in trained], axis=0, dtype=np.float64) for name in trained[0]}
+    return save_tensors(out, {name: values.astype(np.float32) for name, values in mean.items()}, metadata)
 
 
 def unhindered() -> Work:

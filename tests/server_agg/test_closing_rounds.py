@@ -118,7 +118,7 @@ def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: 
         coordinator.tick()
         work.allow()
         closed(coordinator)
-        assert len(work.jobs) == 1
+        assert work.jobs == 1
     assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
 
 
@@ -127,17 +127,17 @@ def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, wo
     with slow_coordinator(workshop, tmp_path / "state", work, clock, retry_seconds=9) as coordinator:
         work.at_part = lambda part: setattr(clock, "now", clock.now + 30)
         send_two(workshop, coordinator)
-        assert coordinator.retry_seconds == 9
+        assert coordinator.round.retry_seconds == 9
         work.allow(1)
-        until(lambda: coordinator.retry_seconds == 90, "an estimate")
+        until(lambda: coordinator.round.retry_seconds == 90, "an estimate")
         closing = coordinator.current.closing
         assert closing is not None
         assert (closing.share, closing.seconds_left) == (0.25, 90)
         work.allow(2)
-        until(lambda: coordinator.retry_seconds == 30, "a later estimate")
+        until(lambda: coordinator.round.retry_seconds == 30, "a later estimate")
         work.allow(1)
         closed(coordinator)
-        assert coordinator.retry_seconds == 9
+        assert coordinator.round.retry_seconds == 9
 
 
 # Ends that come too early
@@ -208,7 +208,7 @@ def test_after_a_disk_error_the_next_tick_tries_again(
 
         until(ended, "the round's end")
         assert coordinator.current.base_sha256 == calm_model(workshop, tmp_path / "calm")
-    assert len(work.jobs) == 3
+    assert work.jobs == 3
     assert "round 1 cannot be closed, retrying: no space left" in caplog.text
 
 
@@ -234,6 +234,17 @@ def test_a_rollback_stops_the_work(workshop: Workshop, state: Path, work: Work) 
         until(ended, "the next round's end")
     assert [entry["ending"] for entry in read_report(state)["rounds"]] == ["rollback", "full", None]
     assert files(state / "closing") == set()
+
+
+def test_a_model_that_is_ready_when_its_round_is_rolled_back_ends_no_other(
+    workshop: Workshop, state: Path, work: Work
+) -> None:
+    with slow_coordinator(workshop, state, work) as coordinator:
+        work.at_part = lambda part: coordinator.rollback(0) if part == PARTS - 1 else None
+        work.allow()
+        send_two(workshop, coordinator)
+        until(lambda: not coordinator.round.slow.busy, "the end of the work")
+        assert (coordinator.current.round, coordinator.current.base_sha256) == (2, workshop.base_sha256)
 
 
 def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, state: Path, work: Work) -> None:

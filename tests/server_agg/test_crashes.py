@@ -27,8 +27,8 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.server_client import Connection, download_model, upload_update
 from phonograd.server_agg.report.document import BYTES, phones_of, report_of
-from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage import noise_keys
 from tests.server_agg.dying_server import ending_when_all_came, lives_of
@@ -277,7 +277,7 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
     make_workshop: Callable[..., Workshop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=bytes))  # as in dying_server
-    monkeypatch.setattr(closing, "ending_of", ending_when_all_came)
+    monkeypatch.setattr(LiveRound, "find_ending", ending_when_all_came)
     workshop = make_workshop()
     chance = random.Random(SEED)
     killed = runs = 0

@@ -153,7 +153,7 @@ def test_a_restart_with_a_round_due_and_a_full_disk_serves_the_model(
 ) -> None:
     for _ in range(2):  # the round becomes due; the same after a restart
         with monkeypatch.context() as patch:
-            patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse)
+            patch.setattr("phonograd.server_agg.aggregation.next_model.write_model", refuse)
             with run_server(workshop, state, clients_per_round=1) as server, client_of(server.url) as http:
                 if not server.coordinator.current.accepted:
                     upload_update(server.url, workshop.update(1), "phone1", retry=QUICK)

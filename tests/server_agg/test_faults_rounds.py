@@ -10,12 +10,13 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent
 from phonograd.server_agg.refusals import LateUpdateError, RoundFullError, UnknownRoundError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import report_rows
-from phonograd.server_agg.rounds import closing, offline
+from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import adds_up, raising
@@ -212,7 +213,7 @@ LEAVES_FLOAT32 = "tensor embedding: the next model would overflow float32"
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(closing, "write_model", raising(WeightsError(LEAVES_FLOAT32)))
+    monkeypatch.setattr(next_model, "write_model", raising(WeightsError(LEAVES_FLOAT32)))
     return monkeypatch
 
 
@@ -262,7 +263,7 @@ def test_a_round_that_cannot_be_closed_fails_and_the_next_one_is_open(workshop: 
 def test_a_bug_in_a_close_fails_the_round_and_shows_its_traceback(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(closing, "write_model", raising(ZeroDivisionError("division by zero")))
+    monkeypatch.setattr(next_model, "write_model", raising(ZeroDivisionError("division by zero")))
     with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         send(coordinator, workshop.update(1), "a")
         assert coordinator.current.round == 2
@@ -328,7 +329,7 @@ def test_too_many_open_files_are_no_reason_to_fail(
 
     with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         with monkeypatch.context() as patch:
-            patch.setattr(closing, "write_model", refused)
+            patch.setattr(next_model, "write_model", refused)
             assert not send(coordinator, workshop.update(1), "a").round_closed
         coordinator.tick()
         assert (coordinator.current.round, read_report(tmp_path / "state")["rounds"][0]["ending"]) == (2, "full")

@@ -9,6 +9,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.publication import model_drafts
 from phonograd.server_agg.storage.folder_claim import MARKER, claim
 from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.faults import raising
@@ -140,6 +141,17 @@ def test_a_start_where_another_one_begins_takes_nothing_away(tmp_path: Path) -> 
         with pytest.raises(StorageError, match="another server uses this state folder"):
             StateFolder(tmp_path / "state")
         assert (tmp_path / "state" / MARKER).is_file()
+
+
+def test_a_start_removes_what_a_killed_server_left_of_a_model(tmp_path: Path) -> None:
+    for _ in range(2):
+        folder = StateFolder(tmp_path / "state")
+        with model_drafts(folder) as drafts:
+            assert [*drafts.weights.parent.iterdir()] == []
+        for path in (drafts.weights, drafts.weights.with_suffix(".draft")):
+            path.touch()
+            path.with_name(f".{path.name}.0123abcd.partial").touch()
+        folder.close()
 
 
 def test_a_port_in_use_leaves_nothing_behind(phono: Run, workshop: Workshop, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
-from phonograd.server_agg.rounds import closing
+from phonograd.server_agg.rounds import opening
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import store_at
 from phonograd.server_agg.storage.tables import Model
@@ -27,26 +29,22 @@ class Killed(BaseException):
 
 def kill_at(patch: pytest.MonkeyPatch, moment: str) -> None:
     """Die at a moment of the next publication, with nothing done after it."""
-    move, secret = StateFolder.move_into_place, StateFolder.move_secret_into_place
+    move = StateFolder.move_into_place
 
     def die(*_: object, **__: object) -> None:
         raise Killed
 
     def move_and_die(folder: StateFolder, source: Path, target: Path) -> None:
         move(folder, source, target)
-        if target.parent == folder.models:
+        if target.parent == (folder.models if moment == "model in place" else folder.buffers):
             raise Killed
 
-    def secret_and_die(folder: StateFolder, source: Path, target: Path) -> None:
-        secret(folder, source, target)
-        raise Killed
-
     places: dict[str, tuple[object, str, object]] = {
-        "model written": (closing, "published", die),
-        "buffers in place": (StateFolder, "move_secret_into_place", secret_and_die),
+        "model written": (next_model, "publish", die),
+        "buffers in place": (StateFolder, "move_into_place", move_and_die),
         "model in place": (StateFolder, "move_into_place", move_and_die),
-        "ledger not committed": (closing.opening, "add_round", die),
-        "ledger committed": (closing.LiveRound, "load_after_end", die),
+        "ledger not committed": (opening, "add_round", die),
+        "ledger committed": (LiveRound, "load_after_end", die),
     }
     target, name, replacement = places[moment]
     patch.setattr(target, name, replacement)

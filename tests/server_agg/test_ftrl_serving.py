@@ -17,12 +17,13 @@ import pytest
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.correlation import optimise
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.dashboard import formats
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError, RestingPhoneError, RewoundNoiseError
 from phonograd.server_agg.report.document import read_report
-from phonograd.server_agg.rounds import closing, offline
+from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.security.registry import PhoneRegistry
@@ -178,14 +179,14 @@ def test_a_failed_round_releases_nothing_and_counts_for_nobody(
     with serving(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         with monkeypatch.context() as patch:
-            patch.setattr(closing, "write_model", lambda *_: 1 / 0)
+            patch.setattr(next_model, "write_model", lambda *_: 1 / 0)
             end_round(coordinator, clock)
         assert coordinator.current.base_sha256 == workshop.base_sha256
         assert step_of(coordinator) == 1
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
         with monkeypatch.context() as patch:
-            patch.setattr(closing, "write_model", lambda *_: 1 / 0)
+            patch.setattr(next_model, "write_model", lambda *_: 1 / 0)
             end_round(coordinator, clock)
         assert "rests for 2 more" in str(refused(workshop, coordinator, "phone1"))  # as before that round
         assert step_of(coordinator) == 2

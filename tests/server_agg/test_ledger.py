@@ -146,7 +146,7 @@ def test_closing_a_round_reads_no_update_of_earlier_ones(workshop: Workshop, tmp
         with opened(workshop, tmp_path / f"{updates}", settings) as coordinator:
             add_history(coordinator, updates)
             with counted_steps(coordinator) as counted:
-                coordinator._round.load()
+                coordinator.round.load()
         steps.append(counted[0])
     assert 0 < steps[1] < 1.2 * steps[0]
 

@@ -11,8 +11,8 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors
 from phonograd.device_runtime.update.links import pull_links
 from phonograd.server_agg.report.document import read_report
-from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.faults import raising
 from tests.server_agg.test_rounds import files, opened, send
@@ -104,7 +104,7 @@ def test_a_link_without_its_row_in_the_ledger_is_made_again(
         assert run_round(coordinator, workshop).sha256 == calm[0]
 
         with monkeypatch.context() as patched:
-            patched.setattr(closing, "record_model", raising(StorageError("the disk is full")))
+            patched.setattr(LiveRound, "record_model", raising(StorageError("the disk is full")))
             assert run_round(coordinator, workshop).sha256 == calm[0]  # the update is accepted, its round open
         assert len(files(coordinator.folder.links)) == 2
     with opened(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:

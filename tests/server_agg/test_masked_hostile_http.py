@@ -16,6 +16,7 @@ from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.masked.cohort import MaskedCohort
 from phonograd.device_runtime.masked.phone import new_identity
 from phonograd.server_agg.masked import round as round_
+from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.masked.stages import Facts
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage import cohorts
@@ -132,8 +133,8 @@ def test_a_second_update_of_a_model_is_refused(scene: Callable[[Change], Scene])
 
     def failing(kind: str, phone: str, answer: Document, phones: dict[str, Any]) -> Document:
         if kind == "list":
-            masked = at.server.coordinator._round.masked
-            assert masked is not None
+            masked = at.server.coordinator.round.aggregator.stages
+            assert isinstance(masked, MaskedRound)
             masked.failure = "in a test"
         return answer
 

@@ -13,6 +13,7 @@ from phonograd.api.rounds import JoinedRound, join_round
 from phonograd.device_runtime.base.errors import TookPartError
 from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
 from phonograd.server_agg.masked import round as round_
+from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.settings.masked import MaskedSettings
 from tests.server_agg.test_report import final_report, until
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
@@ -88,8 +89,8 @@ def test_phones_take_part_in_the_round_after_a_failed_one_with_the_same_update(
 
     with ThreadPoolExecutor(3) as pool:
         first = [pool.submit(part, name) for name in NAMES[:2]]
-        masked = server.coordinator._round.masked
-        assert masked is not None
+        masked = server.coordinator.round.aggregator.stages
+        assert isinstance(masked, MaskedRound)
         until(lambda: len(masked.facts.messages["keys"]) == 2, "the first two phones")
         masked.failure = "in a test"
         until(lambda: server.coordinator.current.round == 2, "the next round")

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.refusals import (
     InvalidMessageError,
     InvalidUpdateError,
@@ -111,7 +112,7 @@ def test_a_phone_that_comes_late_takes_part_in_the_next_cohort(workshop: Worksho
         fleet.to("shares", ["phone0", "phone1", "phone2"])
         with pytest.raises(NotOfCohortError, match="phone3: not awaited in round 1, which is sharing") as refusal:
             fleet.deliver("phone3")
-        assert refusal.value.retry_seconds == coordinator.retry_seconds
+        assert refusal.value.retry_seconds == coordinator.round.retry_seconds
         assert "not awaited" in str(coordinator.participation("phone3"))
         with pytest.raises(NotOfCohortError):
             coordinator.masked_message("list", "phone3", 1, {})
@@ -125,8 +126,8 @@ def test_a_full_private_cohort_takes_no_more_while_it_waits_for_the_deadline(wor
     settings = masked_settings(3)
     with opened(workshop, state, settings) as coordinator:
         fleet = Fleet(coordinator, workshop, 4)
-        masked = coordinator._round.masked
-        assert masked is not None
+        masked = coordinator.round.aggregator.stages
+        assert isinstance(masked, MaskedRound)
         masked.facts.early = False  # as in a private round
         assert [fleet.deliver(name) for name in TEN[:3]] == [False] * 3
         with pytest.raises(RoundFullError, match="its cohort is full"):

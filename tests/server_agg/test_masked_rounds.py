@@ -17,9 +17,9 @@ from sqlalchemy import Engine, event
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.masked.cohort import MaskedSum, Unmasked
+from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.masked import mean
 from phonograd.server_agg.refusals import NotOfCohortError
-from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.server import ServerSettings
@@ -218,7 +218,7 @@ def raising_full_disk(*_: object) -> None:
 def test_a_model_that_the_disk_refuses_is_made_again_from_the_stored_updates(
     workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, write = Clock(), closing.write_model
+    clock, write = Clock(), next_model.write_model
 
     def refused(*given: Any) -> Any:
         write(*given)
@@ -231,7 +231,7 @@ def test_a_model_that_the_disk_refuses_is_made_again_from_the_stored_updates(
             fleet.deliver(name)
         clock.now += STAGE_SECONDS + 1
         with monkeypatch.context() as patch:
-            patch.setattr(closing, "write_model", refused)
+            patch.setattr(next_model, "write_model", refused)
             coordinator.tick()
             assert (coordinator.overdue, coordinator.current.round) == (True, 1)
             with pytest.raises(NotOfCohortError, match="phone3: not awaited in round 1, which is over"):

@@ -157,7 +157,7 @@ def test_a_round_closed_again_after_a_crash_has_the_same_noise(
         send(coordinator, update_of(workshop, coordinator, name), name)
         clock.now += 101
         with monkeypatch.context() as patch:
-            patch.setattr("phonograd.server_agg.rounds.closing.opening.add_round", lambda *_: 1 / 0)
+            patch.setattr("phonograd.server_agg.rounds.live_round.opening.add_round", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 coordinator.tick()
         made.append({path.name for path in coordinator.folder.models.iterdir()})

@@ -25,7 +25,7 @@ from phonograd.server_agg.refusals import (
 from phonograd.server_agg.report.document import read_lineage, read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
-from phonograd.server_agg.rounds.student import Students
+from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import ledger
@@ -126,7 +126,7 @@ def test_a_restart_between_the_last_update_and_the_close(
     state = tmp_path / "state"
     with monkeypatch.context() as patch, opened(workshop, state) as coordinator:
         if moment == "before the model is written":
-            patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse_to_write)
+            patch.setattr("phonograd.server_agg.aggregation.next_model.write_model", refuse_to_write)
         else:
             patch.setattr("phonograd.server_agg.rounds.opening.add_round", refuse_to_write)
         receipts = [send(coordinator, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
@@ -143,7 +143,7 @@ def test_a_close_that_failed_is_tried_again_at_the_next_upload(
 ) -> None:
     with opened(workshop, tmp_path / "state") as coordinator:
         with monkeypatch.context() as patch:
-            patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse_to_write)
+            patch.setattr("phonograd.server_agg.aggregation.next_model.write_model", refuse_to_write)
             for seed in (1, 2, 3):
                 send(coordinator, workshop.update(seed), f"phone{seed}")
             with pytest.raises(StorageError, match="No space left"):
@@ -241,13 +241,13 @@ def test_what_the_server_can_not_read_is_not_the_phones_fault(
     def bad_disk(path: Path) -> str:
         raise OSError(errno.EIO, "Input/output error")
 
-    update, ingestion = workshop.update(1), "phonograd.server_agg.rounds.ingestion"
+    update, aggregator = workshop.update(1), "phonograd.server_agg.rounds.aggregator"
     with opened(workshop, tmp_path / "state") as coordinator:
         with monkeypatch.context() as patch, pytest.raises(StorageError, match="Too many open files"):
             patch.setattr("phonograd.server_agg.rounds.aggregator.UpdateFile", no_files_left)
             send(coordinator, update, "a")
         update.write_bytes(update.read_bytes()[:-1])
-        monkeypatch.setattr(f"{ingestion}.sha256_of_file", bad_disk)
+        monkeypatch.setattr(f"{aggregator}.sha256_of_file", bad_disk)
         with pytest.raises(StorageError, match="cannot be read: Input/output error"):
             send(coordinator, update, "a")
 

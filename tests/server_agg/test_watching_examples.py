@@ -10,6 +10,7 @@ import pytest
 from phonograd.commands.server import serve
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.server_client import report_quality
+from phonograd.server_agg.rounds.live_round import LiveRound
 from tests.server_agg.faults import raising
 from tests.server_agg.test_app import StartServer
 from tests.server_agg.test_watching import Samples, scrape, some_work, spend
@@ -72,7 +73,7 @@ def test_how_long_a_round_is_open_and_due(start_server: StartServer, monkeypatch
         assert abs(began - clock.now) < 1e5
         with monkeypatch.context() as patch:
             patch.setattr(coordinator.ledger, "clock", clock)
-            patch.setattr("phonograd.server_agg.rounds.closing.close_round", raising(StorageError("the disk is full")))
+            patch.setattr(LiveRound, "close_round", raising(StorageError("the disk is full")))
             some_work(server, http)
             clock.now += 1000
             assert scrape(server.url)[0]["phonograd_round_due_seconds", ()] >= 999

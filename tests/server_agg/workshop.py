@@ -21,7 +21,7 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.student import Students
+from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.server import AggregationServer
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings

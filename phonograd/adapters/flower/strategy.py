@@ -18,9 +18,10 @@ from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategies import strategy_of
-from phonograd.simulation.server import Arrival, ModelFiles, close_round
+from phonograd.simulation.server import Arrival, close_round
 
 LOGGER = getLogger("flwr")
 
@@ -54,7 +55,7 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
         with storage_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
         self._clients = clients_per_round
-        self._base = ModelFiles(_weights_of(base), self._folder / "0.optimizer.safetensors")
+        self._base = ModelFiles(_weights_of(base))
         with TensorFile(self._base.weights) as weights:
             self._base_sha256 = weights.sha256()
         self.refusals: dict[int, tuple[str, ...]] = {}
@@ -90,13 +91,14 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold each reply when it comes, and write the model. No model without enough sound updates."""
-        received = _Received(replies, self._folder, strategy_of(self._settings).aggregation.reads_at_close)
-        files = self._files(server_round)
-        with received:
+        keep, files = strategy_of(self._settings).aggregation.reads_at_close, self._files(server_round)
+        refusals, sizes = list[str](), list[int]()
+        with tempfile.TemporaryDirectory(prefix="updates-", dir=self._folder) as place:
+            received = _receive(replies, Path(place), keep, refusals, sizes)
             closed = close_round(
                 self._settings, server_round, self._base, self._base_sha256, received, files, population=self._clients
             )
-        self.refusals[server_round] = (*received.refusals, *closed.refusals)
+        self.refusals[server_round] = (*refusals, *closed.refusals)
         for refusal in self.refusals[server_round]:
             LOGGER.warning("round %s: refused: %s", server_round, refusal)
         metrics = MetricRecord(
@@ -104,12 +106,12 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
                 "updates": closed.accepted,
                 "refused": len(self.refusals[server_round]),
                 "repeated": closed.repeated,
-                "update-bytes": received.nbytes,
+                "update-bytes": sum(sizes),
             }
         )
-        if closed.model is None:
+        if closed.published is None:
             return None, metrics
-        self._base, self._base_sha256 = files, closed.model.sha256
+        self._base, self._base_sha256 = files, closed.published.model.sha256
         return file_record(MODEL, self.model), metrics
 
     def configure_evaluate(self, *_: object) -> Iterable[Message]:
@@ -136,41 +138,28 @@ def _weights_of(base: Artifacts | str | Path) -> Path:
     return base.path(WEIGHTS)
 
 
-class _Received:
+def _receive(
+    replies: Iterable[Message], place: Path, keep: bool, refusals: list[str], sizes: list[int]
+) -> Iterator[Arrival]:
     """The updates in replies, each written to a file when it is asked for, which goes when the next one is.
 
-    keep: the files stay until the end of the context, for strategies that read all updates at the close.
-    refusals: of replies without an update; nbytes: of all updates.
+    keep: the files stay, for strategies that read all updates at the close. refusals: gets those of replies without an
+    update; sizes: gets the bytes of each update.
     """
-
-    def __init__(self, replies: Iterable[Message], folder: Path, keep: bool):
-        self.refusals: list[str] = []
-        self.nbytes = 0
-        self._replies = replies
-        self._keep = keep
-        self._place = tempfile.TemporaryDirectory(prefix="updates-", dir=folder)
-
-    def __enter__(self) -> "_Received":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._place.cleanup()
-
-    def __iter__(self) -> Iterator[Arrival]:
-        for reply in self._replies:
-            node = f"node {reply.metadata.src_node_id}"
-            try:
-                data = bytes_in(UPDATE, reply)
-            except UpdateError as error:
-                self.refusals.append(f"{node}: {error}")
-                continue
-            finally:
-                del reply  # the next one is pulled before the loop replaces it
-            sha256 = hashlib.sha256(data).hexdigest()
-            path = Path(self._place.name) / f"{sha256}.safetensors"
-            save(data, path)
-            self.nbytes += len(data)
-            del data
-            yield Arrival(node, path, sha256)
-            if not self._keep:
-                path.unlink()
+    for reply in replies:
+        node = f"node {reply.metadata.src_node_id}"
+        try:
+            data = bytes_in(UPDATE, reply)
+        except UpdateError as error:
+            refusals.append(f"{node}: {error}")
+            continue
+        finally:
+            del reply  # the next one is pulled before the loop replaces it
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = place / f"{sha256}.safetensors"
+        save(data, path)
+        sizes.append(len(data))
+        del data
+        yield Arrival(node, path, sha256)
+        if not keep:
+            path.unlink()

@@ -19,9 +19,10 @@ from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.text.sampling import draw_texts, log_likelihoods
+from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.simulation.empirical.tail import Tail, fit_tail
 from phonograd.simulation.phone import PhoneJob
-from phonograd.simulation.server import Arrival, ModelFiles, close_round
+from phonograd.simulation.server import Arrival, close_round
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages, least_tokens, text_slice
 from phonograd.simulation.workers import Workers, start_workers
@@ -102,7 +103,7 @@ def _adjacent_models(
 ) -> tuple[Path, Path]:
     """The models of all users of `texts` but the second, and of all but the first; their phones train once."""
     chosen = list(texts)
-    base = ModelFiles(weights, folder / "none")
+    base = ModelFiles(weights)
     paths = {user: folder / f"{place}.safetensors" for place, user in enumerate(chosen)}
     seeds = SplitMix64(stream_of(settings.seed, "output samples"))
     jobs = [
@@ -116,7 +117,7 @@ def _adjacent_models(
     for name, members in (("first", [chosen[0], *chosen[2:]]), ("second", chosen[1:])):
         arrivals = [Arrival(user, paths[user], results[user].sha256) for user in members]
         files = ModelFiles(folder / f"{name}.safetensors", folder / f"{name}.optimizer.safetensors")
-        if close_round(settings.strategy, 1, base, sha256, arrivals, files, population).model is None:
+        if close_round(settings.strategy, 1, base, sha256, arrivals, files, population).published is None:
             raise TrainingError("the strategy needs more updates than `clients_per_round`")
         models.append(files.weights)
     return models[0], models[1]

@@ -15,6 +15,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked.cohort import MaskedCohort
 from phonograd.device_runtime.masked.phone import certify, new_identity
+from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.masked.stages import Facts
 from phonograd.server_agg.storage import cohorts
 from tests.android_harness.app.jvm import Jvm
@@ -205,8 +206,8 @@ def test_the_round_after_a_failed_one_is_not_trained_in_vain(trained: Phones, tm
     with scene(trained, tmp_path) as at, at.phones.app(at.server.url, cohort=3) as app:
         while app.network().receipt == "-":
             at.others.go(before="list")
-        masked = at.server.coordinator._round.masked
-        assert masked is not None
+        masked = at.server.coordinator.round.aggregator.stages
+        assert isinstance(masked, MaskedRound)
         masked.failure = "in a test"
         until(lambda: at.server.coordinator.current.round == 2, "the next round")
         assert app.network().refused == "410 true"
