@@ -275,6 +275,16 @@ def test_a_ledger_of_an_unknown_version_is_refused_unchanged(version: int, messa
     assert (schema(todays), versions(todays)) == (before, [str(version)])
 
 
+def test_a_ledger_without_a_version_is_refused_unchanged(todays: Path) -> None:
+    with contextlib.closing(sqlite3.connect(todays)) as found:
+        found.execute(f"DROP TABLE {VERSION_TABLE}")
+    before = schema(todays)
+    for migrate in (True, False):
+        with pytest.raises(StorageError, match="found version 0, made by a phonograd from before the first release"):
+            Ledger(todays, migrate=migrate)
+    assert schema(todays) == before
+
+
 def test_a_file_that_is_no_ledger_is_refused_where_none_may_be_made(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "ledger.sqlite").close()
     with pytest.raises(StorageError, match="expected a ledger, found none in it"):

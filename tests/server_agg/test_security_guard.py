@@ -64,7 +64,7 @@ class Gate:
         self, method: str, path: str, headers: Any = None, address: str = "192.0.2.1", host: str = "127.0.0.1"
     ) -> httpx.Response:
         transport = httpx.ASGITransport(self.guard, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}", trust_env=False) as client:
             return await client.request(method, path, headers=headers)
 
     def ask(self, method: str, path: str, headers: Any = None, **places: str) -> httpx.Response:
@@ -117,7 +117,7 @@ def test_who_gets_where(gate: Gate) -> None:
         ("/healthz%2f..%2fv1%2fphones", (404, 404, 404)),
         ("/HEALTHZ", (404, 404, 404)),
     ):
-        for method in ("GET", "POST", "BREW"):
+        for method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "BREW"):
             found = tuple(gate.ask(method, path, headers).status_code for headers in (none, phone, admin))
             assert found == expected, (method, path)
 

@@ -123,9 +123,10 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 def test_an_error_does_not_wait_for_the_phones_that_train(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     base = ARTIFACTS.path(WEIGHTS), ARTIFACTS.weights_sha256
     job = PhoneJob("user", encoded()["user-1"], 1, *base, 0, tmp_path / "update")
-    endless = dataclasses.replace(SETTINGS, epochs=10**6)
-    with pytest.raises(TextError), start_workers(2, ARTIFACTS, [], endless) as workers:
+    seconds = dataclasses.replace(SETTINGS, epochs=30_000)  # some 15 of them
+    with pytest.raises(TextError), start_workers(2, ARTIFACTS, [], seconds) as workers:
         list(workers.train([job, dataclasses.replace(job, messages=[])]))
+    assert not job.update.exists()  # nobody waited for it
     assert capfd.readouterr().err == ""
 
 

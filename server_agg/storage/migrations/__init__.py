@@ -10,7 +10,7 @@ from sqlalchemy import Connection, inspect, text
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import changes
-from phonograd.server_agg.storage.tables import Base
+from phonograd.server_agg.storage.tables import Base, Round
 
 FIRST = 12  # the first release's: checkouts before it counted to 11, and nothing migrates what they made
 VERSION = FIRST
@@ -41,7 +41,8 @@ def prepare(connection: Connection, name: str, create: bool) -> None:
             f"{name}: expected ledger version {VERSION} or earlier, found {found}, written by a newer phonograd; "
             "update phonograd, or choose an empty `state` folder"
         )
-    if 0 < found < FIRST:
+    # The first checkouts had no versions.
+    if 0 < found < FIRST or (found == 0 and inspect(connection).has_table(Round.__tablename__)):
         raise StorageError(
             f"{name}: expected a ledger of a release (version {FIRST} or later), found version {found}, made by a "
             "phonograd from before the first release; choose an empty `state` folder, or an empty database, and start "
