@@ -1,4 +1,4 @@
-"""What tests with phones ask for: `adb_server`, `phone`, `two_phones`, `three_phones`; markers `standin` and `both_adbs`.
+"""What tests with phones ask for: `adb_server`, `phone`, `two_phones`, `three_phones`, and what their markers mean.
 
 A test runs with adb 36; with `both_adbs` also with adb 29. Both are needed where the client's own part is looked at, as
 there they differ: what they speak (first versions of stat, list and send), what they say and
