@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.phone.fixtures import adb_server, adb_servers, adbs, phone, three_phones
+from tests.phone.fixtures import adb_server, adb_servers, adbs, phone, three_phones, two_phones
 from tests.support.artifacts import SHARED, check_unchanged
 from tests.support.bare_machine import hide_programs
 from tests.support.margins import margin, seed, threads
 
-__all__ = ["adb_server", "adb_servers", "margin", "phone", "seed", "threads", "three_phones"]
+__all__ = ["adb_server", "adb_servers", "margin", "phone", "seed", "threads", "three_phones", "two_phones"]
 
 # No deadline and no "too slow": a busy machine would fail both. derandomize: every run tries the same examples, so that
 # CI does not fail by chance; `--hypothesis-profile=default` looks for new ones.

@@ -211,14 +211,14 @@ def test_a_port_with_another_server(adb: Adb, monkeypatch: pytest.MonkeyPatch, a
         thread.join()
 
 
-def test_devices(phono: Run, three_phones: list[StandInPhone]) -> None:
+def test_devices(phono: Run, two_phones: list[StandInPhone]) -> None:
     outcome = phono("devices")
     assert outcome.code == 0, outcome.err
     assert max(map(len, outcome.out.splitlines())) <= 120, outcome.out
     document = phono("devices", "--json").document
     found = {phone["serial"]: phone for phone in document["phones"]}
-    assert set(found) == {phone.serial for phone in three_phones}
-    for phone in three_phones:
+    assert set(found) == {phone.serial for phone in two_phones}
+    for phone in two_phones:
         spec, facts = phone.spec, found[phone.serial]["facts"]
         assert found[phone.serial]["ready"], found[phone.serial]["reason"]
         assert (facts["manufacturer"], facts["model"], facts["sdk"], facts["abi"]) == (

@@ -1,9 +1,10 @@
 import itertools
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from phonograd.bench.kernels import native
+from phonograd.bench.kernels import conftest, native
 from phonograd.bench.kernels.native import Ceiling, Kernel, NativeKernels
 from phonograd.device_runtime.base.errors import UnsupportedError
 
@@ -17,6 +18,13 @@ def test_work_of_products_and_maps() -> None:
 def test_the_ceiling_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "CEILING", (8, 16, 32))
     assert Ceiling().gflops() > 0
+
+
+@pytest.mark.parametrize("threads", ["", "many"])
+def test_no_benchmark_starts_without_a_number_of_threads(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(conftest.THREADS, threads)
+    with pytest.raises(pytest.UsageError, match="set OPENBLAS_NUM_THREADS"):
+        conftest.pytest_configure(cast(pytest.Config, None))
 
 
 class FakeEngine:

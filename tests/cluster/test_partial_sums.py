@@ -17,7 +17,7 @@ from phonograd.server_agg.aggregation.own import own_strategy
 from phonograd.server_agg.aggregation.strategies import Measures
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging
 from phonograd.server_agg.refusals import RoundClosingError
-from phonograd.server_agg.rounds import partial_sums, sweeping
+from phonograd.server_agg.rounds import opening, partial_sums, sweeping
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.live_round import LiveRound
@@ -317,3 +317,40 @@ def test_a_beat_tells_once_of_a_round_that_closes_and_of_the_next(workshop: Work
     assert [second.beat(), second.beat()] == [True, False]
     first.tick()
     assert [second.beat(), second.beat()] == [True, False]
+
+
+def test_a_server_that_gave_its_sum_away_keeps_none_and_takes_no_more(
+    workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server may have ended the round since, whose updates nobody can read any more."""
+    first, second = replicas(2, clients_per_round=2, late="next")
+    send(second, workshop.update(1), "a")
+    send_without_closing(first, workshop.update(2), "b")
+    mine = second.round.aggregator
+    assert mine._aggregation is not None
+    with first.ledger.closing_lock():
+        second.tick()
+    assert mine._aggregation is None
+    first.tick()
+    sweeping.sweep_folder(second.folder, second.ledger, second.settings)
+    with monkeypatch.context() as patch, pytest.raises(RoundClosingError):
+        patch.setattr(LiveRound, "end_if_complete", lambda *_: None)  # as if the round had ended after that
+        send(second, workshop.update(3), "c")
+    assert send(second, workshop.update(3), "c").round == 2
+
+
+def test_admission_is_of_the_ledger_s_round_whatever_another_thread_shows_meanwhile(
+    workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2, clients_per_round=1)
+    send(first, workshop.update(1), "a")
+    expect = opening.expect_open_round
+
+    def read(*arguments: Any) -> Any:
+        monkeypatch.setattr(opening, "expect_open_round", expect)
+        second.round.refresh()
+        return expect(*arguments)
+
+    monkeypatch.setattr(opening, "expect_open_round", read)
+    with second.ledger.reading() as session:
+        assert second.round.admission(session).row.number == 2

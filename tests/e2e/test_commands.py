@@ -86,6 +86,7 @@ def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
             if listening := re.search(r"listening on (\S+): round 1, norm-bound, 10 phones, no deadline", text):
                 assert httpx.get(f"{listening[1]}/v1/round", trust_env=False).status_code == 200
                 process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
     lines = [json.loads(text) for text in logged]
     (request,) = [one for one in lines if one["event"] == "request"]
     assert (request["method"], request["route"], request["status"]) == ("GET", "/v1/round", 200)

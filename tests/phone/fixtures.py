@@ -1,4 +1,4 @@
-"""What tests with phones ask for: `adb_server`, `phone`, `three_phones`; markers `standin` and `both_adbs`.
+"""What tests with phones ask for: `adb_server`, `phone`, `two_phones`, `three_phones`, and what their markers mean.
 
 A test runs with adb 36; with `both_adbs` also with adb 29. Both are needed where the client's own part is looked at, as
 there they differ: what they speak (first versions of stat, list and send), what they say and
@@ -16,12 +16,12 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.phone.stand_in import A53, A76, MAX, AdbServer, StandInPhone
+from tests.phone.stand_in import A53, A76, MAX, AdbServer, PhoneSpec, StandInPhone
 from tests.phone.stand_in.adb_server import SECLUDED
 
 USUAL_ADB = "adb36"
@@ -134,13 +134,26 @@ def _names(adb_server: AdbServer, serial: str) -> set[str]:
     return set(adb_server.run("-s", serial, "shell", f"ls -A {FOLDER}").stdout.splitlines())
 
 
-@pytest.fixture
-def three_phones(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterator[list[StandInPhone]]:
-    """A slow phone, a fast one and a new one, connected."""
+@contextmanager
+def _phones(request: pytest.FixtureRequest, adb_server: AdbServer, *specs: PhoneSpec) -> Iterator[list[StandInPhone]]:
     if request.config.getoption("--real-phone"):
-        pytest.skip("three phones: attached hardware is one")
+        pytest.skip(f"{len(specs)} phones: attached hardware is one")
     with ExitStack() as open_phones:
-        phones = [open_phones.enter_context(StandInPhone(spec)) for spec in (A53, A76, MAX)]
+        phones = [open_phones.enter_context(StandInPhone(spec)) for spec in specs]
         for stand_in in phones:
             adb_server.connect(stand_in)
+        yield phones
+
+
+@pytest.fixture
+def two_phones(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterator[list[StandInPhone]]:
+    """A slow phone and a new one, connected."""
+    with _phones(request, adb_server, A53, MAX) as phones:
+        yield phones
+
+
+@pytest.fixture
+def three_phones(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterator[list[StandInPhone]]:
+    """As many as a masked round needs, connected."""
+    with _phones(request, adb_server, A53, A76, A76) as phones:
         yield phones

@@ -65,7 +65,7 @@ class Gate:
         self, method: str, path: str, headers: Any = None, address: str = "192.0.2.1", host: str = "127.0.0.1"
     ) -> httpx.Response:
         transport = httpx.ASGITransport(self.guard, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}", trust_env=False) as client:
             return await client.request(method, path, headers=headers)
 
     def ask(self, method: str, path: str, headers: Any = None, **places: str) -> httpx.Response:

@@ -155,15 +155,15 @@ def test_a_secret_is_ranked_among_those_that_nobody_has(monkeypatch: pytest.Monk
 
 def test_another_model_exposes_secrets_no_more_than_controls(tmp_path: Path) -> None:
     """It trained on none of them: their exposure is log2 n - log2 n! / n of n = 216, and changes by chance alone."""
-    settings = replace(FORM, insertions=(0, 1), each=12, controls=60)
+    settings = replace(FORM, insertions=(0, 1), each=12, controls=150)
     plan = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
     other = tmp_path / "other.safetensors"
     save_tensors(other, phonograd.seeded_weights(MODEL, 99))
     controls, written = canaries.measure(ARTIFACTS, plan, ARTIFACTS.path("weights.safetensors"), other, 1, 1).changes
-    assert (controls.insertions, controls.secrets, controls.above_controls) == (0, 60, None)
+    assert (controls.insertions, controls.secrets, controls.above_controls) == (0, 150, None)
     mean = math.log2(216) - math.lgamma(217) / 216 / math.log(2)
     for kind in (controls, written):
-        assert kind.before == pytest.approx(mean, abs=0.6 if kind is controls else 1.5)
+        assert kind.before == pytest.approx(mean, abs=0.2 if kind is controls else 1.5)
         assert kind.standard_error is not None and kind.standard_error > 0
         assert abs(kind.change) < 4 * kind.standard_error
     assert written.above_controls is not None

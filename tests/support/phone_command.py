@@ -101,9 +101,9 @@ def text_of(seed: int, tokens: int) -> bytes:
     return "\n".join(lines).encode() + b"\n"
 
 
-def make_place(folder: Path) -> Place:
+def make_place(folder: Path, model: LanguageModelConfig = MODEL) -> Place:
     """Build the command and make all that it needs."""
-    place = Place(build_host_command().path, exported(MODEL, TRAINING), folder / "user.txt", folder / "general.txt")
+    place = Place(build_host_command().path, exported(model, TRAINING), folder / "user.txt", folder / "general.txt")
     place.user.write_bytes(text_of(1, STEPS * TRAINING.minibatch * TRAINING.bptt))
     place.general.write_bytes(text_of(2, 4000))
     return place

@@ -51,6 +51,10 @@ class App:
             lines.append(words)
         return lines
 
+    def scene(self, phones: "Phones", url: str, step: int) -> None:
+        """Begin anew, with these phones at this server; at that step one is killed, and the app lives on."""
+        self.ask(f"scene {url} {phones.text} {phones.folder} {step}")
+
     def network(self) -> Said:
         """One network step of the one phone."""
         ((_, action, after, refused, receipt, trouble),) = self.ask("network")

@@ -1,4 +1,4 @@
-"""Keyboard on a JVM, with this host's library: what it suggests, what it takes back, what it refuses."""
+"""Keyboard on a JVM, with Android's library: what it suggests, what it takes back, what it refuses."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build import NATIVE
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 from tests.android_harness.app.jvm import Jvm
-from tests.android_harness.app.libraries import Libraries, android_library, host_library
+from tests.android_harness.app.libraries import Libraries, android_library
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.apk
@@ -41,11 +41,10 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
     return export_artifacts(folder, MODEL, TrainingConfig(), weights, vocabulary)
 
 
-@pytest.fixture(scope="module", params=[host_library, android_library])
-def libraries(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Libraries:
-    """The same tests for both."""
-    made: Libraries = request.param(tmp_path_factory.mktemp("libraries"))
-    return made
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
+    """Android's; this host's is that of test_example_keyboard."""
+    return android_library(tmp_path_factory.mktemp("libraries"))
 
 
 def drive(jvm: Jvm, libraries: Libraries, *lines: Sequence[object]) -> list[Any]:

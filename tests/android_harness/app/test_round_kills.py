@@ -7,6 +7,7 @@ import pytest
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.round_phones import REMAINS, Phones, serving
 from tests.server_agg.faults import states
+from tests.server_agg.workshop import RunningServer
 from tests.support.phone_command import Place, text_of
 
 pytestmark = pytest.mark.apk
@@ -26,18 +27,37 @@ def undisturbed(jvm: Jvm, place: Place, tmp_path_factory: pytest.TempPathFactory
         return server.coordinator.current.base_sha256
 
 
-@pytest.mark.parametrize("step", range(1, STEPS + 1))
-def test_killed_at_a_step(step: int, jvm: Jvm, place: Place, undisturbed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [6, 16, 26])
+def test_an_app_killed_at_a_step(step: int, jvm: Jvm, place: Place, undisturbed: str, tmp_path: Path) -> None:
     phones = Phones(jvm, place, tmp_path)
     with serving(place, tmp_path) as server:
         with phones.app(server.url, halt=step) as app:
             said = app.ask("until 1")
         with phones.app(server.url) as app:
             said += app.ask("until 1")
-        assert [words[1] for words in said].count("began") == 1
-        assert states(server) == [("phone-17", "accepted")]
-        assert phones.models() == {server.coordinator.current.base_sha256} == {undisturbed}
-        assert phones.left() == REMAINS
+        check_round(said, phones, server, undisturbed)
+
+
+def test_killed_at_each_step(jvm: Jvm, place: Place, undisturbed: str, tmp_path: Path) -> None:
+    """In one JVM: an error ends the phone, which is made anew of its files."""
+    (tmp_path / "app").mkdir()
+    with Phones(jvm, place, tmp_path / "app").app("-") as app:
+        for step in range(1, STEPS + 1):
+            (folder := tmp_path / str(step)).mkdir()
+            phones = Phones(jvm, place, folder)
+            with serving(place, folder) as server:
+                app.scene(phones, server.url, step)
+                said = app.ask("until 1")
+                assert [words[1] for words in said].count("killed") == 1, step
+                check_round(said, phones, server, undisturbed)
+
+
+def check_round(said: list[list[str]], phones: Phones, server: RunningServer, undisturbed: str) -> None:
+    """One training, one update, the undisturbed round's model, and nothing left."""
+    assert [words[1] for words in said].count("began") == 1
+    assert states(server) == [("phone-17", "accepted")]
+    assert phones.models() == {server.coordinator.current.base_sha256} == {undisturbed}
+    assert phones.left() == REMAINS
 
 
 def test_killed_in_mid_epoch(jvm: Jvm, place: Place, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Phones of one app: SERVER BINARY TEXT FOLDER TOKEN NAME..., each in FOLDER/NAME. Commands on stdin, each for all phones at
- * once: network, train, key, until N (through round N, and the next model fetched). Prints lines of words between tabs.
+ * once: network, train, key, until N (through round N, and the next model fetched), and, for the app itself: scene SERVER TEXT
+ * FOLDER STEP, to begin anew there, with phones that are each killed alone at a step. Prints lines of words between tabs.
  *
  * <p>Properties: halt: the step at which the process dies, counted over all phones; kill: of 1000 steps, how many end their
  * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; cancel: at
@@ -29,6 +30,7 @@ public final class RoundDrive implements TrainingListener {
     private static final int HALT = Integer.getInteger("halt", 0), KILL = Integer.getInteger("kill", 0);
     private static final AtomicInteger STEPS = new AtomicInteger();
     private static String[] words;
+    private static int killAt; // a step of all phones
 
     private final Workspace workspace;
     private final String name;
@@ -43,17 +45,33 @@ public final class RoundDrive implements TrainingListener {
 
     public static void main(String[] arguments) throws Exception {
         words = arguments;
-        List<RoundDrive> phones = new ArrayList<>();
-        for (int at = 5; at < words.length; at++) phones.add(new RoundDrive(words[at]));
+        List<RoundDrive> phones = phones();
         Scanner commands = new Scanner(System.in);
         while (commands.hasNextLine()) {
             String command = commands.nextLine();
+            if (command.startsWith("scene ")) {
+                String[] said = command.split(" ");
+                words[0] = said[1];
+                words[2] = said[2];
+                words[3] = said[3];
+                killAt = Integer.parseInt(said[4]);
+                STEPS.set(0);
+                phones = phones();
+                say("did", "scene", STEPS);
+                continue;
+            }
             List<Thread> threads = new ArrayList<>();
             for (RoundDrive phone : phones) threads.add(new Thread(() -> phone.obey(command)));
             for (Thread thread : threads) thread.start();
             for (Thread thread : threads) thread.join();
             say("did", command, STEPS);
         }
+    }
+
+    private static List<RoundDrive> phones() {
+        List<RoundDrive> phones = new ArrayList<>();
+        for (int at = 5; at < words.length; at++) phones.add(new RoundDrive(words[at]));
+        return phones;
     }
 
     private void obey(String command) {
@@ -64,6 +82,9 @@ public final class RoundDrive implements TrainingListener {
             else until(Long.parseLong(command.substring(6)));
         } catch (IOException | InterruptedException | IllegalArgumentException error) {
             say(name, "failed", error);
+        } catch (Killed killed) {
+            say(name, "killed");
+            client = null;
         }
     }
 
@@ -132,8 +153,9 @@ public final class RoundDrive implements TrainingListener {
     }
 
     private void step() {
-        if (STEPS.incrementAndGet() == HALT) Runtime.getRuntime().halt(137); // nothing runs after it, as after a kill
-        if (random.nextInt(1000) < KILL) throw new Killed();
+        int step = STEPS.incrementAndGet();
+        if (step == HALT) Runtime.getRuntime().halt(137); // nothing runs after it, as after a kill
+        if (step == killAt || random.nextInt(1000) < KILL) throw new Killed();
     }
 
     @Override
