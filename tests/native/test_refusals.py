@@ -322,9 +322,9 @@ def test_options_out_of_range(
         NativeBackend(artifacts, None, options)
 
 
-@pytest.mark.parametrize("threads", [-1, 0, MAX_THREADS + 1, 2**31, 2**32 + 2])
+@pytest.mark.parametrize("threads", [0, MAX_THREADS + 1])
 def test_threads_that_cannot_be(threads: int) -> None:
-    with pytest.raises(UsageError, match=f"^threads: {threads}; expected 1 to {MAX_THREADS}$"):
+    with pytest.raises(ValueError, match=f"`threads` is {threads}, expected at least 1, at most {MAX_THREADS}"):
         BackendOptions(threads=threads)
 
 
