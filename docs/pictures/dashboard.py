@@ -39,7 +39,8 @@ def take_part(server: str, artifacts: Path, phone: str, text: list[str], folder:
     model, update, codec = folder / phone, folder / "update", CODECS[int(phone[-2:]) % len(CODECS)]
     pull(server, artifacts, model, phone)
     number = phonograd.current_round(server).round
-    phonograd.train(artifacts, text, weights=model, round_number=number, phone=phone, update=update, codec=codec)
+    settings = phonograd.TrainSettings(weights=model, round_number=number, phone=phone, codec=codec)
+    phonograd.train(artifacts, text, settings, update=update)
     phonograd.upload(server, update, phone)
 
 

@@ -39,7 +39,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     updates = []
     for user, text in USERS.items():
         updates.append(folder / f"{user}.update")
-        phonograd.train(artifacts, text, rehearsal=GENERAL, phone=user, update=updates[-1], codec="rot-q4")
+        settings = phonograd.TrainSettings(phone=user, codec="rot-q4")
+        phonograd.train(artifacts, text, settings, rehearsal=GENERAL, update=updates[-1])
     return Workshop(artifacts, tuple(updates))
 
 

@@ -62,12 +62,12 @@ def served(
         rules=phonograd.RoundRules(clients_per_round=len(texts)),
         strategy=strategy or phonograd.StrategySettings(),
     )
-    options = {"update": folder / "update", "codec": "rot-q4"}
     with phonograd.start_server(artifacts, folder / "state", settings) as server:
         for number in (1, 2):
             for user, text in texts.items():
                 joined = phonograd.join_round(server.url, artifacts, user, cache=folder / "models")
-                phonograd.train(artifacts, text, weights=joined.weights, round_number=number, phone=user, **options)
+                here = phonograd.TrainSettings(weights=joined.weights, round_number=number, phone=user, codec="rot-q4")
+                phonograd.train(artifacts, text, here, update=folder / "update")
                 joined.send(folder / "update")
         return phonograd.current_round(server.url).base_sha256
 
