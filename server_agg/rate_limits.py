@@ -35,7 +35,7 @@ class TokenBuckets:
 
 
 class ConcurrencyLimit:
-    """At most `limit` concurrent requests per key. For one event loop."""
+    """Allow at most `limit` concurrent requests per key. For one event loop."""
 
     def __init__(self, limit: int):
         self._limit = limit

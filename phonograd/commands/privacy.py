@@ -101,13 +101,13 @@ def ftrl(
     delta that the noise, as it is computed, has an end.
     """
     from phonograd.server_agg.aggregation.correlation.errors import running_sum_errors
-    from phonograd.server_agg.aggregation.correlation.run import begun
+    from phonograd.server_agg.aggregation.correlation.run import begin_run
     from phonograd.server_agg.aggregation.privacy.accountant import zcdp_of
     from phonograd.server_agg.aggregation.privacy.budget import privacy_spent_including
     from phonograd.server_agg.aggregation.privacy.noise import delta_of_end
 
     settings = RUN.take(options, strategy=FTRL)
-    z, run = settings.noise_multiplier, begun(settings)
+    z, run = settings.noise_multiplier, begin_run(settings)
     errors = running_sum_errors(run.blt, run.planned_rounds, run.min_separation, run.max_participations)
     noise = {name: z * error for name, error in dataclasses.asdict(errors).items()}
     epsilon = privacy_spent_including([], settings).epsilon

@@ -188,9 +188,9 @@ class Fold:
 
         base + sum / (total weight x 2**32), computed in float64. Elements that no update changed keep the base's bits.
         """
-        return prefetch(self._averaged())
+        return prefetch(self._average_tiles())
 
-    def _averaged(self) -> Generator[Array, None, None]:
+    def _average_tiles(self) -> Generator[Array, None, None]:
         deltas = self.deltas()
         for name, start, _ in all_tiles(self.base.specs):
             yield apply_delta(self.base, name, start, next(deltas))

@@ -20,7 +20,7 @@ Student = Callable[[Sequence[ClientUpdate], Path, Path, Mapping[str, str]], Writ
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where a model is, and what belongs to it; of a round's base model, those that exist count.
+    """Paths of a model and of what belongs to it; of a round's base model, those that exist count.
 
     optimizer: the server optimizer's state after it
     link: from the model before it

@@ -40,41 +40,41 @@ def own_strategy(own: str | type[Aggregation], **settings: Any) -> StrategySetti
     return StrategySettings(strategy=name, own=json.dumps(values, sort_keys=True))
 
 
-def _guarded(name: str, own: type[Aggregation]) -> type[Aggregation]:
+def _guard(name: str, own: type[Aggregation]) -> type[Aggregation]:
     """The class, whose errors are OwnStrategyErrors and whose results are checked."""
 
     class Guarded(own):  # type: ignore[misc, valid-type]
         one_pass, take = False, Aggregation.take  # by its own `measure` and `add`, also where it derives from Averaging
 
         def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
-            with _blamed(name, "begin"):
+            with _blame(name, "begin"):
                 self.own = settings_of(own)(**json.loads(settings.own or "{}"))
                 super().__init__(settings, base, base_sha256, context)
 
         def measure(self, update: DecodedUpdate) -> dict[str, float]:
-            with _blamed(name, "measure"):
+            with _blame(name, "measure"):
                 found = {str(key): float(value) for key, value in super().measure(update).items()}
                 if not all(map(math.isfinite, found.values())):
                     raise ValueError(f"finite numbers expected, found {found}")
                 return found
 
         def add(self, update: DecodedUpdate, weight: int, measures: Measures) -> None:
-            with _blamed(name, "add"):
+            with _blame(name, "add"):
                 super().add(update, weight, measures)
 
         def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
-            with _blamed(name, "deltas"):
+            with _blame(name, "deltas"):
                 yield from _checked_tiles(super().deltas(updates), self.base)
 
         def metadata(self) -> dict[str, str]:
-            with _blamed(name, "metadata"):
+            with _blame(name, "metadata"):
                 return _checked_metadata(super().metadata())
 
     return Guarded
 
 
 @contextlib.contextmanager
-def _blamed(name: str, part: str) -> Iterator[None]:
+def _blame(name: str, part: str) -> Iterator[None]:
     """Errors of foreign code as an OwnStrategyError; those that say what is wrong with an update or a disk stay."""
     try:
         yield
@@ -109,4 +109,4 @@ def _checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     return dict(metadata)
 
 
-OWN: OwnClasses[Aggregation] = OwnClasses("strategy", "phonograd.strategies", Aggregation, STRATEGIES, _guarded)
+OWN: OwnClasses[Aggregation] = OwnClasses("strategy", "phonograd.strategies", Aggregation, STRATEGIES, _guard)

@@ -42,7 +42,7 @@ class Publish(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """Where `publish` writes."""
+    """The files that `publish` writes."""
 
     model: Path
     link: Path
@@ -106,7 +106,7 @@ def publish(
             with storage_errors(files.model):
                 draft.replace(files.model)
             return _lossless(base, base_sha256, model, written, files)
-        written = write_tensor_file(files.model, model.specs.values(), _rounded(target), model.metadata)
+        written = write_tensor_file(files.model, model.specs.values(), _round_weights(target), model.metadata)
     with TensorFile(files.model) as whole:
         return _lossless(base, base_sha256, whole, written, files)
 
@@ -169,7 +169,7 @@ def check_residual(residual: TensorFile, base: TensorFile, base_sha256: str) -> 
     check_specs(str(residual.path), residual.specs, trained_specs(base))
 
 
-def _rounded(target: Target) -> Iterator[Array]:
+def _round_weights(target: Target) -> Iterator[Array]:
     """The target's weights in float32."""
     for name, spec in target.model.specs.items():
         for start, stop in tile_ranges(spec.elements):

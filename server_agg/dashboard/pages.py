@@ -140,7 +140,7 @@ class Dashboard:
 
     def _live(self) -> dict[str, Any]:
         coordinator = self._coordinator
-        return views.live(coordinator.current, coordinator.uploads.unfinished(), coordinator.ledger.clock())
+        return views.live(coordinator.current, coordinator.uploads.unfinished_uploads(), coordinator.ledger.clock())
 
     def _page(self, template: str, **values: Any) -> Response:
         now = self._coordinator.ledger.clock()

@@ -110,7 +110,7 @@ class ModelRoutes:
         folder = self._coordinator.folder
         try:
             links = links_between(self._coordinator.round.linked, base, sha256)
-            paths = tuple(folder.fetched(folder.link(link)) for link in links)
+            paths = tuple(folder.fetch(folder.link(link)) for link in links)
             if not paths:
                 return None
             etag = f'"{sha256_of_links(paths)}"'
@@ -153,7 +153,7 @@ class ModelRoutes:
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers={"ETag": etag})
         folder = self._coordinator.folder
-        return self._body(request, [folder.fetched(folder.model(sha256))], etag, OCTETS)
+        return self._body(request, [folder.fetch(folder.model(sha256))], etag, OCTETS)
 
     def _body(self, request: Request, paths: Sequence[Path], etag: str, media_type: str) -> Response:
         """Files that follow each other; of a single one perhaps where it is, for nginx or the phone to fetch."""
@@ -168,7 +168,7 @@ class ModelRoutes:
 
     def _elsewhere(self, request: Request, name: str) -> Mapping[str, str]:
         if self._downloads == "redirect":
-            return {ELSEWHERE_HEADER: self._coordinator.folder.store.presigned(name)}
+            return {ELSEWHERE_HEADER: self._coordinator.folder.store.presigned_url(name)}
         if self._downloads == "accel" and "X-Forwarded-For" in request.headers:  # else no proxy would fill it in
             return {"X-Accel-Redirect": f"/phonograd/{name}"}
         return {}

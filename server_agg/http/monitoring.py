@@ -179,7 +179,7 @@ class _FromLedger(Collector):
         )
 
     def _open_round(self) -> Iterator[Metric]:
-        current, uploads = self._coordinator.current, self._coordinator.uploads.unfinished()
+        current, uploads = self._coordinator.current, self._coordinator.uploads.unfinished_uploads()
         yield _gauge("phonograd_round", "Number of the open round.", current.round)
         yield _gauge("phonograd_round_accepted", "Updates that the open round has accepted.", current.accepted)
         yield _gauge("phonograd_round_needed", "Accepted updates that close it.", current.clients_per_round)

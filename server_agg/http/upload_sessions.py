@@ -89,7 +89,7 @@ class UploadSessions:
         offset, storing, receipt = upload.offset, self._pools.storing, None
         # Others may have gone on with it, or the server itself have cut it.
         if session.digest is None or self._coordinator.ledger.shared or not offset:
-            session.digest = await storing.run(self._uploads.bytes.hashed, upload.id)
+            session.digest = await storing.run(self._uploads.bytes.hash_so_far, upload.id)
         before = session.digest and session.digest.copy()
         part = None if checksum is None else hashlib.new(checksum.algorithm)
         digests = [digest for digest in (session.digest, part) if digest is not None]
@@ -125,7 +125,7 @@ class UploadSessions:
         finally:
             session.receiving = None
             if not counted and (receiving.uncounted or not receiving.nbytes):
-                await self._pools.writing.run(self._uploads.received, upload.id, receiving.uncounted)
+                await self._pools.writing.run(self._uploads.count_received, upload.id, receiving.uncounted)
             wire_of(request.scope).booked = receiving.nbytes
         return receipt
 

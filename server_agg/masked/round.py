@@ -53,13 +53,13 @@ class MaskedRound:
         self._about = self.settings.about(model)
         self.failure: str | None = None
         self._row, self._early, self._ledger, self._retry_seconds = row, early, ledger, retry_seconds
-        self._facts: Facts | None = self._restored()
+        self._facts: Facts | None = self._restore()
 
     @property
     def facts(self) -> Facts:
         """What is known of its cohort; restored from the ledger if needed."""
         if self._facts is None:
-            self._facts = self._restored()
+            self._facts = self._restore()
         return self._facts
 
     @property
@@ -68,11 +68,11 @@ class MaskedRound:
         return self.facts.stage.name == "over"
 
     def poll_seconds(self, usual: float) -> float:
-        """When a phone that waits should ask again."""
+        """Seconds after which a phone that waits should ask again."""
         del usual
         return max(1.0, self.settings.stage_seconds / POLLS)
 
-    def _restored(self) -> Facts:
+    def _restore(self) -> Facts:
         row, settings = self._row, self.settings
         with self._ledger.reading() as session:
             known = session.get(Cohort, row.number)
@@ -96,12 +96,12 @@ class MaskedRound:
         if kind == "list":
             if phone not in self.facts.messages["shares"]:
                 raise self._no_place(phone, self.facts)
-        elif not self._known(kind, phone, message):
+        elif not self._is_known(kind, phone, message):
             self._accept(kind, phone, message)
             self.advance(now, closes_at)
         return self.facts.answer(kind, phone)
 
-    def _known(self, kind: MessageKind, phone: str, message: Document) -> bool:
+    def _is_known(self, kind: MessageKind, phone: str, message: Document) -> bool:
         known = self.facts.messages[kind].get(phone)
         if known is not None and known != message:
             raise OtherMessageError(

@@ -97,7 +97,7 @@ class RoundAggregator:
         self.rules = RoundRules.from_json(row.rules)
         self.settings = StrategySettings.from_json(row.strategy)
         self.strategy: Strategy = strategy_of(self.settings)
-        self.base = TensorFile(folder.fetched(folder.model(row.base_sha256)))
+        self.base = TensorFile(folder.fetch(folder.model(row.base_sha256)))
         self.closes_at = closes_at(row, self.rules)
         self.stages: MaskedRound | NoStages = NoStages()
         self._buffers: TensorFile | None = None
@@ -134,7 +134,7 @@ class RoundAggregator:
         Raises StorageError for a damaged stored update, SumLimitError.
         """
         if self._aggregation is None:
-            aggregation, process = self._begun(), self._ledger.process
+            aggregation, process = self._begin_aggregation(), self._ledger.process
             for row in self.rows():
                 if row.process == process or process is None:
                     self.add_again(aggregation, row)
@@ -153,7 +153,7 @@ class RoundAggregator:
         """Add a stored update. Raises StorageError for a damaged one, SumLimitError."""
         path = self._folder.update(str(row.sha256))
         try:
-            if (found := sha256_of_file(self._fetched(row))) != row.sha256:
+            if (found := sha256_of_file(self._fetch(row))) != row.sha256:
                 raise StorageError(f"{path}: changed, its SHA-256 is {found}; restore the state folder")
             self._add_stored(aggregation, row, path)
         except SumLimitError:
@@ -187,9 +187,9 @@ class RoundAggregator:
         None for all else: its turn finds out that it is late or masked, or why it is refused or can't be read.
         """
         with contextlib.ExitStack() as opened:
-            yield self._measured(path, opened)
+            yield self._measure_file(path, opened)
 
-    def _measured(self, path: Path, opened: contextlib.ExitStack) -> DecodedUpdate | None:
+    def _measure_file(self, path: Path, opened: contextlib.ExitStack) -> DecodedUpdate | None:
         try:
             update = opened.enter_context(UpdateFile(path))
             if update.info.base_sha256 != self.row.base_sha256:
@@ -251,7 +251,7 @@ class RoundAggregator:
         assert self._taken is not None
         self._aggregation, self._taken = self._taken.aggregation, None
 
-    def _begun(self) -> Aggregation:
+    def _begin_aggregation(self) -> Aggregation:
         row = self.row
         key = self._folder.noise_keys.get_or_create(row.number) if self.settings.noisy else b""
         context = RoundContext(row.number, key, row.population)
@@ -260,7 +260,7 @@ class RoundAggregator:
         with self._ledger.reading() as session:
             base = session.get_one(Model, row.base_sha256)
         if base.buffers_sha256 is not None and self._buffers is None:
-            self._buffers = TensorFile(self._folder.checked(self._folder.noise_buffers(base.buffers_sha256)))
+            self._buffers = TensorFile(self._folder.check_content(self._folder.noise_buffers(base.buffers_sha256)))
         seal = None if base.buffers_seal is None else bytes.fromhex(base.buffers_seal)
         context = replace(context, phones=self.rules.clients_per_round, run=run)
         try:
@@ -275,7 +275,7 @@ class RoundAggregator:
         """Drop the aggregation: it is rebuilt from the stored updates."""
         self._aggregation = None
 
-    def stored(self) -> list[ClientUpdate]:
+    def stored_updates(self) -> list[ClientUpdate]:
         """The accepted updates, opened when the aggregation reads them."""
         return [self.client_update(row) for row in self.rows()]
 
@@ -289,15 +289,15 @@ class RoundAggregator:
         measures: Measures = json.loads(row.measures or "{}")
 
         def opened() -> AbstractContextManager[DecodedUpdate]:
-            return decoded_file(self.base, self._fetched(row), self._late_base(row.base_sha256))
+            return decoded_file(self.base, self._fetch(row), self._late_base(row.base_sha256))
 
         return ClientUpdate(str(row.sha256), row.weight or 1, measures, opened)
 
-    def _fetched(self, row: Update) -> Path:
-        return self._folder.fetched(self._folder.update(str(row.sha256)), self._folder.stored_update(row.id))
+    def _fetch(self, row: Update) -> Path:
+        return self._folder.fetch(self._folder.update(str(row.sha256)), self._folder.stored_update(row.id))
 
     def _late_base(self, origin: str | None) -> Path | None:
-        return None if origin is None else self._folder.fetched(self._folder.model(origin))
+        return None if origin is None else self._folder.fetch(self._folder.model(origin))
 
 
 def _require_readable(path: Path) -> None:

@@ -219,7 +219,7 @@ class Coordinator:
         """Ingest what came whole and nobody asks for; after a failure only when some time has passed."""
         if (now := self.ledger.clock()) < self._next_abandoned:
             return
-        for upload in self.uploads.abandoned():
+        for upload in self.uploads.abandoned_uploads():
             if not self._ingest_unattended(upload):
                 self._next_abandoned = now + ABANDONED_SECONDS
 
@@ -280,7 +280,7 @@ def _store_of(settings: ServerSettings) -> Store | None:
     store = store_at(settings.store)
     if settings.downloads == "redirect":
         try:
-            store.presigned("models")
+            store.presigned_url("models")
         except StorageError as error:
             raise UsageError(
                 f"`downloads` is 'redirect', expected a store that presigns URLs, as S3: {error}"

@@ -224,7 +224,7 @@ class LiveRound(LoadedRound):
         return stages.take(kind, phone, message, self.ledger.clock(), self.aggregator.closes_at)
 
     def sum_stored(self) -> None:
-        """At a start: sum the stored updates again, which finds damaged ones; in any order, the sum is the same."""
+        """Sum the stored updates again, at a start, which finds damaged ones; in any order, the sum is the same."""
         if not self._loaded:
             self.load()
         if self.open_round.accepted:
@@ -269,7 +269,7 @@ class LiveRound(LoadedRound):
             self.load()
             log_event("round_closing", round=number, accepted=self.open_round.accepted)
         if not self.slow.busy:
-            self.slow.begin(self.aggregator.row, self.aggregator.base.path, self.aggregator.stored())
+            self.slow.begin(self.aggregator.row, self.aggregator.base.path, self.aggregator.stored_updates())
 
     def _end_slow(self, number: int, make: Callable[[], Model | None]) -> None:
         if not self.closed and self.aggregator.row.number == number:  # else it was rolled back
@@ -301,7 +301,7 @@ class LiveRound(LoadedRound):
         A private round publishes a noisy model even then, so that nobody can tell whether a phone took part.
         """
         aggregator, folder, row = self.aggregator, self.folder, self.aggregator.row
-        updates = aggregator.stored()
+        updates = aggregator.stored_updates()
         if not updates and not aggregator.settings.private:
             return None
         before = publication.files_of_model(row.base_sha256, folder, self.ledger)

@@ -81,7 +81,7 @@ def take_snapshot(
         halted=halted,
         codecs=tuple(CODECS),
         masked=None if row.masked is None else MaskedSettings.from_json(row.masked).text,
-        run=noise_runs.told(row),
+        run=noise_runs.run_for_phones(row),
     )
     return RoundSnapshot(open_round, Admission(row, rules, strategy.sampled, halted, run), phones)
 
@@ -114,7 +114,7 @@ class LoadedRound:
 
     @property
     def retry_seconds(self) -> float:
-        """When a phone without a place should ask again."""
+        """Seconds after which a phone without a place should ask again."""
         return self._retry_seconds(self._snapshot.open_round.closing is not None)
 
     def _retry_seconds(self, closing: bool) -> float:
@@ -123,7 +123,7 @@ class LoadedRound:
 
     @property
     def poll_seconds(self) -> float:
-        """When a phone of a masked round that waits should ask again."""
+        """Seconds after which a phone of a masked round that waits should ask again."""
         return self.aggregator.stages.poll_seconds(self.retry_seconds)
 
     def surely_admits(self, phone: str) -> bool:
@@ -224,7 +224,7 @@ class LoadedRound:
         if not strategy.sampled or row.population:
             return
         with self.ledger.reading() as session:
-            if len(privacy.enrolled(session)) < strategy.population:
+            if len(privacy.enrolled_phones(session)) < strategy.population:
                 return
         with self.ledger.writing() as session:
             privacy.sample_phones(session, session.get_one(Round, row.number), self.ledger.clock())

@@ -69,7 +69,7 @@ class MaskedAggregator(RoundAggregator):
     def _open(self, path: Path) -> AbstractContextManager[OpenedUpdate]:
         return nullcontext(MaskedUpdate(path))
 
-    def _measured(self, *_: object) -> None:
+    def _measure_file(self, *_: object) -> None:
         """No file of it can be measured."""
 
     def _take(self, update: Arrival) -> Taken:

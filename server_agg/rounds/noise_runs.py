@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError, UsageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begun, run_in
+from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begin_run, run_in
 from phonograd.server_agg.aggregation.strategies import FTRL, StrategySettings
 from phonograd.server_agg.refusals import RewoundNoiseError
 from phonograd.server_agg.storage import cohorts, queries
@@ -29,7 +29,7 @@ def run_of(round_: Round) -> Run | None:
 
 
 def required_run(ledger: Ledger, settings: StrategySettings, base: Path) -> str | None:
-    """At a start: the run, as text, that the ledger has, or a new one; None for another strategy.
+    """The run, as text, that the ledger has at a start, or a new one; None for another strategy.
 
     base: the model that a new run begins with. Raises UsageError, naming the setting, for others than the ledger's run
     has, and for a run that can't begin now; MissingExtraError without SciPy.
@@ -55,7 +55,7 @@ def required_run(ledger: Ledger, settings: StrategySettings, base: Path) -> str 
                 f"{base}: it is a model of a run of {FTRL}, whose epsilon a second run would add to, and nothing "
                 "would account for that; begin with the model that the first run began with"
             )
-    return begun(settings).text
+    return begin_run(settings).text
 
 
 def _require(text: str, settings: StrategySettings) -> None:
@@ -95,7 +95,7 @@ def set_step(session: Session, round_: Round, run: str | None = None) -> None:
     round_.run_step = 1 + queries.steps_released(session)
 
 
-def told(round_: Round) -> str | None:
+def run_for_phones(round_: Round) -> str | None:
     """What a phone's own count of its rounds needs, as JSON that the native library reads; None if it is of no run."""
     run = run_of(round_)
     if run is None:

@@ -27,7 +27,7 @@ def roll_back(place: Path | ServerStorage, number: int, actor: str) -> dict[str,
     round that does not exist or whose model file was deleted, UsageError for a shared ledger without its store,
     StorageError if a server uses the folder or closes a round, if there is no ledger, or if it is another's store.
     """
-    with _held(place) as (folder, ledger):
+    with _hold(place) as (folder, ledger):
         ending.roll_back(folder, ledger, None, number)
         AuditLog(ledger).record_done(actor, "rollback", f"to round {number}")
         with ledger.reading() as session:
@@ -38,14 +38,14 @@ def roll_back(place: Path | ServerStorage, number: int, actor: str) -> dict[str,
 
 def discard(place: Path | ServerStorage, number: int, actor: str) -> int:
     """Delete the updates kept from failed round `number`. Returns how many. Raises like `roll_back`."""
-    with _held(place) as (folder, ledger):
+    with _hold(place) as (folder, ledger):
         discarded = ending.discard(number, folder, ledger)
         AuditLog(ledger).record_done(actor, "discard", f"round {number}", f"{discarded} updates")
         return discarded
 
 
 @contextlib.contextmanager
-def _held(place: Path | ServerStorage) -> Iterator[tuple[StateFolder, Ledger]]:
+def _hold(place: Path | ServerStorage) -> Iterator[tuple[StateFolder, Ledger]]:
     """Ledger and files, while no server closes a round, or deletes the model to return to."""
     storage = storage_at(place)
     with contextlib.ExitStack() as stack:

@@ -93,7 +93,7 @@ def merge(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> N
 
 
 def _add_the_others(aggregator: RoundAggregator) -> None:
-    """Of a strategy of one's own, of which nobody knows how its sums merge: add all stored updates again."""
+    """Add all stored updates again, for a custom strategy: nobody knows how its sums merge."""
     aggregator.invalidate()
     with aggregator.covering(None) as total:
         for row in aggregator.rows():

@@ -25,7 +25,7 @@ def sample_phones(session: Session, round_: Round, now: float) -> bool:
     settings = StrategySettings.from_json(round_.strategy)
     if not settings.sampled or round_.population:
         return False
-    phones = enrolled(session)
+    phones = enrolled_phones(session)
     if len(phones) < settings.population:
         return False
     round_.population, round_.opened_at = len(phones), now
@@ -41,7 +41,7 @@ def resample_phones(session: Session, round_: Round, now: float) -> None:
     sample_phones(session, round_, now)
 
 
-def enrolled(session: Session) -> list[str]:
+def enrolled_phones(session: Session) -> list[str]:
     """The phones that a round can sample."""
     return list(session.scalars(select(Phone.name).where(Phone.role == "phone", Phone.revoked_at.is_(None))))
 
@@ -65,7 +65,7 @@ def halt_reason(session: Session, round_: Round) -> str | None:
     if not settings.private:
         return None
     of_phones = cohorts.noise_of_rounds(session)
-    if settings.epsilon_budget is not None and budget.over_budget(_published(session), settings, of_phones):
+    if settings.epsilon_budget is not None and budget.over_budget(_published_settings(session), settings, of_phones):
         return (
             f"round {round_.number}: it would exceed the privacy budget, epsilon {settings.epsilon_budget:g} "
             f"at delta {settings.delta:g}; the model is final"
@@ -86,10 +86,10 @@ def privacy_spent_including(session: Session, round_: Round) -> PrivacySpent | N
     by_phones = round_.masked is not None and MaskedSettings.from_json(round_.masked).distributed_noise > 0
     if not (settings.private or by_phones):
         return None
-    return budget.privacy_spent_including(_published(session), settings, cohorts.noise_of_rounds(session))
+    return budget.privacy_spent_including(_published_settings(session), settings, cohorts.noise_of_rounds(session))
 
 
-def _published(session: Session) -> list[StrategySettings]:
+def _published_settings(session: Session) -> list[StrategySettings]:
     """The settings of all rounds whose outcome was published, including those rolled back since and failed ones.
 
     A failure counts because it reveals something about the round's updates. For rounds without noise, see

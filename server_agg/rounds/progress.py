@@ -35,6 +35,6 @@ class Progress:
         return ClosingProgress(since=at, share=share, seconds_left=left)
 
     def retry_seconds(self, usual: float) -> float:
-        """When a phone should come again; `usual` while there is no estimate."""
+        """Seconds after which a phone should come again; `usual` while there is no estimate."""
         left = self._latest[1]
         return min(max(1.0, usual if left is None else left), LONGEST_RETRY_SECONDS)

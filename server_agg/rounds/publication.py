@@ -22,8 +22,8 @@ def files_of_model(sha256: str, folder: StateFolder, ledger: Ledger) -> ModelFil
     state, residual = row.optimizer_sha256, row.residual_sha256
     return ModelFiles(
         folder.model(sha256),
-        optimizer=None if state is None else folder.checked(folder.optimizer(state)),
-        residual=None if residual is None else folder.checked(folder.residual(residual)),
+        optimizer=None if state is None else folder.check_content(folder.optimizer(state)),
+        residual=None if residual is None else folder.check_content(folder.residual(residual)),
     )
 
 

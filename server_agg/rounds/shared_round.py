@@ -46,7 +46,7 @@ class SharedRound(LiveRound):
         self.publish()
 
     def follow(self) -> None:
-        """By a look at the ledger."""
+        """Load the round that the ledger has, if it is another one."""
         self.publish()
         if not is_same_round(self._snapshot.admission.row, self.aggregator.row):
             self.load()
@@ -55,14 +55,14 @@ class SharedRound(LiveRound):
         """Not needed: a sum that a server lost is folded again by the one that closes the round."""
 
     def close(self) -> None:
-        """Also give the sum away, if it can be; else the server that closes the round folds the updates again."""
+        """Give the sum away first, if it can be; else the server that closes the round folds the updates again."""
         if not self.closed:
             with contextlib.suppress(StorageError):
                 partial_sums.share(self.aggregator, self.folder, self.ledger)
         super().close()
 
     def _check_still_open(self, session: Session, phone: str) -> None:
-        """Another server may have done something since the update was admitted."""
+        """Refuse what another server has made late since the update was admitted."""
         admission = self.admission(session)
         if admission.closing or self._row_if_same(session) is None:
             number = self.aggregator.row.number
@@ -78,7 +78,7 @@ class SharedRound(LiveRound):
         return row if is_same_round(row, self.aggregator.row) else None
 
     def _end_due(self) -> None:
-        """Under the closing lock; while another server has it, that is given this one's sum."""
+        """End the round under the closing lock; while another server has that, give it this one's sum."""
         with self.ledger.closing_lock() as mine:
             if mine:
                 self._end_locked()

@@ -39,7 +39,7 @@ def open_state(
         slow_models.require(settings.transfer)
     with ledger.reading() as session:
         open_ = queries.open_round(session)
-    base = artifacts.path(WEIGHTS) if open_ is None else folder.fetched(folder.model(open_.base_sha256))
+    base = artifacts.path(WEIGHTS) if open_ is None else folder.fetch(folder.model(open_.base_sha256))
     if not base.is_file():
         ledger.require_sound()
     run = noise_runs.required_run(ledger, settings.strategy, base)
@@ -54,7 +54,7 @@ def open_state(
     residual, buffers = base_row.residual_sha256, base_row.buffers_sha256
     for path_of, sha256 in ((folder.residual, residual), (folder.noise_buffers, buffers)):
         if sha256 is not None:
-            folder.checked(path_of(sha256))
+            folder.check_content(path_of(sha256))
     if StrategySettings.from_json(round_.strategy).slow:  # of earlier settings, if it has updates
         slow_models.require(opening.transfer_settings_of(round_))
 
@@ -62,7 +62,7 @@ def open_state(
 def _tell_noise(ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, run: str | None) -> None:
     """Log how large a round's noise is beside its update."""
     with ledger.reading() as session:
-        population = max(settings.strategy.population, len(privacy.enrolled(session)))
+        population = max(settings.strategy.population, len(privacy.enrolled_phones(session)))
     phones, weights = settings.rules.clients_per_round, artifacts.path(WEIGHTS)
     noise = covering_noise(weights, settings.strategy, population, phones, settings.masked, run)
     if noise is None:
@@ -94,7 +94,7 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
     with ledger.reading() as session:
         base_sha256 = expect_open_round(ledger, session).base_sha256
         known = session.get(Model, artifacts.weights_sha256) is not None
-    with TensorFile(artifacts.path(WEIGHTS)) as model, TensorFile(folder.fetched(folder.model(base_sha256))) as base:
+    with TensorFile(artifacts.path(WEIGHTS)) as model, TensorFile(folder.fetch(folder.model(base_sha256))) as base:
         try:
             check_specs(f"state {folder.root}", base.specs, model.specs.values())
         except WeightsError as error:

@@ -28,7 +28,7 @@ def sweep_folder(folder: StateFolder, ledger: Ledger, settings: ServerSettings) 
         stored, number, kept = (
             queries.needed_update_hashes(session),
             expect_open_round(ledger, session).number,
-            _kept(session, ledger, settings),
+            _files_to_keep(session, ledger, settings),
         )
     folder.delete_updates_except(stored)
     folder.delete_closing_except(number)
@@ -59,7 +59,7 @@ def sweep_store(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -
             queries.delete_ended_chunks(session)
             queries.delete_processes(session, ledger.clock() - FORGET_SECONDS)
             receiving, needed = queries.update_ids_in_use(session)
-            kept = {"updates": receiving | needed, "incoming": receiving, **_kept(session, ledger, settings)}
+            kept = {"updates": receiving | needed, "incoming": receiving, **_files_to_keep(session, ledger, settings)}
         for part, names in stored.items():
             # Names are ID, ID/CHUNK or HASH.safetensors.
             old = (name for name in names if name.split("/")[0].removesuffix(".safetensors") not in kept[part])
@@ -76,8 +76,8 @@ def _later() -> Iterator[None]:
         log.warning("old objects are kept until the next round: %s", error, extra=event("not_swept"))
 
 
-def _kept(session: Session, ledger: Ledger, settings: ServerSettings) -> Mapping[str, set[str]]:
-    """By folder, the hashes of the files to keep: of the first model, the newest ones, those that updates of the open
+def _files_to_keep(session: Session, ledger: Ledger, settings: ServerSettings) -> Mapping[str, set[str]]:
+    """Hashes of the files to keep, by folder: of the first model, the newest ones, those that updates of the open
     round are made from, and the links to the current one.
     """
     models, newest, current = queries.all_models(session), settings.models_kept, expect_open_round(ledger, session)

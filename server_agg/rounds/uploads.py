@@ -100,7 +100,7 @@ class UploadStore:
 
     def _records(self, session: Session, rows: Sequence[Any]) -> list[UploadRecord]:
         receiving = [row for row in rows if row.state == "receiving"]
-        stored = self.bytes.stored(session, receiving) if receiving else {}
+        stored = self.bytes.stored_bytes(session, receiving) if receiving else {}
         return [self._record(row, *stored.get(row.id, (0, row.created_at))) for row in rows]
 
     def _record(self, row: Any, offset: int, touched: float) -> UploadRecord:
@@ -110,12 +110,12 @@ class UploadStore:
         of_row = {name: getattr(row, name) for name in OF_ROW}
         return UploadRecord(offset=offset, touched_at=touched, expires_at=expires, **of_row)
 
-    def unfinished(self) -> list[UploadRecord]:
+    def unfinished_uploads(self) -> list[UploadRecord]:
         """All uploads in progress, including complete ones that are not ingested yet."""
         with self._ledger.reading() as session:
             return self._records(session, queries.unfinished_updates(session))
 
-    def received(self, identifier: str, nbytes: int) -> None:
+    def count_received(self, identifier: str, nbytes: int) -> None:
         """Count a request and its body bytes for an upload, which may have ended meanwhile."""
         with self._ledger.writing() as session:
             row = queries.update_row(session, identifier)
@@ -184,18 +184,18 @@ class UploadStore:
     def expire(self) -> list[UploadRecord]:
         """End uploads that were not resumed in time. Returns them."""
         now = self._ledger.clock()
-        old = [upload for upload in self.unfinished() if upload.expires_at < now and not upload.complete]
+        old = [upload for upload in self.unfinished_uploads() if upload.expires_at < now and not upload.complete]
         for upload in old:
             self.abort(upload.id, "expired", f"{upload.offset} of {upload.length} bytes received in time", 410)
         return old
 
-    def abandoned(self) -> list[UploadRecord]:
+    def abandoned_uploads(self) -> list[UploadRecord]:
         """Complete uploads that nobody has ingested for a while: phones may not know that a last request broke off."""
         before = self._ledger.clock() - ABANDONED_SECONDS
-        return [upload for upload in self.unfinished() if upload.complete and upload.touched_at < before]
+        return [upload for upload in self.unfinished_uploads() if upload.complete and upload.touched_at < before]
 
     def recover(self) -> list[UploadRecord]:
-        """At the start: count the last bytes, delete unknown files.
+        """Count, at the start, the last bytes, delete unknown files.
 
         Returns the complete uploads, which are to be ingested. Those of other servers are left to them.
         """
@@ -203,7 +203,7 @@ class UploadStore:
             self._folder.delete_uploads_except(())
             return []
         self._count_uncounted()
-        unfinished = self.unfinished()
+        unfinished = self.unfinished_uploads()
         self._folder.delete_uploads_except({upload.id for upload in unfinished})
         return [upload for upload in unfinished if upload.complete]
 

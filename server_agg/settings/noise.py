@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.server_agg.aggregation.correlation.run import RUN, begun, run_in
+from phonograd.server_agg.aggregation.correlation.run import RUN, begin_run, run_in
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
@@ -73,7 +73,7 @@ def covering_noise(
         std = masked.distributed_noise * about.sensitivity / math.sqrt(masked.cohort * about.honest)
         return CoveringNoise(std * math.sqrt(about.values - 1), masked.clip, masked.cohort)
     if settings.strategy == FTRL:
-        run = begun(settings) if begun_run is None else run_in({RUN: begun_run}, "ledger")
+        run = begin_run(settings) if begun_run is None else run_in({RUN: begun_run}, "ledger")
         assert run is not None
         row = float(np.linalg.norm(run.blt.inverse(run.planned_rounds)))
         return CoveringNoise(

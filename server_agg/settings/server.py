@@ -23,7 +23,7 @@ ALL = Meta(extra={"none": "all"})  # what a file says for None
 
 
 class ServerSettings(Settings, frozen=True):
-    """Where the server listens, its rounds, and its limits. Raises ValueError for a setting out of range.
+    """Settings of a server: where it listens, its rounds, its limits. Raises ValueError for a setting out of range.
 
     masked: None: the server sees each update.
     """

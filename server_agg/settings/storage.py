@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ServerStorage:
-    """Where the servers of one service keep what they know, as `phonograd serve` was told.
+    """Places where the servers of one service keep what they know, as `phonograd serve` was told.
 
     ledger: the state folder of the one server, or the URL of the database of PostgreSQL's that several share.
     store: the URL of the object store that has their models and updates; None: the state folder.

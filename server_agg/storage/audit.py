@@ -83,7 +83,7 @@ class AuditLog:
             log.error("cannot record the refusal: %s", error)
 
     def entries(self, limit: int = 100, before: int | None = None) -> list[AuditEntry]:
-        """At most `limit` entries with an id below `before`, newest first. Raises StorageError."""
+        """Return at most `limit` entries with an id below `before`, newest first. Raises StorageError."""
         wanted = select(Audit).order_by(Audit.id.desc()).limit(limit)
         if before is not None:
             wanted = wanted.where(Audit.id < before)

@@ -21,7 +21,7 @@ def begin_stage(session: Session, number: int, stage: StageName, now: float, end
 
 
 def noise_of_rounds(session: Session) -> list[float]:
-    """That of all rounds whose phones were to add some, failed ones too: their sum may have been seen."""
+    """Noise of all rounds whose phones were to add some, failed ones too: their sum may have been seen."""
     return list(session.scalars(select(Cohort.noise).where(Cohort.noise > 0)))
 
 

@@ -33,7 +33,7 @@ def refresh(ledger: Ledger) -> None:
 
 
 def of_rounds(session: Session) -> dict[int, RoundFigures]:
-    """Of each round, those that are kept and those that are read now."""
+    """Figures of each round: those that are kept and those that are read now."""
     numbers = sums.unkept(session)
     kept = session.scalars(select(RoundFigures).where(~among(RoundFigures.round, numbers)))
     return {row.round: row for row in kept} | {one["round"]: RoundFigures(**one) for one in _read(session, numbers)}
@@ -43,7 +43,7 @@ def unbounded_phones(session: Session) -> int:
     """How many phones' epsilon is infinite: their updates were published without noise."""
     numbers = sums.unkept(session)
     kept = session.scalar(select(func.sum(RoundFigures.unbounded)).where(~among(RoundFigures.round, numbers)))
-    return int(kept or 0) + sum(_unbounded(session, numbers).values())
+    return int(kept or 0) + sum(_count_unbounded(session, numbers).values())
 
 
 def _keep(ledger: Ledger, numbers: Sequence[int]) -> None:
@@ -66,7 +66,7 @@ def _read(session: Session, numbers: Sequence[int]) -> list[dict[str, Any]]:
     """The columns of RoundFigures, but for `changes`."""
     changes = select(RoundFigures.round, RoundFigures.changes).where(among(RoundFigures.round, numbers))
     as_of = {row.round: row.changes for row in session.execute(changes)}
-    first, unbounded = _first(session, numbers), _unbounded(session, numbers)
+    first, unbounded = _first(session, numbers), _count_unbounded(session, numbers)
     up, down = (sums.phone_percentiles(session, direction, numbers) for direction in get_args(sums.Direction))
 
     def of_round(number: int) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _first(session: Session, numbers: Sequence[int]) -> dict[int, float]:
     return {row.round: row.at for row in session.execute(wanted)}
 
 
-def _unbounded(session: Session, numbers: Sequence[int]) -> dict[int, int]:
+def _count_unbounded(session: Session, numbers: Sequence[int]) -> dict[int, int]:
     """Phones whose updates were published without noise in a round, and in none before: no such update ever changes."""
     before, its_round = aliased(Update), aliased(Round)
     earlier = (

@@ -26,7 +26,7 @@ def report_quality(ledger: Ledger, sha256: str, metric: str, value: float, actor
 
 
 def all_quality(session: Session) -> dict[str, dict[str, float]]:
-    """By model, the value of each metric; empty for models without one."""
+    """The value of each metric, by model; empty for models without one."""
     quality: dict[str, dict[str, float]] = defaultdict(dict)
     for row in session.scalars(select(Quality).order_by(Quality.metric)):
         quality[row.sha256][row.metric] = row.value

@@ -32,7 +32,7 @@ class SharedNoiseKeys:
 
     def get_or_create(self, number: int) -> bytes:
         """The key of open round `number`, the same at all servers, until the round ends."""
-        half = self._half(number) or self._created(number)
+        half = self._half(number) or self._create(number)
         name = _place(number, half)
         if not self._store.has(name):
             self._half(number)  # the round may have ended
@@ -55,7 +55,7 @@ class SharedNoiseKeys:
         with self._ledger.reading() as session:
             return _expect_open(session.get_one(Round, number)).noise_half
 
-    def _created(self, number: int) -> str:
+    def _create(self, number: int) -> str:
         half = secrets.token_bytes(KEY_BYTES).hex()
         self._store.write(secrets.token_bytes(KEY_BYTES), _place(number, half))
         with self._ledger.writing() as session:

@@ -80,7 +80,7 @@ class StateFolder:
         _remove_all_but(self._drafts, (), BY_ID)
 
     def share_noise_keys(self, ledger: Ledger) -> None:
-        """From here on, if other servers may use the ledger, have the noise keys that all of them have."""
+        """Have, from here on, if other servers may use the ledger, the noise keys that all of them have."""
         if ledger.shared:
             assert isinstance(self.store, ObjectStore)  # the settings ask for one
             self.noise_keys = SharedNoiseKeys(ledger, self.store)
@@ -146,7 +146,7 @@ class StateFolder:
         """Whether a model or an optimizer's state is kept, here or in the store."""
         return path.is_file() or self.store.has(self._name(path))
 
-    def fetched(self, path: Path, name: str | None = None) -> Path:
+    def fetch(self, path: Path, name: str | None = None) -> Path:
         """`path`, copied from the store if it is not here but there. name: of the object, if another.
 
         Raises StorageError if the store has another file than the hash in the file's name says.
@@ -167,10 +167,10 @@ class StateFolder:
                 draft.unlink(missing_ok=True)
         return path
 
-    def checked(self, path: Path) -> Path:
+    def check_content(self, path: Path) -> Path:
         """`fetched`, and its content is what its name says. Raises StorageError for a missing or a changed file."""
         try:
-            found = sha256_of_file(self.fetched(path))
+            found = sha256_of_file(self.fetch(path))
         except OSError as error:
             raise StorageError(f"{path}: cannot be read: {error.strerror}; restore the state folder") from error
         if found != path.stem:

@@ -64,7 +64,7 @@ class Store:
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects elsewhere; those that are missing are fine."""
 
-    def presigned(self, name: str) -> str:
+    def presigned_url(self, name: str) -> str:
         """A URL for whoever has no account there, good for PRESIGNED_SECONDS / 2 at least; the same for a while."""
         raise StorageError(f"{name}: expected an object store, to be fetched from; leave `downloads` out")
 
@@ -76,7 +76,7 @@ class ObjectStore(Store):
 
     def __init__(self, url: str):
         self._url = url
-        self._files, self._root = _opened(url)
+        self._files, self._root = _open(url)
         self._signed = lru_cache(maxsize=256)(self._sign)
 
     def put(self, source: Path, name: str) -> None:
@@ -89,7 +89,7 @@ class ObjectStore(Store):
 
     def get(self, name: str, target: Path) -> bool:
         """Download a file."""
-        return bool(self._do(name, lambda path: self._downloaded(path, target)))
+        return bool(self._do(name, lambda path: self._download(path, target)))
 
     def read(self, name: str) -> bytes:
         """Download a file's bytes."""
@@ -109,14 +109,14 @@ class ObjectStore(Store):
         with ThreadPoolExecutor(DELETED_AT_ONCE) as pool:
             list(pool.map(lambda name: self._do(name, self._delete), names))
 
-    def presigned(self, name: str) -> str:
+    def presigned_url(self, name: str) -> str:
         """Signed once a while: it takes milliseconds."""
         return self._signed(name, int(time.monotonic() // (PRESIGNED_SECONDS / 2)))
 
     def _sign(self, name: str, _while: int) -> str:
         return str(self._do(name, lambda path: self._files.sign(path, expiration=PRESIGNED_SECONDS)))
 
-    def _downloaded(self, path: str, target: Path) -> bool:
+    def _download(self, path: str, target: Path) -> bool:
         try:
             self._files.get_file(path, str(target))
         except FileNotFoundError:
@@ -153,7 +153,7 @@ def store_of(storage: ServerStorage) -> Store:
     return store_at(storage.store)
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _open(url: str) -> tuple[Any, str]:
     try:
         import fsspec
 

@@ -79,7 +79,7 @@ def _with_unkept(session: Session, kept: type[UpdateSums | TrafficSums], read: C
 
 
 def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
-    """Of updates in one state and of one codec, "" for none (and round): their number and sums.
+    """Sums of updates in one state and of one codec, "" for none (and round), and their number.
 
     Columns: round (if `by_round`), state, codec, updates, length, received, requests, late; ordered by codec.
     """
@@ -91,7 +91,7 @@ def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
 
 
 def traffic_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
-    """Of requests of one kind (and round): the sums of HTTP_COUNTERS and TCP_COUNTERS, under their names.
+    """Sums of requests of one kind (and round), of HTTP_COUNTERS and TCP_COUNTERS, under their names.
 
     One of TCP_COUNTERS is None if it is not known of all.
     """
@@ -109,7 +109,7 @@ def _sum_of_all(column: Any) -> Case[Any]:
 
 
 def phone_percentiles(session: Session, direction: Direction, numbers: Sequence[int]) -> dict[int, dict[str, int]]:
-    """For each of these rounds, PERCENTILES of the bytes that a phone sent, or was sent, headers included: the ones of
+    """PERCENTILES, for each of these rounds, of the bytes that a phone sent, or was sent, headers included: the ones of
     OF_PHONES that there are.
 
     By nearest rank, so each is the bytes of one phone. Phones that named themselves and sent some of an update ("up"),

@@ -40,7 +40,7 @@ class FileBytes:
     def __init__(self, folder: StateFolder):
         self._folder = folder
 
-    def stored(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
+    def stored_bytes(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
         """What is stored of uploads in progress, by id; an upload without bytes may be left out."""
         del session
         by_id = {}
@@ -56,7 +56,7 @@ class FileBytes:
         with storage_errors(path):
             return FileSink(path, offset)
 
-    def hashed(self, identifier: str) -> Any:
+    def hash_so_far(self, identifier: str) -> Any:
         """The SHA-256 object of the bytes so far; None if the whole is hashed once it is here."""
         path = self._folder.upload(identifier)
         with storage_errors(path):  # an upload without bytes may have no file yet
@@ -118,7 +118,7 @@ class ChunkBytes(FileBytes):
         self._ledger = ledger
         self._store = store
 
-    def stored(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
+    def stored_bytes(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
         """The sums of the chunks' rows, and when the last one was added."""
         wanted = select(Chunk.upload, func.max(Chunk.stop), func.max(Chunk.at))
         wanted = wanted.where(Chunk.upload.in_([row.id for row in rows])).group_by(Chunk.upload)
@@ -128,11 +128,11 @@ class ChunkBytes(FileBytes):
         """Each write is a chunk."""
         return ChunkSink(self._ledger, self._store, identifier, offset)
 
-    def hashed(self, identifier: str) -> Any:
+    def hash_so_far(self, identifier: str) -> Any:
         """Other servers may have other bytes of it."""
 
     def sha256(self, identifier: str) -> str:
-        """Of the chunks as they are now."""
+        """SHA-256 of the chunks as they are now."""
         self._join(identifier)
         return super().sha256(identifier)
 

@@ -32,14 +32,14 @@ def drawn_text(messages: Sequence[bytes], vocabulary: Vocabulary, tokens: int, s
             break
         pieces.append(vocabulary.encode([messages[place]])[:left])
         left -= len(pieces[-1])
-    return _ended(np.concatenate(pieces))
+    return _end_message(np.concatenate(pieces))
 
 
 def generated_text(model: Scorer, vocabulary: int, tokens: int, seed: int) -> Ids:
     """Ids [tokens] that a model of `vocabulary` words writes: texts from zero states, one after another."""
     columns = -(-tokens // STREAM_TOKENS)
     words = -(-tokens // columns)
-    return _ended(draw_texts(model, vocabulary, columns, words, seed).ids.T.reshape(-1)[:tokens])
+    return _end_message(draw_texts(model, vocabulary, columns, words, seed).ids.T.reshape(-1)[:tokens])
 
 
 def require_window(ids: Ids, minibatch: int, bptt: int) -> None:
@@ -52,7 +52,7 @@ def require_window(ids: Ids, minibatch: int, bptt: int) -> None:
         )
 
 
-def _ended(ids: Ids) -> Ids:
+def _end_message(ids: Ids) -> Ids:
     """The text with an end of message at its end."""
     ids[-1] = EOS
     return ids

@@ -42,7 +42,7 @@ def one_after_another(workshop: Workshop, servers: list[Coordinator], count: int
     for number in range(1, count + 1):
         server = servers[number % len(servers)]
         server.tick()
-        base = server.folder.fetched(server.folder.model(server.current.base_sha256))
+        base = server.folder.fetch(server.folder.model(server.current.base_sha256))
         send(server, workshop.update(number, number, base=base), "a")
 
 
@@ -100,7 +100,7 @@ def test_servers_that_run_follow_a_rollback(workshop: Workshop, storage: ServerS
     first, second = replicas(2, clients_per_round=1, models_kept=1)
     one_after_another(workshop, [first, second], 2)
     second.tick()
-    stale = workshop.update(7, 3, base=second.folder.fetched(second.folder.model(second.current.base_sha256)))
+    stale = workshop.update(7, 3, base=second.folder.fetch(second.folder.model(second.current.base_sha256)))
     upload = second.create_upload(UploadMetadata("b", stale.stat().st_size))
     second.folder.upload(upload.id).write_bytes(stale.read_bytes())
     assert phonograd.rollback(storage, 0)["round"] == 4

@@ -123,7 +123,7 @@ def test_a_strategy_of_ones_own_adds_what_other_servers_accepted(
             send(one, sent, f"phone{seed}")
         until(lambda: all(one.current.round == 2 for one in three), "the next round")
     assert {one.current.base_sha256 for one in three} == {expected}
-    with TensorFile(three[0].folder.fetched(three[0].folder.model(expected))) as model:
+    with TensorFile(three[0].folder.fetch(three[0].folder.model(expected))) as model:
         assert model.metadata["seen"] == "3"
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from phonograd.device_runtime.base.errors import StorageError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.aggregation import next_model
-from phonograd.server_agg.aggregation.correlation.run import begun
+from phonograd.server_agg.aggregation.correlation.run import begin_run
 from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
     NotSelectedError,
@@ -70,7 +70,7 @@ def end_round(first: Coordinator, *others: Coordinator) -> None:
 
 def update_of(workshop: Workshop, coordinator: Coordinator, seed: int) -> Path:
     coordinator.round.refresh()
-    base = coordinator.folder.fetched(coordinator.folder.model(coordinator.current.base_sha256))
+    base = coordinator.folder.fetch(coordinator.folder.model(coordinator.current.base_sha256))
     return workshop.update(seed, round=coordinator.current.round, base=base)
 
 
@@ -369,7 +369,7 @@ def test_a_server_with_other_settings_than_the_run_opens_no_round_of_it(
     with pytest.raises(UsageError), opened(workshop, tmp_path / "late", settings):
         pass
     # As if it had looked before the run began.
-    run = None if "strategy" in change else begun(settings.strategy).text
+    run = None if "strategy" in change else begin_run(settings.strategy).text
     monkeypatch.setattr(noise_runs, "required_run", lambda *_: run)
     with (
         pytest.raises(StorageError, match=r"round 2: `\w+` is .*, expected"),

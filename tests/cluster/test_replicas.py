@@ -89,7 +89,7 @@ def test_the_same_models_as_one_process(
         kept = {path.name: sha256_of_file(path) for path in alone.folder.models.iterdir()}
     for coordinator in three:
         model = coordinator.folder.model(coordinator.current.base_sha256)
-        assert sha256_of_file(coordinator.folder.fetched(model)) == kept[model.name]
+        assert sha256_of_file(coordinator.folder.fetch(model)) == kept[model.name]
 
 
 def test_each_round_closes_once_whoever_comes(workshop: Workshop, replicas: Open) -> None:
@@ -262,7 +262,7 @@ def test_what_a_killed_server_left_is_ingested_by_another(workshop: Workshop, re
         first.uploads.bytes.append(upload.id, 0).write(memoryview(data))
         ids[phone] = upload.id
     second.tick()
-    assert {upload.phone for upload in second.uploads.unfinished()} == {"a", "b"}
+    assert {upload.phone for upload in second.uploads.unfinished_uploads()} == {"a", "b"}
     clock = second.ledger.clock
     second.ledger.clock = lambda: clock() + ABANDONED_SECONDS + 1
     second.tick()
@@ -283,7 +283,7 @@ def test_a_server_whose_clock_is_wrong_ends_nothing_and_nothing_of_it_is_ended(
     for coordinator, phone in ((right, "b"), (wrong, "c")):
         coordinator.create_upload(UploadMetadata(phone, workshop.update(2).stat().st_size))
     follow([wrong, right, wrong], 1)
-    assert {upload.phone for upload in right.uploads.unfinished()} == {"b", "c"}
+    assert {upload.phone for upload in right.uploads.unfinished_uploads()} == {"b", "c"}
     assert right.current.accepted == wrong.current.accepted == 1
 
 

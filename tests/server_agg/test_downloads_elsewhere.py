@@ -205,9 +205,9 @@ def test_a_url_is_signed_once_in_a_while(stored: Stored, monkeypatch: pytest.Mon
     monkeypatch.setattr(MemoryFileSystem, "sign", lambda _, path, **__: signed.append(path) or str(len(signed)))
     monkeypatch.setattr("phonograd.server_agg.storage.stores.time.monotonic", lambda: now[0])
     store = store_at("memory://x")
-    assert [store.presigned(name) for name in ("a", "a", "b")] == ["1", "1", "2"]
+    assert [store.presigned_url(name) for name in ("a", "a", "b")] == ["1", "1", "2"]
     now[0] = 3600.0
-    assert store.presigned("a") == "3"
+    assert store.presigned_url("a") == "3"
 
 
 @pytest.mark.parametrize("wrong", ["memory://x", None])

@@ -77,7 +77,7 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first receives anything there is nothing to interrupt: it must give way all the same."""
-    came, hashed = [], FileBytes.hashed
+    came, hashed = [], FileBytes.hash_so_far
     alone = UploadSessions.exclusively
 
     def counted(sessions: UploadSessions, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
@@ -89,7 +89,7 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
         return hashed(uploads, identifier)
 
     monkeypatch.setattr(UploadSessions, "exclusively", counted)
-    monkeypatch.setattr(FileBytes, "hashed", prepared)
+    monkeypatch.setattr(FileBytes, "hash_so_far", prepared)
     with start_server(idle_seconds=1e6) as server, client_of(server.url) as http:
         phone = announced(http, "phone1", workshop.update(1))
         with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
@@ -230,10 +230,10 @@ def test_what_has_come_whole_is_ingested_and_does_not_expire(
                 patch.setattr(place, name, error)
                 coordinator.tick()
             coordinator.tick()  # not again at once
-            assert [upload.id for upload in coordinator.uploads.unfinished()] == [whole.id]
+            assert [upload.id for upload in coordinator.uploads.unfinished_uploads()] == [whole.id]
             days += 1
         coordinator.tick()
-        assert (coordinator.current.accepted, coordinator.uploads.unfinished()) == (1, [])
+        assert (coordinator.current.accepted, coordinator.uploads.unfinished_uploads()) == (1, [])
         assert coordinator.ingest(whole.id, sha256_of_file(update), 0).accepted == 1  # a request that was late
 
 
@@ -243,7 +243,7 @@ def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Work
         upload = coordinator.create_upload(UploadMetadata("phone1", 1000))
         coordinator.uploads.abort(upload.id, "terminated", "the phone gave it up", 410)
         coordinator.folder.upload(upload.id).write_bytes(bytes(100))
-        coordinator.uploads.received(upload.id, 100)
+        coordinator.uploads.count_received(upload.id, 100)
         assert list(coordinator.folder.uploads.iterdir()) == []
 
 
@@ -265,7 +265,7 @@ def test_an_update_that_counts_in_a_later_round_takes_its_bytes_along(workshop: 
     with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
         late = workshop.update(1)
         upload = coordinator.create_upload(UploadMetadata("phone1", late.stat().st_size))
-        coordinator.uploads.received(upload.id, 1000)
+        coordinator.uploads.count_received(upload.id, 1000)
         send(coordinator, workshop.update(2), "phone2")
         coordinator.folder.upload(upload.id).write_bytes(late.read_bytes())
         assert coordinator.ingest(upload.id, sha256_of_file(late), late.stat().st_size - 1000).round == 2

@@ -13,7 +13,7 @@ from msgspec import structs
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
-from phonograd.server_agg.aggregation.correlation.run import RUN, begun
+from phonograd.server_agg.aggregation.correlation.run import RUN, begin_run
 from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise
@@ -93,7 +93,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Rounds:
 
 
 def test_the_models_of_a_run_carry_the_noise_of_the_matrix(whole: Rounds) -> None:
-    run = begun(SETTINGS)
+    run = begin_run(SETTINGS)
     z = np.stack([normals(number) for number in range(1, 7)])
     column = run.blt.coefficients(6)
     std = 0.7 * 0.5 * sensitivity(column, 2, 2)
@@ -113,7 +113,7 @@ def test_each_model_says_the_terms_of_its_run(whole: Rounds) -> None:
     terms = json.loads(text)
     for name in ("planned_rounds", "min_separation", "max_participations", "noise_multiplier", "clip_norm"):
         assert terms[name] == getattr(SETTINGS, name)
-    assert (tuple(terms["decays"]), tuple(terms["scales"])) == (begun(SETTINGS).decays, begun(SETTINGS).scales)
+    assert (tuple(terms["decays"]), tuple(terms["scales"])) == (begin_run(SETTINGS).decays, begin_run(SETTINGS).scales)
 
 
 def test_a_round_that_is_closed_again_is_the_same_to_the_bit(whole: Rounds) -> None:
@@ -163,7 +163,7 @@ def test_the_terms_of_a_run_are_fixed(whole: Rounds, field: str, value: float) -
 
 
 def test_a_damaged_run_is_refused(tmp_path: Path) -> None:
-    for text in ("{", '{"planned_rounds": 6}', begun(SETTINGS).text.replace('"decays":[0.', '"decays":[7.')):
+    for text in ("{", '{"planned_rounds": 6}', begin_run(SETTINGS).text.replace('"decays":[0.', '"decays":[7.')):
         rounds = Rounds(tmp_path, metadata={RUN: text})
         with pytest.raises(WeightsError, match=r"0\.safetensors: dp_ftrl: .*; restore the file"):
             rounds.close(1)

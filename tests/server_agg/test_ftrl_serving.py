@@ -57,7 +57,7 @@ def serving(workshop: Workshop, state: Path, clock: Clock, **changes: object) ->
         yield coordinator
 
 
-optimised = functools.cache(optimise.optimised)
+optimise_blt = functools.cache(optimise.optimise_blt)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
     And a run's matrix is computed once for all tests.
     """
-    monkeypatch.setattr("phonograd.server_agg.aggregation.correlation.run.optimised", optimised)
+    monkeypatch.setattr("phonograd.server_agg.aggregation.correlation.run.optimise_blt", optimise_blt)
     made: Counter[tuple[Path, int]] = Counter()
 
     class Keys(noise_keys.NoiseKeys):
@@ -307,7 +307,7 @@ def test_a_run_is_made_once(workshop: Workshop, state: Path, monkeypatch: pytest
     with serving(workshop, state, clock) as coordinator:
         before = run_of(coordinator)
     monkeypatch.setattr(optimise, "minimize", None, raising=False)
-    monkeypatch.setattr("phonograd.server_agg.aggregation.correlation.run.optimised", lambda *_: 1 / 0)
+    monkeypatch.setattr("phonograd.server_agg.aggregation.correlation.run.optimise_blt", lambda *_: 1 / 0)
     with serving(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)

@@ -195,7 +195,7 @@ def test_announcing_an_update_looks_at_no_other_upload(
     with opened(workshop, tmp_path / "state", settings_with()) as coordinator:
         for number in range(5):
             record = coordinator.create_upload(UploadMetadata(f"phone{number}", 1000))
-            coordinator.uploads.received(record.id, 100 * number)
+            coordinator.uploads.count_received(record.id, 100 * number)
         with coordinator.ledger.reading() as session:
             assert queries.pending_bytes(session) == 1000 + 900 + 800 + 700 + 600
         looked: list[int] = []

@@ -14,7 +14,7 @@ import pytest
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.server_agg.aggregation.correlation.blt import Blt, from_decays
 from phonograd.server_agg.aggregation.correlation.errors import running_sum_errors
-from phonograd.server_agg.aggregation.correlation.optimise import optimised
+from phonograd.server_agg.aggregation.correlation.optimise import optimise_blt
 from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent, zcdp_of
 
@@ -91,9 +91,9 @@ def test_jax_privacy_finds_the_same(row: dict[str, Any]) -> None:
     np.testing.assert_allclose(theirs.inverse(8), row["inverse"], rtol=1e-9)
     assert sensitivity(theirs.coefficients(rounds), separation, participations) == pytest.approx(row["sensitivity"])
     assert max_error(theirs, rounds) == pytest.approx(row["max_error"])
-    ours = optimised(rounds, separation, participations, len(row["decays"]))
+    ours = optimise_blt(rounds, separation, participations, len(row["decays"]))
     if rounds < 100:
-        assert ours == optimised(rounds, separation, participations, len(row["decays"]))
+        assert ours == optimise_blt(rounds, separation, participations, len(row["decays"]))
     loss = sensitivity(ours.coefficients(rounds), separation, participations) * max_error(ours, rounds)
     assert loss < row["sensitivity"] * row["max_error"] * (1 + 2e-4)
 
@@ -106,7 +106,7 @@ def max_error(blt: Blt, rounds: int) -> float:
 @pytest.mark.parametrize("rounds", [1, 2, 9, 60])
 @pytest.mark.parametrize("separation", [1, 3])
 def test_any_run_has_a_correlation_that_is_no_worse_than_none(rounds: int, separation: int) -> None:
-    blt = optimised(rounds, separation, 2, 3)
+    blt = optimise_blt(rounds, separation, 2, 3)
     loss = sensitivity(blt.coefficients(rounds), separation, 2) * max_error(blt, rounds)
     alone = sensitivity(np.eye(rounds)[0], separation, 2) * math.sqrt(rounds)
     assert loss < alone * 1.001
@@ -188,7 +188,7 @@ def test_errors_are_those_of_the_matrices(rounds: int, separation: int, particip
 
 @pytest.mark.parametrize(("separation", "participations"), [(1000, 1), (100, 10)])
 def test_over_1000_rounds_it_has_less_than_half_the_error(separation: int, participations: int) -> None:
-    blt = optimised(1000, separation, participations, 4)
+    blt = optimise_blt(1000, separation, participations, 4)
     found = running_sum_errors(blt, 1000, separation, participations)
     assert found.independent > 2 * found.blt
     assert found.tree > 2 * found.blt

@@ -407,9 +407,9 @@ def test_there_is_room_for_what_is_announced(
             with pytest.raises(StorageError, match=f"needs {needed} bytes, has {needed - 1} free; free space and send"):
                 coordinator.create_upload(phone)
             free[0] = needed
-            coordinator.uploads.received(coordinator.create_upload(phone).id, arrived)
+            coordinator.uploads.count_received(coordinator.create_upload(phone).id, arrived)
             to_come += length - arrived
-        assert len(coordinator.uploads.unfinished()) == 2
+        assert len(coordinator.uploads.unfinished_uploads()) == 2
 
 
 def test_new_settings_apply_to_an_empty_round_only(

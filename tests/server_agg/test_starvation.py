@@ -77,7 +77,7 @@ def test_settling_holds_up_nobody_else(
         with crowd(server, workshop) as phones:
             # All of them were created, received and stored; only ingesting them is left.
             uploads = server.coordinator.uploads
-            until(lambda: sum(upload.complete for upload in uploads.unfinished()) == CROWD, "all updates")
+            until(lambda: sum(upload.complete for upload in uploads.unfinished_uploads()) == CROWD, "all updates")
             until(lambda: at_once[0] == SETTLING_THREADS, "the first to be ingested")
             still_answers(http)
             held.set()

@@ -105,11 +105,11 @@ def test_a_lost_copy_is_fetched_and_a_damaged_object_is_not_taken(workshop: Work
         assert send(coordinator, workshop.update(3, tokens=300), "phone3").model_sha256 == model
         found = coordinator.folder.model(model)
         found.unlink()
-        assert sha256_of_file(coordinator.folder.fetched(found)) == model
+        assert sha256_of_file(coordinator.folder.fetch(found)) == model
         found.unlink()
         ObjectStore(url).write(b"other bytes", f"models/{model}.safetensors")
         with pytest.raises(StorageError, match=rf"models/{model}.safetensors: damaged in the store"):
-            coordinator.folder.fetched(found)
+            coordinator.folder.fetch(found)
         assert not found.exists()
 
 

@@ -131,7 +131,7 @@ def test_malformed_announcements(server: RunningServer, phone: TusPhone) -> None
     ):
         check_problem(phone.create_upload(**changes), status, detail)
     assert phone.path == ""
-    assert phone.name not in {upload.phone for upload in server.coordinator.uploads.unfinished()}
+    assert phone.name not in {upload.phone for upload in server.coordinator.uploads.unfinished_uploads()}
 
 
 def test_metadata_of_others_is_left_alone(phone: TusPhone) -> None:

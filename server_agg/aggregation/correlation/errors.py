@@ -49,7 +49,7 @@ def _rms(variances: np.ndarray) -> float:
 
 
 def _tree_sensitivity(rounds: int, separation: int, participations: int) -> float:
-    """Of the nodes that are complete within the run, which are all that a prefix needs."""
+    """Sensitivity of the nodes that are complete within the run, which are all that a prefix needs."""
     largest = 0.0
     for first in range(rounds - (participations - 1) * separation):
         taken = first + separation * np.arange(participations)

@@ -14,7 +14,7 @@ _LEAST_STEP = -6.0
 _STEPS = 400
 
 
-def optimised(rounds: int, separation: int, participations: int, buffers: int) -> Blt:
+def optimise_blt(rounds: int, separation: int, participations: int, buffers: int) -> Blt:
     """The BLT of least sensitivity x largest error of the running sum, which is the last round's.
 
     rounds, separation, participations: as of `sensitivity`. The same numbers give the same BLT on one machine; another

@@ -7,7 +7,7 @@ import msgspec
 from phonograd.device_runtime.base.documents import Amount, FieldError, Positive, Record, parse, read, written
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.server_agg.aggregation.correlation.blt import Blt
-from phonograd.server_agg.aggregation.correlation.optimise import optimised
+from phonograd.server_agg.aggregation.correlation.optimise import optimise_blt
 from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.settings import StrategySettings
 
@@ -46,7 +46,7 @@ class Run(Record, frozen=True):
 
     @property
     def text(self) -> str:
-        """As JSON, for metadata; every bit of its numbers is kept."""
+        """The run as JSON, for metadata; every bit of its numbers is kept."""
         return msgspec.json.encode(written(self)).decode()
 
     def require(self, settings: StrategySettings) -> None:
@@ -63,10 +63,10 @@ class Run(Record, frozen=True):
 _FIXED = ("planned_rounds", "min_separation", "max_participations", "noise_multiplier", "clip_norm")
 
 
-def begun(settings: StrategySettings) -> Run:
+def begin_run(settings: StrategySettings) -> Run:
     """A new run. Raises MissingExtraError without SciPy."""
     rounds, separation, participations = settings.planned_rounds, settings.min_separation, settings.max_participations
-    blt = optimised(rounds, separation, participations, settings.noise_buffers)
+    blt = optimise_blt(rounds, separation, participations, settings.noise_buffers)
     noise, bound = float(settings.noise_multiplier), float(settings.clip_norm)
     return Run(rounds, separation, participations, noise, bound, blt.decays, blt.scales)
 

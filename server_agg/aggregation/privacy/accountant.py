@@ -50,7 +50,7 @@ class PrivacySpent:
 
 def privacy_spent(rounds: Iterable[PrivateRounds], delta: float) -> PrivacySpent:
     """The epsilon of these rounds together. Raises MissingExtraError without dp-accounting."""
-    kinds = _gathered(rounds)
+    kinds = _gather(rounds)
     count = sum(kind.count for kind in kinds)
     by_rdp = _epsilon("rdp", kinds, delta)
     return PrivacySpent(min(_epsilon("pld", kinds, delta), by_rdp), by_rdp, delta, count)
@@ -58,7 +58,7 @@ def privacy_spent(rounds: Iterable[PrivateRounds], delta: float) -> PrivacySpent
 
 def epsilon_upper_bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
     """epsilon by RDP alone: at least that of `privacy_spent`, and fast for any number of rounds."""
-    return _epsilon("rdp", _gathered(rounds), delta)
+    return _epsilon("rdp", _gather(rounds), delta)
 
 
 def zcdp_of(noise_multiplier: float) -> float:
@@ -71,7 +71,7 @@ def require_dp_accounting() -> None:
     _dp_accounting()
 
 
-def _gathered(rounds: Iterable[PrivateRounds]) -> tuple[PrivateRounds, ...]:
+def _gather(rounds: Iterable[PrivateRounds]) -> tuple[PrivateRounds, ...]:
     counts: Counter[tuple[float, float, bool]] = Counter()
     for group in rounds:
         counts[group.sampling, group.noise_multiplier, group.rdp_only] += group.count

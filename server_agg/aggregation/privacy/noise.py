@@ -33,7 +33,7 @@ class Normals(Protocol):
     """Normal numbers for every position of every tensor."""
 
     def normals(self, tensor: str, start: int, stop: int) -> Array:
-        """Those of elements [start, stop) of a tensor, float64, newly made."""
+        """Normals of elements [start, stop) of a tensor, float64, newly made."""
         ...
 
 

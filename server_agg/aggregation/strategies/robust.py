@@ -18,9 +18,9 @@ class Stacked(Aggregation):
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The robust average of all updates."""
-        return as_tiles(self._combined(updates), self.base) if updates else zero_deltas(self.base)
+        return as_tiles(self._combine(updates), self.base) if updates else zero_deltas(self.base)
 
-    def _combined(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
+    def _combine(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The robust average, in float64 runs."""
         for block in stacked_deltas(updates, self.base):
             block.sort(axis=0)
@@ -60,7 +60,7 @@ class MultiKrum(Stacked):
         """2f + 3."""
         return 2 * settings.krum_byzantine + 3
 
-    def _combined(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
+    def _combine(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         updates, hostile = sorted_by_hash(updates), self.settings.krum_byzantine
         scores = krum_scores(squared_distances(updates, self.base), hostile)
         wanted = min(self.settings.krum_selected or len(updates) - hostile, len(updates))

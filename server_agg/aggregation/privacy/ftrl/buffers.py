@@ -22,7 +22,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     tile_ranges,
     write_tensor_file,
 )
-from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begun, run_in
+from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begin_run, run_in
 from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -45,7 +45,7 @@ class CorrelatedNoise:
         self._base, self._stream, self._before, kept = base, stream, context.buffers, context.run
         self._seal, self._next_seal = context.seal, context.next_seal
         run = run_in(base.metadata, str(base.path))
-        self.run: Run = run or kept or begun(settings)
+        self.run: Run = run or kept or begin_run(settings)
         if kept is not None and kept != self.run:
             raise WeightsError(f"{base.path}: it is of another run of dp-ftrl than the ledger's; restore the model")
         self.run.require(settings)
@@ -79,7 +79,7 @@ class CorrelatedNoise:
 
     def normals(self, tensor: str, start: int, stop: int) -> Array:
         """The row, for elements [start, stop) of a tensor, float64."""
-        return self._advanced(tensor, start, stop)[0]
+        return self._advance(tensor, start, stop)[0]
 
     def write(self, path: Path, metadata: Mapping[str, str]) -> WrittenFile:
         """Write the buffers after the round. metadata: of its model, by which the next round knows them."""
@@ -89,10 +89,10 @@ class CorrelatedNoise:
     def _after(self) -> Iterator[Array]:
         for spec in trained_specs(self._base):
             for start, stop in tile_ranges(spec.elements):
-                after = self._advanced(spec.name, start, stop)[1]
+                after = self._advance(spec.name, start, stop)[1]
                 yield sealed(after, self._next_seal, spec.name, start * after.shape[1])
 
-    def _advanced(self, tensor: str, start: int, stop: int) -> tuple[Array, Array]:
+    def _advance(self, tensor: str, start: int, stop: int) -> tuple[Array, Array]:
         count = len(self.run.decays)
         if self._before is None:
             buffers = np.zeros((stop - start, count))
