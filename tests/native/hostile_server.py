@@ -40,7 +40,7 @@ class Split:
 class Plan:
     """What the server does. Phones are numbers; the first ones work with it.
 
-    tampered: moves beside lists. killed: phones that are opened anew before each step. late: those that get no
+    tampered: moves beside lists. killed: phones that are opened again before each step. late: those that get no
     signatures in the first round. later: the rounds after it.
     """
 

@@ -23,7 +23,7 @@ class CompiledSet(NamedTuple):
 
 
 def compiled_sets(folder: Path = NATIVE / "src" / "kernels") -> list[CompiledSet]:
-    """Those of a folder of sources, by name."""
+    """The sets of a folder of sources, by name."""
     found = []
     for path in folder.glob("*.cpp"):
         text = path.read_text()

@@ -104,7 +104,7 @@ def message(sent: Sent, stage: str) -> Document:
 
 
 def shares_for(name: str, shares: Mapping[str, Document]) -> dict[str, str]:
-    """Those that are addressed to a phone, by sender."""
+    """The shares addressed to a phone, by sender."""
     return {sender: one["shares"][name] for sender, one in shares.items() if name in one["shares"]}
 
 

@@ -1,7 +1,7 @@
 """A pytest plugin, for `make sanitize`: what the tests compile is compiled by $CLANG under $PHONOGRAD_SANITIZE.
 
 A library that Python loads needs the sanitizer's runtime in Python itself (LD_PRELOAD). The thread sanitizer would
-tell of every package's threads there, so under it only programs are built anew: the phone's command is all of the
+report every package's threads there, so under it only programs are built for it: the phone's command is all of the
 engine.
 """
 

@@ -124,7 +124,7 @@ def test_portable_kernels_round_as_on_this_machine(kernels_tool: Path) -> None:
 def test_a_phone_quantizes_and_predicts_as_this_machine_does(
     tmp_path: Path, place: Place, binary: Path, cpu: str, model: LanguageModelConfig
 ) -> None:
-    """With int8 weights to the bit, whatever the kernels; with the model's own weights but for rounding."""
+    """Equal with int8 weights to the bit, whatever the kernels; with the model's own weights but for rounding."""
     # Weights so large that the last bit of a sigmoid is seen in the probabilities.
     folder = exported(model, TRAINING, spread=14.0).folder
     context = ("--context", "w1 w2\nw3 w4 w5 w6 w7 w8", "--prefix", "w1")
@@ -144,7 +144,7 @@ def test_a_phone_quantizes_and_predicts_as_this_machine_does(
 
 
 def test_a_phone_computes_the_self_tests_results(tmp_path: Path, binary: Path) -> None:
-    """Those of `phonograd selftest` that the phone's program has commands for."""
+    """Results of `phonograd selftest` that the phone's program has commands for."""
     golden, folder = json.loads((GOLDEN / "golden.json").read_text("utf-8")), artifacts_of(MODELS[0]).folder
     (tmp_path / "text").write_bytes(b"\n".join(words(300, 1)))
     line = emulated("cortex-a53", binary, "eval", folder, "--text", tmp_path / "text", "--kss")
@@ -158,7 +158,7 @@ def test_a_phone_computes_the_self_tests_results(tmp_path: Path, binary: Path) -
 def test_a_phone_suggests_the_users_words_as_this_machine_does(
     tmp_path: Path, place: Place, binary: Path, cpu: str
 ) -> None:
-    """To the bit, by int8 weights and a file of personal words."""
+    """Equal to the bit, by int8 weights and a file of personal words."""
     folder, weights, file = exported(MODEL, TRAINING, spread=14.0).folder, tmp_path / "int8", tmp_path / "own"
     phonograd.quantize(folder, weights)
     with PersonalWords(file, new=True) as words, phonograd.open_predictor(folder, personal=words) as predictor:
@@ -205,7 +205,7 @@ def test_a_phone_encodes_as_python_does(tmp_path: Path, place: Place, binary: Pa
 
 
 def test_a_phone_applies_links_as_python_does(tmp_path: Path, binary: Path) -> None:
-    """Their sums too: AArch64's fused products must not get into them."""
+    """Sums are equal too: AArch64's fused products must not get into them."""
     chain = Chain(tmp_path, np.random.default_rng(3), list(SHAPES))
     fetched, sha256 = chain.make(4)
     line = ("pull", fetched, "--base", chain.base, "--sha256", sha256, "--out", chain.out)

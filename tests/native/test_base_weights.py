@@ -54,7 +54,7 @@ def cut_short(path: Path) -> None:
 
 
 def fetched_in_place(path: Path) -> None:
-    """As `cp` does it: emptied first, then as long as before."""
+    """Overwrite it as `cp` does: emptied first, then as long as before."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
@@ -170,7 +170,7 @@ def test_a_bus_error_elsewhere_ends_the_process_as_ever(place: Place, tmp_path: 
 
 
 def test_states_are_for_their_owner_alone(place: Place, tmp_path: Path) -> None:
-    """They tell of the text. The umask of this test would let everyone read."""
+    """A state reveals the text. The umask of this test would let everyone read."""
     before = os.umask(0)
     try:
         stopped = until_step(place.train_line("--state", tmp_path / "state", "--save-every", 1), 3, signal.SIGTERM)

@@ -60,7 +60,7 @@ def here(folder: Path) -> list[str]:
 
 
 def arm64(folder: Path) -> list[str]:
-    """With Debian's libc6 for arm64, as the stand-in phone has it."""
+    """Run with Debian's libc6 for arm64, as the stand-in phone has it."""
     build_arm64_library(folder / "libphonograd.so")
     libc = programs()["libc.so.6"].parent
     loader = programs()["ld-linux-aarch64.so.1"]

@@ -53,7 +53,7 @@ def constant(name: str, value: Array) -> Callable[[Any], None]:
 
 
 def reading(value: str) -> Callable[[Any], None]:
-    """Another node reads it, and an output its result."""
+    """Add a node that reads the value, and an output of its result."""
 
     def change(graph: Any) -> None:
         assert any(value in node.output for node in graph.node)

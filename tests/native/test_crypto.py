@@ -72,7 +72,7 @@ def spoken(part: str | bytes | int) -> str:
 
 
 def hold(tool: Sequence[str | Path], cases: Sequence[Case]) -> None:
-    """That the tool answers all of them so."""
+    """Assert that the tool answers each case as expected."""
     lines = "".join(" ".join(map(spoken, case)) + "\n" for case, _ in cases)
     found = subprocess.run(tool, input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
     for (case, expected), answer in zip(cases, found, strict=True):
@@ -119,7 +119,7 @@ def changed(data: bytes, at: int) -> bytes:
 
 
 def keystreams(kernels: str, random: np.random.Generator, blocks: int) -> Iterator[Case]:
-    """Of so many blocks, from the first, from an odd one, and to the last."""
+    """Streams of `blocks` blocks: from the first, from an odd one, and to the last."""
     key, nonce = random.bytes(32), random.bytes(4)
     for counter in (0, 77, 2**32 - blocks):
         begin = algorithms.ChaCha20(key, counter.to_bytes(4, "little") + nonce + bytes(8))

@@ -16,7 +16,7 @@ def test_the_sets_are_found_in_their_sources() -> None:
 
 
 def test_every_set_that_this_cpu_has_is_run() -> None:
-    """By the system's word on what the CPU has, so that the engine cannot overlook one either."""
+    """Ask the system what the CPU has, so that the engine cannot overlook a set either."""
     has = features_here()
     expected = {one.name for one in compiled_sets() if one.machine != "aarch64" and one.features <= has}
     if "amx-bf16" in expected:

@@ -62,7 +62,7 @@ def test_an_error_beyond_the_bounds_would_be_seen(tool: Path) -> None:
 
 
 def hold(found: dict[str, Any]) -> None:
-    """That none is wrong of what was counted, and that enough was."""
+    """Assert that nothing counted is wrong, and that enough was counted."""
     counted = {"products": 700, "rounded": 10**6, "rows": 900, "sums": 1500, "blocks": 139, "deltas": 8000}
     (what,) = set(found) - {"wrong"}
     assert (found[what] > counted[what], found["wrong"]) == (True, 0), found

@@ -34,7 +34,7 @@ def test_what_differs_between_systems_is_in_base() -> None:
 
 @pytest.mark.build
 class TestLibrary:
-    """Of small libraries that are built here."""
+    """Rules for small libraries that are built here."""
 
     @pytest.fixture(autouse=True)
     def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

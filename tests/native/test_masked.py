@@ -111,7 +111,7 @@ def test_a_grid_update_is_the_delta_within_its_grid(tmp_path: Path, bits: int, s
 
 
 def test_each_code_of_a_large_model_is_next_to_its_value(tmp_path: Path) -> None:
-    """Of several tiles of columns, the last of which is not full."""
+    """The model has several tiles of columns, the last one not full."""
     random = np.random.default_rng(1)
     shape, columns = (273, 1024), 69
     base, moved = random.standard_normal(shape, "f4"), random.standard_normal(shape, "f4") / 1e4
@@ -192,7 +192,7 @@ def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_use_and_a_round_that_was_are_two_errors(place: Place, tmp_path: Path) -> None:
-    """So that a driver knows whether to come again."""
+    """A driver learns from it whether to come again."""
     fleet = Fleet(tmp_path)
     grid = fleet.grid("a", 1)
     phone = fleet.phone("a", grid)

@@ -59,7 +59,7 @@ def test_a_phone_refuses_a_hostile_cohort(trio: tuple[Fleet, dict[str, Any]], tm
 
 
 def test_a_phone_refuses_what_another_one_copied(tmp_path: Path) -> None:
-    """Its commitments, and its keys in another form, whose last bit means nothing."""
+    """Copied commitments, and keys in another form, whose last bit means nothing."""
     phones, _ = mixed(Fleet(tmp_path), 9)
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     thief, mine = phones["p001"], keys[0]
@@ -81,7 +81,7 @@ def test_a_phone_refuses_what_another_one_copied(tmp_path: Path) -> None:
 
 
 def test_a_model_is_masked_once(tmp_path: Path) -> None:
-    """Also in a later round, after a restart, and if the update was never asked for again."""
+    """Masked once also in a later round, after a restart, and if nobody asked for the update again."""
     fleet = Fleet(tmp_path)
     phones = {name: fleet.phone(name, fleet.grid(name, 1)) for name in "abc"}
     shares = until_shares(phones)[2]
@@ -214,7 +214,7 @@ def test_only_the_vendors_phones_are_let_in(tmp_path: Path) -> None:
 
 
 def test_a_phone_that_was_refused_for_its_certificate_comes_again_with_another(tmp_path: Path) -> None:
-    """In the same round, with the same keys."""
+    """Come again in the same round, with the same keys."""
     fleet = Fleet(tmp_path)
     vendor, grid = new_identity(tmp_path / "vendor.key"), fleet.grid("a", 1)
     sent = []
@@ -251,7 +251,7 @@ def test_a_phone_refuses_draws_that_are_none(trio: tuple[Fleet, dict[str, Any]])
 
 
 def test_a_phone_leaves_if_another_has_a_key_that_is_none(tmp_path: Path) -> None:
-    """Of low order, signed by its owner: no shares can be sealed for it."""
+    """The key is of low order, signed by its owner: no shares can be sealed for it."""
     phones, _ = mixed(Fleet(tmp_path), 4)
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     hostile, sent = phones["p001"], keys[1]
@@ -321,7 +321,7 @@ def test_a_phone_refuses_a_list_of_phones_that_were_shown_others(trio: tuple[Fle
 
 @pytest.mark.parametrize("steps, reason", [(1, "`steps` 1 expected"), (0, "no `steps` expected")])
 def test_all_phones_of_a_round_take_the_same_steps(tmp_path: Path, steps: int, reason: str) -> None:
-    """Else a server could let all but one take a single step, and that one's update be most of the sum."""
+    """Otherwise a server could let all but one take a single step, and that one's update be most of the sum."""
     fleet = Fleet(tmp_path)
     fleet.settings["steps"] = steps
     trained = {name: fleet.base.read(name) for name in SHAPES}

@@ -28,7 +28,7 @@ def model(name: str) -> Artifacts:
 
 
 def merged(tensors: dict[str, Array]) -> dict[str, Array]:
-    """As FORMAT.md says: float64, one rank after the other, rounded once."""
+    """Merge as FORMAT.md says: float64, one rank after the other, rounded once."""
     plain = {name: array for name, array in tensors.items() if not name.endswith((ADAPTER_A, ADAPTER_B))}
     for name, array in plain.items():
         if name + ADAPTER_A in tensors:

@@ -186,7 +186,7 @@ def test_a_loss_that_explodes_is_divergence_and_gives_no_update(both: Both, plac
 
 
 def limited(megabytes: int) -> Callable[[], None]:
-    """For a child process: no more memory than that."""
+    """Limit the memory of a child process."""
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
 
@@ -239,7 +239,7 @@ def test_outputs_places_are_checked_before_training(place: Place, tmp_path: Path
 
 
 def test_a_link_to_stdout_is_no_output_even_if_a_file_is_behind_it(place: Place, tmp_path: Path) -> None:
-    """As root, writing to /dev/stdout replaced the link. Tried with its like, which nobody can replace."""
+    """Writing as root to /dev/stdout replaced the link. Tried with its like, which nobody can replace."""
     with (tmp_path / "stdout").open("wb") as file:
         line = place.train_line("--out", "/dev/fd/1")
         done = subprocess.run(line, stdout=file, stderr=subprocess.PIPE, text=True, check=False)

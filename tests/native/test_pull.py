@@ -83,7 +83,7 @@ class Folder:
 
 @dataclass
 class Chain(Folder):
-    """With a file of links from the base, at random. `trained`: the tensors that are not frozen."""
+    """A base and a file of random links from it. `trained`: the tensors that are not frozen."""
 
     random: np.random.Generator
     trained: list[str]
@@ -179,7 +179,7 @@ def top_rows() -> dict[str, Array]:
 
 @dataclass
 class Place(Folder):
-    """With links from the base, one by one."""
+    """A folder with links from the base, one by one."""
 
     links: int = 0
 
@@ -205,7 +205,7 @@ class Place(Folder):
         return first.read_bytes(), second.read_bytes(), sha256
 
     def refused(self, fetched: Path, sha256: str, said: str = "") -> None:
-        """In one line, and nothing changes."""
+        """Expect a refusal in one line that changes nothing."""
         before = {found.name: found.read_bytes() for found in self.folder.iterdir()}
         with pytest.raises((UpdateError, WeightsError)) as error:  # the one of links, the other of the model they make
             pull_links(fetched, self.base, self.out, sha256)
@@ -230,7 +230,7 @@ def told(**changes: str | None) -> Make:
 
 
 def sent(changes: Mapping[str, Array | None], kind: LinkCodec = "rows-f32") -> Make:
-    """With parts that are changed, or left out (None), on the way."""
+    """Send parts that are changed, or left out (None), on the way."""
 
     def make(place: Place) -> Made:
         right = ROWS if kind == "rows-f32" else top_rows()
@@ -243,7 +243,7 @@ def sent(changes: Mapping[str, Array | None], kind: LinkCodec = "rows-f32") -> M
 
 
 def top(**changes: Array | None) -> Make:
-    """Of a link of top rows, parts of `table`."""
+    """Parts of `table` in a link of top rows."""
     return sent({f"table.{part}": values for part, values in changes.items()}, "top-rows")
 
 
@@ -257,7 +257,7 @@ def raw(change: Callable[[bytes], bytes]) -> Make:
 
 
 def followed(by: Callable[[Place], Path]) -> Make:
-    """By what does not lead on."""
+    """Follow the link by one that does not lead on."""
 
     def make(place: Place) -> Made:
         path, sha256 = place.link(ROWS)
@@ -333,7 +333,7 @@ def test_hostile_lengths_are_refused(place: Place, length: int) -> None:
 
 
 def test_a_sum_equal_to_the_weight_keeps_its_bits(place: Place) -> None:
-    """Of 60 blocks of 64 weights, all -0.0, in 1 bit, some decode to 0.0 here and there."""
+    """Some of 60 blocks of 64 weights, all -0.0, in 1 bit, decode to 0.0 here and there."""
     names, random = [f"vector-{number}" for number in range(60)], np.random.default_rng(1)
     save_tensors(place.base, {name: np.full(64, -0.0, np.float32) for name in names})
     parts: dict[str, Array] = {}

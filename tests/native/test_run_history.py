@@ -41,7 +41,7 @@ def kept(folder: Path) -> dict[str, list[int]]:
 
 
 def test_a_phone_rests_and_has_its_part_in_each_run(tmp_path: Path) -> None:
-    """Its own count, whatever a server says: of each run by itself; a step may be taken again."""
+    """The phone counts each run by itself, whatever a server says; a step may be taken again."""
     for step in (2, 2, 5, 8, 8):
         take_part(tmp_path, said(step))
     assert kept(tmp_path) == {RUN: [2, 5, 8]}

@@ -56,7 +56,7 @@ def test_all_words_without_shifts_are_the_full_softmax(name: str) -> None:
 
 
 def test_weights_and_scores_are_up_to_date_after_every_step(artifacts: Artifacts) -> None:
-    """They are copied out of the packed rows when they are asked for, the first time as at later ones."""
+    """Reading copies them out of the packed rows, the first time and later."""
     asked, unasked = (NativeBackend(artifacts, None, BackendOptions(seed=9, sample=candidates())) for _ in range(2))
     tokens = np.arange(60).reshape(30, 2)
     scores = []

@@ -62,7 +62,7 @@ def test_fewer_items_than_cores(tool: Path, items: int) -> None:
 
 
 def test_a_thread_that_waits_long_sleeps(tool: Path) -> None:
-    """For its core's other work, and for the battery; one that spins for ever runs into the time limit."""
+    """Sleeping frees its core and saves the battery; a thread that spins for ever runs into the time limit."""
     done = subprocess.run([tool, "waiting", "3"], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     assert done.stdout.splitlines() == ["for a task", "at a barrier", "for the workers"]
 

@@ -99,7 +99,7 @@ def test_a_kill_at_any_moment_loses_nothing(
 
 
 def test_killed_every_few_seconds(place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path) -> None:
-    """It comes to an end however long its steps take: at each look at the clock a second more has passed."""
+    """The epoch ends however long its steps take: at each look at the clock a second more has passed."""
     ticking = build_program("ticking_command", [Path(__file__).with_name("ticking_clock.cpp"), *command_sources()])
     _, *options = place.train_line("--state", tmp_path / "state", "--save-every", 1000, *outputs(tmp_path))
     line = [str(ticking), *options]
@@ -261,7 +261,7 @@ def test_a_damaged_state_is_refused(
 
 
 def resealed(raw: bytes) -> bytes:
-    """With the checksum that fits: what a hostile writer would hand over."""
+    """Give it the checksum that fits: what a hostile writer would hand over."""
     return raw[:-4] + struct.pack("<I", zlib.crc32(raw[:-4]))
 
 
@@ -349,7 +349,7 @@ def test_what_a_killed_save_left_is_cleared(place: Place, stopped: Path) -> None
 
 
 def test_an_epoch_that_changes_no_row_is_resumed_too(place: Place, tmp_path: Path) -> None:
-    """At this rate no weight but the biases of 0 moves by a bit: the state's rows are empty tensors."""
+    """The rate moves no weight by a bit but the biases of 0: the state's rows are empty tensors."""
     line = place.train_line("--lr", "1e-30", *outputs(tmp_path))
     assert outcome_of(line).code == 0
     expected = written(tmp_path)

@@ -47,7 +47,7 @@ def sum_by_halves(values: Array) -> Array:
 
 
 def hadamard(x: Array) -> Array:
-    """Of each row, by butterflies of stride 64, 128, ..., then 1, 2, ... 32."""
+    """Transform each row, by butterflies of stride 64, 128, ..., then 1, 2, ... 32."""
     size = x.shape[1]
     large = [stride for stride in (64, 128, 256, 512, 1024, 2048) if stride < size]
     for stride in (*large, 1, 2, 4, 8, 16, 32):
@@ -330,7 +330,7 @@ def write_link(
 def lossy_link_parts(
     names: Sequence[str], base: Mapping[str, Array], wanted: Mapping[str, Array], rows: int, bits: int, seed: int
 ) -> Parts:
-    """Of all matrices together the `rows` rows of largest delta, other tensors whole. wanted: float64."""
+    """The `rows` rows of largest delta of all matrices together, other tensors whole. wanted: float64."""
     moved = {
         name: np.clip(wanted[name] - base[name].astype(np.float64), -LARGEST_DELTA, LARGEST_DELTA)
         .astype(np.float32)

@@ -39,7 +39,7 @@ def require(good: bool, reason: str) -> None:
 
 
 def hash_of(*parts: str) -> str:
-    """Of the parts, each a line."""
+    """Hash the parts, each a line."""
     return sha256("".join(f"{part}\n" for part in parts).encode()).hexdigest()
 
 
@@ -57,7 +57,7 @@ def signed_by(key: str, signature: str, text: bytes) -> bool:
 
 
 def public_of(secret: bytes) -> str:
-    """Of an X25519 key, hex."""
+    """Public half of an X25519 key, hex."""
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw().hex()
 
 
@@ -203,7 +203,7 @@ class Grid:
 
     @property
     def noise(self) -> float:
-        """In steps."""
+        """Noise in steps."""
         return float(self.settings["noise"] * self.settings["clip"] / self.step)
 
     def about(self) -> About:
@@ -215,7 +215,7 @@ class Grid:
         return About(self.width, self.values, self.columns * ROWS, self.step, self.noise, moved, honest)
 
     def largest_sum(self, phones: int) -> int:
-        """Of phones of full weight."""
+        """Largest sum of phones of full weight."""
         return int(phones * self.settings["weight_cap"] * self.level) + math.ceil(10 * self.noise * math.sqrt(phones))
 
     def encode(self, deltas: Array, tokens: int, random: np.random.Generator) -> Array:
@@ -337,7 +337,7 @@ class Cohort:
         return self.coins[one, other]
 
     def holders(self, phone: str) -> list[str]:
-        """Those that hold shares of a phone's secrets, in order."""
+        """Phones that hold shares of a phone's secrets, in order."""
         return self.neighbours(phone)[:255]
 
     def check_shares(self, phone: str, message: Message) -> None:

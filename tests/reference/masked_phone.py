@@ -52,7 +52,7 @@ class Memory:
     known: dict[str, str] = field(default_factory=dict)
 
     def begin(self, opened: Opened) -> None:
-        """Take part in a round anew. Raises UpdateError if the phone may not."""
+        """Take part in a new round. Raises UpdateError if the phone may not."""
         require(opened.number > self.last_round, f"a round after {self.last_round} expected, found {opened.number}")
         most = self.last_round + 10**6 if self.last_round else 10**9
         require(opened.number <= most, f"a round up to {most} expected, found {opened.number}")
