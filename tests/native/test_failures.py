@@ -87,7 +87,7 @@ class Failing:
             yield f"{call}:{1 + int(place * step)}{'+' if place % 2 else ''}:{reason}"
 
 
-def emptied(folder: Path) -> None:
+def empty_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
 
@@ -119,7 +119,7 @@ def test_the_command_ends_with_a_code_and_a_line(
     """Whatever was written before is whole, and the state resumes to the bits of an undisturbed epoch."""
     assert outcome_of(train.line).code == 0
     expected = contents(train.folder)
-    emptied(train.folder)
+    empty_folder(train.folder)
     for wish in train.wishes(call, reasons):
         found = train.run(wish)
         assert found.code in codes, (wish, found.err)
@@ -132,7 +132,7 @@ def test_the_command_ends_with_a_code_and_a_line(
         assert all(left[name] == expected[name] for name in expected if name in left), wish
         assert outcome_of(train.line).code == 0
         assert contents(train.folder) == expected, wish
-        emptied(train.folder)
+        empty_folder(train.folder)
 
 
 # Of these, unlink is only called by pg_state_discard.

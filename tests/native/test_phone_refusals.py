@@ -185,7 +185,7 @@ def test_a_loss_that_explodes_is_divergence_and_gives_no_update(both: Both, plac
     assert list(tmp_path.iterdir()) == []
 
 
-def limited(megabytes: int) -> Callable[[], None]:
+def limit_memory(megabytes: int) -> Callable[[], None]:
     """Limit the memory of a child process."""
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
@@ -194,12 +194,12 @@ def test_out_of_memory_has_a_code_of_its_own(place: Place, tmp_path: Path) -> No
     huge = tmp_path / "huge"
     with huge.open("wb") as file:
         file.truncate(200 << 20)
-    found = place.run("train", place.artifacts.folder, "--user", huge, preexec_fn=limited(128))
+    found = place.run("train", place.artifacts.folder, "--user", huge, preexec_fn=limit_memory(128))
     assert (found.code, found.err) == (26, "phonograd-phone: out of memory; close other apps or use a smaller model\n")
     weights = tmp_path / "weights"
     with weights.open("wb") as file:
         file.truncate(200 << 20)
-    found = place.train("--weights", weights, preexec_fn=limited(128))
+    found = place.train("--weights", weights, preexec_fn=limit_memory(128))
     said = f"{weights}: cannot be mapped: Cannot allocate memory; close other apps or use a smaller model"
     assert (found.code, found.err) == (26, f"phonograd-phone: {said}\n")
 

@@ -66,11 +66,11 @@ def signal_at_step(patch: pytest.MonkeyPatch, step: int, number: signal.Signals)
     """Have this process signalled when it has taken a step."""
     train = Round.train
 
-    def signalled(done: int, *_: object) -> None:
+    def signal_step(done: int, *_: object) -> None:
         if done == step:
             os.kill(os.getpid(), number)
 
-    patch.setattr(Round, "train", lambda self, progress, stop: train(self, signalled, stop))
+    patch.setattr(Round, "train", lambda self, progress, stop: train(self, signal_step, stop))
 
 
 def step_of(folder: Path) -> int:
@@ -221,7 +221,7 @@ def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:
     assert (base[rows] != tensors["embedding.weight.values"]).any(axis=1).all()
 
 
-def flipped(raw: bytes) -> bytes:
+def flip_bit(raw: bytes) -> bytes:
     """A bit of the data."""
     middle = (8 + struct.unpack("<Q", raw[:8])[0] + len(raw)) // 2
     return raw[:middle] + bytes([raw[middle] ^ 1]) + raw[middle + 1 :]
@@ -232,7 +232,7 @@ def flipped(raw: bytes) -> bytes:
     [
         (lambda raw: raw[: len(raw) // 2], "truncated"),
         (lambda raw: b"", "0 bytes"),
-        (flipped, " expected, its bytes have "),
+        (flip_bit, " expected, its bytes have "),
         (lambda raw: raw.replace(b'"dropout_steps":"6"', b'"dropout_steps":"7"'), " expected, its bytes have "),
         (lambda raw: raw[:-4] + bytes([raw[-4] ^ 1]) + raw[-3:], " expected, its bytes have "),
         (lambda raw: raw + b"\0", "followed by bytes that belong to no tensor"),
@@ -260,7 +260,7 @@ def test_a_damaged_state_is_refused(
     assert written(tmp_path) == undisturbed
 
 
-def resealed(raw: bytes) -> bytes:
+def reseal(raw: bytes) -> bytes:
     """Give it the checksum that fits: what a hostile writer would hand over."""
     return raw[:-4] + struct.pack("<I", zlib.crc32(raw[:-4]))
 
@@ -282,7 +282,7 @@ def test_a_state_that_is_whole_but_wrong_never_reaches_the_engine(place: Place, 
         (raw.replace(b'"dropout_steps":"6"', b'"dropout_steps":"x"'), "dropout_steps is not a count"),
     ):
         assert changed != raw
-        (stopped / STATE).write_bytes(resealed(changed))
+        (stopped / STATE).write_bytes(reseal(changed))
         found = place.train("--state", stopped)
         assert (found.code, found.events) == (17, [])
         assert said in found.err
