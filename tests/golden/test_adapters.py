@@ -30,7 +30,7 @@ R, STEPS, RATE, TOLERANCE = 3, 6, 0.5, 1e-5
 NAMES = ("lstm-clipped", "lstm-lwf", "gru-tied-lwf", "gru", "lstm-tied-projected", "cifg", "cifg-tied-lwf")
 
 
-def adapted(name: str) -> Case:
+def add_adapters(name: str) -> Case:
     case = CASES[name]
     return Case(msgspec.structs.replace(case.model, adapters=R), case.training)
 
@@ -39,7 +39,7 @@ def artifacts_of(case: Case) -> Artifacts:
     return exported(case.model, case.training, spread=spread_of(case.model))
 
 
-def merged(tensors: dict[str, Array]) -> dict[str, Array]:
+def merge_adapters(tensors: dict[str, Array]) -> dict[str, Array]:
     """The plain model, float64 sums."""
     plain = {}
     for name, array in tensors.items():
@@ -56,7 +56,7 @@ class AdaptedTrainer(TorchTrainer):
 
     def __init__(self, case: Case, tensors: dict[str, Array], sample: OutputSample | None):
         plain = Case(case.model.plain, case.training)
-        super().__init__(plain, merged(tensors), sample)
+        super().__init__(plain, merge_adapters(tensors), sample)
         self._case, self.tensors = plain, dict(tensors)
 
     def _update(self, learning_rate: float) -> None:
@@ -72,10 +72,10 @@ class AdaptedTrainer(TorchTrainer):
         scale = min(1.0, (self._case.training.clip_norm or np.inf) / (norm + 1e-6))
         for name, gradient in gradients.items():
             self.tensors[name] = (self.tensors[name] - learning_rate * scale * gradient).astype(np.float32)
-        self.model.load(merged(self.tensors))
+        self.model.load(merge_adapters(self.tensors))
 
 
-def opened(engine: str, artifacts: Artifacts, options: BackendOptions) -> Backend:
+def open_backend(engine: str, artifacts: Artifacts, options: BackendOptions) -> Backend:
     if engine == "ort":
         return load_backend("ort", artifacts, options=options)
     return NativeBackend(artifacts, None, options, fuse=engine == "fused")
@@ -92,11 +92,11 @@ with_and_without_sample = pytest.mark.parametrize(
 
 @pytest.mark.parametrize(("name", "engine", "drawn"), RUNS)
 def test_steps_agree_with_torch(name: str, engine: str, drawn: bool) -> None:
-    case = adapted(name)
+    case = add_adapters(name)
     sample = sample_of(case) if drawn else None
     first = model_weights(case.model, spread=spread_of(case.model))
     reference = AdaptedTrainer(case, first, sample)
-    backend = opened(engine, artifacts_of(case), BackendOptions(sample=sample))
+    backend = open_backend(engine, artifacts_of(case), BackendOptions(sample=sample))
     for window in few_words(case, STEPS) if drawn else windows_of(case, STEPS):
         np.testing.assert_allclose(backend.step(window, RATE), reference.step(window, RATE), rtol=TOLERANCE)
     trained = backend.weights()
@@ -112,7 +112,7 @@ def test_steps_agree_with_torch(name: str, engine: str, drawn: bool) -> None:
 
 @with_and_without_sample
 def test_one_step_with_the_gradient_of_a_whole_text(tmp_path: Path, name: str, sampled: bool) -> None:
-    case = adapted(name)
+    case = add_adapters(name)
     artifacts, first = artifacts_of(case), model_weights(case.model, spread=spread_of(case.model))
     stream = np.random.default_rng(0).integers(0, 20, 5 * 15 + 7) * 2
     sample = draw_output_sample(stream, zipf_counts(40), SampleDraw(4, 1)) if sampled else None
@@ -138,7 +138,7 @@ def trained_by(case: Case, options: BackendOptions, steps: int = STEPS, fuse: bo
 
 @pytest.mark.parametrize("name", ["lstm-tied-projected", "gru-tied-lwf", "cifg"])
 def test_all_kernels_agree_with_the_unfused_graph(name: str) -> None:
-    case = adapted(name)
+    case = add_adapters(name)
     expected = trained_by(case, BackendOptions(), fuse=False)
     for kernels in load_library().cpu_info()["kernels"]:
         for tensor, values in trained_by(case, BackendOptions(kernels=kernels)).items():
@@ -147,7 +147,7 @@ def test_all_kernels_agree_with_the_unfused_graph(name: str) -> None:
 
 @with_and_without_sample
 def test_threads_do_not_change_a_bit(name: str, sampled: bool) -> None:
-    case = adapted(name)
+    case = add_adapters(name)
     sample = sample_of(case) if sampled else None
     one, three = (trained_by(case, BackendOptions(threads=threads, sample=sample)) for threads in (1, 3))
     for tensor, values in one.items():
@@ -179,9 +179,9 @@ def _loss_and_scores(artifacts: Artifacts, window: Window) -> Iterator[Array]:
     ("name", "engine"), [("lstm", "native"), ("gru-tied", "native"), ("lstm-tied-projected", "native"), ("cifg", "ort")]
 )
 def test_scores_are_those_of_the_merged_model(tmp_path: Path, name: str, engine: str) -> None:
-    case = adapted(name)
+    case = add_adapters(name)
     plain = case.model.plain
-    weights = merged(model_weights(case.model, spread=spread_of(case.model)))
+    weights = merge_adapters(model_weights(case.model, spread=spread_of(case.model)))
     folder = export_artifacts(tmp_path / "a", plain, case.training, weights, words(plain.vocabulary))
     tokens = np.arange(40).reshape(20, 2)
     found = []

@@ -27,7 +27,7 @@ TOLERANCE = 1e-5
 STREAM: Ids = np.random.default_rng(0).integers(0, 20, 5 * 15 + 7) * 2
 
 
-def clipped(case: Case, clip_norm: float | None) -> Case:
+def with_clip_norm(case: Case, clip_norm: float | None) -> Case:
     return dataclasses.replace(case, training=msgspec.structs.replace(case.training, clip_norm=clip_norm))
 
 
@@ -39,7 +39,7 @@ RUNS = zip(CASES, itertools.cycle(itertools.product([None, 0.05], [None, 4])), s
 def test_the_mean_gradient_of_all_windows_makes_one_step(
     tmp_path: Path, name: str, clip_norm: float | None, drawn: int | None
 ) -> None:
-    case, out = clipped(CASES[name], clip_norm), tmp_path / "out"
+    case, out = with_clip_norm(CASES[name], clip_norm), tmp_path / "out"
     artifacts = exported(case.model, case.training, spread=10)
     first, windows = model_weights(case.model, spread=10), training_windows(STREAM, case.training)
     sample = None
@@ -67,7 +67,7 @@ def test_the_mean_gradient_of_all_windows_makes_one_step(
 
 
 def test_a_gradient_that_is_not_finite_is_refused(tmp_path: Path) -> None:
-    case = clipped(CASES["lstm"], 1.0)
+    case = with_clip_norm(CASES["lstm"], 1.0)
     folder = exported(case.model, case.training, spread=10).folder
     settings = RoundSettings(folder, stream=STREAM, steps=1, seed=0, learning_rate=1e38, out=tmp_path / "out")
     with Round(settings) as round_, pytest.raises(TrainingError, match="the gradient's norm is not finite; lower the"):

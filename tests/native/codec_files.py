@@ -33,7 +33,7 @@ class Workshop:
     def info(self, codec: str, seed: int = 7) -> UpdateInfo:
         return UpdateInfo(self.sha256, 3, 4000, codec, seed)
 
-    def trained(self, scale: float = 1e-2, seed: int = 1) -> dict[str, Array]:
+    def train(self, scale: float = 1e-2, seed: int = 1) -> dict[str, Array]:
         """Every tensor moves; of the embedding only one row in four, and every row by another length."""
         random = np.random.default_rng(seed)
         trained = {}
@@ -46,7 +46,7 @@ class Workshop:
             trained[name] = (array + moved).astype("<f4")
         return trained
 
-    def moved(self, rows: dict[str, list[int]]) -> dict[str, Array]:
+    def move_rows(self, rows: dict[str, list[int]]) -> dict[str, Array]:
         """The base's tensors with one element changed in each of these rows."""
         tensors = load_tensors(self.path)
         for name, numbers in rows.items():
@@ -74,7 +74,7 @@ class Workshop:
         path = self.encode(trained, info)
         with TensorFile(self.path) as base:
             codecs.write_update(self.folder / "reference", base, trained, info)
-            expected = codecs.decoded(path, base)
+            expected = codecs.decode_file(path, base)
         assert path.read_bytes() == (self.folder / "reference").read_bytes()
         found = self.decode(path)
         for name, values in expected.items():

@@ -13,7 +13,7 @@ from phonograd.device_runtime.base.errors import TookPartError, UpdateError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.masked.phone import certify, new_identity, public_identity
 from tests.native.masked_phones import Document, Fleet, NativePhone
-from tests.reference.masked import Cohort, unpacked
+from tests.reference.masked import Cohort, unpack
 from tests.reference.masked_phone import Memory, Opened, Phone
 
 MOST = 12  # phones
@@ -40,7 +40,7 @@ class Split:
 class Plan:
     """What the server does. Phones are numbers; the first ones work with it.
 
-    tampered: moves beside lists. killed: phones that are opened anew before each step. late: those that get no
+    tampered: moves beside lists. killed: phones that are opened again before each step. late: those that get no
     signatures in the first round. later: the rounds after it.
     """
 
@@ -218,7 +218,7 @@ class HostileRound:
         elif sent[0] == "upload":
             with TensorFile(sent[1]) as file:
                 about = self.cohorts[name].about(self.people.world.parameters)
-                values = unpacked(file.read("values"), about.width, about.values)
+                values = unpack(file.read("values"), about.width, about.values)
             self.uploads.append(Upload(name, self.fleet.base.sha256(), self.cohorts[name], values))
         elif sent[0] in self.sent:
             self.sent[sent[0]][name] = {key: one for key, one in sent[1].items() if key != "round"}
@@ -243,11 +243,11 @@ class HostileRound:
         for kind in (one.removeprefix("copied ") for one in copied if first in keys and name in keys):
             helper = self.helpers[str(first)]
             keys[str(first)][kind] = keys[name][kind]
-            keys[str(first)]["signature"] = helper.signed(helper.cohort.keys_text(keys[str(first)]))
+            keys[str(first)]["signature"] = helper.sign(helper.cohort.keys_text(keys[str(first)]))
         if "own keys" in self.plan.tampered and name in keys:
             false = self.accomplice(name)
             keys[name]["identity"] = false.identity
-            keys[name]["signature"] = false.signed(false.cohort.keys_text(keys[name]))
+            keys[name]["signature"] = false.sign(false.cohort.keys_text(keys[name]))
         return self.follow(name, {"cohort": list(keys.values())}, lambda of: of.fix(keys.values()))
 
     def draws(self, name: str) -> Document:
@@ -270,7 +270,7 @@ class HostileRound:
         cohort = self.cohorts[name]
         alive = self.select_names(self.plan.alive, name, cohort.of_cohort)
         signatures = {
-            one: self.helpers[one].signed(cohort.members_text())
+            one: self.helpers[one].sign(cohort.members_text())
             if one in self.helpers
             else self.sent["members"].get(one, {"signature": "00" * 64})["signature"]
             for one in cohort.of_cohort
@@ -290,7 +290,7 @@ class HostileRound:
             return None
         cohort = self.cohorts[name]
         found = {one: message["signature"] for one, message in self.sent["agreement"].items()}
-        found |= {one: helper.signed(cohort.agree_text()) for one, helper in self.helpers.items()}
+        found |= {one: helper.sign(cohort.agree_text()) for one, helper in self.helpers.items()}
         return {"signatures": {one: text for one, text in found.items() if cohort.agrees(one, text)}}
 
     def follow(self, name: str, reply: Document, fix: Callable[[Cohort], Any]) -> Document:

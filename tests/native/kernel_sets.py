@@ -23,7 +23,7 @@ class CompiledSet(NamedTuple):
 
 
 def compiled_sets(folder: Path = NATIVE / "src" / "kernels") -> list[CompiledSet]:
-    """Those of a folder of sources, by name."""
+    """The sets of a folder of sources, by name."""
     found = []
     for path in folder.glob("*.cpp"):
         text = path.read_text()
@@ -48,7 +48,7 @@ def sets_here() -> list[str]:
     return [*info["kernels"], *([info["bf16"]] if info["bf16"] else [])]
 
 
-def told(sets: Iterable[CompiledSet], machine: str, here: Iterable[str], emulator: bool) -> str:
+def describe_sets(sets: Iterable[CompiledSet], machine: str, here: Iterable[str], emulator: bool) -> str:
     """The line."""
     running, lacking, emulated = [], [], []
     for one in sets:
@@ -69,7 +69,7 @@ def told(sets: Iterable[CompiledSet], machine: str, here: Iterable[str], emulato
 
 def main() -> None:
     emulator = any(map(shutil.which, ("qemu-aarch64-static", "qemu-aarch64")))
-    print(told(compiled_sets(), platform.machine(), sets_here(), emulator))  # noqa: T201
+    print(describe_sets(compiled_sets(), platform.machine(), sets_here(), emulator))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from phonograd.device_runtime.formats.tensor_file import Array
 from tests.native.hostile_server import HostileRound, Upload
-from tests.reference.masked import agreed, derived, stream, value_at
+from tests.reference.masked import agree, derive, stream, value_at
 
 Update = tuple[str, str]  # of which phone, and which model
 SELF, MASKING = 1, 0
@@ -70,7 +70,7 @@ class Oracle:
 
     def _open_share(self, name: str, holder: str, kind: int) -> bytes | None:
         cohort, helper = self.round.cohorts[name], self.round.helpers[holder]
-        key = derived(agreed(helper.sealing, cohort.keys[name]["sealing"]), cohort.id, "phonograd-seal-1", name, holder)
+        key = derive(agree(helper.sealing, cohort.keys[name]["sealing"]), cohort.id, "phonograd-seal-1", name, holder)
         sealed = bytes.fromhex(self.round.sent["shares"][name]["shares"][holder])
         try:
             piece = ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None)
@@ -84,7 +84,7 @@ class Oracle:
         assert cohort.grid is not None
         width, values, unknown = cohort.grid.width, upload.values.astype(np.uint32), dict[object, int]()
         if name in self.secrets[SELF]:
-            values = values - stream(derived(self.secrets[SELF][name], cohort.id, "phonograd-self-1"), width, count)
+            values = values - stream(derive(self.secrets[SELF][name], cohort.id, "phonograd-self-1"), width, count)
         else:
             unknown["self", name, self.round.number] = 1
         for other in cohort.of_cohort:

@@ -104,7 +104,7 @@ def message(sent: Sent, stage: str) -> Document:
 
 
 def shares_for(name: str, shares: Mapping[str, Document]) -> dict[str, str]:
-    """Those that are addressed to a phone, by sender."""
+    """The shares addressed to a phone, by sender."""
     return {sender: one["shares"][name] for sender, one in shares.items() if name in one["shares"]}
 
 
@@ -119,7 +119,7 @@ def without(phones: dict[str, Any], names: Sequence[str]) -> None:
         phones.pop(name, None)
 
 
-def mixed(fleet: Fleet, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def mix_phones(fleet: Fleet, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Phones, every other one of them the reference's, and each one's values."""
     phones: dict[str, Any] = {}
     values = {}
@@ -133,7 +133,7 @@ def mixed(fleet: Fleet, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return phones, values
 
 
-def opened(kind: Callable[..., Any], fleet: Fleet, vendor: str | None = None) -> Any:
+def open_cohort(kind: Callable[..., Any], fleet: Fleet, vendor: str | None = None) -> Any:
     return kind(fleet.number, fleet.base.sha256(), fleet.text, vendor)
 
 
@@ -161,7 +161,7 @@ class Sharing:
 
     def cohort(self, kind: Callable[..., Any], fleet: Fleet) -> Any:
         """A cohort that has come as far."""
-        cohort = opened(kind, fleet)
+        cohort = open_cohort(kind, fleet)
         cohort.about(fleet.parameters)
         cohort.fix(self.keys)
         for name, draw in self.draws.items():
@@ -189,7 +189,7 @@ def sign_members(phones: Mapping[str, Any], replies: Mapping[str, Document]) -> 
     return {name: message(sent, "members")["signature"] for name, sent in of_all(phones, replies).items()}
 
 
-def answered(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any, Any, dict[str, Document]]:
+def collect_answers(fleet: Fleet, phones: dict[str, Any], dead: str = "") -> tuple[Any, Any, dict[str, Document]]:
     """A cohort and sum before unmasking, and the answers."""
     found = until_list(phones)
     cohort = found.cohort(MaskedCohort, fleet)

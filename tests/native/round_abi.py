@@ -94,7 +94,7 @@ def text_of(value: Path | bytes | None) -> Any:
 
 
 @contextmanager
-def opened(library: ctypes.CDLL, options: Any) -> Iterator[Round]:
+def open_round(library: ctypes.CDLL, options: Any) -> Iterator[Round]:
     """A round, until the end of the block."""
     handle = c_void_p()
     call(library, "pg_round_open", ctypes.byref(options), ctypes.byref(handle))

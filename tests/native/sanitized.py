@@ -1,7 +1,7 @@
 """A pytest plugin, for `make sanitize`: what the tests compile is compiled by $CLANG under $PHONOGRAD_SANITIZE.
 
 A library that Python loads needs the sanitizer's runtime in Python itself (LD_PRELOAD). The thread sanitizer would
-tell of every package's threads there, so under it only programs are built anew: the phone's command is all of the
+report every package's threads there, so under it only programs are built for it: the phone's command is all of the
 engine.
 """
 
@@ -19,7 +19,7 @@ os.environ["PHONOGRAD_ZIG"] = str(compiler.find_zig())
 CLANG = Path(__file__).with_name("sanitizing_clang.sh")
 
 
-def _sanitized(build: Callable[..., Any]) -> Callable[..., Any]:
+def _sanitize(build: Callable[..., Any]) -> Callable[..., Any]:
     # The compiler's version is part of the key in the cache.
     version = f"{SANITIZERS} {CLANG.read_text()}"
 
@@ -31,7 +31,7 @@ def _sanitized(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for name in ("build_host_command", "build_program", *(["build_host_library"] if "thread" not in SANITIZERS else [])):
-    setattr(native_build, name, _sanitized(getattr(native_build, name)))
+    setattr(native_build, name, _sanitize(getattr(native_build, name)))
 # What tests start is not Python: it looks for leaks, and has the runtime by itself.
 for name in ("LD_PRELOAD", "ASAN_OPTIONS"):
     os.environ.pop(name, None)

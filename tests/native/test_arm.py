@@ -24,7 +24,7 @@ from phonograd.selftest.run import difference
 from tests.golden.cases import spread_of
 from tests.native import test_crypto
 from tests.native.formats_tool import SOURCES as FORMATS_SOURCES
-from tests.native.test_formats import padded
+from tests.native.test_formats import pad
 from tests.native.test_kernels import SOURCES, hold, promised
 from tests.native.test_pull import SHAPES, Chain
 from tests.support.artifacts import exported
@@ -53,7 +53,7 @@ def binary() -> Path:
     return build_phone_binary().path
 
 
-def emulated(cpu: str, binary: Path, *arguments: object) -> list[str]:
+def qemu_line(cpu: str, binary: Path, *arguments: object) -> list[str]:
     qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     assert qemu is not None, "qemu-aarch64 not found; install Debian's package qemu-user"
     return [qemu, "-cpu", cpu, str(binary), *map(str, arguments)]
@@ -61,7 +61,7 @@ def emulated(cpu: str, binary: Path, *arguments: object) -> list[str]:
 
 @pytest.mark.parametrize("cpu", FEATURES)
 def test_the_kernels_of_a_phone(binary: Path, cpu: str) -> None:
-    found: dict[str, Any] = outcome_of(emulated(cpu, binary, "info")).only("info")["cpu"]
+    found: dict[str, Any] = outcome_of(qemu_line(cpu, binary, "info")).only("info")["cpu"]
     assert found["features"] == FEATURES[cpu]
     assert found["kernels"] == ["neon", "portable"]
     assert found["bf16"] == ("bfmmla" if cpu == "max" else None)
@@ -72,18 +72,19 @@ def test_hashes_by_the_instructions_of_a_phone(tmp_path: Path) -> None:
     for size in (0, 55, 56, 10_000):
         message = np.random.default_rng(size).bytes(size)
         path = tmp_path / "blocks"
-        path.write_bytes(padded(message))
-        found = outcome_of(emulated("cortex-a53", tool, "blocks", path)).events[0]
+        path.write_bytes(pad(message))
+        found = outcome_of(qemu_line("cortex-a53", tool, "blocks", path)).events[0]
         expected = hashlib.sha256(message).hexdigest()
         assert found == {"portable": expected, "instructions": expected}
         assert (
-            outcome_of(emulated("cortex-a53", tool, "checksums", path)).events[0] == [zlib.crc32(path.read_bytes())] * 4
+            outcome_of(qemu_line("cortex-a53", tool, "checksums", path)).events[0]
+            == [zlib.crc32(path.read_bytes())] * 4
         )
 
 
 def test_the_cryptography_of_a_phone() -> None:
     tool = build_program("crypto_tool-aarch64", test_crypto.SOURCES, PHONE)
-    test_crypto.hold(emulated("cortex-a53", tool), test_crypto.cases(["neon", "portable"]))
+    test_crypto.hold(qemu_line("cortex-a53", tool), test_crypto.cases(["neon", "portable"]))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def kernels_tool() -> Path:
 
 
 def test_neon_keeps_the_error_bounds(kernels_tool: Path) -> None:
-    found = outcome_of(emulated("cortex-a53", kernels_tool, "functions", "neon")).events[0]
+    found = outcome_of(qemu_line("cortex-a53", kernels_tool, "functions", "neon")).events[0]
     for name, bound in promised().items():
         assert (found[name]["wrong"], found[name]["ulp"] <= bound) == (0, True), (name, found[name])
 
@@ -110,12 +111,12 @@ def test_neon_keeps_the_error_bounds(kernels_tool: Path) -> None:
     ],
 )
 def test_products_sums_and_roundings_of_a_phone(kernels_tool: Path, cpu: str, arguments: tuple[object, ...]) -> None:
-    hold(outcome_of(emulated(cpu, kernels_tool, *arguments)).events[0])
+    hold(outcome_of(qemu_line(cpu, kernels_tool, *arguments)).events[0])
 
 
 def test_portable_kernels_round_as_on_this_machine(kernels_tool: Path) -> None:
     """int8 predictions are the same bits on every CPU: AArch64's fused products must not get into these kernels."""
-    lines = (emulated("max", kernels_tool), [str(build_program("kernels_tool", SOURCES))])
+    lines = (qemu_line("max", kernels_tool), [str(build_program("kernels_tool", SOURCES))])
     found, expected = (outcome_of([*line, "bits", "portable"]).events[0] for line in lines)
     assert found == expected
 
@@ -124,19 +125,19 @@ def test_portable_kernels_round_as_on_this_machine(kernels_tool: Path) -> None:
 def test_a_phone_quantizes_and_predicts_as_this_machine_does(
     tmp_path: Path, place: Place, binary: Path, cpu: str, model: LanguageModelConfig
 ) -> None:
-    """With int8 weights to the bit, whatever the kernels; with the model's own weights but for rounding."""
+    """Equal with int8 weights to the bit, whatever the kernels; with the model's own weights but for rounding."""
     # Weights so large that the last bit of a sigmoid is seen in the probabilities.
     folder = exported(model, TRAINING, spread=14.0).folder
     context = ("--context", "w1 w2\nw3 w4 w5 w6 w7 w8", "--prefix", "w1")
     here, there = tmp_path / "here", tmp_path / "there"
     assert place.run("quantize", folder, "--out", here).code == 0
-    assert outcome_of(emulated(cpu, binary, "quantize", folder, "--out", there)).code == 0
+    assert outcome_of(qemu_line(cpu, binary, "quantize", folder, "--out", there)).code == 0
     assert here.read_bytes() == there.read_bytes()
     for precision, weights in (("int8", ("--weights", here)), ("fp32", ())):
         expected = place.run("predict", folder, *context, *weights).only("suggestions")
         assert expected["precision"] == precision
         for kernels in ("neon", "portable"):
-            line = emulated(cpu, binary, "predict", folder, *context, *weights, "--kernels", kernels)
+            line = qemu_line(cpu, binary, "predict", folder, *context, *weights, "--kernels", kernels)
             found = outcome_of(line).only("suggestions")
             assert [one["word"] for one in found["words"]] == [one["word"] for one in expected["words"]]
             shares = [[one["probability"] for one in said["words"]] for said in (found, expected)]
@@ -144,13 +145,13 @@ def test_a_phone_quantizes_and_predicts_as_this_machine_does(
 
 
 def test_a_phone_computes_the_self_tests_results(tmp_path: Path, binary: Path) -> None:
-    """Those of `phonograd selftest` that the phone's program has commands for."""
+    """Results of `phonograd selftest` that the phone's program has commands for."""
     golden, folder = json.loads((GOLDEN / "golden.json").read_text("utf-8")), artifacts_of(MODELS[0]).folder
     (tmp_path / "text").write_bytes(b"\n".join(words(300, 1)))
-    line = emulated("cortex-a53", binary, "eval", folder, "--text", tmp_path / "text", "--kss")
+    line = qemu_line("cortex-a53", binary, "eval", folder, "--text", tmp_path / "text", "--kss")
     found = outcome_of(line).only("evaluation")
     assert difference({name: found[name] for name in golden["evaluation"]}, golden["evaluation"], ROUNDING) == ""
-    assert outcome_of(emulated("cortex-a53", binary, "quantize", folder, "--out", tmp_path / "int8")).code == 0
+    assert outcome_of(qemu_line("cortex-a53", binary, "quantize", folder, "--out", tmp_path / "int8")).code == 0
     assert sha256_of_file(tmp_path / "int8") == golden["predictor int8"]["file"]
 
 
@@ -158,7 +159,7 @@ def test_a_phone_computes_the_self_tests_results(tmp_path: Path, binary: Path) -
 def test_a_phone_suggests_the_users_words_as_this_machine_does(
     tmp_path: Path, place: Place, binary: Path, cpu: str
 ) -> None:
-    """To the bit, by int8 weights and a file of personal words."""
+    """Equal to the bit, by int8 weights and a file of personal words."""
     folder, weights, file = exported(MODEL, TRAINING, spread=14.0).folder, tmp_path / "int8", tmp_path / "own"
     phonograd.quantize(folder, weights)
     with PersonalWords(file, new=True) as words, phonograd.open_predictor(folder, personal=words) as predictor:
@@ -167,7 +168,7 @@ def test_a_phone_suggests_the_users_words_as_this_machine_does(
     for prefix in ((), ("--prefix", "d")):
         options = ("--weights", weights, "--personal", file, "--context", "na\nhallo", *prefix)
         here = place.run("predict", folder, *options).only("suggestions")
-        there = outcome_of(emulated(cpu, binary, "predict", folder, *options)).only("suggestions")
+        there = outcome_of(qemu_line(cpu, binary, "predict", folder, *options)).only("suggestions")
         assert there["words"] == here["words"]
         assert here["words"][0]["word"] == "du"
 
@@ -179,7 +180,7 @@ def test_a_phone_trains_the_weights_that_this_machine_trains(
     folder = exported(model, TRAINING, spread=spread_of(model)).folder
     job = ("train", folder, "--user", place.user, "--seed", 3)
     here = outcome_of([str(place.command), *map(str, job), "--out", str(tmp_path / "here")]).only("report")
-    there = outcome_of(emulated(cpu, binary, *job, "--out", tmp_path / "there")).only("report")
+    there = outcome_of(qemu_line(cpu, binary, *job, "--out", tmp_path / "there")).only("report")
     assert there["kernels"] == "neon"
     assert there["steps"] == here["steps"] > 10
     np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-4)
@@ -196,7 +197,7 @@ def test_a_phone_trains_the_weights_that_this_machine_trains(
 def test_a_phone_encodes_as_python_does(tmp_path: Path, place: Place, binary: Path, codec: str) -> None:
     job = ("train", place.artifacts.folder, "--user", place.user, "--seed", 3, "--codec", codec)
     outputs = ("--out", tmp_path / "weights", "--update", tmp_path / "there")
-    report = outcome_of(emulated("cortex-a53", binary, *job, *outputs)).only("report")
+    report = outcome_of(qemu_line("cortex-a53", binary, *job, *outputs)).only("report")
     base = place.artifacts.folder / "weights.safetensors"
     with TensorFile(base) as file:
         info = UpdateInfo(sha256_of_file(base), 1, report["tokens"], codec, 3)
@@ -205,11 +206,11 @@ def test_a_phone_encodes_as_python_does(tmp_path: Path, place: Place, binary: Pa
 
 
 def test_a_phone_applies_links_as_python_does(tmp_path: Path, binary: Path) -> None:
-    """Their sums too: AArch64's fused products must not get into them."""
+    """Sums are equal too: AArch64's fused products must not get into them."""
     chain = Chain(tmp_path, np.random.default_rng(3), list(SHAPES))
     fetched, sha256 = chain.make(4)
     line = ("pull", fetched, "--base", chain.base, "--sha256", sha256, "--out", chain.out)
-    assert outcome_of(emulated("cortex-a76", binary, *line)).only("pulled")["links"] == 4
+    assert outcome_of(qemu_line("cortex-a76", binary, *line)).only("pulled")["links"] == 4
     assert chain.out.read_bytes() == chain.expected
 
 
@@ -219,14 +220,14 @@ def test_a_phone_draws_and_trains_the_output_sample_that_this_machine_does(
     sample = ("--output-sample", 60, "--sample-seed", 11, "--seed", 3)
     job = ("train", place.artifacts.folder, "--user", place.user, *sample)
     stopped = []
-    for name, line in (("here", place.line()), ("there", emulated("cortex-a53", binary))):
+    for name, line in (("here", place.line()), ("there", qemu_line("cortex-a53", binary))):
         options = (*job, "--state", tmp_path / name, "--save-every", 1)
         until_step([*line, *map(str, options)], 2, signal.SIGTERM)
         with TensorFile(tmp_path / name / "state.safetensors") as state:
             stopped.append(state.metadata["candidates_sha256"])  # of the shifts too
     assert stopped[0] == stopped[1]
     here = outcome_of(place.line(*job)).only("report")
-    there = outcome_of(emulated("max", binary, *job)).only("report")
+    there = outcome_of(qemu_line("max", binary, *job)).only("report")
     assert there["output_layer"] == here["output_layer"]
     np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-4)
 
@@ -235,7 +236,7 @@ def test_bf16_of_a_phone_that_has_it(tmp_path: Path, place: Place, binary: Path)
     job = ("train", place.artifacts.folder, "--user", place.user, "--seed", 3, "--precision")
     emulating = [str(place.command), *map(str, job), "bf16-emulated", "--out", str(tmp_path / "here")]
     here = outcome_of(emulating).only("report")
-    there = outcome_of(emulated("max", binary, *job, "bf16", "--out", tmp_path / "there")).only("report")
+    there = outcome_of(qemu_line("max", binary, *job, "bf16", "--out", tmp_path / "there")).only("report")
     np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-3)
     found, expected = load_tensors(tmp_path / "there"), load_tensors(tmp_path / "here")
     single = load_tensors(place.artifacts.folder / "weights.safetensors")
@@ -245,7 +246,7 @@ def test_bf16_of_a_phone_that_has_it(tmp_path: Path, place: Place, binary: Path)
 
 def test_bf16_of_a_phone_that_has_none(tmp_path: Path, place: Place, binary: Path) -> None:
     job = ("train", place.artifacts.folder, "--user", place.user, "--precision", "bf16", "--out", tmp_path / "out")
-    outcome = outcome_of(emulated("cortex-a76", binary, *job))
+    outcome = outcome_of(qemu_line("cortex-a76", binary, *job))
     assert outcome.code == 10, outcome.err  # Status::unsupported
     assert "kernels 'neon' on this CPU have no bf16 instructions" in outcome.err
     assert not (tmp_path / "out").exists()

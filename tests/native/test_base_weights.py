@@ -38,7 +38,7 @@ def weights(place: Place, tmp_path: Path) -> Path:
     return path
 
 
-def replaced(path: Path) -> None:
+def replace_weights(path: Path) -> None:
     zeros = {name: np.zeros_like(values) for name, values in load_tensors(path).items()}
     save_tensors(path, zeros)
 
@@ -54,7 +54,7 @@ def cut_short(path: Path) -> None:
 
 
 def fetched_in_place(path: Path) -> None:
-    """As `cp` does it: emptied first, then as long as before."""
+    """Overwrite it as `cp` does: emptied first, then as long as before."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
@@ -96,7 +96,7 @@ def test_the_phone_writes_no_update_of_weights_that_changed(
 def test_the_phones_update_is_of_the_weights_it_opened(place: Place, weights: Path, tmp_path: Path) -> None:
     before, reference, update = sha256_of_file(weights), tmp_path / "reference", tmp_path / "update"
     assert place.train("--weights", weights, "--seed", 1, "--update", reference).code == 0
-    found = train_with(place, weights, replaced, "--seed", 1, "--update", update, "--state", tmp_path / "state")
+    found = train_with(place, weights, replace_weights, "--seed", 1, "--update", update, "--state", tmp_path / "state")
     assert found.code == 0, found.err
     assert sha256_of_file(weights) != before
     assert update.read_bytes() == reference.read_bytes()
@@ -180,7 +180,7 @@ def test_a_bus_error_elsewhere_ends_the_process_as_ever(place: Place, tmp_path: 
 
 
 def test_states_are_for_their_owner_alone(place: Place, tmp_path: Path) -> None:
-    """They tell of the text. The umask of this test would let everyone read."""
+    """A state reveals the text. The umask of this test would let everyone read."""
     before = os.umask(0)
     try:
         stopped = until_step(place.train_line("--state", tmp_path / "state", "--save-every", 1), 3, signal.SIGTERM)

@@ -315,7 +315,7 @@ def test_one_version_of_the_compiler_everywhere() -> None:
 
 
 def test_androids_c_library_outlives_the_checkout_that_made_it(tmp_path: Path) -> None:
-    """It stands in the cache that checkouts share."""
+    """The library is kept in the cache that checkouts share."""
     (made := tmp_path / "made").mkdir()
     make_c_library(made, tmp_path / "place", find_zig(), ANDROID["x86_64"], lambda line, out: out.touch())
     assert str(NATIVE) not in (made / "libc.txt").read_text()

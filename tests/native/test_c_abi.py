@@ -71,7 +71,7 @@ def test_the_last_error_is_the_calling_threads_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_number_is_refused_as_it_was_given(threads: int, said: str) -> None:
-    """Of a struct's field and of an argument; ctypes would pass its last 32 bits."""
+    """Struct fields and arguments alike; ctypes would pass the last 32 bits."""
     with pytest.raises(UsageError, match=said):
         MaskedSum(9, 5, threads)
     texts = dict.fromkeys(("state", "identity", "phone", "grid"), "none")

@@ -32,7 +32,7 @@ SOURCE = Path(__file__).parents[2] / "examples" / "c" / "round.c"
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2")
 
 
-def compiled(folder: Path, target: Target) -> Path:
+def compile_example(folder: Path, target: Target) -> Path:
     """The example beside the library."""
     program = folder / "round"
     linked = (folder / "libphonograd.so", "-Wl,-rpath,$ORIGIN", "-o", program)
@@ -51,7 +51,7 @@ def built_here() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="phonograd-tests-"))
     atexit.register(shutil.rmtree, folder)
     build_host_library(folder / "libphonograd.so")
-    return compiled(folder, HOST)
+    return compile_example(folder, HOST)
 
 
 def here(folder: Path) -> list[str]:
@@ -60,11 +60,17 @@ def here(folder: Path) -> list[str]:
 
 
 def arm64(folder: Path) -> list[str]:
-    """With Debian's libc6 for arm64, as the stand-in phone has it."""
+    """Run with Debian's libc6 for arm64, as the stand-in phone has it."""
     build_arm64_library(folder / "libphonograd.so")
     libc = programs()["libc.so.6"].parent
     loader = programs()["ld-linux-aarch64.so.1"]
-    return ["qemu-aarch64", str(loader), "--library-path", f"{folder / 'moved'}:{libc}", str(compiled(folder, ARM64))]
+    return [
+        "qemu-aarch64",
+        str(loader),
+        "--library-path",
+        f"{folder / 'moved'}:{libc}",
+        str(compile_example(folder, ARM64)),
+    ]
 
 
 @pytest.mark.parametrize("build", [here, pytest.param(arm64, marks=pytest.mark.phone)])

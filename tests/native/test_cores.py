@@ -24,12 +24,12 @@ def cores_tool() -> Path:
     return build_program("cores_tool", [HERE / "cores_tool.cpp", *BASE, NATIVE / "src/phone/cores.cpp"])
 
 
-def chosen(tool: Path, cores: Cores, which: str) -> str:
+def choose_cores(tool: Path, cores: Cores, which: str) -> str:
     lines = "".join(f"{number} {khz} {capacity} {little}\n" for number, (khz, capacity, little) in enumerate(cores))
     return subprocess.run([tool, which], input=lines, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def told(cores: Cores, *what: str) -> Cores:
+def keep_fields(cores: Cores, *what: str) -> Cores:
     """The cores of a phone whose /sys names only these: clock, capacity, design."""
     names = ("clock", "capacity", "design")
     return [
@@ -42,9 +42,9 @@ def told(cores: Cores, *what: str) -> Cores:
     ("cores", "big", "little"),
     [
         pytest.param(TWO_AND_SIX, "6 7 0 1 2 3 4 5", "6 7 0 1 2 3 4 5", id="2 + 6 big"),
-        pytest.param(told(TWO_AND_SIX, "clock"), "6 7 0 1 2 3 4 5", "6 7 0 1 2 3 4 5", id="2 + 6 big, by clock"),
+        pytest.param(keep_fields(TWO_AND_SIX, "clock"), "6 7 0 1 2 3 4 5", "6 7 0 1 2 3 4 5", id="2 + 6 big, by clock"),
         pytest.param(LITTLE_MIDDLE_PRIME, "7 4 5 6", "0 1 2 3", id="4 + 3 + prime"),
-        pytest.param(told(LITTLE_MIDDLE_PRIME, "clock"), "7 4 5 6", "0 1 2 3", id="4 + 3 + prime, by clock"),
+        pytest.param(keep_fields(LITTLE_MIDDLE_PRIME, "clock"), "7 4 5 6", "0 1 2 3", id="4 + 3 + prime, by clock"),
         pytest.param(ALIKE, "0 1 2 3 4 5 6 7", "0 1 2 3 4 5 6 7", id="of one kind"),
         pytest.param([(2_400_000, 300, 0), (1_800_000, 1024, 0)], "1", "0", id="a fast little core is little"),
         pytest.param([(1_800_000, 1024, 0), (2_400_000, 1024, 0)], "1", "0", id="capacities that were never told"),
@@ -54,15 +54,15 @@ def told(cores: Cores, *what: str) -> Cores:
     ],
 )
 def test_big_is_what_is_not_much_slower_than_the_fastest(cores_tool: Path, cores: Cores, big: str, little: str) -> None:
-    assert chosen(cores_tool, cores, "big") == big
-    assert chosen(cores_tool, cores, "little") == little
+    assert choose_cores(cores_tool, cores, "big") == big
+    assert choose_cores(cores_tool, cores, "little") == little
 
 
 def test_a_mask_takes_its_cores_and_all_takes_all(cores_tool: Path) -> None:
-    assert chosen(cores_tool, LITTLE_MIDDLE_PRIME, "all") == "7 4 5 6 0 1 2 3"
-    assert chosen(cores_tool, LITTLE_MIDDLE_PRIME, "0x81") == "7 0"
-    assert "this process may use none of these cores" in chosen(cores_tool, LITTLE_MIDDLE_PRIME, "f00")
-    assert "has neither capacity nor frequency" in chosen(cores_tool, [(0, 0, 0)] * 4, "big")
+    assert choose_cores(cores_tool, LITTLE_MIDDLE_PRIME, "all") == "7 4 5 6 0 1 2 3"
+    assert choose_cores(cores_tool, LITTLE_MIDDLE_PRIME, "0x81") == "7 0"
+    assert "this process may use none of these cores" in choose_cores(cores_tool, LITTLE_MIDDLE_PRIME, "f00")
+    assert "has neither capacity nor frequency" in choose_cores(cores_tool, [(0, 0, 0)] * 4, "big")
 
 
 def test_a_second_pinned_engine_sees_all_cpus(place: Place) -> None:

@@ -23,7 +23,7 @@ MODEL = LanguageModelConfig("cifg", V, 6, 8, 2, tied=True)
 TRAINING = TrainingConfig(minibatch=B, bptt=T, learning_rate=0.5)
 
 
-def trained(folder: Path, change: Callable[[Any], None], fuse: bool) -> dict[str, Array]:
+def train(folder: Path, change: Callable[[Any], None], fuse: bool) -> dict[str, Array]:
     """The weights after two steps of the training graph after a change of it."""
     artifacts = exported(MODEL, TRAINING, spread=10.0)
     model = onnx.load(artifacts.path(TRAINING_MODEL))
@@ -53,7 +53,7 @@ def constant(name: str, value: Array) -> Callable[[Any], None]:
 
 
 def reading(value: str) -> Callable[[Any], None]:
-    """Another node reads it, and an output its result."""
+    """Add a node that reads the value, and an output of its result."""
 
     def change(graph: Any) -> None:
         assert any(value in node.output for node in graph.node)
@@ -78,7 +78,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_graph_trains_as_its_nodes_do(tmp_path: Path, name: str) -> None:
-    fused, expected = (trained(tmp_path, OTHERS[name], fuse) for fuse in (True, False))
+    fused, expected = (train(tmp_path, OTHERS[name], fuse) for fuse in (True, False))
     for tensor, array in expected.items():
         assert np.linalg.norm(fused[tensor] - array) <= 1e-5 * np.linalg.norm(array), tensor
 

@@ -67,16 +67,16 @@ SMALL_KEYS = [(y).to_bytes(32, "little") for y in (1, P - 1, 0)] + [
 ]
 
 
-def spoken(part: str | bytes | int) -> str:
+def spell(part: str | bytes | int) -> str:
     return part.hex() or "-" if isinstance(part, bytes) else str(part)
 
 
 def hold(tool: Sequence[str | Path], cases: Sequence[Case]) -> None:
-    """That the tool answers all of them so."""
-    lines = "".join(" ".join(map(spoken, case)) + "\n" for case, _ in cases)
+    """Assert that the tool answers each case as expected."""
+    lines = "".join(" ".join(map(spell, case)) + "\n" for case, _ in cases)
     found = subprocess.run(tool, input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
     for (case, expected), answer in zip(cases, found, strict=True):
-        assert answer == spoken(expected), case
+        assert answer == spell(expected), case
 
 
 def examples() -> Iterator[Case]:
@@ -98,9 +98,9 @@ def comparisons(random: np.random.Generator, size: int) -> Iterator[Case]:
     yield ("sign", one, message), signature
     yield ("verify", key, message, signature), "yes"
     yield ("verify", key, message + b"x", signature), "no"
-    yield ("verify", changed(key, 5), message, signature), "no"
+    yield ("verify", flip_bit(key, 5), message, signature), "no"
     for at in (0, 40, 63):
-        yield ("verify", key, message, changed(signature, at)), "no"
+        yield ("verify", key, message, flip_bit(signature, at)), "no"
     above = int.from_bytes(signature[32:], "little") + L  # the same number modulo L
     yield ("verify", key, message, signature[:32] + above.to_bytes(32, "little")), "no"
     yield ("hkdf", one, message, two), HKDF(SHA256(), 32, message, two).derive(one)
@@ -108,18 +108,18 @@ def comparisons(random: np.random.Generator, size: int) -> Iterator[Case]:
     yield ("seal", one, message), sealed
     yield ("open", one, sealed), message
     for at in range(0, len(sealed), 7):
-        yield ("open", one, changed(sealed, at)), "refused"
-    yield ("open", one, changed(sealed, len(sealed) - 1)), "refused"
+        yield ("open", one, flip_bit(sealed, at)), "refused"
+    yield ("open", one, flip_bit(sealed, len(sealed) - 1)), "refused"
     yield ("open", two, sealed), "refused"
     yield ("open", one, sealed[: size % 16]), "refused"
 
 
-def changed(data: bytes, at: int) -> bytes:
+def flip_bit(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
 
 
 def keystreams(kernels: str, random: np.random.Generator, blocks: int) -> Iterator[Case]:
-    """Of so many blocks, from the first, from an odd one, and to the last."""
+    """Streams of `blocks` blocks: from the first, from an odd one, and to the last."""
     key, nonce = random.bytes(32), random.bytes(4)
     for counter in (0, 77, 2**32 - blocks):
         begin = algorithms.ChaCha20(key, counter.to_bytes(4, "little") + nonce + bytes(8))

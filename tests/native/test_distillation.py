@@ -53,7 +53,7 @@ def windows() -> list[tuple[Ids, Floats]]:
     return made
 
 
-def trained(
+def train(
     name: str, threads: int = 2, kernels: str | None = None, fuse: bool = True
 ) -> tuple[list[float], dict[str, Array]]:
     """Losses and weights after all windows, by the native engine."""
@@ -102,18 +102,18 @@ def assert_same(found: tuple[list[float], dict[str, Array]], expected: tuple[lis
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_native_engine_trains_as_onnx_runtime(name: str) -> None:
-    assert_same(trained(name), trained_by_ort(name))
+    assert_same(train(name), trained_by_ort(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_fused_as_unfused(name: str, kernels: str) -> None:
-    assert_same(trained(name, kernels=kernels), trained(name, kernels=kernels, fuse=False))
+    assert_same(train(name, kernels=kernels), train(name, kernels=kernels, fuse=False))
 
 
 def test_the_same_bits_on_any_number_of_threads() -> None:
-    losses, weights = trained("untied", threads=1)
-    again, others = trained("untied", threads=3)
+    losses, weights = train("untied", threads=1)
+    again, others = train("untied", threads=3)
     assert losses == again
     for name, values in weights.items():
         np.testing.assert_array_equal(values, others[name], err_msg=name)

@@ -87,7 +87,7 @@ class Failing:
             yield f"{call}:{1 + int(place * step)}{'+' if place % 2 else ''}:{reason}"
 
 
-def emptied(folder: Path) -> None:
+def empty_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
 
@@ -119,7 +119,7 @@ def test_the_command_ends_with_a_code_and_a_line(
     """Whatever was written before is whole, and the state resumes to the bits of an undisturbed epoch."""
     assert outcome_of(train.line).code == 0
     expected = contents(train.folder)
-    emptied(train.folder)
+    empty_folder(train.folder)
     for wish in train.wishes(call, reasons):
         found = train.run(wish)
         assert found.code in codes, (wish, found.err)
@@ -132,7 +132,7 @@ def test_the_command_ends_with_a_code_and_a_line(
         assert all(left[name] == expected[name] for name in expected if name in left), wish
         assert outcome_of(train.line).code == 0
         assert contents(train.folder) == expected, wish
-        emptied(train.folder)
+        empty_folder(train.folder)
 
 
 # Of these, unlink is only called by pg_state_discard.
@@ -140,7 +140,7 @@ def test_the_command_ends_with_a_code_and_a_line(
 def test_the_c_abi_returns_a_status_and_a_message(
     place: Place, tmp_path: Path, call: str, reasons: list[int], codes: set[int]
 ) -> None:
-    """After one failure the same process goes on, to the same bits."""
+    """The same process goes on after one failure, to the same bits."""
     source = Path(__file__).with_name("session_tool.cpp")
     program = build_program("session_tool", [source, FAILING, *engine_sources()])
     folder = tmp_path / "out"
@@ -203,7 +203,7 @@ def test_a_pull_ends_with_a_code_and_the_old_or_the_new_model(
 
 @pytest.fixture
 def file_limit() -> Callable[[], None]:
-    """For a child process, which has SIGXFSZ as by default: no file of more than 64 KiB."""
+    """Limit a child's files to 64 KiB; its SIGXFSZ is the default."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
 
@@ -236,7 +236,7 @@ def test_a_thread_that_cannot_be_started_is_named(train: Failing) -> None:
 @pytest.mark.parametrize("known", [2, 8190])  # 8,191 words with a message's end: the second new one halves all counts
 @pytest.mark.parametrize(("call", "code"), [("malloc", MEMORY), ("write", DISK), ("fsync", DISK), ("rename", DISK)])
 def test_personal_words_stay_whole(place: Place, tmp_path: Path, known: int, call: str, code: int) -> None:
-    """After a failure the words that are listed are suggested, the file opens, and the same calls go on."""
+    """Words that are listed after a failure are suggested, the file opens, and the same calls go on."""
     source, file = Path(__file__).with_name("personal_tool.cpp"), tmp_path / "own.words"
     program = build_program("personal_tool", [source, FAILING, *engine_sources()])
     words = [["servus", 2], *([f"known{number}", 2] for number in range(1, known))]

@@ -36,6 +36,6 @@ def test_a_folder_includes_itself_and_those_above_it_in_the_table() -> None:
 
 
 def test_the_engine_has_no_streams() -> None:
-    """They bring locales with them, 0.2 MB of the phone's program."""
+    """Streams bring locales, 0.2 MB of the phone's program."""
     streams = re.compile(r"^#include <(\w*stream|locale|iomanip)>", re.MULTILINE)
     assert not [path for path in SRC.rglob("*") if path.is_file() and streams.search(path.read_text("utf-8"))]

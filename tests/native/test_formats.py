@@ -159,7 +159,7 @@ def test_sha256(tmp_path: Path, size: int) -> None:
 def test_sha256_by_each_implementation(tmp_path: Path, size: int) -> None:
     message = np.random.default_rng(size).bytes(size)
     path = tmp_path / "blocks"
-    path.write_bytes(padded(message))
+    path.write_bytes(pad(message))
     (found,) = tool("blocks", path)
     expected = hashlib.sha256(message).hexdigest()
     assert found == {"portable": expected, "instructions": expected if "sha256" in CPU_FEATURES else None}
@@ -178,7 +178,7 @@ def test_instructions_are_found_where_the_system_has_them() -> None:
     assert ("crc32" in CPU_FEATURES) == bool({"pclmulqdq", "crc32"} & flags)
 
 
-def padded(message: bytes) -> bytes:
+def pad(message: bytes) -> bytes:
     """The message as FIPS 180-4 pads it to whole blocks."""
     zeros = (55 - len(message)) % 64
     return message + b"\x80" + bytes(zeros) + (8 * len(message)).to_bytes(8, "big")

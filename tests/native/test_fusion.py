@@ -61,7 +61,7 @@ CONSTANTS = {
 }
 
 
-def trained(
+def train(
     folder: Path,
     nodes: Sequence[Any],
     outputs: Sequence[str],
@@ -236,7 +236,7 @@ def test_a_graph_trains_fused_as_it_does_node_by_node(tmp_path: Path, name: str)
     read = {value.removesuffix(BUFFER) for made in nodes for value in made.input}
     inputs = {key: values for key, values in {**INPUTS, **inputs}.items() if key in read and key not in parameters}
     parameters = {key: values for key, values in {**PARAMETERS, **parameters}.items() if key in read}
-    fused, single = (trained(tmp_path, nodes, outputs, inputs, parameters, fuse) for fuse in (True, False))
+    fused, single = (train(tmp_path, nodes, outputs, inputs, parameters, fuse) for fuse in (True, False))
     for value, expected in single.items():
         np.testing.assert_allclose(fused[value], expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=value)
 
@@ -264,7 +264,7 @@ def test_an_adapter_of_recurrent_weights_trains_as_it_does_node_by_node(tmp_path
     parameters = {"B": normal(rows, 2)}
     inputs = {**CELL, "A": normal(2, 4 * H * E // rows), **({"more": normal(rows, 2)} if "addend" in name else {})}
     outputs = ["dv", *(["seen"] if "reads" in name else [])]
-    fused, single = (trained(tmp_path, nodes, outputs, inputs, parameters, fuse) for fuse in (True, False))
+    fused, single = (train(tmp_path, nodes, outputs, inputs, parameters, fuse) for fuse in (True, False))
     assert np.abs(single["B"] - parameters["B"]).max() > 1e-3
     for value, expected in single.items():
         np.testing.assert_allclose(fused[value], expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=value)
@@ -319,5 +319,5 @@ def test_views_of_views_take_neither_stack_nor_quadratic_time(tmp_path: Path) ->
     views = [node("Identity", f"v{i}", f"v{i + 1}") for i in range(last)]
     nodes = (node("Gemm", "dy x", "v0", transA=1), *views, mark("w", f"v{last}"))
     inputs = {"dy": normal(N, V), "x": normal(N, H)}
-    fused = trained(tmp_path, nodes, [], inputs, {"w": np.zeros((V, H), np.float32)}, fuse=True)
+    fused = train(tmp_path, nodes, [], inputs, {"w": np.zeros((V, H), np.float32)}, fuse=True)
     assert np.linalg.norm(fused["w"]) > 0

@@ -1,6 +1,6 @@
 """No kernel set goes without a test where this CPU has it, and what is not run is said."""
 
-from tests.native.kernel_sets import CompiledSet, compiled_sets, features_here, sets_here, told
+from tests.native.kernel_sets import CompiledSet, compiled_sets, describe_sets, features_here, sets_here
 from tests.native.test_kernels import FUNCTIONS, PRODUCTS
 from tests.native.test_threads import KERNELS as TRAINED
 
@@ -16,7 +16,7 @@ def test_the_sets_are_found_in_their_sources() -> None:
 
 
 def test_every_set_that_this_cpu_has_is_run() -> None:
-    """By the system's word on what the CPU has, so that the engine cannot overlook one either."""
+    """Ask the system what the CPU has, so that the engine cannot overlook a set either."""
     has = features_here()
     expected = {one.name for one in compiled_sets() if one.machine != "aarch64" and one.features <= has}
     if "amx-bf16" in expected:
@@ -31,10 +31,10 @@ def test_every_set_that_this_cpu_has_is_run() -> None:
 def test_what_is_not_run_is_said() -> None:
     sets = [CompiledSet("new", "x86_64", frozenset()), CompiledSet("old", None, frozenset())]
     arm = CompiledSet("arm", "aarch64", frozenset())
-    assert told(sets, "x86_64", ["old"], True).endswith(
+    assert describe_sets(sets, "x86_64", ["old"], True).endswith(
         "on this CPU: old; NOT RUN, this CPU lacks them or has better ones: new"
     )
-    assert told([*sets, arm], "x86_64", ["old", "new"], True) == (
+    assert describe_sets([*sets, arm], "x86_64", ["old", "new"], True) == (
         "kernel sets run on this CPU: new, old; under qemu-aarch64 (make phone-test): arm; this CPU lacks none"
     )
-    assert "not run, qemu-aarch64 is missing: arm;" in told([*sets, arm], "x86_64", ["old"], False)
+    assert "not run, qemu-aarch64 is missing: arm;" in describe_sets([*sets, arm], "x86_64", ["old"], False)

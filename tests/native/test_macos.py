@@ -34,21 +34,21 @@ def test_what_differs_between_systems_is_in_base() -> None:
 
 @pytest.mark.build
 class TestLibrary:
-    """Of small libraries that are built here."""
+    """Rules for small libraries that are built here."""
 
     @pytest.fixture(autouse=True)
     def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(COMPILER_CACHE, compiler_cache())
         monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cache"))
 
-    def built(self, folder: Path, source: str, cpu: str = "arm64") -> Path:
+    def build(self, folder: Path, source: str, cpu: str = "arm64") -> Path:
         (folder / "src").mkdir(exist_ok=True)
         (folder / "src" / "answer.cpp").write_text(source)
         return Build("answer", MACOS[cpu], folder, (folder / "src" / "answer.cpp",), shared=True).run().path
 
     @pytest.mark.parametrize("cpu", MACOS)
     def test_a_good_one(self, tmp_path: Path, cpu: str) -> None:
-        path = self.built(tmp_path, ANSWER, cpu)
+        path = self.build(tmp_path, ANSWER, cpu)
         assert check_macos_library(path, cpu).exports[-1:] == ("pg_answer",)
         file = read_macho(path)
         assert (file.name, file.minimum, file.libraries) == (
@@ -77,7 +77,7 @@ class TestLibrary:
     )
     def test_what_a_source_makes_wrong(self, tmp_path: Path, source: str, expected: str) -> None:
         with pytest.raises(BuildError, match=expected):
-            check_macos_library(self.built(tmp_path, source), "arm64")
+            check_macos_library(self.build(tmp_path, source), "arm64")
 
     @pytest.mark.parametrize(
         ("change", "expected"),
@@ -103,14 +103,14 @@ class TestLibrary:
     def test_what_is_wrong_with_its_bytes(
         self, tmp_path: Path, change: Callable[[bytes], bytes], expected: str
     ) -> None:
-        data = self.built(tmp_path, f'{ANSWER}{VISIBLE}const char pg_text[] = "of _phonograd";\n').read_bytes()
+        data = self.build(tmp_path, f'{ANSWER}{VISIBLE}const char pg_text[] = "of _phonograd";\n').read_bytes()
         assert change(data) != data
         (tmp_path / "changed").write_bytes(change(data))
         with pytest.raises(BuildError, match=expected):
             check_macos_library(tmp_path / "changed", "arm64")
 
     def test_any_bytes_are_good_or_refused(self, tmp_path: Path) -> None:
-        data, path = self.built(tmp_path, ANSWER).read_bytes(), tmp_path / "changed"
+        data, path = self.build(tmp_path, ANSWER).read_bytes(), tmp_path / "changed"
 
         @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
         @given(

@@ -20,11 +20,11 @@ from tests.native.masked_phones import (
     Fleet,
     Sent,
     Sharing,
-    answered,
+    collect_answers,
     message,
-    mixed,
+    mix_phones,
     of_all,
-    opened,
+    open_cohort,
     shares_for,
     sign_members,
     until_list,
@@ -48,7 +48,7 @@ def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
 ) -> None:
     fleet = Fleet(tmp_path)
     fleet.settings["weight_cap"] = cap
-    phones, values = mixed(fleet, count)
+    phones, values = mix_phones(fleet, count)
     found = Sharing(*until_shares(phones))
     shares = found.shares
     cohort = found.cohort(kinds[0], fleet)
@@ -87,10 +87,12 @@ def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
 def test_the_graph_is_the_references(tmp_path: Path, curious: float, dropouts: float) -> None:
     fleet = Fleet(tmp_path)
     fleet.settings |= {"curious": curious, "dropouts": dropouts}
-    phones, _ = mixed(fleet, 60)
+    phones, _ = mix_phones(fleet, 60)
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     for count in (3, 4, 10, 49, 50, 51, 60):
-        assert opened(MaskedCohort, fleet).fix(keys[:count]) == opened(reference.Cohort, fleet).fix(keys[:count])
+        assert open_cohort(MaskedCohort, fleet).fix(keys[:count]) == open_cohort(reference.Cohort, fleet).fix(
+            keys[:count]
+        )
 
 
 @pytest.mark.parametrize("bits, support, error", [(4, 1, 0.35), (8, 1, 0.02), (16, 1, 1e-4)])
@@ -111,7 +113,7 @@ def test_a_grid_update_is_the_delta_within_its_grid(tmp_path: Path, bits: int, s
 
 
 def test_each_code_of_a_large_model_is_next_to_its_value(tmp_path: Path) -> None:
-    """Of several tiles of columns, the last of which is not full."""
+    """The model has several tiles of columns, the last one not full."""
     random = np.random.default_rng(1)
     shape, columns = (273, 1024), 69
     base, moved = random.standard_normal(shape, "f4"), random.standard_normal(shape, "f4") / 1e4
@@ -153,12 +155,12 @@ def test_a_long_delta_is_clipped(tmp_path: Path) -> None:
 
 
 def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
-    """Opened anew before each step, by which what was drawn must be on disk."""
+    """Reopen a phone before each step: what it drew must be on disk."""
     fleet = Fleet(tmp_path)
-    phones, _ = mixed(fleet, 5)
+    phones, _ = mix_phones(fleet, 5)
     grid = tmp_path / "p000.grid"
 
-    def reopened(sent: Sent) -> Sent:
+    def reopen(sent: Sent) -> Sent:
         before = sent[1].read_bytes() if sent is not None and isinstance(sent[1], Path) else sent
         phones["p000"].phone.close()
         phones["p000"] = fleet.phone("p000", grid)
@@ -166,24 +168,24 @@ def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
         assert (again[1].read_bytes() if isinstance(before, bytes) else again) == before
         return again
 
-    reopened(phones["p000"].first())
+    reopen(phones["p000"].first())
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     sent = of_all(phones, {"cohort": keys})
-    reopened(sent["p000"])
+    reopen(sent["p000"])
     draws = {name: message(one, "draws")["draw"] for name, one in sent.items()}
     sent = of_all(phones, {"draws": draws})
-    reopened(sent["p000"])
+    reopen(sent["p000"])
     shares = {name: message(one, "shares") for name, one in sent.items()}
     sent = of_all(phones, {name: {"members": sorted(shares), "shares": shares_for(name, shares)} for name in phones})
-    reopened(sent["p000"])
+    reopen(sent["p000"])
     members = {name: message(one, "members")["signature"] for name, one in sent.items()}
-    reopened(of_all(phones, {})["p000"])
-    reopened(of_all(phones, {})["p000"])
+    reopen(of_all(phones, {})["p000"])
+    reopen(of_all(phones, {})["p000"])
     sent = of_all(phones, {"alive": sorted(phones), "signatures": members})
-    reopened(sent["p000"])
+    reopen(sent["p000"])
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
     sent = of_all(phones, {"signatures": signatures})
-    reopened(sent["p000"])
+    reopen(sent["p000"])
     assert of_all(phones, {})["p000"] is None
     phones["p000"].phone.close()
     assert sorted(path.name for path in (tmp_path / "p000.state").iterdir()) == ["history.json"]
@@ -192,7 +194,7 @@ def test_a_killed_phone_sends_the_same_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_use_and_a_round_that_was_are_two_errors(place: Place, tmp_path: Path) -> None:
-    """So that a driver knows whether to come again."""
+    """A driver learns from it whether to come again."""
     fleet = Fleet(tmp_path)
     grid = fleet.grid("a", 1)
     phone = fleet.phone("a", grid)
@@ -222,7 +224,7 @@ def test_a_folder_in_use_and_a_round_that_was_are_two_errors(place: Place, tmp_p
 def test_a_share_says_nothing_of_the_secret_or_of_another_share(trio: tuple[Fleet, dict[str, Any]]) -> None:
     """The differences of two holders' shares of one secret are random bytes, in which all bits are as often 0 as 1."""
     fleet, phones = trio
-    _, _, answers = answered(fleet, phones)
+    _, _, answers = collect_answers(fleet, phones)
     differences = b""
     for owner in "abcde":
         shares = [bytes.fromhex(answer["shares"][owner]) for name, answer in answers.items() if name != owner]
@@ -236,7 +238,7 @@ def test_a_share_says_nothing_of_the_secret_or_of_another_share(trio: tuple[Flee
 
 def test_fewer_shares_than_the_threshold_give_nothing(trio: tuple[Fleet, dict[str, Any]]) -> None:
     fleet, phones = trio
-    cohort, total, answers = answered(fleet, phones, dead="e")
+    cohort, total, answers = collect_answers(fleet, phones, dead="e")
     threshold = 2
     few = {name: answers[name] for name in sorted(answers)[: threshold - 1]}
     with pytest.raises(UpdateError, match=f"{threshold} shares of its secret expected, found {threshold - 1}"):
@@ -246,7 +248,7 @@ def test_fewer_shares_than_the_threshold_give_nothing(trio: tuple[Fleet, dict[st
 def test_a_wrong_share_is_found_and_the_sum_is_right(trio: tuple[Fleet, dict[str, Any]]) -> None:
     fleet, phones = trio
     values = {name: fleet.values(fleet.folder / f"{name}.grid") for name in phones}
-    cohort, total, answers = answered(fleet, phones, dead="e")
+    cohort, total, answers = collect_answers(fleet, phones, dead="e")
     share = bytearray.fromhex(answers["b"]["shares"]["e"])
     share[5] ^= 1
     answers["b"]["shares"]["e"] = share.hex()
@@ -257,7 +259,7 @@ def test_a_wrong_share_is_found_and_the_sum_is_right(trio: tuple[Fleet, dict[str
 
 def test_another_self_mask_is_refused(trio: tuple[Fleet, dict[str, Any]]) -> None:
     fleet, phones = trio
-    cohort, _, answers = answered(fleet, phones)
+    cohort, _, answers = collect_answers(fleet, phones)
     with pytest.raises(UpdateError, match="phone a: another self mask"):
         cohort.check_answer("a", answers["a"] | {"self": answers["b"]["self"]})
 
@@ -282,7 +284,7 @@ def test_a_sum_that_no_codes_have_fails(trio: tuple[Fleet, dict[str, Any]]) -> N
 def test_a_damaged_masked_update_is_refused(trio: tuple[Fleet, dict[str, Any]], change: str) -> None:
     fleet, phones = trio
     found = until_list(phones)
-    cohort = opened(MaskedCohort, fleet)
+    cohort = open_cohort(MaskedCohort, fleet)
     about = cohort.about(fleet.parameters)
     cohort.fix(found.keys if change != "cohort" else found.keys[:4])
     cohort.draws(found.draws if change != "cohort" else {name: found.draws[name] for name in "abcd"})
@@ -305,7 +307,7 @@ def test_a_damaged_masked_update_is_refused(trio: tuple[Fleet, dict[str, Any]], 
 def test_what_settings_mean_is_the_references(tmp_path: Path, change: Document) -> None:
     fleet = Fleet(tmp_path)
     fleet.settings |= change
-    found, expected = (opened(kind, fleet).about(fleet.parameters) for kind, _ in BOTH)
+    found, expected = (open_cohort(kind, fleet).about(fleet.parameters) for kind, _ in BOTH)
     assert asdict(found) == pytest.approx(asdict(expected), rel=1e-9)
     bare = check_settings(json.dumps(fleet.settings | {"noise": 0}))
     plain = 2 * fleet.settings["cohort"] * fleet.settings["weight_cap"] * (2 ** (fleet.settings["bits"] - 1) - 1) + 1
@@ -329,7 +331,7 @@ def test_settings_out_of_range_are_refused(tmp_path: Path, change: Document, exp
     fleet = Fleet(tmp_path)
     fleet.settings |= change
     with pytest.raises(UsageError, match=expected):
-        opened(MaskedCohort, fleet).about(fleet.parameters)
+        open_cohort(MaskedCohort, fleet).about(fleet.parameters)
     with pytest.raises(UsageError, match="settings of the masked round|a cohort of"):
         fleet.grid("a", 1)
 
@@ -373,7 +375,7 @@ def test_noise_of_phones_adds_up_to_a_gaussian(tmp_path: Path, sigma: float) -> 
     fleet.settings |= {"noise": sigma * step / fleet.settings["clip"]}
     phones = {name: fleet.phone(name, fleet.grid(name, seed)) for seed, name in enumerate("abcd")}
     plain = sum(fleet.values(tmp_path / f"{name}.grid") for name in phones)
-    cohort, total, answers = answered(fleet, phones)
+    cohort, total, answers = collect_answers(fleet, phones)
     assert total.unmask(cohort, answers).weight == 4
     noise = (total.values() - plain)[:-1]
     x = np.arange(-10 * round(2 * sigma + 1), 10 * round(2 * sigma + 1) + 1)

@@ -23,9 +23,9 @@ from tests.native.masked_phones import (
     Fleet,
     NativePhone,
     message,
-    mixed,
+    mix_phones,
     of_all,
-    opened,
+    open_cohort,
     shares_for,
     until_list,
     until_shares,
@@ -40,7 +40,7 @@ def refuses(phone: Any, reply: Document, reason: str) -> None:
     assert phone.first() is None
 
 
-def swapped(keys: list[Document], name: str, **changes: Any) -> list[Document]:
+def swap_keys(keys: list[Document], name: str, **changes: Any) -> list[Document]:
     return [one | changes if one["phone"] == name else one for one in keys]
 
 
@@ -49,7 +49,7 @@ def test_a_phone_refuses_a_hostile_cohort(trio: tuple[Fleet, dict[str, Any]], tm
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     other = Fleet(tmp_path, number=2)
     stranger = message(other.phone("x", tmp_path / "a.grid").first(), "keys")
-    refuses(phones["a"], {"cohort": swapped(keys, "b", masking=keys[2]["masking"])}, "signature of its keys")
+    refuses(phones["a"], {"cohort": swap_keys(keys, "b", masking=keys[2]["masking"])}, "signature of its keys")
     refuses(phones["b"], {"cohort": [*keys, stranger]}, "not of this round, model and settings")
     refuses(phones["c"], {"cohort": keys[:2]}, "2 phones: 3 to 64 expected")
     refuses(phones["d"], {"cohort": keys[:3]}, "phone d: is not in the cohort")
@@ -59,17 +59,17 @@ def test_a_phone_refuses_a_hostile_cohort(trio: tuple[Fleet, dict[str, Any]], tm
 
 
 def test_a_phone_refuses_what_another_one_copied(tmp_path: Path) -> None:
-    """Its commitments, and its keys in another form, whose last bit means nothing."""
-    phones, _ = mixed(Fleet(tmp_path), 9)
+    """Copied commitments, and keys in another form, whose last bit means nothing."""
+    phones, _ = mix_phones(Fleet(tmp_path), 9)
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     thief, mine = phones["p001"], keys[0]
     flipped = f"{int(mine['masking'][62:], 16) | 0x80:02x}"
     copies = [{"draw": mine["draw"]}, {"self": mine["self"]}, {"masking": mine["masking"][:62] + flipped}]
     for name, copied in zip(("p002", "p004", "p006"), copies, strict=True):
         false = keys[1] | copied
-        false["signature"] = thief.signed(thief.cohort.keys_text(false))
+        false["signature"] = thief.sign(thief.cohort.keys_text(false))
         reason = "has a key, self mask or draw that the cohort has already|whose last bit is 0 expected"
-        refuses(phones[name], {"cohort": swapped(keys, "p001", **false)}, reason)
+        refuses(phones[name], {"cohort": swap_keys(keys, "p001", **false)}, reason)
     # Where the cohort has its own commitment, the draw of another one does not open it.
     for name in ("p000", "p008"):
         phones[name].next({"cohort": keys})
@@ -81,7 +81,7 @@ def test_a_phone_refuses_what_another_one_copied(tmp_path: Path) -> None:
 
 
 def test_a_model_is_masked_once(tmp_path: Path) -> None:
-    """Also in a later round, after a restart, and if the update was never asked for again."""
+    """Masked once also in a later round, after a restart, and if nobody asked for the update again."""
     fleet = Fleet(tmp_path)
     phones = {name: fleet.phone(name, fleet.grid(name, 1)) for name in "abc"}
     shares = until_shares(phones)[2]
@@ -130,7 +130,7 @@ def test_a_share_of_the_phones_is_what_its_decimals_say(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     fleet.settings |= {"cohort": 200, "curious": 0.29, "dropouts": 0.1}
     begun = Opened(fleet.number, fleet.base.sha256(), fleet.text)
-    fixed = opened(MaskedCohort, fleet).fix(
+    fixed = open_cohort(MaskedCohort, fleet).fix(
         [Phone(f"p{one}", begun, np.zeros(2), tmp_path).keys() for one in range(200)]
     )
     assert fixed.agree == (200 + 58) // 2 + 1
@@ -190,7 +190,7 @@ def test_a_phone_of_another_model_or_other_settings_is_refused(tmp_path: Path) -
     with pytest.raises(
         UpdateError, match="phone b: the signature of its keys is not of this round, model and settings"
     ):
-        opened(MaskedCohort, fleet).check_keys(keys)
+        open_cohort(MaskedCohort, fleet).check_keys(keys)
 
 
 def test_only_the_vendors_phones_are_let_in(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_only_the_vendors_phones_are_let_in(tmp_path: Path) -> None:
     for key, good in (("vendor.key", True), ("wrong.key", False)):
         fleet.number += 1
         phone = fleet.phone("a", grid, certificate=certify(tmp_path / key, "a", identity), vendor=vendor)
-        cohort = opened(MaskedCohort, fleet, vendor)
+        cohort = open_cohort(MaskedCohort, fleet, vendor)
         sent = message(phone.first(), "keys")
         phone.phone.close()
         if good:
@@ -214,7 +214,7 @@ def test_only_the_vendors_phones_are_let_in(tmp_path: Path) -> None:
 
 
 def test_a_phone_that_was_refused_for_its_certificate_comes_again_with_another(tmp_path: Path) -> None:
-    """In the same round, with the same keys."""
+    """Come again in the same round, with the same keys."""
     fleet = Fleet(tmp_path)
     vendor, grid = new_identity(tmp_path / "vendor.key"), fleet.grid("a", 1)
     sent = []
@@ -223,7 +223,7 @@ def test_a_phone_that_was_refused_for_its_certificate_comes_again_with_another(t
         phone = fleet.phone("a", grid, certificate=own, vendor=vendor)
         sent.append(message(phone.first(), "keys"))
         phone.phone.close()
-    opened(MaskedCohort, fleet, vendor).check_keys(sent[1])
+    open_cohort(MaskedCohort, fleet, vendor).check_keys(sent[1])
     assert sent[0] | {"certificate": ""} == sent[1] | {"certificate": ""}
 
 
@@ -251,12 +251,12 @@ def test_a_phone_refuses_draws_that_are_none(trio: tuple[Fleet, dict[str, Any]])
 
 
 def test_a_phone_leaves_if_another_has_a_key_that_is_none(tmp_path: Path) -> None:
-    """Of low order, signed by its owner: no shares can be sealed for it."""
-    phones, _ = mixed(Fleet(tmp_path), 4)
+    """The key is of low order, signed by its owner: no shares can be sealed for it."""
+    phones, _ = mix_phones(Fleet(tmp_path), 4)
     keys = [message(phone.first(), "keys") for phone in phones.values()]
     hostile, sent = phones["p001"], keys[1]
     sent["sealing"] = "00" * 32
-    sent["signature"] = hostile.signed(hostile.cohort.keys_text(sent))
+    sent["signature"] = hostile.sign(hostile.cohort.keys_text(sent))
     draws = {name: phones[name].draw.hex() for name in ("p001", "p003")}
     for name in ("p000", "p002"):
         draws[name] = message(phones[name].next({"cohort": keys}), "draws")["draw"]
@@ -268,7 +268,7 @@ def test_a_phone_that_is_left_alone_with_others_masks_is_noticed(tmp_path: Path)
     """A server that knows the graph lists a phone's neighbours as dead, to be left with its masks alone."""
     fleet = Fleet(tmp_path)
     fleet.settings |= {"dropouts": 0.2}
-    phones, _ = mixed(fleet, 60)
+    phones, _ = mix_phones(fleet, 60)
     found = until_list(phones)
     cohort = found.cohort(reference.Cohort, fleet)
     facts = cohort.fix(found.keys)
@@ -321,7 +321,7 @@ def test_a_phone_refuses_a_list_of_phones_that_were_shown_others(trio: tuple[Fle
 
 @pytest.mark.parametrize("steps, reason", [(1, "`steps` 1 expected"), (0, "no `steps` expected")])
 def test_all_phones_of_a_round_take_the_same_steps(tmp_path: Path, steps: int, reason: str) -> None:
-    """Else a server could let all but one take a single step, and that one's update be most of the sum."""
+    """Otherwise a server could let all but one take a single step, and that one's update be most of the sum."""
     fleet = Fleet(tmp_path)
     fleet.settings["steps"] = steps
     trained = {name: fleet.base.read(name) for name in SHAPES}

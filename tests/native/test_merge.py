@@ -27,8 +27,8 @@ def model(name: str) -> Artifacts:
     return exported(MODELS[name], spread=14.0)
 
 
-def merged(tensors: dict[str, Array]) -> dict[str, Array]:
-    """As FORMAT.md says: float64, one rank after the other, rounded once."""
+def merge(tensors: dict[str, Array]) -> dict[str, Array]:
+    """Merge as FORMAT.md says: float64, one rank after the other, rounded once."""
     plain = {name: array for name, array in tensors.items() if not name.endswith((ADAPTER_A, ADAPTER_B))}
     for name, array in plain.items():
         if name + ADAPTER_A in tensors:
@@ -44,7 +44,7 @@ def merged(tensors: dict[str, Array]) -> dict[str, Array]:
 def test_the_merged_model_has_the_bits_of_the_rule(tmp_path: Path, name: str) -> None:
     artifacts = model(name)
     written = phonograd.merge(artifacts, tmp_path / "plain")
-    expected, found = merged(load_tensors(artifacts.path(WEIGHTS))), load_tensors(tmp_path / "plain")
+    expected, found = merge(load_tensors(artifacts.path(WEIGHTS))), load_tensors(tmp_path / "plain")
     assert list(found) == [spec.name for spec in MODELS[name].plain.tensor_specs()]
     for tensor, values in found.items():
         np.testing.assert_array_equal(values, expected[tensor], err_msg=tensor)

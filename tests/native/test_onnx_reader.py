@@ -18,7 +18,7 @@ from tests.support.artifacts import exported
 ARTIFACTS = 5
 
 
-def described(info: Any) -> list[Any]:
+def describe(info: Any) -> list[Any]:
     tensor = info.type.tensor_type
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
     return [info.name, tensor.elem_type, shape if tensor.HasField("shape") else None]
@@ -36,8 +36,8 @@ def seen_by_onnx(path: Path) -> Any:
 
     return {
         "ir": model.ir_version,
-        "inputs": [described(info) for info in model.graph.input],
-        "outputs": [described(info) for info in model.graph.output],
+        "inputs": [describe(info) for info in model.graph.input],
+        "outputs": [describe(info) for info in model.graph.output],
         "constants": [
             [
                 constant.name,

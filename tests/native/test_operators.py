@@ -160,19 +160,19 @@ def gemm(a: bool, b: bool, c: tuple[int, ...] | None, alpha: float, beta: float,
     return Case(SmallGraph([made], inputs, ["y"]), forward)
 
 
-def reduced(shape: tuple[int, ...], axes: tuple[int, ...] | None, keep: int) -> Case:
+def reduce_sum(shape: tuple[int, ...], axes: tuple[int, ...] | None, keep: int) -> Case:
     constants = {} if axes is None else {"axes": ints(*axes)}
     made = node("ReduceSum", "x" if axes is None else "x axes", "y", keepdims=keep)
     graph = SmallGraph([made], {"x": normal(*shape)}, ["y"], constants)
     return Case(graph, lambda v: {"y": np.asarray(v["x"].sum(axis=axes, keepdims=bool(keep)))})
 
 
-def viewed(operator: str, shape: tuple[int, ...], argument: Array, result: tuple[int, ...]) -> Case:
+def change_shape(operator: str, shape: tuple[int, ...], argument: Array, result: tuple[int, ...]) -> Case:
     graph = SmallGraph([node(operator, "x argument", "y")], {"x": normal(*shape)}, ["y"], {"argument": argument})
     return Case(graph, lambda v: {"y": np.broadcast_to(v["x"].reshape(v["x"].shape), shape).reshape(result)})
 
 
-def expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Case:
+def expand(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Case:
     graph = SmallGraph([node("Expand", "x wanted", "y")], {"x": normal(*shape)}, ["y"], {"wanted": ints(*wanted)})
     return Case(graph, lambda v: {"y": v["x"] * np.ones(wanted)})
 
@@ -211,7 +211,7 @@ def elementwise_cases() -> dict[str, Case]:
     for one in (ints(2), np.array(2, np.int64)):
         made[f"Equal {one.shape}"] = simple("Equal", {"a": RANDOM.integers(0, 4, (3, 7)), "b": one}, np.equal)
     for shape, wanted in (((), (3,)), ((1,), (2, 3)), ((3, 1), (3, 5)), ((2, 1, 4), (2, 3, 4)), ((4,), (1,))):
-        made[f"Expand {shape} {wanted}"] = expanded(shape, wanted)
+        made[f"Expand {shape} {wanted}"] = expand(shape, wanted)
     return made
 
 
@@ -235,10 +235,10 @@ def matrix_cases() -> dict[str, Case]:
         ((40, 3000), (0,)), ((3, 40000), (1,)), ((), None), ((1, 1), (0, 1)),
     ):  # fmt: skip
         for keep in (0, 1):
-            made[f"ReduceSum {shape} {axes} {keep}"] = reduced(shape, axes, keep)
-    made["Reshape"] = viewed("Reshape", (2, 3, 4), ints(0, -1), (2, 12))
-    made["Squeeze"] = viewed("Squeeze", (2, 1, 3, 1), ints(-1, 1), (2, 3))
-    made["Unsqueeze"] = viewed("Unsqueeze", (2, 3), ints(0, -1), (1, 2, 3, 1))
+            made[f"ReduceSum {shape} {axes} {keep}"] = reduce_sum(shape, axes, keep)
+    made["Reshape"] = change_shape("Reshape", (2, 3, 4), ints(0, -1), (2, 12))
+    made["Squeeze"] = change_shape("Squeeze", (2, 1, 3, 1), ints(-1, 1), (2, 3))
+    made["Unsqueeze"] = change_shape("Unsqueeze", (2, 3), ints(0, -1), (1, 2, 3, 1))
     made["Shape"] = shape_as_data()
     return made
 

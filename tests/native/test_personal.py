@@ -52,8 +52,8 @@ def write(predictor: Predictor, plain: Predictor, personal: Personal, message: s
     plain.feed("\n")
 
 
-def expected(personal: Personal, model: dict[bytes, float], prefix: str = "") -> list[tuple[str, float]]:
-    mixed = personal.mixed(model)
+def expected_suggestions(personal: Personal, model: dict[bytes, float], prefix: str = "") -> list[tuple[str, float]]:
+    mixed = personal.mix(model)
     words = sorted(mixed, key=lambda word: (-mixed[word], int(word[1:]) if word in model else len(model), word))
     return [(word.decode(), mixed[word]) for word in words if word.startswith(prefix.encode())][:60]
 
@@ -82,7 +82,7 @@ def test_suggestions_are_those_of_the_plain_writing(messages: list[str], deleted
                 for word in parts:
                     personal.before = (word, personal.before[0])
             for prefix in ("", "w", "h", "zü"):
-                assert everything(predictor, prefix) == expected(personal, alone(plain), prefix)
+                assert everything(predictor, prefix) == expected_suggestions(personal, alone(plain), prefix)
     assert words.list().words == {word.decode(): count for word, count in personal.counts.items()}
 
 
@@ -104,7 +104,7 @@ class Store:
         for message in messages:
             self.predictor.learn(message + "\n")
 
-    def saved(self) -> dict[str, int]:
+    def save(self) -> dict[str, int]:
         self.words.save()
         return dict(PersonalWords(self.path).list().words)
 
@@ -116,7 +116,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_a_saved_store_goes_on_as_if_it_had_not_been_closed(store: Store) -> None:
     store.learn(*SENTENCES, *SENTENCES)
-    assert store.saved() == dict(store.words.list().words)
+    assert store.save() == dict(store.words.list().words)
     again = Store(store.path)
     assert again.words.list() == store.words.list()
     for one in (again, store):
@@ -177,18 +177,18 @@ def _shares(store: Store) -> list[float]:
 def test_numbers_and_addresses_are_learned_the_third_time(store: Store, piece: str) -> None:
     for _ in range(2):
         store.learn(f"{piece} hallo")
-        assert store.saved() == {"hallo": store.words.list().words["hallo"]}
+        assert store.save() == {"hallo": store.words.list().words["hallo"]}
         assert all(word.decode() not in store.path.read_text() for words, _ in pieces(piece.encode()) for word in words)
     store.learn(piece)
-    assert set(store.saved()) == {"hallo"} | {word.decode() for words, _ in pieces(piece.encode()) for word in words}
-    assert set(store.saved().values()) == {2, 3}
+    assert set(store.save()) == {"hallo"} | {word.decode() for words, _ in pieces(piece.encode()) for word in words}
+    assert set(store.save().values()) == {2, 3}
 
 
 def test_what_is_never_learned(store: Store) -> None:
     store.words.veto("Geheim")
     store.learn("geheim <unk> " + "x" * 65 + " " + "y" * 64)
     store.predictor._library.call("pg_predictor_learn", store.predictor.handle, b"\xff\xfe \xc3")
-    assert store.saved() == {"y" * 64: 1}
+    assert store.save() == {"y" * 64: 1}
     assert PersonalWords(store.path).list().vetoed == ("geheim",)
     assert "geheim" not in {one.word for one in store.predictor.suggest("ge")}
 
@@ -204,15 +204,15 @@ def test_deleted_words_come_back_only_if_they_are_written_again(store: Store) ->
     assert not store.words.delete("wort")
     store.predictor.feed("w3")
     assert "wort" not in {word for word, _ in everything(store.predictor)}
-    assert store.saved() == {"hallo": 3, "w3": 3}
+    assert store.save() == {"hallo": 3, "w3": 3}
     store.learn("wort")
-    assert store.saved()["wort"] == 1
+    assert store.save()["wort"] == 1
     store.words.forget()
-    assert store.saved() == {}
+    assert store.save() == {}
     assert "hallo" not in store.path.read_text()
 
 
-def sealed(document: object) -> bytes:
+def seal(document: object) -> bytes:
     """A file with a right checksum."""
     text = json.dumps(document).encode() if not isinstance(document, bytes) else document
     return b"phonograd-personal-1 %08x\n" % zlib.crc32(text) + text
@@ -254,12 +254,12 @@ EMPTY = {"forgotten": 0, "weights": [[1, 2], [1, 2], [1, 2]], "words": [], "afte
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, wrong: object) -> None:
     path = tmp_path / "own.words"
-    path.write_bytes(sealed(EMPTY))
+    path.write_bytes(seal(EMPTY))
     assert PersonalWords(path).list().words == {}
-    path.write_bytes(sealed(wrong))
+    path.write_bytes(seal(wrong))
     with pytest.raises(StateError, match=r"own\.words"):
         PersonalWords(path)
-    assert path.read_bytes() == sealed(wrong)
+    assert path.read_bytes() == seal(wrong)
 
 
 @pytest.mark.parametrize("missing", [0, 1])
@@ -269,7 +269,7 @@ def test_counts_are_halved_past_a_bound(tmp_path: Path, words: int, followers: i
     path = tmp_path / "own.words"
     learned = [[f"n{number}", 5] for number in range(words - missing)]
     rows = [[0, -2, 1, 5], *([*context, 1, 5] for context in itertools.product(range(1, 300), repeat=2))]
-    path.write_bytes(sealed(EMPTY | {"words": learned, "after": rows[: max(1, followers - missing)]}))
+    path.write_bytes(seal(EMPTY | {"words": learned, "after": rows[: max(1, followers - missing)]}))
     kept = PersonalWords(path)
     with phonograd.open_predictor(artifacts(), personal=kept) as predictor:
         predictor.learn(new)
@@ -282,7 +282,7 @@ def test_counts_are_halved_past_a_bound(tmp_path: Path, words: int, followers: i
 def test_ties_are_by_id_then_by_bytes(tmp_path: Path) -> None:
     path = tmp_path / "own.words"
     words = [["b", 1], ["w15", 1], ["a", 1], ["w3", 1]]
-    path.write_bytes(sealed(EMPTY | {"weights": [[1, 1]] * 3, "words": words}))
+    path.write_bytes(seal(EMPTY | {"weights": [[1, 1]] * 3, "words": words}))
     with phonograd.open_predictor(artifacts(), personal=PersonalWords(path)) as predictor:
         assert everything(predictor)[:4] == [("w3", 0.25), ("w15", 0.25), ("a", 0.25), ("b", 0.25)]
 
@@ -333,9 +333,9 @@ def test_what_several_processes_save_is_merged(store: Store) -> None:
     other.learn("hallo zürich 4711")
     store.words.save()
     store.words.delete("wort")
-    assert other.saved() == {"hallo": 2, "wort": 1, "pin": 1, "zürich": 1}
+    assert other.save() == {"hallo": 2, "wort": 1, "pin": 1, "zürich": 1}
     store.learn("4711")
-    assert store.saved() == {"hallo": 2, "pin": 1, "zürich": 1, "4711": 3} == dict(store.words.list().words)
+    assert store.save() == {"hallo": 2, "pin": 1, "zürich": 1, "4711": 3} == dict(store.words.list().words)
     assert store.predictor.suggest("zü")[0].word == "zürich"
 
 
@@ -346,15 +346,15 @@ def test_a_veto_of_another_process_holds_until_it_is_taken_back(store: Store) ->
     settings.veto("Geheim")
     settings.save()
     store.learn("geheim hallo")
-    assert store.saved() == {"hallo": 2}
+    assert store.save() == {"hallo": 2}
     assert store.words.list() == PersonalWords(store.path).list()
     assert store.words.list().vetoed == ("geheim",)
     assert settings.allow("GEHEIM")
     assert not settings.allow("geheim")
     settings.save()
-    assert store.saved() == {"hallo": 2}
+    assert store.save() == {"hallo": 2}
     store.learn("geheim")
-    assert store.saved() == {"hallo": 2, "geheim": 1}
+    assert store.save() == {"hallo": 2, "geheim": 1}
 
 
 def test_what_another_process_forgot_stays_forgotten(store: Store) -> None:
@@ -364,9 +364,9 @@ def test_what_another_process_forgot_stays_forgotten(store: Store) -> None:
     other.words.forget()
     other.learn("danach")
     other.words.save()
-    assert store.saved() == {"danach": 1}
+    assert store.save() == {"danach": 1}
     store.learn("neu")
-    assert store.saved() == {"danach": 1, "neu": 1}
+    assert store.save() == {"danach": 1, "neu": 1}
 
 
 def test_no_save_among_many_is_lost(store: Store) -> None:

@@ -138,7 +138,7 @@ def test_evaluation_is_pythons(place: Place, tmp_path: Path, capfd: pytest.Captu
 
 @pytest.mark.parametrize(("context", "prefix"), [("", ""), ("w1 w2\nW3 nonsense", "w"), ("w7", "W1"), ("w7", "zz")])
 def test_suggestions_are_the_predictors(place: Place, context: str, prefix: str) -> None:
-    found = place.run("predict", place.artifacts.folder, *_given("--context", context), *_given("--prefix", prefix))
+    found = place.run("predict", place.artifacts.folder, *_option("--context", context), *_option("--prefix", prefix))
     with open_predictor(place.artifacts) as predictor:
         predictor.feed(context)
         expected = predictor.suggest(prefix)
@@ -160,7 +160,7 @@ def test_prediction_weights_are_written_and_used(tmp_path: Path, place: Place) -
         assert one["probability"] == pytest.approx(other["probability"], rel=0.05)
 
 
-def _given(name: str, value: str) -> tuple[str, ...]:
+def _option(name: str, value: str) -> tuple[str, ...]:
     return (f"{name}={value}",) if value else ()
 
 
@@ -186,12 +186,12 @@ def test_info_names_kernels_and_cores(place: Place) -> None:
 
 
 def test_help_and_version(place: Place) -> None:
-    def said(*arguments: str) -> str:
+    def help_of(*arguments: str) -> str:
         return subprocess.run(place.line(*arguments), capture_output=True, text=True, check=True).stdout
 
-    assert said("--version") == f"phonograd-phone {__version__}\n"
-    everything = said("--help")
+    assert help_of("--version") == f"phonograd-phone {__version__}\n"
+    everything = help_of("--help")
     for command in ("train", "eval", "predict", "quantize", "pull", "bench", "info"):
         assert f"  {command} " in everything
-        assert said(command, "--help").startswith(f"usage: phonograd-phone {command}")
-    assert "--save-every N" in said("train", "--threads", "2", "--help")
+        assert help_of(command, "--help").startswith(f"usage: phonograd-phone {command}")
+    assert "--save-every N" in help_of("train", "--threads", "2", "--help")

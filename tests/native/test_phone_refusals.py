@@ -186,8 +186,8 @@ def test_a_loss_that_explodes_is_divergence_and_gives_no_update(both: Both, plac
     assert list(tmp_path.iterdir()) == []
 
 
-def limited(megabytes: int) -> Callable[[], None]:
-    """For a child process: no more memory than that."""
+def limit_memory(megabytes: int) -> Callable[[], None]:
+    """Limit the memory of a child process."""
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
 
@@ -195,12 +195,12 @@ def test_out_of_memory_has_a_code_of_its_own(place: Place, tmp_path: Path) -> No
     huge = tmp_path / "huge"
     with huge.open("wb") as file:
         file.truncate(200 << 20)
-    found = place.run("train", place.artifacts.folder, "--user", huge, preexec_fn=limited(128))
+    found = place.run("train", place.artifacts.folder, "--user", huge, preexec_fn=limit_memory(128))
     assert (found.code, found.err) == (26, "phonograd-phone: out of memory; close other apps or use a smaller model\n")
     weights = tmp_path / "weights"
     with weights.open("wb") as file:
         file.truncate(200 << 20)
-    found = place.train("--weights", weights, preexec_fn=limited(128))
+    found = place.train("--weights", weights, preexec_fn=limit_memory(128))
     said = f"{weights}: cannot be mapped: Cannot allocate memory; close other apps or use a smaller model"
     assert (found.code, found.err) == (26, f"phonograd-phone: {said}\n")
 
@@ -240,7 +240,7 @@ def test_outputs_places_are_checked_before_training(place: Place, tmp_path: Path
 
 
 def test_a_link_to_stdout_is_no_output_even_if_a_file_is_behind_it(place: Place, tmp_path: Path) -> None:
-    """As root, writing to /dev/stdout replaced the link. Tried with its like, which nobody can replace."""
+    """Writing as root to /dev/stdout replaced the link. Tried with its like, which nobody can replace."""
     with (tmp_path / "stdout").open("wb") as file:
         line = place.train_line("--out", "/dev/fd/1")
         done = subprocess.run(line, stdout=file, stderr=subprocess.PIPE, text=True, check=False)

@@ -268,7 +268,7 @@ def test_int8_computes_with_the_rounded_weights(tmp_path: Path, quantized: Calla
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-3 * spread)
 
 
-def copied(folder: Path, name: str = "lstm", predict: bool = True) -> Path:
+def copy_artifacts(folder: Path, name: str = "lstm", predict: bool = True) -> Path:
     """A copy of a model's folder, with prediction weights in it and in the manifest."""
     shutil.copytree(model(name).folder, folder)
     if predict:
@@ -281,7 +281,7 @@ def copied(folder: Path, name: str = "lstm", predict: bool = True) -> Path:
 
 
 def test_a_folders_own_prediction_weights_are_used(tmp_path: Path, quantized: Callable[[str], Path]) -> None:
-    folder = copied(tmp_path / "artifacts")
+    folder = copy_artifacts(tmp_path / "artifacts")
     found = {}
     for what, weights in (("own", None), ("int8", quantized("lstm")), ("float32", folder / WEIGHTS)):
         with phonograd.open_predictor(folder, weights=weights) as predictor:
@@ -303,7 +303,7 @@ def test_export_writes_them_too(tmp_path: Path, quantized: Callable[[str], Path]
 
 
 def test_prediction_weights_of_another_model_are_no_folders_own(tmp_path: Path) -> None:
-    folder = copied(tmp_path / "artifacts")
+    folder = copy_artifacts(tmp_path / "artifacts")
     weights = load_tensors(folder / WEIGHTS)
     save_tensors(folder / WEIGHTS, {name: values * 2 for name, values in weights.items()})
     document = json.loads((folder / "manifest.json").read_text())
@@ -313,7 +313,7 @@ def test_prediction_weights_of_another_model_are_no_folders_own(tmp_path: Path) 
         Predictor(open_artifacts(folder, verify=False), None, BackendOptions())
 
 
-def truncated(path: Path) -> None:
+def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 5)
 
 
@@ -328,7 +328,7 @@ def rewritten(change: Callable[[dict[str, np.ndarray], dict[str, str]], None]) -
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "truncated": (truncated, "bytes of data, the header describes"),
+    "truncated": (truncate, "bytes of data, the header describes"),
     "version": (rewritten(lambda _, metadata: metadata.update(version="2")), "version 1 expected, found version '2'"),
     "base": (rewritten(lambda _, metadata: metadata.update(base_sha256="0")), "base_sha256 is '0', expected 64"),
     "format": (
@@ -370,7 +370,7 @@ def test_damaged_prediction_weights_are_refused_by_name(quantized: Callable[[str
 
 
 def test_a_listed_file_that_is_missing_or_altered_is_refused(tmp_path: Path) -> None:
-    folder = copied(tmp_path / "artifacts")
+    folder = copy_artifacts(tmp_path / "artifacts")
     path = folder / PREDICTION
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -429,7 +429,7 @@ def test_arguments_that_make_no_sense(tmp_path: Path) -> None:
             predictor.suggest(count=0)
         with pytest.raises(TextError, match="NUL byte"):
             predictor.feed("a\0b")
-    folder = copied(tmp_path / "artifacts", predict=False)
+    folder = copy_artifacts(tmp_path / "artifacts", predict=False)
     (folder / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes().replace(b"w9\n", b"w8\n"))
     with pytest.raises(VocabularyError):
         Predictor(model("lstm").__class__(folder, model("lstm").manifest), None, BackendOptions())

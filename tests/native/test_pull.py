@@ -34,7 +34,7 @@ def command() -> Path:
     return build_host_command().path
 
 
-def pulled(command: Path, fetched: Path, sha256: str, base: Path | None, out: Path) -> Outcome:
+def pull(command: Path, fetched: Path, sha256: str, base: Path | None, out: Path) -> Outcome:
     given = () if base is None else ("--base", base)
     return outcome_of([*map(str, (command, "pull", fetched, "--sha256", sha256, "--out", out, *given))])
 
@@ -83,7 +83,7 @@ class Folder:
 
 @dataclass
 class Chain(Folder):
-    """With a file of links from the base, at random. `trained`: the tensors that are not frozen."""
+    """A base and a file of random links from it. `trained`: the tensors that are not frozen."""
 
     random: np.random.Generator
     trained: list[str]
@@ -135,14 +135,14 @@ def test_links_lead_to_the_references_model(tmp_path: Path, seed: int) -> None:
 
 def test_the_model_is_replaced_in_place(command: Path, chain: Chain) -> None:
     fetched, sha256 = chain.make(2)
-    told = pulled(command, fetched, sha256, chain.base, chain.base).only("pulled")
+    told = pull(command, fetched, sha256, chain.base, chain.base).only("pulled")
     assert chain.base.read_bytes() == chain.expected
     assert (told["path"], told["nbytes"]) == (str(chain.base), len(chain.expected))
     assert (told["sha256"], told["links"]) == (sha256, 2)
     written = chain.base.stat()
-    assert pulled(command, fetched, sha256, chain.base, chain.base).only("pulled")["links"] == 0
+    assert pull(command, fetched, sha256, chain.base, chain.base).only("pulled")["links"] == 0
     assert (chain.base.stat().st_ino, chain.base.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
-    assert pulled(command, fetched, sha256, chain.base, chain.out).code == 0
+    assert pull(command, fetched, sha256, chain.base, chain.out).code == 0
     assert chain.out.read_bytes() == chain.expected
 
 
@@ -150,14 +150,14 @@ def test_the_model_is_replaced_in_place(command: Path, chain: Chain) -> None:
 def test_a_whole_model_is_checked_and_copied(command: Path, chain: Chain, base: bool) -> None:
     _, sha256 = chain.make(1)
     whole = chain.folder / "expected"
-    assert pulled(command, whole, sha256, chain.base if base else None, chain.out).only("pulled")["links"] == 0
+    assert pull(command, whole, sha256, chain.base if base else None, chain.out).only("pulled")["links"] == 0
     assert chain.out.read_bytes() == chain.expected
-    wrong = pulled(command, whole, "0" * 64, None, chain.out)
+    wrong = pull(command, whole, "0" * 64, None, chain.out)
     assert (wrong.code, wrong.events) == (WeightsError.exit_code, [])
     said = f"{whole}: the model 000000000000… expected, found {sha256[:12]}…; fetch the whole model\n"
     assert wrong.err == f"phonograd-phone: {said}"
     whole.write_bytes(whole.read_bytes()[:-1])
-    cut = pulled(command, whole, sha256, None, chain.out)
+    cut = pull(command, whole, sha256, None, chain.out)
     assert (cut.code, "the file is truncated" in cut.err) == (WeightsError.exit_code, True)
 
 
@@ -179,7 +179,7 @@ def top_rows() -> dict[str, Array]:
 
 @dataclass
 class Place(Folder):
-    """With links from the base, one by one."""
+    """A folder with links from the base, one by one."""
 
     links: int = 0
 
@@ -204,8 +204,8 @@ class Place(Folder):
         second, sha256 = self.link(OTHER_ROWS, self.folder / f"model-{self.links}")
         return first.read_bytes(), second.read_bytes(), sha256
 
-    def refused(self, fetched: Path, sha256: str, said: str = "") -> None:
-        """In one line, and nothing changes."""
+    def expect_refusal(self, fetched: Path, sha256: str, said: str = "") -> None:
+        """Expect a refusal in one line that changes nothing."""
         before = {found.name: found.read_bytes() for found in self.folder.iterdir()}
         with pytest.raises((UpdateError, WeightsError)) as error:  # the one of links, the other of the model they make
             pull_links(fetched, self.base, self.out, sha256)
@@ -225,12 +225,12 @@ def place(tmp_path: Path) -> Place:
 Make = Callable[[Place], Made]
 
 
-def told(**changes: str | None) -> Make:
+def change_metadata(**changes: str | None) -> Make:
     return lambda place: place.link(ROWS, **changes)
 
 
-def sent(changes: Mapping[str, Array | None], kind: LinkCodec = "rows-f32") -> Make:
-    """With parts that are changed, or left out (None), on the way."""
+def send_parts(changes: Mapping[str, Array | None], kind: LinkCodec = "rows-f32") -> Make:
+    """Send parts that are changed, or left out (None), on the way."""
 
     def make(place: Place) -> Made:
         right = ROWS if kind == "rows-f32" else top_rows()
@@ -243,8 +243,8 @@ def sent(changes: Mapping[str, Array | None], kind: LinkCodec = "rows-f32") -> M
 
 
 def top(**changes: Array | None) -> Make:
-    """Of a link of top rows, parts of `table`."""
-    return sent({f"table.{part}": values for part, values in changes.items()}, "top-rows")
+    """Parts of `table` in a link of top rows."""
+    return send_parts({f"table.{part}": values for part, values in changes.items()}, "top-rows")
 
 
 def raw(change: Callable[[bytes], bytes]) -> Make:
@@ -256,8 +256,8 @@ def raw(change: Callable[[bytes], bytes]) -> Make:
     return make
 
 
-def followed(by: Callable[[Place], Path]) -> Make:
-    """By what does not lead on."""
+def follow(by: Callable[[Place], Path]) -> Make:
+    """Follow the link by one that does not lead on."""
 
     def make(place: Place) -> Made:
         path, sha256 = place.link(ROWS)
@@ -273,41 +273,47 @@ def scale(value: float) -> Array:
 
 # What all updates may have wrong is in tests/native/test_updates_hostile.py.
 HOSTILE: tuple[tuple[Make, str], ...] = (
-    (sent({"table.values": OTHER_ROWS["table.values"]}), "links to model .* expected, found .*; fetch the whole model"),
+    (
+        send_parts({"table.values": OTHER_ROWS["table.values"]}),
+        "links to model .* expected, found .*; fetch the whole model",
+    ),
     (raw(lambda data: data[:-1]), "truncated"),
     (raw(lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]), "damaged: checksum"),
     (raw(lambda data: b""), "0 bytes"),
     (raw(lambda data: data + b"\xff" * 100), "header of"),
-    (followed(lambda place: place.link(ROWS)[0]), "a link from model"),
-    (followed(lambda place: place.link(OTHER_ROWS, place.folder / "model-1")[0]), "links to model"),
-    (followed(lambda place: place.base), ""),
+    (follow(lambda place: place.link(ROWS)[0]), "a link from model"),
+    (follow(lambda place: place.link(OTHER_ROWS, place.folder / "model-1")[0]), "links to model"),
+    (follow(lambda place: place.base), ""),
     (lambda place: (place.link(ROWS)[0], "2" * 64), "links to model 222"),
-    (told(base_sha256="1" * 64), "a link from model .* found 111"),
-    (told(base_sha256="\x1b[2J\n" * 9), r"found '\\x1b\[2J\\n\\x1b\[2J\\n\\x1b\['; fetch"),
-    (told(result_sha256=None), "a link expected, with metadata result_sha256"),
-    (told(codec="full-f32"), "codec rows-f32 or top-rows, found"),
-    (told(format="phonograd-prediction"), "the model .* expected, found"),  # it is taken for a whole model
-    (told(**{"result.frozen": "table"}), "table.* is not part of the model"),
-    (told(**{"result.frozen": "table,bias"}), "frozen: names of some of its tensors expected, found all of them"),
-    (told(**{"result.frozen": "table,"}), "found '', which it has not"),
-    (told(**{"result.frozen": "more"}), "found 'more', which it has not"),
-    (told(**{"result.frozen": ""}), "found '', which it has not"),
-    (told(**{"result.round": "2"}), "links to model"),
-    (sent({"table.rows": np.array([3, 4, 100], "<u4")}), "rising row numbers below 100"),
-    (sent({"more": np.zeros(3, np.float32)}), "more is not part of the model"),
-    (sent({"table.values": np.full((3, 8), np.nan, np.float32)}), "table: element 24 is nan"),
+    (change_metadata(base_sha256="1" * 64), "a link from model .* found 111"),
+    (change_metadata(base_sha256="\x1b[2J\n" * 9), r"found '\\x1b\[2J\\n\\x1b\[2J\\n\\x1b\['; fetch"),
+    (change_metadata(result_sha256=None), "a link expected, with metadata result_sha256"),
+    (change_metadata(codec="full-f32"), "codec rows-f32 or top-rows, found"),
+    (change_metadata(format="phonograd-prediction"), "the model .* expected, found"),  # it is taken for a whole model
+    (change_metadata(**{"result.frozen": "table"}), "table.* is not part of the model"),
+    (
+        change_metadata(**{"result.frozen": "table,bias"}),
+        "frozen: names of some of its tensors expected, found all of them",
+    ),
+    (change_metadata(**{"result.frozen": "table,"}), "found '', which it has not"),
+    (change_metadata(**{"result.frozen": "more"}), "found 'more', which it has not"),
+    (change_metadata(**{"result.frozen": ""}), "found '', which it has not"),
+    (change_metadata(**{"result.round": "2"}), "links to model"),
+    (send_parts({"table.rows": np.array([3, 4, 100], "<u4")}), "rising row numbers below 100"),
+    (send_parts({"more": np.zeros(3, np.float32)}), "more is not part of the model"),
+    (send_parts({"table.values": np.full((3, 8), np.nan, np.float32)}), "table: element 24 is nan"),
     (top(rows=np.zeros(13, "u1")), "table.rows: expected bits of 1 to 100 rows"),
     (top(scales=None, levels=None), "table.rows is not part of the model"),
     (top(scales=scale(-1)), "finite scales of at least 0 expected, found -1"),
     (top(scales=scale(3e38)), "table: element .* expected a finite number"),
-    (sent({"table": np.zeros((100, 8), "<f4")}, "top-rows"), "table is not part of the model"),
+    (send_parts({"table": np.zeros((100, 8), "<f4")}, "top-rows"), "table is not part of the model"),
     (top(levels=np.zeros(16, "u1")), "links to model"),
 )
 
 
 @pytest.mark.parametrize(("make", "said"), HOSTILE)
 def test_hostile_links_are_refused(place: Place, make: Make, said: str) -> None:
-    place.refused(*make(place), said)
+    place.expect_refusal(*make(place), said)
 
 
 def test_a_file_cut_anywhere_is_refused(place: Place) -> None:
@@ -320,7 +326,7 @@ def test_a_file_cut_anywhere_is_refused(place: Place) -> None:
     cuts = sorted(near | set(range(0, len(one) + len(two), 131)))
     for cut in (cut for cut in cuts if 0 <= cut < len(one) + len(two)):
         fetched.write_bytes((one + two)[:cut])
-        place.refused(fetched, sha256)
+        place.expect_refusal(fetched, sha256)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2**20 + 1, 2**32, 2**63, 2**64 - 8, 2**64 - 1])
@@ -329,11 +335,11 @@ def test_hostile_lengths_are_refused(place: Place, length: int) -> None:
     lengthened = length.to_bytes(8, "little") + second[8:]
     for content in (first + lengthened, lengthened):
         (place.folder / "fetched").write_bytes(content)
-        place.refused(place.folder / "fetched", sha256)
+        place.expect_refusal(place.folder / "fetched", sha256)
 
 
 def test_a_sum_equal_to_the_weight_keeps_its_bits(place: Place) -> None:
-    """Of 60 blocks of 64 weights, all -0.0, in 1 bit, some decode to 0.0 here and there."""
+    """Some of 60 blocks of 64 weights, all -0.0, in 1 bit, decode to 0.0 here and there."""
     names, random = [f"vector-{number}" for number in range(60)], np.random.default_rng(1)
     save_tensors(place.base, {name: np.full(64, -0.0, np.float32) for name in names})
     parts: dict[str, Array] = {}
@@ -361,13 +367,13 @@ def test_the_command_checks_what_the_user_gives(command: Path, place: Place) -> 
         ((fetched, sha256, base, fetched), UsageError, f"would replace {fetched}, an input"),
     ]
     for given, error, said in cases:
-        found = pulled(command, *given)
+        found = pull(command, *given)
         assert (found.code, found.events, said in found.err) == (error.exit_code, [], True), found
         assert (found.err.count("\n"), found.err.startswith("phonograd-phone: ")) == (1, True)
     assert place.out.read_bytes() == b"as it was"
     save_tensors(place.base, {"table": np.zeros(3, "i4")}, {})
     fetched, sha256 = place.link({"table.rows": np.empty(0, "<u4"), "table.values": np.empty((0, 3), "<f4")})
-    place.refused(fetched, sha256, "a model's F32 tensors expected")
+    place.expect_refusal(fetched, sha256, "a model's F32 tensors expected")
 
 
 def large(folder: Path, megabytes: int) -> tuple[Path, Path, str]:
@@ -380,7 +386,7 @@ def large(folder: Path, megabytes: int) -> tuple[Path, Path, str]:
 
 def test_memory_is_a_piece_of_the_model(command: Path, tmp_path: Path) -> None:
     base, link, sha256 = large(tmp_path, 32)
-    found = pulled(command, link, sha256, base, tmp_path / "out")
+    found = pull(command, link, sha256, base, tmp_path / "out")
     assert sha256_of_file(tmp_path / "out") == sha256
     assert found.only("pulled")["peak_rss_bytes"] < 12 << 20
 

@@ -32,7 +32,7 @@ def test_rests_are_reported_and_change_no_bit(place: Place, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stop_ends_a_rest(place: Place, tmp_path: Path, number: signal.Signals, code: int) -> None:
-    """It is saved, and resumed with another duty to the bits of an epoch without rests."""
+    """The epoch is saved, and resumed with another duty to the bits of one without rests."""
     (tmp_path / "whole").mkdir()
     assert place.train(*outputs(tmp_path / "whole")).code == 0
     line = place.train_line("--state", tmp_path / "state", *outputs(tmp_path))
@@ -56,7 +56,7 @@ def test_a_state_is_saved_before_a_rest(place: Place, tmp_path: Path, options: t
 
 
 def nice_values(process: int) -> set[int]:
-    """Of all threads of a process."""
+    """Nice values of all threads of a process."""
     lines = [task.joinpath("stat").read_text() for task in Path(f"/proc/{process}/task").iterdir()]
     return {int(line.rpartition(")")[2].split()[16]) for line in lines}
 

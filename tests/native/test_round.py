@@ -98,7 +98,7 @@ def test_what_a_callback_raises_ends_the_training(
 
 
 def test_an_interrupt_ends_the_training_wherever_it_comes(place: Place, tmp_path: Path) -> None:
-    """While the library runs, here in a rest of days, it is raised before a callback's first line."""
+    """The library runs, here in a rest of days, and the interrupt is raised before a callback's first line."""
     asked: list[int] = []
 
     def stop() -> int:

@@ -32,7 +32,7 @@ from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import options_of as engine_options
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
-from tests.native.round_abi import Model, Options, RefusedError, Round, call, load, opened, options_of
+from tests.native.round_abi import Model, Options, RefusedError, Round, call, load, open_round, options_of
 from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, python_line
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def library() -> ctypes.CDLL:
 
 def finish(library: ctypes.CDLL, options: Options) -> dict[str, Any]:
     """Train a whole round; its report."""
-    with opened(library, options) as round:
+    with open_round(library, options) as round:
         assert round.train()
         report: dict[str, Any] = json.loads(round.report())
         round.call("pg_round_discard_state")
@@ -100,7 +100,7 @@ def test_a_sampled_output_layer_by_a_phones_name(library: ctypes.CDLL, place: Pl
 def test_a_state_is_discarded_after_a_finished_round_alone(library: ctypes.CDLL, place: Place, tmp_path: Path) -> None:
     options = options_of(place, state=tmp_path / "state", save_every=1)
     saved = tmp_path / "state" / "state.safetensors"
-    with opened(library, options) as round:
+    with open_round(library, options) as round:
         assert not round.train(lambda step: round.call("pg_round_cancel") if step == 3 else None)
     before = saved.read_bytes()
 
@@ -109,7 +109,7 @@ def test_a_state_is_discarded_after_a_finished_round_alone(library: ctypes.CDLL,
             round.call("pg_round_discard_state")
         assert found.value.status == USAGE
 
-    with opened(library, options) as round:
+    with open_round(library, options) as round:
         discard(round)
         assert saved.read_bytes() == before
         assert round.train(lambda step: discard(round) if step == 5 else None)
@@ -136,19 +136,19 @@ def test_a_cancelled_round_is_resumed_with_the_same_bits(
 
         return each
 
-    with opened(library, options) as round:
+    with open_round(library, options) as round:
         assert not round.train(cancel(round))
         assert len(round.heard) == 8
         with pytest.raises(RefusedError, match="not finished, so there is no report"):
             round.report()
         with pytest.raises(RefusedError, match="trained already; open it again"):
             round.train()
-    with opened(library, options) as round:  # cancelled before it trains
+    with open_round(library, options) as round:  # cancelled before it trains
         round.call("pg_round_cancel")
         assert not round.train()
         assert round.heard == []
     assert not (tmp_path / "update").exists()
-    with opened(library, options) as round:
+    with open_round(library, options) as round:
         assert round.train()
         assert [step for step, _, _ in round.heard] == list(range(9, STEPS + 1))
         assert json.loads(round.report())["resumed_at"] == 8
@@ -158,11 +158,11 @@ def test_a_cancelled_round_is_resumed_with_the_same_bits(
 def test_a_state_is_kept_until_it_is_discarded(library: ctypes.CDLL, place: Place, tmp_path: Path) -> None:
     state = tmp_path / "state" / "state.safetensors"
     options = options_of(place, update=tmp_path / "update", state=state.parent, save_every=15)
-    with opened(library, options) as round:
+    with open_round(library, options) as round:
         assert round.train()
     first = (tmp_path / "update").read_bytes()
     (tmp_path / "update").unlink()
-    with opened(library, options) as round:  # as after a kill before the caller had kept the report
+    with open_round(library, options) as round:  # as after a kill before the caller had kept the report
         assert round.train()
         assert len(round.heard) == 10
         assert state.exists()
@@ -174,7 +174,7 @@ def test_a_state_is_kept_until_it_is_discarded(library: ctypes.CDLL, place: Plac
 def test_the_sizes_of_a_model_and_the_version(library: ctypes.CDLL, place: Place) -> None:
     assert library.pg_version().decode() == __version__
     tensors = load_tensors(place.artifacts.path(WEIGHTS))
-    with opened(library, options_of(place, output_sample=60, precision=2, threads=1)) as round:
+    with open_round(library, options_of(place, output_sample=60, precision=2, threads=1)) as round:
         model = Model(size=ctypes.sizeof(Model))
         round.call("pg_round_model", ctypes.byref(model))
         words = json.loads(round.report())["output_layer"]["words"] if round.train() else None
@@ -210,7 +210,7 @@ def test_an_engine_by_descriptor_outlives_the_folders_path(library: ctypes.CDLL,
     assert found.value.status == USAGE
 
 
-def damaged(folder: Path) -> dict[str, Any]:
+def damage(folder: Path) -> dict[str, Any]:
     (folder / "training_model.onnx").write_bytes(b"x" * (folder / "training_model.onnx").stat().st_size)
     return {}
 
@@ -237,7 +237,7 @@ def base_opened(flags: int) -> Callable[[Path], dict[str, Any]]:
         ({"folder": None}, UsageError, "folder: NULL"),
         ({"folder_descriptor": 1}, UsageError, "`folder` and `folder_descriptor` exclude each other"),
         ({"folder": "/none"}, ArtifactsError, "no such folder"),
-        (damaged, ArtifactsError, "training_model.onnx"),
+        (damage, ArtifactsError, "training_model.onnx"),
         (without_manifest, ArtifactsError, "manifest.json"),
         (not_a_number, WeightsError, "element 3"),
         ({"user": None}, UsageError, "`user`: no text; give the path of a file, or bytes"),
@@ -282,7 +282,7 @@ def test_refusals(library: ctypes.CDLL, place: Place, tmp_path: Path, fields: An
     shutil.copytree(place.artifacts.folder, tmp_path / "folder")
     given = fields(tmp_path / "folder") if callable(fields) else fields
     options = options_of(place, **({"folder": tmp_path / "folder"} | given))
-    with pytest.raises(RefusedError) as found, opened(library, options) as round:
+    with pytest.raises(RefusedError) as found, open_round(library, options) as round:
         round.train()
     assert (found.value.status, said in str(found.value)) == (status.exit_code, True), str(found.value)
     if descriptor := given.get("update_descriptor", 0):
@@ -294,16 +294,16 @@ def test_refusals(library: ctypes.CDLL, place: Place, tmp_path: Path, fields: An
 
 def test_a_state_in_use_and_one_of_another_job(library: ctypes.CDLL, place: Place, tmp_path: Path) -> None:
     options = options_of(place, state=tmp_path / "state", save_every=3)
-    with opened(library, options) as round:
+    with open_round(library, options) as round:
         with (
             pytest.raises(RefusedError, match="another process is training with this state") as found,
-            opened(library, options),
+            open_round(library, options),
         ):
             pass
         assert found.value.status == StateError.exit_code
         assert not round.train(lambda step: round.call("pg_round_cancel") if step == 4 else None)
     other = options_of(place, state=tmp_path / "state", seed=1)
-    with pytest.raises(RefusedError, match="seed") as found, opened(library, other) as round:
+    with pytest.raises(RefusedError, match="seed") as found, open_round(library, other) as round:
         round.train()
     assert found.value.status == StateError.exit_code
     other.restart = 1

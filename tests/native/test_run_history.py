@@ -15,7 +15,7 @@ from tests.native.test_round_update import TEXT, artifacts
 RUN, OTHER = "a" * 64, "b" * 64
 
 
-def said(step: int, run: str = RUN, separation: int = 3, most: int = 4) -> str:
+def run_line(step: int, run: str = RUN, separation: int = 3, most: int = 4) -> str:
     told = {"run": run, "step": step, "min_separation": separation, "max_participations": most}
     return json.dumps(told)
 
@@ -36,37 +36,37 @@ def take_part(
         round_.train()
 
 
-def kept(folder: Path) -> dict[str, list[int]]:
+def read_history(folder: Path) -> dict[str, list[int]]:
     return json.loads((folder / "history.json").read_text())  # type: ignore[no-any-return]
 
 
 def test_a_phone_rests_and_has_its_part_in_each_run(tmp_path: Path) -> None:
-    """Its own count, whatever a server says: of each run by itself; a step may be taken again."""
+    """The phone counts each run by itself, whatever a server says; a step may be taken again."""
     for step in (2, 2, 5, 8, 8):
-        take_part(tmp_path, said(step))
-    assert kept(tmp_path) == {RUN: [2, 5, 8]}
+        take_part(tmp_path, run_line(step))
+    assert read_history(tmp_path) == {RUN: [2, 5, 8]}
     assert stat.S_IMODE((tmp_path / "history.json").stat().st_mode) == 0o600
     for step in (1, 7, 9, 10):
         with pytest.raises(TookPartError, match=rf"step 8 of the run, and rests until step 11 .*found step {step}\b"):
-            take_part(tmp_path, said(step))
-    take_part(tmp_path, said(3, OTHER))
-    take_part(tmp_path, said(11))
-    assert kept(tmp_path) == {RUN: [2, 5, 8, 11], OTHER: [3]}
+            take_part(tmp_path, run_line(step))
+    take_part(tmp_path, run_line(3, OTHER))
+    take_part(tmp_path, run_line(11))
+    assert read_history(tmp_path) == {RUN: [2, 5, 8, 11], OTHER: [3]}
     with pytest.raises(TookPartError, match=r"took part 4 times in the run, as often as it may"):
-        take_part(tmp_path, said(100))
-    take_part(tmp_path, said(11))  # whose update is lost: as often as its round lasts
+        take_part(tmp_path, run_line(100))
+    take_part(tmp_path, run_line(11))  # whose update is lost: as often as its round lasts
 
 
 def test_it_is_refused_before_it_trains_and_noted_before_there_is_an_update(tmp_path: Path) -> None:
-    take_part(tmp_path, said(1))
+    take_part(tmp_path, run_line(1))
     (tmp_path / "update").unlink()
     with pytest.raises(TookPartError):
-        take_part(tmp_path, said(3))
+        take_part(tmp_path, run_line(3))
     assert not (tmp_path / "update").exists()
     (tmp_path / "history.json").rename(tmp_path / "old")
     (tmp_path / "history.json").mkdir()
     with pytest.raises(PhonogradError):
-        take_part(tmp_path, said(9))
+        take_part(tmp_path, run_line(9))
     assert not (tmp_path / "update").exists()
 
 
@@ -76,12 +76,12 @@ def test_the_count_is_kept_when_the_update_can_not_be(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
         with pytest.raises(StorageError, match="update: cannot write"):
-            take_part(tmp_path, said(1))
+            take_part(tmp_path, run_line(1))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert kept(tmp_path) == {RUN: [1]}
-    take_part(tmp_path, said(1))
-    assert kept(tmp_path) == {RUN: [1]}
+    assert read_history(tmp_path) == {RUN: [1]}
+    take_part(tmp_path, run_line(1))
+    assert read_history(tmp_path) == {RUN: [1]}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_count_is_kept_when_the_update_can_not_be(tmp_path: Path) -> None:
 def test_a_damaged_count_is_no_empty_one(tmp_path: Path, damaged: str) -> None:
     (tmp_path / "history.json").write_text(damaged)
     with pytest.raises(StateError, match=r"history\.json"):
-        take_part(tmp_path, said(1))
+        take_part(tmp_path, run_line(1))
     assert (tmp_path / "history.json").read_text() == damaged
     assert not (tmp_path / "update").exists()
 
@@ -100,10 +100,10 @@ def test_a_damaged_count_is_no_empty_one(tmp_path: Path, damaged: str) -> None:
     [
         ("{}", "the SHA-256 of a run expected"),
         ("no", "not valid JSON"),
-        (said(0), "`step`, a whole number of at least 1, expected, found 0"),
-        (said(1, separation=0), "`min_separation`"),
-        (said(1, most=0), "`max_participations`"),
-        (said(1, run="A" * 64), "the SHA-256 of a run expected"),
+        (run_line(0), "`step`, a whole number of at least 1, expected, found 0"),
+        (run_line(1, separation=0), "`min_separation`"),
+        (run_line(1, most=0), "`max_participations`"),
+        (run_line(1, run="A" * 64), "the SHA-256 of a run expected"),
         (json.dumps({"run": RUN, "min_separation": 1, "max_participations": 1}), "`step`.*found none"),
         (json.dumps({"run": RUN, "step": 1.5, "min_separation": 1, "max_participations": 1}), "`step`.*found 1.5"),
     ],
@@ -116,8 +116,8 @@ def test_what_no_server_says_is_refused(tmp_path: Path, run: str, message: str) 
 
 def test_options_that_do_not_go_together(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`run` and `run_history` go together"):
-        take_part(tmp_path, said(1), history=None)
+        take_part(tmp_path, run_line(1), history=None)
     with pytest.raises(UsageError, match="`run` needs an update"):
-        take_part(tmp_path, said(1), update=None)
+        take_part(tmp_path, run_line(1), update=None)
     with pytest.raises(UsageError):  # one file can't be both
-        take_part(tmp_path, said(1), update="history.json")
+        take_part(tmp_path, run_line(1), update="history.json")

@@ -19,7 +19,7 @@ from phonograd.device_runtime.engine.c_abi import load_library, options_of
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array
-from tests.native.test_threads import FULL, LEARNING_RATE, V, candidates, trained, windows
+from tests.native.test_threads import FULL, LEARNING_RATE, V, candidates, train, windows
 from tests.support.artifacts import exported
 
 RATE = LEARNING_RATE
@@ -37,8 +37,8 @@ def artifacts() -> Artifacts:
 
 def test_bf16_is_close() -> None:
     folders = {"sampled": exported(*FULL["lstm-clipped"], seed=3, spread=10)}
-    exact, _ = trained(folders, "sampled", 1, None)
-    rounded, _ = trained(folders, "sampled", 1, None, "bf16-emulated")
+    exact, _ = train(folders, "sampled", 1, None)
+    rounded, _ = train(folders, "sampled", 1, None, "bf16-emulated")
     assert rounded != exact
     np.testing.assert_allclose(rounded, exact, rtol=1e-2)
 
@@ -56,7 +56,7 @@ def test_all_words_without_shifts_are_the_full_softmax(name: str) -> None:
 
 
 def test_weights_and_scores_are_up_to_date_after_every_step(artifacts: Artifacts) -> None:
-    """They are copied out of the packed rows when they are asked for, the first time as at later ones."""
+    """Reading copies them out of the packed rows, the first time and later."""
     asked, unasked = (NativeBackend(artifacts, None, BackendOptions(seed=9, sample=candidates())) for _ in range(2))
     tokens = np.arange(60).reshape(30, 2)
     scores = []
@@ -167,13 +167,13 @@ def test_graphs_that_would_train_other_rows_are_refused(
     model = onnx.load(folder / "training_model_sampled.onnx")
     change(model)
     onnx.save(model, folder / "training_model_sampled.onnx")
-    resized(folder)
+    correct_size(folder)
     with pytest.raises(ArtifactsError, match=re.escape(said)) as refused:
         NativeBackend(open_artifacts(folder, verify=False), None, BackendOptions(sample=candidates()))
     assert "training_model_sampled.onnx: " in str(refused.value)
 
 
-def resized(folder: Path) -> None:
+def correct_size(folder: Path) -> None:
     """Give the manifest the size that the sampled graph has now; its hash is not read by the engine."""
     manifest = folder / "manifest.json"
     size = (folder / "training_model_sampled.onnx").stat().st_size

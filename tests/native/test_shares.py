@@ -23,7 +23,7 @@ def tool() -> Path:
     return build_program("shares_tool", [HERE / "shares_tool.cpp", *base, parts])
 
 
-def modelled(tool: Path, items: int, speeds: tuple[float, ...]) -> tuple[list[int], float]:
+def model_shares(tool: Path, items: int, speeds: tuple[float, ...]) -> tuple[list[int], float]:
     """Items that each thread did (the tool fails unless each was done once), and when the last one ended."""
     line = [str(tool), "model", str(items), *map(str, speeds)]
     *done, last = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
@@ -35,7 +35,7 @@ def modelled(tool: Path, items: int, speeds: tuple[float, ...]) -> tuple[list[in
 def test_cores_of_unequal_speed_work_at_nine_tenths_of_what_they_can_together(
     tool: Path, items: int, speeds: tuple[float, ...]
 ) -> None:
-    done, last = modelled(tool, items, speeds)
+    done, last = model_shares(tool, items, speeds)
     assert sum(done) == items
     assert items / sum(speeds) / last >= 0.9
 
@@ -52,17 +52,17 @@ def test_parts_of_the_output_layer_keep_unequal_cores_busy(
 
 
 def test_equal_cores_keep_their_own_shares(tool: Path) -> None:
-    assert modelled(tool, 640, EQUAL) == ([160] * 4, 160.0)
+    assert model_shares(tool, 640, EQUAL) == ([160] * 4, 160.0)
 
 
 @pytest.mark.parametrize("items", [0, 1, 7])
 def test_fewer_items_than_cores(tool: Path, items: int) -> None:
-    done, _ = modelled(tool, items, PHONE)
+    done, _ = model_shares(tool, items, PHONE)
     assert sum(done) == items
 
 
 def test_a_thread_that_waits_long_sleeps(tool: Path) -> None:
-    """For its core's other work, and for the battery; one that spins for ever runs into the time limit."""
+    """Sleeping frees its core and saves the battery; a thread that spins for ever runs into the time limit."""
     done = subprocess.run([tool, "waiting", "3"], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     assert done.stdout.splitlines() == ["for a task", "at a barrier", "for the workers"]
 

@@ -66,11 +66,11 @@ def signal_at_step(patch: pytest.MonkeyPatch, step: int, number: signal.Signals)
     """Have this process signalled when it has taken a step."""
     train = Round.train
 
-    def signalled(done: int, *_: object) -> None:
+    def signal_step(done: int, *_: object) -> None:
         if done == step:
             os.kill(os.getpid(), number)
 
-    patch.setattr(Round, "train", lambda self, progress, stop: train(self, signalled, stop))
+    patch.setattr(Round, "train", lambda self, progress, stop: train(self, signal_step, stop))
 
 
 def step_of(folder: Path) -> int:
@@ -99,7 +99,7 @@ def test_a_kill_at_any_moment_loses_nothing(
 
 
 def test_killed_every_few_seconds(place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path) -> None:
-    """It comes to an end however long its steps take: at each look at the clock a second more has passed."""
+    """The epoch ends however long its steps take: at each look at the clock a second more has passed."""
     ticking = build_program("ticking_command", [Path(__file__).with_name("ticking_clock.cpp"), *command_sources()])
     _, *options = place.train_line("--state", tmp_path / "state", "--save-every", 1000, *outputs(tmp_path))
     line = [str(ticking), *options]
@@ -216,7 +216,7 @@ def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:
     assert (base[rows] != tensors["embedding.weight.values"]).any(axis=1).all()
 
 
-def flipped(raw: bytes) -> bytes:
+def flip_bit(raw: bytes) -> bytes:
     """A bit of the data."""
     middle = (8 + struct.unpack("<Q", raw[:8])[0] + len(raw)) // 2
     return raw[:middle] + bytes([raw[middle] ^ 1]) + raw[middle + 1 :]
@@ -227,7 +227,7 @@ def flipped(raw: bytes) -> bytes:
     [
         (lambda raw: raw[: len(raw) // 2], "truncated"),
         (lambda raw: b"", "0 bytes"),
-        (flipped, " expected, its bytes have "),
+        (flip_bit, " expected, its bytes have "),
         (lambda raw: raw.replace(b'"dropout_steps":"6"', b'"dropout_steps":"7"'), " expected, its bytes have "),
         (lambda raw: raw[:-4] + bytes([raw[-4] ^ 1]) + raw[-3:], " expected, its bytes have "),
         (lambda raw: raw + b"\0", "followed by bytes that belong to no tensor"),
@@ -255,8 +255,8 @@ def test_a_damaged_state_is_refused(
     assert written(tmp_path) == undisturbed
 
 
-def resealed(raw: bytes) -> bytes:
-    """With the checksum that fits: what a hostile writer would hand over."""
+def reseal(raw: bytes) -> bytes:
+    """Give it the checksum that fits: what a hostile writer would hand over."""
     return raw[:-4] + struct.pack("<I", zlib.crc32(raw[:-4]))
 
 
@@ -277,7 +277,7 @@ def test_a_state_that_is_whole_but_wrong_never_reaches_the_engine(place: Place, 
         (raw.replace(b'"dropout_steps":"6"', b'"dropout_steps":"x"'), "dropout_steps is not a count"),
     ):
         assert changed != raw
-        (stopped / STATE).write_bytes(resealed(changed))
+        (stopped / STATE).write_bytes(reseal(changed))
         found = place.train("--state", stopped)
         assert (found.code, found.events) == (17, [])
         assert said in found.err
@@ -344,7 +344,7 @@ def test_what_a_killed_save_left_is_cleared(place: Place, stopped: Path) -> None
 
 
 def test_an_epoch_that_changes_no_row_is_resumed_too(place: Place, tmp_path: Path) -> None:
-    """At this rate no weight but the biases of 0 moves by a bit: the state's rows are empty tensors."""
+    """The rate moves no weight by a bit but the biases of 0: the state's rows are empty tensors."""
     line = place.train_line("--lr", "1e-30", *outputs(tmp_path))
     assert outcome_of(line).code == 0
     expected = written(tmp_path)

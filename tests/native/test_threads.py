@@ -70,7 +70,7 @@ def windows(sampled: bool = False) -> list[Window]:
     return made
 
 
-def trained(
+def train(
     folders: dict[str, Artifacts],
     name: str,
     threads: int,
@@ -99,11 +99,11 @@ def trained(
 def test_weights_are_the_same_bits_on_any_number_of_threads(
     folders: dict[str, Artifacts], name: str, kernels: str
 ) -> None:
-    losses, weights = trained(folders, name, 1, kernels)
+    losses, weights = train(folders, name, 1, kernels)
     assert np.isfinite(losses).all()
     # Threads share the work alike whatever the kernels: those that are not chosen here take an odd number only.
     for threads in (2, 3, 8) if kernels == KERNELS[0] else (3,):
-        other_losses, other = trained(folders, name, threads, kernels)
+        other_losses, other = train(folders, name, threads, kernels)
         assert other_losses == losses, threads
         for tensor, expected in weights.items():
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
@@ -114,9 +114,9 @@ def test_weights_are_the_same_bits_on_any_number_of_threads(
 def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(
     folders: dict[str, Artifacts], name: str, precision: Precision
 ) -> None:
-    _, weights = trained(folders, name, 1, KERNELS[0], precision)
+    _, weights = train(folders, name, 1, KERNELS[0], precision)
     for threads in (7,):
-        _, other = trained(folders, name, threads, KERNELS[0], precision)
+        _, other = train(folders, name, threads, KERNELS[0], precision)
         for tensor, expected in weights.items():
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
 
@@ -156,9 +156,9 @@ ALL_OPERATORS = ("lstm-clipped", "lstm-dropout", "cifg-tied", "gru-tied-lwf", "s
 def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name: str) -> None:
     assert KERNELS[-1] == "portable"
     before = NativeBackend(folders[name], None, BackendOptions()).weights()
-    expected_losses, expected = trained(folders, name, 2, "portable")
+    expected_losses, expected = train(folders, name, 2, "portable")
     for kernels in KERNELS[:-1]:
-        losses, weights = trained(folders, name, 2, kernels)
+        losses, weights = train(folders, name, 2, kernels)
         np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
         for tensor, values in expected.items():
             # Of what training moved, not only of the weight: a wrong gradient can't hide behind a large first weight.
@@ -170,8 +170,8 @@ def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name:
 
 @pytest.mark.parametrize("name", [*FULL, "sampled gru without bias", "sampled lstm-lwf", "sampled cifg-tied"])
 def test_fused_nodes_agree_with_single_ones(folders: dict[str, Artifacts], name: str) -> None:
-    losses, weights = trained(folders, name, 2, None)
-    single_losses, single = trained(folders, name, 2, None, fuse=False)
+    losses, weights = train(folders, name, 2, None)
+    single_losses, single = train(folders, name, 2, None, fuse=False)
     np.testing.assert_allclose(losses, single_losses, rtol=1e-5)
     for tensor, values in single.items():
         assert np.linalg.norm(weights[tensor] - values) <= 1e-5 * np.linalg.norm(values), tensor

@@ -21,7 +21,7 @@ def normal(seed: int, *shape: int) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def updated(folder: Path, inputs: dict[str, Array], fuse: bool) -> Array:
+def update(folder: Path, inputs: dict[str, Array], fuse: bool) -> Array:
     """A table of zeros after the update of a tied embedding alone: its gradient is D^T X less the scattered `taken`."""
     table = np.zeros((V, E), np.float32)
     buffer = "table_grad.accumulation.buffer"
@@ -60,6 +60,6 @@ def test_the_norm_is_that_of_the_sum(tmp_path: Path, share: float, fuse: bool, N
     rows = (-share * product[ids] / np.bincount(ids)[ids][:, None]).astype(np.float32)
     gradient = product.copy()
     np.add.at(gradient, ids, rows.astype(np.float64))
-    found = updated(tmp_path, {"ids": ids, "taken": -rows, "D": D, "X": X}, fuse)
+    found = update(tmp_path, {"ids": ids, "taken": -rows, "D": D, "X": X}, fuse)
     expected = -RATE * gradient * min(1.0, CLIP / (float(np.linalg.norm(gradient)) + 1e-6))
     assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)

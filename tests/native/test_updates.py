@@ -45,7 +45,7 @@ ROWS = st.lists(st.integers(0, 3000), max_size=60)
 @settings(max_examples=3, deadline=None)
 def test_updates_are_the_references(larger: Workshop, codec: str, rows: dict[str, list[int]], number: int) -> None:
     info = UpdateInfo(larger.sha256, number // 3, max(1, number // 2), codec, number)
-    larger.round_trip(larger.moved(rows), info)
+    larger.round_trip(larger.move_rows(rows), info)
     with UpdateFile(larger.folder / "update") as update:
         assert update.info == info
 
@@ -80,7 +80,7 @@ def test_single_deltas_at_the_limits_are_read_back_finite(tmp_path: Path, codec:
 
 @pytest.mark.parametrize("codec", [*BOUNDS, *NOISE])
 def test_errors_are_bounded(workshop: Workshop, codec: str) -> None:
-    trained = workshop.trained()
+    trained = workshop.train()
     decoded = workshop.round_trip(trained, codec)
     if codec in NOISE:
         name = "decoder.weight"
@@ -95,7 +95,7 @@ def test_errors_are_bounded(workshop: Workshop, codec: str) -> None:
 
 
 def test_an_update_without_loss(workshop: Workshop) -> None:
-    trained = workshop.moved({"embedding.weight": [1, 5, 39], "decoder.bias": [0]})
+    trained = workshop.move_rows({"embedding.weight": [1, 5, 39], "decoder.bias": [0]})
     workshop.base["embedding.weight"][3, 2] = 0
     trained["embedding.weight"][3, 2] = 0
     save_tensors(workshop.path, workshop.base)
@@ -110,7 +110,7 @@ def test_an_update_without_loss(workshop: Workshop) -> None:
 def test_rows_and_the_whole_change_places_at_the_same_number(tmp_path: Path, count: int) -> None:
     """40 rows of 24 bytes are 960; a moved row takes 28: 34 rows 952, 35 rows 980."""
     workshop = Workshop(tmp_path, {"table": np.zeros((40, 6), "<f4")})
-    workshop.round_trip(workshop.moved({"table": list(range(count))}), "rows-f32")
+    workshop.round_trip(workshop.move_rows({"table": list(range(count))}), "rows-f32")
     assert ("table" in codecs.read_parts(tmp_path / "update")[0]) == (count >= 35)
 
 
@@ -126,7 +126,7 @@ def test_a_model_that_did_not_move_comes_back_to_the_bit_and_costs_next_to_nothi
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name.startswith(("rows-", "delta-", "top-rows"))])
 def test_rows_that_did_not_move_stay_the_base_to_the_bit(workshop: Workshop, codec: str) -> None:
-    decoded = workshop.round_trip(workshop.trained(), codec)
+    decoded = workshop.round_trip(workshop.train(), codec)
     still = np.arange(300) % 4 > 0
     assert decoded["embedding.weight"][still].tobytes() == workshop.base["embedding.weight"][still].tobytes()
     assert (decoded["embedding.weight"] != workshop.base["embedding.weight"]).any()
@@ -145,7 +145,7 @@ def test_a_row_that_did_not_move_costs_a_bit(tmp_path: Path, codec: str) -> None
 
 @every_codec
 def test_the_same_seed_writes_the_same_file_and_another_one_another(workshop: Workshop, codec: str) -> None:
-    trained = workshop.trained()
+    trained = workshop.train()
     first, again, other = (workshop.decode(workshop.encode(trained, workshop.info(codec, seed))) for seed in (3, 3, 4))
     same = [first[name].tobytes() == other[name].tobytes() for name in trained]
     assert all(first[name].tobytes() == again[name].tobytes() for name in trained)
@@ -154,7 +154,7 @@ def test_the_same_seed_writes_the_same_file_and_another_one_another(workshop: Wo
 
 @every_codec
 def test_tiles_rise_and_do_not_overlap(workshop: Workshop, codec: str) -> None:
-    path = workshop.encode(workshop.trained(), codec)
+    path = workshop.encode(workshop.train(), codec)
     with UpdateFile(path) as update, TensorFile(workshop.path) as base:
         for spec in base.specs.values():
             end = 0
@@ -166,7 +166,7 @@ def test_tiles_rise_and_do_not_overlap(workshop: Workshop, codec: str) -> None:
 
 
 def test_tiles_are_of_the_rows_that_moved(workshop: Workshop) -> None:
-    path = workshop.encode(workshop.moved({"embedding.weight": [3, 4, 9]}), "rows-f32")
+    path = workshop.encode(workshop.move_rows({"embedding.weight": [3, 4, 9]}), "rows-f32")
     with UpdateFile(path) as update, TensorFile(workshop.path) as base:
         spans = [(start, len(values)) for start, values in update.tiles(base.specs["embedding.weight"], base)]
     assert spans == [(3 * 33, 2 * 33), (9 * 33, 33)]
@@ -179,10 +179,10 @@ def test_budgets_are_told_by_the_parts(
     """A sender may choose them; no mask is sent where all rows are."""
     chosen = functools.partial(codecs.encode_top_rows, most=rows, bits=bits)
     monkeypatch.setattr(codecs, "ENCODERS", {"top-rows": chosen})
-    path, trained = workshop.folder / "budget", workshop.trained()
+    path, trained = workshop.folder / "budget", workshop.train()
     with TensorFile(workshop.path) as base:
         codecs.write_update(path, base, trained, workshop.info("top-rows"))
-        expected = codecs.decoded(path, base)
+        expected = codecs.decode_file(path, base)
     assert ("decoder.weight.rows" in codecs.read_parts(path)[0]) == (rows < 71)
     for name, values in workshop.decode(path).items():
         np.testing.assert_array_equal(values, expected[name], name)

@@ -168,7 +168,7 @@ VALUES = "embedding.weight.values"
     ],
 )
 def test_a_forged_part_is_named(workshop: Workshop, codec: str, change: Change, message: str) -> None:
-    parts, metadata = read_parts(workshop.encode(workshop.trained(), codec))
+    parts, metadata = read_parts(workshop.encode(workshop.train(), codec))
     change(parts)
     with pytest.raises((UpdateError, WeightsError), match=message):
         decode_forged(workshop, parts, metadata)
@@ -176,7 +176,7 @@ def test_a_forged_part_is_named(workshop: Workshop, codec: str, change: Change, 
 
 @pytest.mark.parametrize("codec", ["full-f32", "rows-f32", "rot-q1"])
 def test_a_flipped_bit_anywhere_is_found(workshop: Workshop, codec: str) -> None:
-    path = workshop.encode(workshop.trained(), codec)
+    path = workshop.encode(workshop.train(), codec)
     data = path.read_bytes()
     (header,) = struct.unpack("<Q", data[:8])
     for place in (8 + header, (8 + header + len(data)) // 2, len(data) - 5, len(data) - 1):
@@ -198,7 +198,7 @@ DTYPES = sorted(set(NUMPY_DTYPES) - {"BF16"})
 def test_whatever_the_parts_are_the_answer_is_weights_or_one_line(
     workshop: Workshop, codec: str, data: st.DataObject
 ) -> None:
-    parts, metadata = read_parts(workshop.encode(workshop.trained(), codec))
+    parts, metadata = read_parts(workshop.encode(workshop.train(), codec))
     for name in data.draw(st.sets(st.sampled_from(sorted(parts)), min_size=1, max_size=3)):
         how = data.draw(st.sampled_from(["bytes", "dtype", "shape", "drop", "cut"]))
         array = parts[name]

@@ -47,7 +47,7 @@ def sum_by_halves(values: Array) -> Array:
 
 
 def hadamard(x: Array) -> Array:
-    """Of each row, by butterflies of stride 64, 128, ..., then 1, 2, ... 32."""
+    """Transform each row, by butterflies of stride 64, 128, ..., then 1, 2, ... 32."""
     size = x.shape[1]
     large = [stride for stride in (64, 128, 256, 512, 1024, 2048) if stride < size]
     for stride in (*large, 1, 2, 4, 8, 16, 32):
@@ -175,18 +175,18 @@ def encode_f16(name: str, base: Array, trained: Array, seed: int) -> Parts:
 
 
 def encode_bf16(name: str, base: Array, trained: Array, seed: int) -> Parts:
-    def rounded(moved: Array) -> Array:
+    def round_half(moved: Array) -> Array:
         bits = moved.view("<u4")
         upper = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
         return np.asarray(np.minimum(upper & 0x7FFF, 0x7F7F) | upper & 0x8000).astype("<u2")
 
     del seed
-    return _moved_rows(name, deltas(base, trained), rounded)
+    return _moved_rows(name, deltas(base, trained), round_half)
 
 
-def _moved_rows(name: str, moved: Array, rounded: Callable[[Array], Array]) -> Parts:
+def _moved_rows(name: str, moved: Array, encode: Callable[[Array], Array]) -> Parts:
     rows = np.flatnonzero(moved.any(axis=1))
-    return {**mask(name, rows, len(moved)), f"{name}.values": rounded(moved[rows])} if len(rows) else {}
+    return {**mask(name, rows, len(moved)), f"{name}.values": encode(moved[rows])} if len(rows) else {}
 
 
 def encode_int8(name: str, base: Array, trained: Array, seed: int) -> Parts:
@@ -285,7 +285,7 @@ def read_parts(path: Path) -> tuple[Parts, dict[str, str]]:
         return {name: file.read(name) for name in file.specs if name != CHECKSUM}, dict(file.metadata)
 
 
-def decoded(path: Path, base: TensorFile) -> Parts:
+def decode_file(path: Path, base: TensorFile) -> Parts:
     """The trained weights that an update or link stands for."""
     parts, about = read_parts(path)
     changed = trained_names(base)
@@ -322,7 +322,7 @@ def write_link(
     with TensorFile(base) as file:
         base_sha256 = file.sha256()
         save_tensors(path, parts, link_metadata(base_sha256, round_number, codec, "", result), checksum=True)
-        written = save_tensors(model, decoded(path, file), result)
+        written = save_tensors(model, decode_file(path, file), result)
     save_tensors(path, parts, link_metadata(base_sha256, round_number, codec, written.sha256, result), checksum=True)
     return written
 
@@ -330,7 +330,7 @@ def write_link(
 def lossy_link_parts(
     names: Sequence[str], base: Mapping[str, Array], wanted: Mapping[str, Array], rows: int, bits: int, seed: int
 ) -> Parts:
-    """Of all matrices together the `rows` rows of largest delta, other tensors whole. wanted: float64."""
+    """The `rows` rows of largest delta of all matrices together, other tensors whole. wanted: float64."""
     moved = {
         name: np.clip(wanted[name] - base[name].astype(np.float64), -LARGEST_DELTA, LARGEST_DELTA)
         .astype(np.float32)

@@ -39,7 +39,7 @@ def require(good: bool, reason: str) -> None:
 
 
 def hash_of(*parts: str) -> str:
-    """Of the parts, each a line."""
+    """Hash the parts, each a line."""
     return sha256("".join(f"{part}\n" for part in parts).encode()).hexdigest()
 
 
@@ -57,17 +57,17 @@ def signed_by(key: str, signature: str, text: bytes) -> bool:
 
 
 def public_of(secret: bytes) -> str:
-    """Of an X25519 key, hex."""
+    """Public half of an X25519 key, hex."""
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw().hex()
 
 
-def agreed(secret: bytes, public: str) -> bytes:
+def agree(secret: bytes, public: str) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).exchange(
         X25519PublicKey.from_public_bytes(bytes.fromhex(public))
     )
 
 
-def derived(secret: bytes, cohort: str, *info: str) -> bytes:
+def derive(secret: bytes, cohort: str, *info: str) -> bytes:
     return HKDF(SHA256(), 32, bytes.fromhex(cohort), lines(*info)).derive(secret)
 
 
@@ -203,7 +203,7 @@ class Grid:
 
     @property
     def noise(self) -> float:
-        """In steps."""
+        """Noise in steps."""
         return float(self.settings["noise"] * self.settings["clip"] / self.step)
 
     def about(self) -> About:
@@ -215,7 +215,7 @@ class Grid:
         return About(self.width, self.values, self.columns * ROWS, self.step, self.noise, moved, honest)
 
     def largest_sum(self, phones: int) -> int:
-        """Of phones of full weight."""
+        """Largest sum of phones of full weight."""
         return int(phones * self.settings["weight_cap"] * self.level) + math.ceil(10 * self.noise * math.sqrt(phones))
 
     def encode(self, deltas: Array, tokens: int, random: np.random.Generator) -> Array:
@@ -239,12 +239,12 @@ class Grid:
 # The file.
 
 
-def packed(values: Array, width: int) -> Array:
+def pack(values: Array, width: int) -> Array:
     bits = (values.astype(np.uint32)[:, None] >> np.arange(width, dtype=np.uint32)) & 1
     return np.packbits(bits.astype(np.uint8).reshape(-1), bitorder="little")
 
 
-def unpacked(data: Array, width: int, count: int) -> Array:
+def unpack(data: Array, width: int, count: int) -> Array:
     bits = np.unpackbits(data, bitorder="little")[: count * width].reshape(count, width)
     return (bits.astype(np.uint32) << np.arange(width, dtype=np.uint32)).sum(1, dtype=np.uint32)
 
@@ -252,7 +252,7 @@ def unpacked(data: Array, width: int, count: int) -> Array:
 def write_masked(path: Path, values: Array, width: int, base_sha256: str, number: int, cohort: str) -> None:
     about = {"format": "phonograd-masked", "version": "1", "base_sha256": base_sha256, "round": str(number)}
     about |= {"cohort": cohort, "bits": str(width)}
-    save_tensors(path, {"values": packed(values & ((1 << width) - 1), width)}, about, checksum=True)
+    save_tensors(path, {"values": pack(values & ((1 << width) - 1), width)}, about, checksum=True)
 
 
 class Cohort:
@@ -310,12 +310,12 @@ class Cohort:
         self.coins: dict[tuple[str, str], bool] = {}
         return Fixed(self.hash, self.a, self.t, self.agree)
 
-    def _announced(self, kind: str, phone: str, value: str) -> bool:
+    def _is_announced(self, kind: str, phone: str, value: str) -> bool:
         keys = self.keys[phone]
         return bool(self.commitment(kind, phone, keys["identity"], value) == keys[kind])
 
     def check_draw(self, phone: str, message: Message) -> None:
-        require(self._announced("draw", phone, message["draw"]), f"phone {phone}: another draw than it announced")
+        require(self._is_announced("draw", phone, message["draw"]), f"phone {phone}: another draw than it announced")
 
     def draws(self, draws: Mapping[str, str]) -> None:
         for phone, draw in draws.items():
@@ -337,7 +337,7 @@ class Cohort:
         return self.coins[one, other]
 
     def holders(self, phone: str) -> list[str]:
-        """Those that hold shares of a phone's secrets, in order."""
+        """Phones that hold shares of a phone's secrets, in order."""
         return self.neighbours(phone)[:255]
 
     def check_shares(self, phone: str, message: Message) -> None:
@@ -388,18 +388,20 @@ class Cohort:
     def is_secret(self, phone: str, secret: bytes, alive: bool) -> bool:
         """Whether this is its self mask (alive), or its masking key."""
         if alive:
-            return self._announced("self", phone, secret.hex())
+            return self._is_announced("self", phone, secret.hex())
         return bool(public_of(secret) == self.keys[phone]["masking"])
 
     def check_answer(self, phone: str, message: Message) -> None:
-        require(self._announced("self", phone, message["self"]), f"phone {phone}: another self mask than it announced")
+        require(
+            self._is_announced("self", phone, message["self"]), f"phone {phone}: another self mask than it announced"
+        )
         held = {name for name in self.held if name != phone and phone in self.held[name]}
         require(set(message["shares"]) <= held, f"phone {phone}: shares of phones that it holds none of")
 
     def mask(self, one: str, other: str, secret: bytes, values: int, width: int) -> Array:
         """What `one`, whose masking key is `secret`, adds of its mask with `other`."""
         first, second = sorted((one, other), key=str.encode)
-        key = derived(agreed(secret, self.keys[other]["masking"]), self.id, "phonograd-mask-1", first, second)
+        key = derive(agree(secret, self.keys[other]["masking"]), self.id, "phonograd-mask-1", first, second)
         mask = stream(key, width, values)
         return mask if one == first else (0 - mask).astype(np.uint32)
 
@@ -420,7 +422,7 @@ class Sum:
             require(set(file.specs) == {"values"}, f"{path}: values expected")
             found = file.read("values")
         require(len(found) == -(-len(self.sum) * self.width // 8), f"{path}: {len(self.sum)} values expected")
-        return unpacked(found, self.width, len(self.sum))
+        return unpack(found, self.width, len(self.sum))
 
     def add(self, cohort: Cohort, path: Path) -> None:
         self.sum += self._read(cohort, path)
@@ -431,12 +433,12 @@ class Sum:
             alive = phone in cohort.alive
             secret = self._secret(cohort, phone, alive, answers, wrong)
             if alive:
-                self.sum -= stream(derived(secret, cohort.id, "phonograd-self-1"), self.width, len(self.sum))
+                self.sum -= stream(derive(secret, cohort.id, "phonograd-self-1"), self.width, len(self.sum))
                 continue
             for other in cohort.alive:
                 if cohort.are_neighbours(phone, other):
                     self.sum += cohort.mask(phone, other, secret, len(self.sum), self.width)
-        signed = self._signed()
+        signed = self._signed_numbers()
         weight, cap = int(signed[-1]), cohort.settings["weight_cap"]
         assert cohort.grid is not None
         most = cohort.grid.largest_sum(len(cohort.alive))
@@ -463,17 +465,17 @@ class Sum:
                 return secret
         raise UpdateError(f"phone {phone}: its secret can't be put together of {len(shares)} shares")
 
-    def _signed(self) -> Array:
+    def _signed_numbers(self) -> Array:
         """Numbers modulo 2^w as signed ones."""
         top = 1 << self.width
         values = self.sum.astype(np.int64) & (top - 1)
         return np.where(values >= top // 2, values - top, values)
 
     def values(self) -> Array:
-        return self._signed().astype(np.int32)
+        return self._signed_numbers().astype(np.int32)
 
     def decode(self, cohort: Cohort, divisor: float, elements: int) -> Array:
         assert cohort.grid is not None
-        decoded = cohort.grid.decode(self._signed()[:-1].astype(np.float64), divisor)
+        decoded = cohort.grid.decode(self._signed_numbers()[:-1].astype(np.float64), divisor)
         assert len(decoded) == elements
         return decoded

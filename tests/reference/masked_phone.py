@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from phonograd.device_runtime.formats.tensor_file import Array
 from tests.reference.masked import (
     Cohort,
-    agreed,
-    derived,
+    agree,
+    derive,
     lines,
     public_of,
     require,
@@ -52,7 +52,7 @@ class Memory:
     known: dict[str, str] = field(default_factory=dict)
 
     def begin(self, opened: Opened) -> None:
-        """Take part in a round anew. Raises UpdateError if the phone may not."""
+        """Take part in a new round. Raises UpdateError if the phone may not."""
         require(opened.number > self.last_round, f"a round after {self.last_round} expected, found {opened.number}")
         most = self.last_round + 10**6 if self.last_round else 10**9
         require(opened.number <= most, f"a round up to {most} expected, found {opened.number}")
@@ -92,7 +92,7 @@ class Phone:
         self.held: dict[str, tuple[bytes, bytes]] = {}  # by owner: shares of its masking key and of its b
         self.stage = "keys"
 
-    def signed(self, text: bytes) -> str:
+    def sign(self, text: bytes) -> str:
         return self.key.sign(text).hex()
 
     def keys(self) -> Document:
@@ -100,7 +100,7 @@ class Phone:
         public |= {"sealing": public_of(self.sealing), "masking": public_of(self.masking)}
         for kind, value in (("self", self.self_mask), ("draw", self.draw)):
             public[kind] = self.cohort.commitment(kind, self.name, self.identity, value.hex())
-        return {**public, "signature": self.signed(self.cohort.keys_text(public))}
+        return {**public, "signature": self.sign(self.cohort.keys_text(public))}
 
     def first(self) -> tuple[str, Document]:
         return self._send(self.keys())
@@ -152,8 +152,8 @@ class Phone:
         return self.shares
 
     def _sealing(self, sender: str, holder: str, other: str) -> ChaCha20Poly1305:
-        secret = agreed(self.sealing, self.cohort.keys[other]["sealing"])
-        return ChaCha20Poly1305(derived(secret, self.cohort.id, "phonograd-seal-1", sender, holder))
+        secret = agree(self.sealing, self.cohort.keys[other]["sealing"])
+        return ChaCha20Poly1305(derive(secret, self.cohort.id, "phonograd-seal-1", sender, holder))
 
     def after_shares(self, reply: Document) -> Document:
         cohort = self.cohort
@@ -163,14 +163,14 @@ class Phone:
         for owner, holders in cohort.held.items():
             if self.name in holders and owner != self.name and owner in reply["shares"]:
                 self._open(owner, holders.index(self.name) + 1, bytes.fromhex(reply["shares"][owner]))
-        return {"signature": self.signed(cohort.members_text())}
+        return {"signature": self.sign(cohort.members_text())}
 
     def after_members(self, reply: Document) -> Path:
         cohort = self.cohort
         self.memory.bases.add(self.opened.base_sha256)
         about = cohort.about((len(self.values) - 1) * cohort.settings["support"])
         values = self.values + stream(
-            derived(self.self_mask, cohort.id, "phonograd-self-1"), about.width, len(self.values)
+            derive(self.self_mask, cohort.id, "phonograd-self-1"), about.width, len(self.values)
         )
         for other in cohort.of_cohort:
             if cohort.are_neighbours(self.name, other):
@@ -194,7 +194,7 @@ class Phone:
         require(len(reply["alive"]) >= self.cohort.settings["min_cohort"], "too few are alive")
         self.cohort.list(reply["alive"], reply["signatures"])
         require(self.name in reply["alive"], "this phone is listed dead")
-        return {"signature": self.signed(self.cohort.agree_text())}
+        return {"signature": self.sign(self.cohort.agree_text())}
 
     def after_agreement(self, reply: Document) -> Document:
         agree = [phone for phone in reply["signatures"] if phone in self.cohort.alive]

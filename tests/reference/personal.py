@@ -39,7 +39,7 @@ class Personal:
     def weight(self, seen: int) -> float:
         return self.weights[seen][0] / self.weights[seen][1] if seen >= 0 else 0.0
 
-    def mixed(self, model: Mapping[bytes, float]) -> dict[bytes, float]:
+    def mix(self, model: Mapping[bytes, float]) -> dict[bytes, float]:
         """Each word's probability; model: those of the vocabulary, without <unk> and <eos>."""
         seen, next_ = self.predict()
         weight = self.weight(seen)

@@ -133,14 +133,14 @@ class Figures:
 
 
 def ratio(above: Floats | Ids, below: Floats | Ids, starts: Ids) -> tuple[float, float]:
-    """Of sums over targets, and its error by messages, which begin at `starts`. FORMAT.md, "Standard errors"."""
+    """Ratio of sums over targets, and its error by messages, which begin at `starts`. FORMAT.md, "Standard errors"."""
     x, n = (np.add.reduceat(one.astype(np.float64), starts) for one in (above, below))
     m, R = len(starts), x.sum() / n.sum()
     return R, math.sqrt(m / (m - 1) * ((x - R * n) ** 2).sum()) / n.sum() if m > 1 else 0.0
 
 
 def figures(words: Sequence[bytes], messages: Sequence[bytes], scores: Floats) -> Figures:
-    """Of a text whose every token has scores [V] in `scores` [N, V]."""
+    """Figures of a text whose every token has scores [V] in `scores` [N, V]."""
     spelled = [token for message in messages for token in [*tokenize(message), b""]]
     stream = encode(words, messages)
     exact = scores.astype(np.float64)
