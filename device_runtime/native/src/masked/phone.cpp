@@ -47,7 +47,7 @@ bool MaskedPhone::has_sent() const {
   return std::find(bases_.begin(), bases_.end(), part_.cohort.grid().base_sha256) != bases_.end();
 }
 
-// Goes on with the round whose secrets are in the folder.
+// Continues the round whose secrets are in the folder.
 bool MaskedPhone::resume() {
   if (!json::is_there(round_file())) return false;
   const json::Value kept = json::read_own(round_file());
@@ -67,7 +67,7 @@ bool MaskedPhone::resume() {
   return true;
 }
 
-// Whether this phone may take part in the round anew.
+// Throws unless this phone may start to take part in the round.
 void MaskedPhone::check_round() const {
   const auto round = static_cast<int64_t>(part_.settings.round);
   const std::string last = std::to_string(last_round_), found = "found " + std::to_string(round);
@@ -149,7 +149,7 @@ void MaskedPhone::save() const {
   json::write_own(round_file(), line.raw("answers", "[" + answers + "]"));
 }
 
-// Which rounds it took part in, whom it knows, and of which models it sent an update.
+// Writes down which rounds it took part in, whom it knows, and for which models it sent an update.
 void MaskedPhone::remember() const {
   std::string bases;
   for (const std::string& base : bases_) bases += (bases.empty() ? "" : ",") + json::quote(base);
