@@ -44,7 +44,7 @@ class OutputSample:
         return len(self.candidates)
 
     def places(self, ids: Ids) -> Ids:
-        """Where ids of any shape stand among the candidates; -1, a target that is not counted, stays.
+        """Return the places of ids of any shape among the candidates; -1, a target that does not count, stays.
 
         Raises TrainingError for an id that is no candidate.
         """
@@ -60,13 +60,17 @@ class OutputSample:
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How a backend runs. threads: CPU threads; seed: of the dropout masks; sample: the words that the softmax trains
-    on, or None for all words; `logits` scores all words either way.
+    """How a backend runs. Raises UsageError for threads that can't be.
 
-    The others are for backend native only. pin_threads: pin each thread to one CPU. precision: bf16 multiplies in
-    bfloat16 and sums in float32 on CPUs that support it, bf16-emulated rounds the same way on any CPU. kernels: the
-    name of a kernel set; None is that of the environment variable PHONOGRAD_KERNELS, or the best for this CPU.
-    Raises UsageError for threads that can't be.
+    threads: CPU threads
+    seed: seed of the dropout masks
+    sample: the words that the softmax trains on, or None for all words; `logits` scores all words either way
+
+    For backend native only:
+
+    pin_threads: pin each thread to one CPU
+    precision: bf16 multiplies in bfloat16 and sums in float32 if the CPU can; bf16-emulated rounds like it on any CPU
+    kernels: name of a kernel set; None: that of PHONOGRAD_KERNELS in the environment, or the best for this CPU
     """
 
     threads: int = 2

@@ -58,11 +58,12 @@ Dropout = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class TrainingConfig(Record, frozen=True):
-    """What the training graph computes (paper P's on-device epoch by default).
+    """Settings of the training graph (paper P's on-device epoch by default).
 
-    `loss_reduction` sum_over_time: the sum over the T steps averaged over the minibatch, Zaremba's reading, under which
-    learning rate 0.75 and clip norm 5 hold together; mean: the mean over the T·B tokens. `user_share` is the λ of the
-    LwF loss (P, eqs. 1-2) and unused with ce. `clip_norm` bounds the L2 norm of the whole gradient; None: no clipping.
+    loss_reduction: sum_over_time: the sum over the T steps averaged over the minibatch, Zaremba's reading, under which
+        learning rate 0.75 and clip norm 5 hold together; mean: the mean over the T·B tokens
+    user_share: the λ of the LwF loss (P, eqs. 1-2); unused with ce
+    clip_norm: bound of the L2 norm of the whole gradient; None: no clipping
     """
 
     minibatch: Positive = 10
@@ -106,7 +107,7 @@ class TensorEntry(Record, frozen=True):
 
 
 class Manifest(Record, frozen=True):
-    """All of manifest.json."""
+    """The contents of manifest.json."""
 
     model: LanguageModelConfig
     training: TrainingConfig
