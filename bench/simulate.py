@@ -33,7 +33,7 @@ MEASURED = 2  # the round that is measured: the first one starts the workers
 MESSAGE_WORDS = 8
 REHEARSAL = 5  # times the text that all phones mix in, so that draws differ
 TOLERANCE = 1e-3  # nats; of the first round's losses, by full softmax in fp32
-# Of all contestants. At larger rates a step on random words may amplify roundings a thousandfold, and losses differ.
+# For all contestants. At larger rates a step on random words may amplify roundings a thousandfold, and losses differ.
 LEARNING_RATE = 0.1
 
 

@@ -14,7 +14,7 @@ import msgspec
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UsageError
 from phonograd.device_runtime.client.protocol import TOKEN, TOKEN_RULE, is_loopback
 
-# Of an answer that is held in memory: a report of many thousand rounds has less.
+# Limit of an answer held in memory: a report of many thousand rounds is smaller.
 MAX_ANSWER_BYTES = 1 << 26
 # The smallest pieces of an update: no proxy takes less at once.
 MIN_PIECE_BYTES = 1 << 16

@@ -219,7 +219,7 @@ class Download:
                 with storage_errors(part):
                     file.truncate(offset)
                     digest = _digest_of(file)
-                    # As they arrive: a fixed size would delay bytes.
+                    # Pieces as they arrive: a fixed size would delay bytes.
                     for piece in limit_pieces(self._server, response.iter_bytes(), announced):
                         self.received += len(piece)
                         digest.update(piece)

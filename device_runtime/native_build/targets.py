@@ -18,7 +18,7 @@ COMPILE_FLAGS = (
     *("-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
     *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
 )
-# Of Zig's own sources: for size, without what needs more than memcpy and memset of the C library.
+# Flags of our Zig sources: for size, without what needs more than memcpy and memset of the C library.
 ZIG_FLAGS = (
     *("-OReleaseSmall", "-fstrip", "-fsingle-threaded", "-fno-unwind-tables", "-fno-compiler-rt"),
     *("-fno-stack-check", "-fno-stack-protector", "-ffunction-sections", "-fdata-sections"),
@@ -46,7 +46,7 @@ class Target:
 
     @property
     def macos(self) -> bool:
-        """Its files are Mach-O, whose linker takes no version script: what is not hidden is exported."""
+        """The target has Mach-O files, whose linker takes no version script: what is not hidden is exported."""
         return "-macos" in self.triple
 
     @property

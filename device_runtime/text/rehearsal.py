@@ -10,7 +10,7 @@ from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.text.tokenizer import ids_at, text_of
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 
-# Of whose words the vocabulary lacks more, no update is made unless a caller says otherwise; the library's too.
+# If the vocabulary lacks more of a text's words, no update is made unless a caller says otherwise; as in the library.
 MAX_UNKNOWN = 0.5
 
 

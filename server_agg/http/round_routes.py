@@ -23,8 +23,7 @@ from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.storage.audit import AuditLog
 
 WHO = Parameter("header", PHONE_HEADER, str, "Who asks: for the ledger, and to tell whether it has a place.")
-# Of all that the answer says, to this phone, Retry-After too.
-SAID = (RETRY_AFTER, Header("ETag", str, "Of all that the answer says."), Header("Cache-Control"))
+SAID = (RETRY_AFTER, Header("ETag", str, "Hash of all that the answer says to this phone."), Header("Cache-Control"))
 ROUND = in_query("round", "The round's number.", required=True)
 
 

@@ -73,7 +73,7 @@ class UploadRoutes:
         _note(request, checked_name(announced.phone), self._coordinator.current.round)
         upload = await self._pools.writing.run(self._coordinator.create_upload, announced)
         location, receipt = {"Location": f"/v1/uploads/{upload.id}"}, None
-        # Of an upload that has begun already, the body is what is here: it is left unread.
+        # The body of an upload that has begun already is here: it is left unread.
         if upload.offset == 0 and tus.has_body_type(request.headers):
             try:
                 upload, receipt = await self._append(request, upload, 0)

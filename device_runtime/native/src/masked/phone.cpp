@@ -74,7 +74,7 @@ void MaskedPhone::check_round() const {
   if (round <= last_round_) {
     throw Error(Status::took_part, history_file() + ": this phone has taken part in round " + last +
                                        "; a later round expected, " + found +
-                                       ". If the server began anew, set `last_round` there to 0");
+                                       ". If the server lost its rounds, set `last_round` there to 0");
   }
   const int64_t most = last_round_ == 0 ? kLargestFirst : last_round_ + kFarthest;
   if (round > most) {

@@ -137,7 +137,7 @@ void MaskedSum::check(const Cohort& cohort) {
     if (!good) possible = false;
   });
   if (!possible)
-    refuse("the sum of the masked updates is none of codes: a phone sent something else than its masks hide");
+    refuse("the sum of the masked updates is no sum of codes: a phone sent something else than its masks hide");
 }
 
 }  // namespace phonograd
