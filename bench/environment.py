@@ -14,7 +14,7 @@ FEATURES = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
     "amx_bf16", "amx_int8", "asimd", "fphp", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2",
 )  # fmt: skip
-# Of /proc/cpuinfo: x86's, then ARM's.
+# Keys of /proc/cpuinfo: x86's, then ARM's.
 MAKER_KEYS, MODEL_KEYS = ("vendor_id", "CPU implementer"), ("cpu family", "model", "stepping", "CPU part")
 MAKERS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel", "0x41": "ARM", "0xc0": "Ampere"}
 

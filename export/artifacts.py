@@ -46,7 +46,7 @@ try:
     from phonograd.export.gradient_graph import write_gradient_graph
     from phonograd.export.onnx_graph import Graph, Kind, evaluation_graph, training_graph
 except ImportError as error:
-    raise MissingExtraError.of_export("export needs onnx and onnxruntime-training-cpu", error) from error
+    raise MissingExtraError.for_export("export needs onnx and onnxruntime-training-cpu", error) from error
 
 # The kinds of prediction weights.
 Predict = Literal["int8"]

@@ -20,7 +20,7 @@ def operators(path: Path) -> dict[str, int]:
     try:
         import onnx  # noqa: PLC0415  # a server that inspects a folder has no onnx; it sees everything else
     except ImportError as error:
-        raise MissingExtraError.of_export("operators need onnx", error) from error
+        raise MissingExtraError.for_export("operators need onnx", error) from error
     try:
         nodes = onnx.load(path).graph.node
     except Exception as error:  # protobuf raises kinds of its own, by version

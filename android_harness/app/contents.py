@@ -1,4 +1,4 @@
-"""What the APK and the AAR contain: Java classes, program and library, in archives of reproducible bytes."""
+"""Contents of the APK and the AAR: Java classes, program and library, in archives of reproducible bytes."""
 
 import contextlib
 import importlib.metadata
@@ -40,7 +40,7 @@ def compile_java(classes: Path, tools: Tools, *sources: Path, without: frozenset
 
 
 def java_files(*sources: Path, without: frozenset[str] = frozenset()) -> list[Path]:
-    """All Java files under `sources` (none: JAVA), except those of the names `without`, in order."""
+    """List the Java files under `sources` (none: JAVA), except those named in `without`, in order."""
     found = (path for source in sources or (JAVA,) for path in source.rglob("*.java"))
     return sorted(path for path in found if path.name not in without)
 

@@ -68,7 +68,7 @@ class PhonesRun:
 
     @property
     def phones_per_second(self) -> float:
-        """What one server did."""
+        """Return one server's figures."""
         return self.phones / self.seconds
 
     @property

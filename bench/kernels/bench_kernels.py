@@ -5,7 +5,7 @@ import pytest
 from phonograd.bench.kernels.conftest import Measure
 from phonograd.bench.kernels.native import Kernel
 
-# As the engine has them: rows of the larger matrix are M, tokens are N where they are columns.
+# Sizes as in the engine: rows of the larger matrix are M, tokens are N where they are columns.
 PRODUCTS = {
     "logits": Kernel("gemm_nt", M=30_000, N=200, K=650),
     "hidden-gradient": Kernel("gemm_tn", M=200, N=650, K=30_000),

@@ -1,1 +1,1 @@
-"""What the phone binary costs, found without a phone: instructions by qemu, cycles of inner loops by llvm-mca."""
+"""Costs of the phone binary, found without a phone: instructions by qemu, cycles of inner loops by llvm-mca."""

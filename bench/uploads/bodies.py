@@ -26,7 +26,7 @@ class Body:
     sha256: str
 
     def whole(self) -> bytes:
-        """All of it, in memory."""
+        """Return all of it."""
         return self.head + self.path.read_bytes()[self.offset : self.stop] + self.tail
 
 

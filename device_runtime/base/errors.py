@@ -78,8 +78,8 @@ class MissingExtraError(UnsupportedError):
     """A command needs an optional dependency that is not installed."""
 
     @classmethod
-    def of_export(cls, what: str, error: ImportError) -> "MissingExtraError":
-        """For `what`, which needs the packages of ONNX Runtime training: they end with Python 3.12."""
+    def for_export(cls, what: str, error: ImportError) -> "MissingExtraError":
+        """Return the error for `what`, which needs ONNX Runtime training: its packages end with Python 3.12."""
         how = "install it with: pip install 'phonograd[export]'"
         if sys.version_info >= (3, 13):
             found = ".".join(map(str, sys.version_info[:2]))

@@ -112,7 +112,7 @@ def open_to_read(path: Path) -> int:
 
 
 def _flags(*names: str) -> int:
-    """These flags of os.open, as far as this system has them."""
+    """Return those of the flags of os.open that this system has."""
     return sum(getattr(os, name, 0) for name in names)
 
 
@@ -122,7 +122,7 @@ def regular_file(path: Path) -> BinaryIO:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a regular file. Raises OSError as `open_to_read` does."""
+    """Read all bytes of a regular file. Raises OSError as `open_to_read` does."""
     with regular_file(path) as file:
         return file.read()
 

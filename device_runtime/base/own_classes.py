@@ -1,4 +1,4 @@
-"""Classes of one's own, outside phonograd: loaded by name, with settings that are a dataclass."""
+"""Users' classes, outside phonograd: loaded by name, with settings that are a dataclass."""
 
 import dataclasses
 import difflib
@@ -21,10 +21,13 @@ Own = TypeVar("Own")
 
 
 class OwnClasses(Generic[Own]):
-    """Those of one kind that this process has loaded.
+    """Users' classes of one kind that this process has loaded.
 
-    setting: what names one, such as `strategy`, of which phonograd has `known`; group: of their entry points; base:
-    what they derive from, a name of phonograd's API; prepared: makes of a class what `loaded` returns.
+    setting: the setting that names one, such as `strategy`
+    group: the group of their entry points
+    base: the class of phonograd's API that they derive from
+    known: phonograd's own names for the setting
+    prepare: turns a class into what `find` returns
     """
 
     def __init__(
@@ -33,13 +36,13 @@ class OwnClasses(Generic[Own]):
         group: str,
         base: type[Own],
         known: Sequence[str],
-        prepared: Callable[[str, type[Own]], type[Own]],
+        prepare: Callable[[str, type[Own]], type[Own]],
     ):
-        self._setting, self._group, self._base, self._known, self._prepared = setting, group, base, known, prepared
+        self._setting, self._group, self._base, self._known, self._prepare = setting, group, base, known, prepare
         self.by_name: dict[str, type[Own]] = {}  # MODULE:CLASS
 
     def load(self, own: str | type[Own]) -> str:
-        """Load a class and return its name, MODULE:CLASS; from then on `loaded` knows it.
+        """Load a class and return its name, MODULE:CLASS; from then on `find` finds it.
 
         own: such a name, whose module is also looked for in the current folder; the name of an entry point; or the
         class itself, which another process needs by name. This runs the module's code. Raises UsageError, saying what
@@ -49,14 +52,14 @@ class OwnClasses(Generic[Own]):
             name = own if ":" in own else self._entry_point(own)
             if name in self.by_name:
                 return name
-            own = self._imported(name)
+            own = self._import_class(name)
         else:
             name = f"{own.__module__}:{own.__qualname__}"
-        self.by_name[name] = self._prepared(name, self._checked(name, own))
+        self.by_name[name] = self._prepare(name, self._check_class(name, own))
         return name
 
-    def loaded(self, name: str) -> type[Own]:
-        """A loaded class. Raises UsageError if it is not loaded."""
+    def find(self, name: str) -> type[Own]:
+        """Return a loaded class. Raises UsageError if it is not loaded."""
         if name not in self.by_name:
             raise UsageError(
                 f"`{self._setting}` {name}: expected to be loaded, as a round was opened with it; start with it as "
@@ -66,7 +69,7 @@ class OwnClasses(Generic[Own]):
 
     def make_settings(self, name: str, values: Mapping[str, Any]) -> Any:
         """The settings of a loaded class; values must have the types of their fields. Raises ValueError for others."""
-        kind = settings_of(self.loaded(name))
+        kind = settings_of(self.find(name))
         known = [field.name for field in dataclasses.fields(kind)]
         for key in values:
             if key not in known:
@@ -84,7 +87,7 @@ class OwnClasses(Generic[Own]):
             raise UsageError(f"`{self._setting}` is {name!r}, expected one of {expected}, or MODULE:CLASS of your own")
         return found[name]
 
-    def _imported(self, name: str) -> Any:
+    def _import_class(self, name: str) -> Any:
         if not OWN_NAME.fullmatch(name):
             raise UsageError(f"`{self._setting}` is {name!r}, expected MODULE:CLASS, such as my_package.module:Mine")
         module, _, path = name.partition(":")
@@ -101,7 +104,7 @@ class OwnClasses(Generic[Own]):
             ) from error
         return found
 
-    def _checked(self, name: str, own: Any) -> type[Own]:
+    def _check_class(self, name: str, own: Any) -> type[Own]:
         which = f"`{self._setting}` {name}"
         if not (isinstance(own, type) and issubclass(own, self._base)):
             raise UsageError(f"{which}: expected a subclass of phonograd.{self._base.__name__}, found {own!r}")
@@ -115,6 +118,6 @@ class OwnClasses(Generic[Own]):
 
 
 def settings_of(own: type) -> type[Any]:
-    """The dataclass `Settings` within a class of one's own; one without fields if it has none."""
+    """Return the dataclass `Settings` of a user's class; one without fields if it has none."""
     found: type[Any] = getattr(own, "Settings", _NO_SETTINGS)
     return found

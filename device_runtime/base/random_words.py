@@ -1,6 +1,6 @@
 """Random bits that are the same in every language: SplitMix64, and a stream for each name. FORMAT.md, "Updates".
 
-They make what is drawn by different names and seeds independent; they keep nothing secret, if the seed is none.
+Draws by different names and seeds are independent. They keep nothing secret unless the seed is secret.
 """
 
 import zlib

@@ -9,8 +9,9 @@ from types import FrameType
 
 @contextlib.contextmanager
 def signals_noted(raised: list[BaseException]) -> Iterator[None]:
-    """What handlers of Ctrl-C and SIGTERM raise is appended to `raised` until the block's end, while the native library
-    runs: raised in a callback of ours, before its first line, ctypes would drop it.
+    """Append what handlers of Ctrl-C and SIGTERM raise to `raised` until the block's end.
+
+    While the native library runs, ctypes would drop an exception that is raised before a callback's first line.
     """
 
     def noting(handler: Callable[[int, FrameType | None], object]) -> Callable[[int, FrameType | None], None]:

@@ -69,7 +69,7 @@ def end_with_parent(*ended: "Connection") -> None:
 
 
 def most_open_files(raised_to: int = 0) -> int:
-    """How many descriptors this process may have, after raising that to `raised_to` as far as the system allows.
+    """Return how many descriptors this process may have, after raising that to `raised_to` as far as the system allows.
 
     sys.maxsize where there is no such limit, or it is not known (Windows).
     """

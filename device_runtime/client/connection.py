@@ -14,7 +14,7 @@ import msgspec
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UsageError
 from phonograd.device_runtime.client.protocol import TOKEN, TOKEN_RULE, is_loopback
 
-# Of an answer that is held in memory: a report of many thousand rounds has less.
+# Limit of an answer held in memory: a report of many thousand rounds is smaller.
 MAX_ANSWER_BYTES = 1 << 26
 # The smallest pieces of an update: no proxy takes less at once.
 MIN_PIECE_BYTES = 1 << 16
@@ -26,11 +26,11 @@ TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """When to retry after the connection breaks, with exponential backoff.
+    """Rule for retries after the connection breaks, with exponential backoff.
 
-    attempts: requests in a row without progress before giving up; first_wait_seconds: before the first retry; it
-    doubles with each further one, up to longest_wait_seconds. closing_seconds: how long to wait in all, as the
-    server says, for a round that is closing.
+    attempts: requests in a row without progress before giving up
+    first_wait_seconds: wait before the first retry; it doubles each time, up to longest_wait_seconds
+    closing_seconds: how long to wait in all for a round that is closing, as the server says
     """
 
     attempts: int = 6
@@ -103,7 +103,7 @@ class Connection:
     models_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        url, *_ = map(_parsed, (self.url, *self.models_from))
+        url, *_ = map(_parse_url, (self.url, *self.models_from))
         if self.piece_size is not None and self.piece_size < MIN_PIECE_BYTES:
             raise UsageError(f"`piece_size`: at least {MIN_PIECE_BYTES} bytes expected, found {self.piece_size}")
         if self.token is None:
@@ -123,8 +123,8 @@ class Connection:
         return self.url
 
 
-def _parsed(text: str) -> httpx.URL:
-    """An http(s) URL with a host. Raises UsageError."""
+def _parse_url(text: str) -> httpx.URL:
+    """Parse an http(s) URL with a host. Raises UsageError."""
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:
@@ -146,7 +146,7 @@ def elsewhere_of(server: Server, url: str) -> Connection:
     """
     ours = Connection(server) if isinstance(server, str) else server
     try:
-        there = _parsed(url)
+        there = _parse_url(url)
     except UsageError:
         raise ServerRefusedError(f"{ours}: the URL of its model expected, found {url[:80]!r}") from None
     named = [_origin(httpx.URL(known)) for known in (ours.url, *ours.models_from)]

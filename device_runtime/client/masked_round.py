@@ -33,7 +33,7 @@ class Part(Protocol):
         """What to do now; the same until `take`."""
 
     def take(self, answer: str | None) -> None:
-        """The body of the answer; None after an upload."""
+        """Take the body of the answer; None after an upload."""
 
 
 def take_part(
@@ -61,13 +61,13 @@ def take_part(
             receipt = upload(request.file)
             phone.take(None)
         else:
-            phone.take(json.dumps(_answered(server, request, waiting, sleep, retries)))
+            phone.take(json.dumps(_ask_for_answer(server, request, waiting, sleep, retries)))
 
 
-def _answered(
+def _ask_for_answer(
     server: Server, request: Request, waiting: MaskedWaiting | None, sleep: Callable[[float], None], retries: Retries
 ) -> dict[str, object]:
-    """The answer; while the server gathers what it needs for one, the same is sent again."""
+    """Return the server's answer; repeat the request while the server gathers what it needs for one."""
     while True:
         try:
             with http_client(server) as client:

@@ -38,7 +38,7 @@ def pull_model(
         raise WeightsError(f"{base}: cannot be read: {error.strerror}") from error
     wanted = sha256 or current_round(server).base_sha256
     if wanted == base_sha256:
-        return _copied(base, path, wanted)
+        return _copy_base(base, path, wanted)
     pull = _Pull(server, path, f"/v1/models/{wanted}?base={base_sha256}", None, phone, most_bytes=most_bytes)
     pull.base, pull.wanted = base, wanted
     with contextlib.suppress(WeightsError):  # other bytes than the server announced: damaged on its disk
@@ -69,8 +69,8 @@ class _Pull(Download):
         return DownloadedModel(self.wanted, pulled.nbytes, not self.refused, self.received, pulled.links)
 
 
-def _copied(base: Path, path: Path, sha256: str) -> DownloadedModel:
-    """The model is here already."""
+def _copy_base(base: Path, path: Path, sha256: str) -> DownloadedModel:
+    """Copy the base, which is the model already."""
     if path.exists() and path.samefile(base):
         return DownloadedModel(sha256, 0, changed=False)
     with base.open("rb") as source, atomic_file(path) as copy:

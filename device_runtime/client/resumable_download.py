@@ -118,7 +118,7 @@ class Download:
                     raise
 
     def finish(self, part: Path, sha256: str) -> DownloadedModel:
-        """All bytes are here, in `part`, and have this hash: move them to the path."""
+        """Move `part`, which is complete and has this hash, to the path."""
         with storage_errors(self.path):
             part.replace(self.path)
             self.remove_parts()
@@ -132,7 +132,7 @@ class Download:
             part.unlink(missing_ok=True)
 
     def _attempt(self) -> DownloadedModel:
-        begun = self._begun()
+        begun = self._begun_part()
         offset = begun.stat().st_size if begun else 0
         headers = dict(self._headers)
         if begun and offset:
@@ -174,7 +174,7 @@ class Download:
             return self._save(response, part, self._offset(response, offset), sha256)
 
     def _offset(self, response: httpx.Response, offset: int) -> int:
-        """Where the body begins that comes: at `offset`, as was asked, or at 0."""
+        """Return where the response's body begins: at `offset`, as requested, or at 0."""
         if response.status_code == 200:
             return 0
         if not response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
@@ -182,7 +182,7 @@ class Download:
         return offset
 
     def _announced_bytes(self, response: httpx.Response, offset: int) -> int:
-        """The bytes that are to come after the first `offset`. Raises ServerRefusedError for none, or too many."""
+        """Return how many bytes follow the first `offset`. Raises ServerRefusedError for none, or too many."""
         length = response.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             raise ServerRefusedError(
@@ -202,8 +202,8 @@ class Download:
         files = self.path.parent.glob(f".{glob.escape(self.path.name)}.*.part")
         return [part for part in files if PART.match(part.name)]
 
-    def _begun(self) -> Path | None:
-        """The partial file with the hash that is known before; if none is, the newest one."""
+    def _begun_part(self) -> Path | None:
+        """Return the partial file of the expected hash; the newest one if none is expected."""
         if self._sha256 is None:
             return max(self._parts(), key=lambda part: part.stat().st_mtime, default=None)
         part = self._part(self._sha256)
@@ -219,7 +219,7 @@ class Download:
                 with storage_errors(part):
                     file.truncate(offset)
                     digest = _digest_of(file)
-                    # As they arrive: a fixed size would delay bytes.
+                    # Pieces as they arrive: a fixed size would delay bytes.
                     for piece in limit_pieces(self._server, response.iter_bytes(), announced):
                         self.received += len(piece)
                         digest.update(piece)

@@ -110,7 +110,7 @@ def open_round(server: Server, retry: RetryPolicy | None = None, waiting: Waitin
 
 
 def exclusion_reason(server: Server, phone: str) -> str | None:
-    """Why `phone` does not take part in the open round; None if it does."""
+    """Return why `phone` does not take part in the open round; None if it does."""
     document = ask(server, "GET", "/v1/round", headers={PHONE_HEADER: phone})
     with expected_fields(server):
         return None if document["participate"] else str(document["reason"])

@@ -47,7 +47,7 @@ class OutputSample:
         return len(self.candidates)
 
     def places(self, ids: Ids) -> Ids:
-        """Where ids of any shape stand among the candidates; -1, a target that is not counted, stays.
+        """Return the places of ids of any shape among the candidates; -1, a target that does not count, stays.
 
         Raises TrainingError for an id that is no candidate.
         """

@@ -101,8 +101,8 @@ def callback(struct: str, field: str, function: Callable[..., object]) -> Iterat
 SYSTEMS = ("x86_64 Linux", "aarch64 Linux", "arm64 macOS", "x86_64 macOS")
 
 
-def encoded(text: str) -> bytes:
-    """A text as the library takes it. Raises TextError for what is no UTF-8, and for NUL."""
+def encode_text(text: str) -> bytes:
+    """Encode a text for the library. Raises TextError for what is no UTF-8, and for NUL."""
     try:
         data = text.encode()
     except UnicodeEncodeError as error:  # an argument that was not UTF-8, as Python reads it
@@ -145,7 +145,7 @@ class NativeLibrary:
         outputs = {key: place() for key, place in places.items() if key not in arguments}
         status = self.function(name)(
             *(
-                _passed(arguments[key], key, kind) if key in arguments else byref(outputs[key])
+                _argument(arguments[key], key, kind) if key in arguments else byref(outputs[key])
                 for key, kind in zip(places, kinds, strict=True)
             )
         )
@@ -169,12 +169,12 @@ class NativeLibrary:
         return RuntimeError(f"native engine, status {status}: {message}")
 
 
-def _passed(value: object, name: str, kind: Any) -> Any:
+def _argument(value: object, name: str, kind: Any) -> Any:
     return byref(value) if isinstance(value, ctypes.Structure) else plain(value, name, kind)
 
 
 class Handle:
-    """What a function of the library opened: freed by `close`, at a block's end, or with this object."""
+    """An object that a function of the library opened: freed by `close`, at a block's end, or with this object."""
 
     def __init__(self, library: NativeLibrary, kind: str, *arguments: object):
         """Call pg_KIND_open with these arguments; pg_KIND_close frees it. Raises what `NativeLibrary.call` raises."""

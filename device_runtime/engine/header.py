@@ -59,7 +59,7 @@ def new(name: str, **fields: object) -> Any:
 
 
 def plain(value: Any, name: str, kind: Any) -> Any:
-    """What C takes: the bytes of a path or a name, the address of a dense array; all else as it is.
+    """Return what C takes: the bytes of a path or a name, the address of a dense array; all else as it is.
 
     Raises UsageError for a whole number that its C type can't hold, which ctypes would cut.
     """

@@ -22,7 +22,7 @@ try:
     import onnxruntime
     from onnxruntime.training import api
 except ImportError as error:
-    raise MissingExtraError.of_export("backend ort needs onnxruntime-training-cpu", error) from error
+    raise MissingExtraError.for_export("backend ort needs onnxruntime-training-cpu", error) from error
 
 LOG_ERRORS_ONLY = 3
 

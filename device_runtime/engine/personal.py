@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.engine.c_abi import Handle, encoded, load_library
+from phonograd.device_runtime.engine.c_abi import Handle, encode_text, load_library
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What a store holds: words, how often each was written, the most frequent first; vetoed words; its file's size."""
+    """Contents of a store: counts by word, the most frequent first; vetoed words; size of the file in bytes."""
 
     words: Mapping[str, int]
     vetoed: tuple[str, ...]
@@ -20,7 +20,7 @@ class Learned:
 
 
 class PersonalWords(Handle):
-    """What a user wrote, how often, and after which words: FORMAT.md, "Personal words". Not thread-safe.
+    """A user's words, how often they wrote them, and after which words: FORMAT.md, "Personal words". Not thread-safe.
 
     It learns by `Predictor.learn`. path: its file, which several processes may have, or None. Raises StateError for a
     damaged one, and UsageError if it does not exist, unless it is `new`.
@@ -40,16 +40,16 @@ class PersonalWords(Handle):
 
     def delete(self, word: str) -> bool:
         """Delete a word and what followed it; it may be learned again. Returns whether it was there."""
-        (deleted,) = self._library.call("pg_personal_delete", self.handle, encoded(word))
+        (deleted,) = self._library.call("pg_personal_delete", self.handle, encode_text(word))
         return bool(deleted)
 
     def veto(self, word: str) -> None:
         """Delete a word and never learn it again. Raises UsageError for more than 4,096 words."""
-        self._library.call("pg_personal_veto", self.handle, encoded(word))
+        self._library.call("pg_personal_veto", self.handle, encode_text(word))
 
     def allow(self, word: str) -> bool:
         """Take a veto back: the word is learned when it is written again. Returns whether there was one."""
-        (allowed,) = self._library.call("pg_personal_allow", self.handle, encoded(word))
+        (allowed,) = self._library.call("pg_personal_allow", self.handle, encode_text(word))
         return bool(allowed)
 
     def forget(self) -> None:
@@ -57,7 +57,7 @@ class PersonalWords(Handle):
         self._library.call("pg_personal_forget", self.handle)
 
     def list(self) -> Learned:
-        """What was learned."""
+        """Read what was learned."""
         document = json.loads(self._library.text("pg_personal_list", self.handle))
         words = {entry["word"]: entry["count"] for entry in document["words"]}
         return Learned(words, tuple(document["vetoed"]), document["bytes"])

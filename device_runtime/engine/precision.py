@@ -1,4 +1,4 @@
-"""Which precision trains faster on this CPU."""
+"""The precision that trains faster on this CPU."""
 
 from dataclasses import dataclass
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.c_abi import Handle, encoded, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import Handle, encode_text, load_library, options_of
 from phonograd.device_runtime.engine.header import structs
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.manifest import Artifacts
@@ -41,7 +41,7 @@ class Predictor(Handle):
 
     def feed(self, text: str) -> None:
         """Continue the text: whole words, in one call or in several; a line feed ends a message."""
-        self._library.call("pg_predictor_feed", self.handle, encoded(text))
+        self._library.call("pg_predictor_feed", self.handle, encode_text(text))
 
     def use(self, personal: PersonalWords | None) -> None:
         """Mix a user's own words into the suggestions; None: no longer."""
@@ -53,7 +53,7 @@ class Predictor(Handle):
         Pieces with a digit or an @ are learned the third time. Raises UsageError without personal words, and what
         `suggest` raises.
         """
-        self._library.call("pg_predictor_learn", self.handle, encoded(text))
+        self._library.call("pg_predictor_learn", self.handle, encode_text(text))
 
     def suggest(self, prefix: str = "", count: int = SUGGESTIONS) -> list[Suggestion]:
         """The `count` most probable next words that begin with `prefix`, best first; fewer if there are fewer.
@@ -63,12 +63,12 @@ class Predictor(Handle):
         """
         capacity = min(count, self._vocabulary)
         suggestions = (structs()["pg_suggestion"] * max(1, capacity))()
-        (count,) = self._library.call("pg_predictor_suggest", self.handle, encoded(prefix), capacity, suggestions)
+        (count,) = self._library.call("pg_predictor_suggest", self.handle, encode_text(prefix), capacity, suggestions)
         return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in suggestions[:count]]
 
     def keystrokes(self, word: str) -> int:
         """Characters of a word typed before it is suggested; all if it never is. Raises what `suggest` raises."""
-        (typed,) = self._library.call("pg_predictor_keystrokes", self.handle, encoded(word))
+        (typed,) = self._library.call("pg_predictor_keystrokes", self.handle, encode_text(word))
         return int(typed)
 
     def scores(self) -> Floats:
@@ -78,11 +78,11 @@ class Predictor(Handle):
         return scores
 
     def state(self) -> bytes:
-        """Where the text stands, for `restore`. It says much about the text: keep it on the phone."""
+        """Return the state after the text, for `restore`. It reveals much of the text: keep it on the phone."""
         return ctypes.string_at(*self._library.call("pg_predictor_state", self.handle))
 
     def restore(self, state: bytes) -> None:
-        """Continue from a state of a predictor of the same model. Raises StateError if it is none."""
+        """Continue from a state of a predictor of the same model. Raises StateError for anything else."""
         self._library.call("pg_predictor_restore", self.handle, state, len(state))
 
 
@@ -106,6 +106,6 @@ def write_merged_weights(weights: Path, out: Path) -> WrittenFile:
 
 
 def is_prediction_file(path: Path) -> bool:
-    """Whether a tensor file says that it holds prediction weights. Raises WeightsError if it is no tensor file."""
+    """Return whether a tensor file says that it holds prediction weights. Raises WeightsError for other files."""
     with TensorFile(path) as file:
         return file.metadata.get("format") == "phonograd-prediction"

@@ -1,7 +1,7 @@
 """Frozen tensors: those of a model that training, updates and the fold leave as they are.
 
-A weights file names them in its metadata, so they belong to the model's identity, and whoever has the base model knows
-them: phone, server and commands.
+A weights file names them in its metadata, so they belong to the model's identity; phone, server and commands read them
+from the base model.
 """
 
 from collections.abc import Collection, Mapping

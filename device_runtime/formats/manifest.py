@@ -59,7 +59,7 @@ ClipNorm = Annotated[
 
 
 class TrainingConfig(Settings, frozen=True):
-    """What the training graph computes (paper P's on-device epoch by default).
+    """Settings of the training graph (paper P's on-device epoch by default).
 
     `loss_reduction` sum_over_time: the sum over the T steps averaged over the minibatch, Zaremba's reading, under which
     learning rate 0.75 and clip norm 5 hold together; mean: the mean over the T·B tokens.
@@ -102,7 +102,7 @@ class TensorEntry(Record, frozen=True):
 
 
 class Manifest(Record, frozen=True):
-    """All of manifest.json."""
+    """The contents of manifest.json."""
 
     model: LanguageModelConfig
     training: TrainingConfig

@@ -89,7 +89,7 @@ class LanguageModelConfig(Settings, frozen=True):
         return [TensorSpec(name, "F32", shape) for name, shape in shapes.items()]
 
     def frozen_by_adapters(self) -> list[str]:
-        """Of a model with adapters, the tensors that they stand in for when it trains, and their A; else none."""
+        """Names of the tensors that adapters replace in training, and of the adapters' A; [] without adapters."""
         names = [spec.name for spec in self.tensor_specs()]
         return [name for name in names if name.endswith(ADAPTER_A) or name + ADAPTER_A in names]
 

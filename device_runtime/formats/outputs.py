@@ -1,4 +1,4 @@
-"""What work writes is never what it reads."""
+"""A check that work does not write to what it reads."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +32,7 @@ def require_apart(output: Path, inputs: Iterable[Path], others: Iterable[Path] =
 
 
 def _names_a_descriptor(path: Path) -> bool:
-    """Whether it is such as /dev/stdout, a link to what the process has open, which a new file would replace."""
+    """Return whether a new file would replace a link to what the process has open, such as /dev/stdout."""
     parent = path.parent.resolve()
     return parent == Path("/dev") or Path("/proc") in (parent, *parent.parents)
 

@@ -85,7 +85,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """What a writer produced: the file's size in bytes and the hex SHA-256 of all of it."""
+    """A written file's size in bytes and the hex SHA-256 of all of it."""
 
     nbytes: int
     sha256: str
@@ -229,7 +229,7 @@ def _read_exactly(path: Path, descriptor: int, out: Array, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, offset: int) -> bytes:
-    """At most `length` bytes; fewer at the end."""
+    """Read at most `length` bytes; fewer at the end."""
     out = bytearray(length)
     return bytes(out[: read_at(descriptor, memoryview(out), offset)])
 
@@ -336,16 +336,16 @@ class TensorWriter:
         self._written = 0
         header = encode_header(specs, metadata)
         self._header_bytes = len(header)
-        self._put(header)
+        self._append(header)
 
     def write(self, array: Array) -> None:
         """Append an array's elements (little endian, C order)."""
         data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         if data.size:
-            self._put(data.data.cast("B"))
+            self._append(data.data.cast("B"))
             self._written += data.nbytes
 
-    def _put(self, data: bytes | memoryview) -> None:
+    def _append(self, data: bytes | memoryview) -> None:
         hashed = self._hashing.submit(self._digest.update, data)
         if self._crc is not None:
             self._crc = zlib.crc32(data, self._crc)
@@ -412,7 +412,7 @@ def all_tiles(specs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, int, int]]
 
 
 def load_tensors(path: Path) -> dict[str, Array]:
-    """All tensors of a file, in memory. Raises WeightsError."""
+    """Read all tensors of a file. Raises WeightsError."""
     with TensorFile(path) as file:
         return {name: file.read(name) for name in file.specs}
 

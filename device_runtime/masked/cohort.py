@@ -1,4 +1,4 @@
-"""What the server of a masked round needs: what its cohort agreed on, and the sum of its updates. See phonograd.h."""
+"""The server's side of a masked round: what its cohort agreed on, and the sum of its updates. See phonograd.h."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -17,12 +17,15 @@ Message = Mapping[str, Any]
 
 
 class About(Record, frozen=True):
-    """What settings mean for a model.
+    """Figures that follow from settings and a model.
 
-    width: bits of a value of a masked update; values: how many there are; elements: of the vector of deltas; step: of
-    the grid; noise: standard deviation of a phone's, in steps; sensitivity: how far one phone can move the decoded sum
-    over `weight_cap`, in L2, if it clips; honest: phones of the smallest cohort that are in the sum for sure and don't
-    work with the server.
+    width: bits of a value of a masked update
+    values: number of values of a masked update
+    elements: size of the vector of deltas
+    step: step of the grid
+    noise: standard deviation of a phone's noise, in steps
+    sensitivity: how far one phone can move the decoded sum over `weight_cap`, in L2, if it clips
+    honest: phones of the smallest cohort that are in the sum for sure and don't work with the server
     """
 
     width: int
@@ -44,8 +47,12 @@ def check_settings(settings: str, parameters: int = 0) -> About:
 
 
 class Fixed(Record, frozen=True):
-    """What a fixed cohort's size gives: its hash K, W once its draws are known, the chance of two phones being
-    neighbours, out of 256, the shares that give a secret, and how many phones must agree on who is alive.
+    """Figures of a fixed cohort.
+
+    cohort: its hash K; W once its draws are known
+    chance: chance of two phones being neighbours, out of 256
+    threshold: number of shares that give a secret
+    agree: how many phones must agree on who is alive
     """
 
     cohort: str
@@ -55,14 +62,18 @@ class Fixed(Record, frozen=True):
 
 
 class Unmasked(Record, frozen=True):
-    """wrong: phones whose shares did not fit; weight: the sum of the phones' weights."""
+    """The result of unmasking.
+
+    wrong: phones whose shares did not fit
+    weight: the sum of the phones' weights
+    """
 
     wrong: tuple[str, ...]
     weight: int
 
 
 class MaskedCohort(Handle):
-    """What a cohort agrees on: pg_cohort, whose functions are called in this order. One thread at a time.
+    """The agreement of a cohort: pg_cohort, whose functions are called in this order. One thread at a time.
 
     Messages are FORMAT.md's. Raises UsageError for settings out of range; each check UpdateError, with the reason.
     """
@@ -72,7 +83,7 @@ class MaskedCohort(Handle):
         super().__init__(load_library(), "cohort", number, base_sha256, settings, vendor)
 
     def about(self, parameters: int) -> About:
-        """What its settings mean for a model of `parameters` weights that are not frozen."""
+        """Return the figures for a model of `parameters` weights that are not frozen."""
         return check_settings(self._settings, parameters)
 
     def check_keys(self, message: Message) -> None:

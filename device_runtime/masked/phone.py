@@ -17,11 +17,13 @@ Action = Literal["send", "upload", "done"]
 
 @dataclass(frozen=True)
 class PhoneMasking:
-    """What a phone takes part with in masked rounds.
+    """A phone's settings for masked rounds.
 
-    state: the folder of this phone at one server, with a round's secrets and what it knows of rounds; identity: the
-    file of its key; certificate: the vendor's, of its name and key, in hex; vendor: the vendor's public key in hex;
-    None: phones are known by the key that they had first. min_cohort: the fewest phones that it takes part with.
+    state: the folder of this phone at one server, with a round's secrets and what it knows of rounds
+    identity: the file of its key
+    certificate: the vendor's, of its name and key, in hex
+    vendor: the vendor's public key in hex; None: phones are known by the key that they had first
+    min_cohort: the fewest phones that it takes part with
     """
 
     state: Path
@@ -37,7 +39,7 @@ def require_new_model(masking: PhoneMasking, base_sha256: str, number: int) -> N
         history = json.loads((masking.state / "history.json").read_bytes())
         sent = base_sha256 in history["bases"] and history["last_round"] != number
     except (OSError, ValueError, KeyError, TypeError):
-        return  # there is none, or MaskedPhone says what is wrong with it
+        return  # the file is missing, or MaskedPhone says what is wrong with it
     if sent:
         raise TookPartError(
             f"{masking.state}: this phone has sent a masked update of model {base_sha256}, which round {number} has "
@@ -47,7 +49,7 @@ def require_new_model(masking: PhoneMasking, base_sha256: str, number: int) -> N
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a phone does now. send: POST `body`, JSON, to `path` of the server; upload: send the file `path`."""
+    """A phone's next action. send: POST `body`, JSON, to `path` of the server; upload: send the file `path`."""
 
     action: Action
     path: str
@@ -55,12 +57,12 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> Path:
-        """Of an upload."""
+        """Path of the masked update to upload."""
         return Path(self.path)
 
 
 class MaskedPhone(Handle):
-    """A phone's part in a round, or its going on with it after a kill. One thread at a time; two threads inside.
+    """A phone's part in a round, continued after a kill. One thread at a time; two threads inside.
 
     grid: the grid update that training wrote. Raises UsageError for settings, TookPartError if the phone did in this
     round or a later one, StateError for a folder that is in use or damaged, UpdateError for a file that is no grid
@@ -72,13 +74,13 @@ class MaskedPhone(Handle):
         super().__init__(load_library(), "masked", options)
 
     def request(self) -> Request:
-        """What to do now; the same until `take`."""
+        """Return what to do now; the same until `take`."""
         return self._next(None)
 
     def take(self, answer: str | None) -> None:
-        """The body of the answer; None after an upload.
+        """Take the body of the answer; None after an upload.
 
-        Raises UpdateError for an answer that the phone may not go on with: it has then left the round.
+        Raises UpdateError for an answer with which the phone may not continue: it has then left the round.
         """
         self._next(answer or "")
 

@@ -1,4 +1,4 @@
-"""What stands for Android's C library, which the compiler has not (native/android/README.md)."""
+"""The parts that replace Android's C library, which the compiler lacks (native/android/README.md)."""
 
 import shutil
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def android_headers() -> tuple[Path, ...]:
 
 
 def android_parts() -> tuple[Path, ...]:
-    """All that an Android library is compiled and linked with beside its sources and the compiler's own files."""
+    """Files that an Android library is compiled and linked with beside its sources and the compiler's own."""
     return (*android_headers(), PARTS / "start.cpp", *sorted(PARTS.glob("*.symbols")))
 
 

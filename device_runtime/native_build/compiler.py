@@ -89,13 +89,13 @@ class Build:
         """
         folder, objects = self._places()
         product = folder / self._product(objects)
-        if not fresh and _touched(product):
+        if not fresh and _touch(product):
             return BuildResult(product, cached=True)
         zig = find_zig()
         if progress is not None:  # before the lock: whoever compiles now may hold it for minutes
             progress(0, len(objects) + 1, "")
-        with _locked(folder):
-            if not fresh and _touched(product):  # built by another process while this one waited
+        with _lock_cache(folder):
+            if not fresh and _touch(product):  # built by another process while this one waited
                 return BuildResult(product, cached=True)
             self._compile(zig, objects, fresh, progress)
             self._link(zig, objects, product)
@@ -107,7 +107,7 @@ class Build:
     def objects(self) -> list[Path]:
         """Compile what changed, and return the objects in the order of the sources. Raises what `run` raises."""
         folder, objects = self._places()
-        with _locked(folder):
+        with _lock_cache(folder):
             self._compile(find_zig(), objects, fresh=False, progress=None)
         return objects
 
@@ -130,15 +130,15 @@ class Build:
     def _compile(self, zig: Path, objects: Sequence[Path], fresh: bool, progress: Progress | None) -> None:
         libc = self._c_library(zig)
 
-        def compiled(source: Path, place: Path) -> Path:
-            if fresh or not _touched(place):
+        def compile_source(source: Path, place: Path) -> Path:
+            if fresh or not _touch(place):
                 command = ("build-obj",) if source.suffix == ZIG else ("c++", "-c")
                 arguments = (*command, *self._flags(source), str(self._relative(source)))
                 self._zig(zig, arguments, place, f"{source}: does not compile for {self.target.triple}", libc)
             return source
 
         with ThreadPoolExecutor(usable_cores()) as pool:
-            for done, source in enumerate(pool.map(compiled, self.sources, objects)):
+            for done, source in enumerate(pool.map(compile_source, self.sources, objects)):
                 if progress is not None:
                     progress(done + 1, len(objects) + 1, source.name)
 
@@ -223,7 +223,7 @@ class Build:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_cache(folder: Path) -> Iterator[None]:
     """Hold the cache's lock, so that the second of two processes finds what the first compiled."""
     with contextlib.ExitStack() as held:
         with storage_errors(folder):
@@ -252,8 +252,8 @@ def _hash(parts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
-def _touched(path: Path) -> bool:
-    """Whether the cache has the file; if so, mark it as used now."""
+def _touch(path: Path) -> bool:
+    """Return whether the cache has the file; if so, mark it as used now."""
     try:
         os.utime(path)
     except FileNotFoundError:

@@ -30,21 +30,23 @@ class Includes:
         files: set[Path] = set()
         unread = [source]
         while unread:
-            new = set(self._included(unread.pop())) - files
+            new = set(self._direct_includes(unread.pop())) - files
             files |= new
             unread += new
         return tuple(sorted(files))
 
-    def _included(self, file: Path) -> tuple[Path, ...]:
+    def _direct_includes(self, file: Path) -> tuple[Path, ...]:
         if file not in self._direct:
             places = (file.parent, *self._places)
-            paths = ([place / name for place in places if (place / name).is_file()][:1] for name in _quoted(file))
+            paths = (
+                [place / name for place in places if (place / name).is_file()][:1] for name in _quoted_includes(file)
+            )
             self._direct[file] = tuple(path for found in paths for path in found)
         return self._direct[file]
 
 
-def _quoted(file: Path) -> list[str]:
-    """The quoted includes of a file in C++, the imports of one in Zig, as written."""
+def _quoted_includes(file: Path) -> list[str]:
+    """List the quoted includes of a file in C++, the imports of one in Zig, as written."""
     if file.suffix == ".zig":
         return IMPORT.findall(file.read_text("utf-8", "replace"))
     names = []

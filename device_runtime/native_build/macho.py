@@ -104,8 +104,8 @@ class _Reader:
             protections=tuple(self._at("<I", place + 60)[0] for place in segments),
             exports=self._exports(*info[8:10]),
             imports=self._imports(places[LC_SYMTAB], libraries) if LC_SYMTAB in places else {},
-            weak_binds=self._bound(*info[4:6]),
-            signed=LC_CODE_SIGNATURE in places and self._signed(*self._at("<I", places[LC_CODE_SIGNATURE] + 8)),
+            weak_binds=self._bound_names(*info[4:6]),
+            signed=LC_CODE_SIGNATURE in places and self._is_signed(*self._at("<I", places[LC_CODE_SIGNATURE] + 8)),
         )
 
     def _library(self, place: int) -> str:
@@ -140,8 +140,8 @@ class _Reader:
                 found[self._text(strings + name).removeprefix("_")] = libraries[library - 1] if known else ""
         return found
 
-    def _bound(self, start: int, size: int) -> tuple[str, ...]:
-        """The names that a table of bind opcodes has."""
+    def _bound_names(self, start: int, size: int) -> tuple[str, ...]:
+        """Names in a table of bind opcodes."""
         names, at = set(), start
         while at < start + size:
             opcode, at = self._data[at] & 0xF0, at + 1
@@ -153,7 +153,7 @@ class _Reader:
                 _, at = self._number(at)
         return tuple(sorted(names))
 
-    def _signed(self, start: int) -> bool:
+    def _is_signed(self, start: int) -> bool:
         magic, _, blobs = self._at(">3I", start)
         if magic != CSMAGIC_EMBEDDED_SIGNATURE:
             return False

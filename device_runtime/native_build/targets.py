@@ -1,4 +1,4 @@
-"""What to compile and for which target: the source files, the targets, and the compiler flags."""
+"""The source files, the targets, and the compiler flags."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ COMPILE_FLAGS = (
     *("-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
     *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
 )
-# Of Zig's own sources: for size, without what needs more than memcpy and memset of the C library.
+# Flags of our Zig sources: for size, without what needs more than memcpy and memset of the C library.
 ZIG_FLAGS = (
     *("-OReleaseSmall", "-fstrip", "-fsingle-threaded", "-fno-unwind-tables", "-fno-compiler-rt"),
     *("-fno-stack-check", "-fno-stack-protector", "-ffunction-sections", "-fdata-sections"),
@@ -46,7 +46,7 @@ class Target:
 
     @property
     def macos(self) -> bool:
-        """Whether its files are Mach-O, whose linker takes no version script: what is not hidden is exported."""
+        """The target has Mach-O files, whose linker takes no version script: what is not hidden is exported."""
         return "-macos" in self.triple
 
     @property
@@ -60,7 +60,7 @@ class Target:
 
     @property
     def zig_flags(self) -> tuple[str, ...]:
-        """Those of every Zig file."""
+        """The flags of every Zig file."""
         return (*self._common, *ZIG_FLAGS)
 
     @property

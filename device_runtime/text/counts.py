@@ -1,4 +1,4 @@
-"""How often each word of a vocabulary was seen in general text. FORMAT.md, "Counts"."""
+"""Counts of a vocabulary's words in general text. FORMAT.md, "Counts"."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -53,10 +53,13 @@ class PredictorScorer:
 class Evaluation:
     """The scores of a model on a text, each with its standard error, clustered by message. FORMAT.md has the rules.
 
-    words: tokens but `<eos>`; characters: of words, 0 without kss. perplexity: without unknown words, as in paper P;
-    perplexity_with_unknown: over all tokens, `<unk>` by its own probability; both count `<eos>`. top1: the share of
-    words that are a keyboard's first suggestion; top1_with_unknown: paper M's AccuracyTop1, where `<unk>` may be the
-    best; unknown words are misses in both. kss: P's eq. 5, or None if not requested.
+    words: tokens but `<eos>`
+    characters: characters of words, 0 without kss
+    perplexity: without unknown words, as in paper P; counts `<eos>`
+    perplexity_with_unknown: over all tokens, `<unk>` by its own probability
+    top1: the share of words that are a keyboard's first suggestion; unknown words are misses
+    top1_with_unknown: paper M's AccuracyTop1: unknown words are misses, but `<unk>` may be the best
+    kss: P's eq. 5, or None if not requested
     """
 
     tokens: int

@@ -9,11 +9,11 @@ from phonograd.device_runtime.text.tokenizer import plain_tokenizer
 def keystroke_savings(
     predictor: Predictor, messages: Sequence[bytes], learn: bool, progress: Callable[[int, int], None] | None = None
 ) -> float:
-    """Paper P's eq. 5 over messages as a user writes them, one after the other.
+    """Return paper P's eq. 5 over messages as a user writes them, one after the other.
 
-    Unlike `evaluate`'s, it counts the predictor's own suggestions, so words that only the user has count too. learn:
-    what is written between two spaces is then learned, into the personal words in use. progress hears (messages done,
-    messages in all).
+    Unlike `evaluate`'s, it counts the predictor's own suggestions, so words that only the user has count too.
+    learn: learn each piece between two spaces, into the personal words in use
+    progress: called with (messages done, messages in all)
     """
     typed = characters = 0
     predictor.reset()

@@ -20,7 +20,7 @@ SEED_BYTES = 8
 
 @dataclass(frozen=True)
 class SampleDraw:
-    """How a sample is drawn: how many words beside the own ones, on average, and the seed, the phone's secret."""
+    """Settings of a draw: how many words beside the phone's own, on average, and the seed, the phone's secret."""
 
     drawn: int
     seed: int
@@ -33,12 +33,12 @@ def draw_output_sample(stream: Ids, counts: Ids, draw: SampleDraw) -> OutputSamp
     """
     ids, seen = (np.ascontiguousarray(values, np.int64) for values in (stream, counts))
 
-    def copied(candidates: int, shifts: int, count: int) -> OutputSample:
+    def copy_sample(candidates: int, shifts: int, count: int) -> OutputSample:
         added = np.ctypeslib.as_array(ctypes.cast(shifts, ctypes.POINTER(c_float)), (count,)).copy()
         return OutputSample(ids_at(candidates, count), added)
 
     given = ids, len(ids), seen, len(seen), draw.drawn, draw.seed
-    return plain_tokenizer().call("pg_tokenizer_sample", *given, result=copied)
+    return plain_tokenizer().call("pg_tokenizer_sample", *given, result=copy_sample)
 
 
 def random_sample_seed() -> int:

@@ -10,15 +10,17 @@ from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.text.tokenizer import ids_at, text_of
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 
-# Of whose words the vocabulary lacks more, no update is made unless a caller says otherwise; the library's too.
+# If the vocabulary lacks more of a text's words, no update is made unless a caller says otherwise; as in the library.
 MAX_UNKNOWN = 0.5
 
 
 @dataclass(frozen=True)
 class TextShares:
-    """Of a text to train on: the number of the user's and of general tokens, for both the share of words that the
-    vocabulary does not have (None: no general text), and the share of the user's bytes that are part of no UTF-8
-    character.
+    """Shares of a text to train on.
+
+    user_tokens, general_tokens: number of the user's and of general tokens
+    user_unknown_share, general_unknown_share: share of words that the vocabulary lacks; None: no general text
+    user_invalid_share: share of the user's bytes that are part of no UTF-8 character
     """
 
     user_tokens: int
@@ -35,7 +37,7 @@ class TextShares:
 
 @dataclass(frozen=True)
 class TrainingText(TextShares):
-    """What one epoch trains on: a stream of ids [N]."""
+    """Text of one epoch: a stream of ids [N]."""
 
     stream: Ids = field(kw_only=True)
 
@@ -50,7 +52,7 @@ def mix(
     """
     texts = text_of(b"\n".join(user)), text_of(b"\n".join(general))
 
-    def copied(stream: Any) -> TrainingText:
+    def copy_text(stream: Any) -> TrainingText:
         shares = (stream.user_unknown_share, stream.general_unknown_share if stream.general_tokens else None)
         return TrainingText(
             stream.user_tokens,
@@ -60,7 +62,7 @@ def mix(
             stream=ids_at(stream.ids, stream.tokens),
         )
 
-    return vocabulary.tokenizer.call("pg_tokenizer_mix", *texts, user_share, seed & (1 << 64) - 1, result=copied)
+    return vocabulary.tokenizer.call("pg_tokenizer_mix", *texts, user_share, seed & (1 << 64) - 1, result=copy_text)
 
 
 def require_known(text: TextShares, name: str, max_unknown: float) -> None:

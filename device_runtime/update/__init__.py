@@ -1,1 +1,1 @@
-"""What a phone sends back: update files, and the codecs of their tensors."""
+"""Update files, which phones send back, and the codecs of their tensors."""

@@ -161,7 +161,7 @@ class UpdateFile(Handle):
                     end += length
 
     def weights(self, base: TensorFile) -> dict[str, Array]:
-        """All trained weights, in memory: base with the update's tiles written over it."""
+        """Return all trained weights: base with the update's tiles written over it."""
         decoded = {}
         for name, spec in base.specs.items():
             flat = np.array(base.read(name)).reshape(-1)
@@ -186,7 +186,7 @@ class DecodedUpdate(Handle):
         super().__init__(load_library(), "decoded", update.handle, *models, HELD_ELEMENTS)
 
     def tiles(self, spec: TensorSpec) -> Iterator[Tile]:
-        """Those of `UpdateFile.tiles`."""
+        """Return `UpdateFile.tiles` of the tensor."""
         return self.update.tiles(spec, self.base, self._onto)
 
     def norms(self, norm: Norm = "2") -> dict[str, float]:

@@ -99,7 +99,7 @@ def _show(
     other: str | None,
 ) -> None:
     """Print the report, with what the options add."""
-    from phonograd.server_agg.report.calculations import compared, priced
+    from phonograd.server_agg.report.calculations import compare_reports, price_report
     from phonograd.server_agg.report.document import projection
     from phonograd.server_agg.report.text import (
         byte_rows,
@@ -124,10 +124,10 @@ def _show(
         title = f"{project[0]} phones a round, {project[1]} rounds: uploads as so far, the model once a phone and round"
         tables.append((title, figure_rows("projected", added["projection"])))
     if price_per_gb is not None:
-        added["price"] = priced(report, price_per_gb, added.get("projection"))
+        added["price"] = price_report(report, price_per_gb, added.get("projection"))
         tables.append((f"Costs, at {price_per_gb:g} for 10^9 bytes", cost_rows(added["price"])))
     if other is not None:
-        added["comparison"] = {"with": other, **compared(report, _other_report(other))}
+        added["comparison"] = {"with": other, **compare_reports(report, _other_report(other))}
         tables.append((f"Compared with {other}", comparison_rows(added["comparison"])))
     console.result(report | added, *tables)
 

@@ -28,7 +28,7 @@ LABELS = 5
 
 @dataclass(frozen=True)
 class AxisFormat:
-    """How values are written (`text`); `unit`: the size and name of the unit for an axis up to a value."""
+    """Format of an axis's values (`text`); `unit`: the size and name of the unit for an axis up to a value."""
 
     text: Callable[[float], str]
     unit: Callable[[float], tuple[float, str]]
@@ -184,7 +184,7 @@ def lines(
     curves = []
     for one in series:
         points = [
-            (_shown(frame.x(place)), _shown(frame.y(value)))
+            (_hundredths(frame.x(place)), _hundredths(frame.y(value)))
             for place, value in enumerate(one.values)
             if value is not None
         ]
@@ -207,7 +207,7 @@ def decimal_step(span: float) -> float:
 
 
 class _Frame:
-    """What surrounds the data: rounds from left to right, values from `low` to `highest` upwards, a reference.
+    """Frame around the data: rounds from left to right, values from `low` to `highest` upwards, a reference.
 
     A reference far above the data is drawn above an axis break.
     """
@@ -262,13 +262,13 @@ class _Frame:
             description=self._description(values),
             columns=columns,
             curves=curves,
-            x_ticks=[Tick(_shown(self.x(place)), str(self._rounds[place])) for place in self._labelled()],
-            y_ticks=[Tick(_shown(self.y(at)), label) for at, label in zip(self._ticks, labels, strict=True)],
+            x_ticks=[Tick(_hundredths(self.x(place)), str(self._rounds[place])) for place in self._label_places()],
+            y_ticks=[Tick(_hundredths(self.y(at)), label) for at, label in zip(self._ticks, labels, strict=True)],
             reference=self._reference_line(),
             legend=[(one.label, one.css) for one in series],
         )
 
-    def _labelled(self) -> Sequence[int]:
+    def _label_places(self) -> Sequence[int]:
         """The places of at most LABELS + 1 rounds, at multiples of a round number."""
         rounds = self._rounds
         if len(rounds) <= LABELS:
@@ -282,7 +282,7 @@ class _Frame:
         if reference is None:
             return None
         if reference.value <= self._ticks[-1]:
-            return ReferenceLine(_shown(self.y(reference.value)), reference.label, broken=False)
+            return ReferenceLine(_hundredths(self.y(reference.value)), reference.label, broken=False)
         more = f", {formats.ratio(reference.value / self._highest)} the highest value" if self._highest > 0 else ""
         return ReferenceLine(TOP - 8.0, reference.label + more, broken=True)
 
@@ -295,9 +295,9 @@ class _Frame:
 
 
 def _rect(x: float, y: float, width: float, height: float, css: str = "") -> Rect:
-    return Rect(_shown(x), _shown(y), _shown(width), _shown(height), css)
+    return Rect(_hundredths(x), _hundredths(y), _hundredths(width), _hundredths(height), css)
 
 
-def _shown(value: float) -> float:
-    """A coordinate rounded to hundredths, which keeps pages small."""
+def _hundredths(value: float) -> float:
+    """Round a coordinate to hundredths, which keeps pages small."""
     return round(value, 2)

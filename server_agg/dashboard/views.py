@@ -73,7 +73,7 @@ def live(round_: OpenRound, unfinished: Sequence[UploadRecord], now: float) -> d
 
 def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
     """The totals on the overview. epsilon_budget: the strategy's limit, or None."""
-    totals, closed = report["totals"], _closed(report)
+    totals, closed = report["totals"], _closed_rounds(report)
     accepted, useful = totals["accepted"], totals["useful_bytes"]
     up = sum(totals[f"{outcome}_bytes"] for outcome in OUTCOMES)
     mean = useful / accepted if accepted else None
@@ -120,7 +120,7 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
 
 def overview_charts(report: Report) -> list[Chart]:
     """Charts of bytes, quality, privacy and time per round, for the newest MAX_CHART_ROUNDS closed rounds."""
-    closed = _closed(report)[-MAX_CHART_ROUNDS:]
+    closed = _closed_rounds(report)[-MAX_CHART_ROUNDS:]
     if not closed:
         return []
     numbers = [entry["round"] for entry in closed]
@@ -183,7 +183,7 @@ def lineage_rows(models: Sequence[Mapping[str, Any]], current: str) -> list[dict
 
 def metrics_of(report: Report) -> list[str]:
     """The metrics with a column in tables of rounds."""
-    return _metrics(_closed(report))[:MAX_TABLE_METRICS]
+    return _metrics(_closed_rounds(report))[:MAX_TABLE_METRICS]
 
 
 def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
@@ -196,7 +196,7 @@ def _than(theirs: float, ours: float) -> str:
     return f"{formats.ratio(max(ratio, 1 / ratio))} {'less' if ratio >= 1 else 'more'}"
 
 
-def _closed(report: Report) -> list[Mapping[str, Any]]:
+def _closed_rounds(report: Report) -> list[Mapping[str, Any]]:
     return [entry for entry in report["rounds"] if entry["closed_at"] is not None]
 
 

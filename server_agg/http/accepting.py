@@ -13,7 +13,7 @@ from phonograd.server_agg.http import wire
 from phonograd.server_agg.http.tcp import CountedListener
 from phonograd.server_agg.shortages import ACCEPTING, ACCEPTING_AGAIN, beyond, in_use, note, shortage_in
 
-# Whoever has connected and asked for nothing in so long makes room; below asyncio's second until it accepts again.
+# A client that connected and asked for nothing in so long makes room; below asyncio's second until it accepts again.
 MAKE_ROOM_SECONDS = 0.5
 
 

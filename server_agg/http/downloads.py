@@ -19,7 +19,7 @@ from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.shortages import within_reserve
 
-# One range, as a phone asks that goes on with a download; from the front, or the last bytes.
+# One range, which a phone asks for to continue a download: from a first byte on, or the last bytes.
 RANGE = re.compile(r"bytes=(?:(?P<start>[0-9]{1,18})-(?P<end>[0-9]{0,18})|-(?P<last>[0-9]{1,18}))\Z")
 
 
@@ -41,7 +41,7 @@ class FilesResponse(StreamingResponse):
         found = [path.stat() for path in paths]
         total = sum(one.st_size for one in found)
         match = _range(request, total, etag)
-        start, stop = _asked(match, total) if match else (0, total)
+        start, stop = _byte_range(match, total) if match else (0, total)
         changed = formatdate(found[-1].st_mtime, usegmt=True)
         headers = {
             "ETag": etag,
@@ -74,8 +74,8 @@ class FilesResponse(StreamingResponse):
         await send({"type": "http.response.body"})
 
 
-def _asked(match: re.Match[str], size: int) -> tuple[int, int]:
-    """The first byte that a range asks for, and the one after the last."""
+def _byte_range(match: re.Match[str], size: int) -> tuple[int, int]:
+    """Return the first byte that a range asks for, and the one after the last."""
     if match["start"]:
         return int(match["start"]), min(int(match["end"]) + 1, size) if match["end"] else size
     return max(0, size - int(match["last"])), size
@@ -98,7 +98,7 @@ def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Gener
 
 @lru_cache(maxsize=MOST_HELD)
 def _read_range(files: Sequence[tuple[Path, int]], changed: int, start: int, stop: int) -> bytes:
-    """What `_bytes_of` yields; of files that were changed then."""
+    """Read what `_bytes_of` yields, from files that were changed then."""
     del changed
     return b"".join(_bytes_of(files, start, stop))
 
@@ -145,6 +145,6 @@ def _range(request: Request, size: int, etag: str) -> re.Match[str] | None:
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
-    """Whether an If-None-Match header names `etag` (weak comparison, RFC 9110, 13.1.2)."""
+    """Return whether an If-None-Match header names `etag` (weak comparison, RFC 9110, 13.1.2)."""
     tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
     return etag in tags or "*" in tags

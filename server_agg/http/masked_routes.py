@@ -28,7 +28,7 @@ Sealed = Annotated[str, Meta(pattern="^[0-9a-f]{162}$", max_length=162)]
 
 
 class MaskedRequest(Record, frozen=True, kw_only=True):
-    """What all messages of a masked round have: its number, and the phone's name."""
+    """Fields of all messages of a masked round: its number, and the phone's name."""
 
     round: Count
     phone: Name
@@ -54,7 +54,7 @@ class KeysRequest(PhoneKeys, frozen=True, kw_only=True):
 
 
 class DrawsRequest(MaskedRequest, frozen=True, kw_only=True):
-    """Its draw, from which and others' it follows who is whose neighbour."""
+    """A phone's draw; all draws together decide who is whose neighbour."""
 
     draw: Key
 
@@ -72,17 +72,17 @@ class MembersRequest(MaskedRequest, frozen=True, kw_only=True):
 
 
 class ListRequest(MaskedRequest, frozen=True, kw_only=True):
-    """It has sent its update, or could not."""
+    """A phone has sent its update, or could not."""
 
 
 class AgreementRequest(MaskedRequest, frozen=True, kw_only=True):
-    """Its signature of the list of those that are alive."""
+    """A phone's signature of the list of members that are alive."""
 
     signature: Signature
 
 
 class AnswerRequest(MaskedRequest, frozen=True, kw_only=True):
-    """Its own self mask, and of each member that it holds shares of, one of them."""
+    """A phone's self mask, and one share of each member whose shares it holds."""
 
     self_: Key = msgspec.field(name="self")
     shares: Annotated[dict[Name, Key], Meta(max_length=4096)]
@@ -101,7 +101,7 @@ class DrawsAnswer(Record, frozen=True):
 
 
 class MembersAnswer(Record, frozen=True):
-    """Those that have sent shares, and the shares sealed for the phone that asks, by sender."""
+    """The members that have sent shares, and the shares sealed for the phone that asks, by sender."""
 
     members: list[str]
     shares: dict[str, str]

@@ -1,7 +1,7 @@
-"""What watches a server: probes, /metrics for Prometheus, and a log line and a place in a histogram for each request.
+"""Monitoring of a server: probes, /metrics for Prometheus, and a log line and a place in a histogram for each request.
 
-Metrics are read from the ledger at every scrape, so a restart loses nothing. Only the seconds of requests, and what is
-said of the process, are of this process's life; Prometheus knows how to add those up.
+Metrics are read from the ledger at every scrape, so a restart loses nothing. Only the seconds of requests and the
+process's figures start again with it; Prometheus adds those up.
 """
 
 import logging
@@ -103,7 +103,7 @@ class HealthRoute:
 
     @operation("GET /healthz", "open", {200: Answer("It can.", Health)}, refuses=(503,))
     def health(self, _: Request) -> Response:
-        """Whether the server can work.
+        """Say whether the server can work.
 
         The ledger is read, nothing is written.
         """
@@ -115,14 +115,14 @@ class HealthRoute:
 
     @operation("GET /livez", "open", {200: Answer("It does.", Health)})
     async def liveness(self, _: Request) -> Response:
-        """Whether the server answers at all.
+        """Say whether the server answers at all.
 
         A restart helps against nothing that only /healthz finds: a full disk, a round that is overdue.
         """
         return RecordResponse(Health("ok"), headers={"Cache-Control": "no-store"})
 
     def _wrong(self) -> str | None:
-        """What is wrong, in words that tell a stranger nothing of the machine; None if nothing is."""
+        """Return what is wrong, without details of the machine; None if all is well."""
         coordinator = self._coordinator
         try:
             with coordinator.ledger.reading() as session:
@@ -152,7 +152,7 @@ class MetricsRoute:
 
     @operation("GET /metrics", "admin", {200: Answer("Text exposition 0.0.4.", str, (CONTENT_TYPE,))})
     def metrics(self, _: Request) -> Response:
-        """All metrics, in Prometheus's text format."""
+        """Return all metrics, in Prometheus's text format."""
         return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 from starlette.responses import Response
 from starlette.routing import Route
 
-# Who may use an operation. open: anyone. phone: whoever has a valid token. admin: administrators.
+# Who may use an operation. open: anyone. phone: holders of a valid token. admin: administrators.
 Access = Literal["open", "phone", "admin"]
 
 JSON = "application/json"

@@ -104,7 +104,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> set[str]:
-    """All methods of the request's path: several routes may have it, and the router names but one's."""
+    """Return all methods of the request's path: several routes may have it, and the router names but one's."""
     fitting = (route for route in request.app.routes if isinstance(route, Route))
     return {
         method for route in fitting if route.matches(request.scope)[0] != Match.NONE for method in route.methods or ()

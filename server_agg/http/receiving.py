@@ -43,7 +43,7 @@ class Receiving:
 
     @property
     def uncounted(self) -> int:
-        """How many of the bytes the ledger has not yet."""
+        """Number of bytes that the ledger does not have yet."""
         return self.nbytes - (0 if self._sink is None else self._sink.counted)
 
     async def into(self, path: Path, opened: Callable[[], Sink], limit: int) -> None:
@@ -60,7 +60,7 @@ class Receiving:
                     f"the connection broke off after {self.nbytes} of {limit} bytes"
                 ) from error
             finally:  # what is still being written can be neither given up nor interrupted
-                await self._stored()
+                await self._wait_until_stored()
                 await self._pool.run(self._store, opened, self._gathered)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Receiving:
                         408, f"nothing came for {self._idle_seconds:g} s, {self.nbytes} of {limit} bytes in"
                     )
                 if len(self._gathered) >= WRITE_BYTES or now() >= write_at:
-                    await self._stored()
+                    await self._wait_until_stored()
                     gathered, self._gathered = self._gathered, bytearray()
                     self._storing = asyncio.ensure_future(self._pool.run(self._store, opened, gathered))
                     write_at = now() + WRITE_SECONDS
@@ -101,7 +101,7 @@ class Receiving:
             coming.cancel()
             interrupted.cancel()
 
-    async def _stored(self) -> None:
+    async def _wait_until_stored(self) -> None:
         if self._storing is not None:
             await asyncio.shield(self._storing)  # a thread that writes can't be cancelled
 

@@ -1,4 +1,4 @@
-"""What rounds cost, as JSON and as CSV."""
+"""The report of what rounds cost, as JSON and as CSV."""
 
 import contextlib
 
@@ -20,7 +20,7 @@ CSV = "text/csv; charset=utf-8"
 
 
 class PhonesOfRound(Record, frozen=True):
-    """What each phone cost in a round."""
+    """The cost of each phone in a round."""
 
     round: Count
     phones: tuple[PhoneCost, ...]

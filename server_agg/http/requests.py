@@ -1,4 +1,4 @@
-"""What a request says, and records as bodies of requests and answers."""
+"""Reading of requests, and records as bodies of requests and answers."""
 
 from typing import Any, TypeVar
 

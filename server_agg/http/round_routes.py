@@ -23,8 +23,7 @@ from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.storage.audit import AuditLog
 
 WHO = Parameter("header", PHONE_HEADER, str, "Who asks: for the ledger, and to tell whether it has a place.")
-# Of all that the answer says, to this phone, Retry-After too.
-SAID = (RETRY_AFTER, Header("ETag", str, "Of all that the answer says."), Header("Cache-Control"))
+SAID = (RETRY_AFTER, Header("ETag", str, "Hash of all that the answer says to this phone."), Header("Cache-Control"))
 ROUND = in_query("round", "The round's number.", required=True)
 
 
@@ -40,7 +39,7 @@ class RoundForPhone(OpenRound, frozen=True, kw_only=True):
 
 
 class Discarded(Record, frozen=True):
-    """How many updates of a round were deleted."""
+    """Number of a round's updates that were deleted."""
 
     round: Count
     discarded: Count
@@ -85,14 +84,14 @@ class RoundRoutes:
             if isinstance(refused, RestingPhoneError):
                 seconds = refused.retry_seconds
         wait = str(math.ceil(seconds)) if waits else ""
-        body, etag = _said(RoundForPhone(**{**structs.asdict(current), **told}), wait)
+        body, etag = _answer_body(RoundForPhone(**{**structs.asdict(current), **told}), wait)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"} | ({"Retry-After": wait} if waits else {})
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers=headers)
         return Response(body, headers=headers, media_type=JSON)
 
     def _why_refused(self, phone: str) -> UpdateError | RoundClosingError | None:
-        """Why it may not take part, by the ledger; None if it may, or for no phone."""
+        """Return why the phone may not take part, by the ledger; None if it may, or without a phone."""
         self._coordinator.round.refresh()
         return self._coordinator.participation(phone) if phone else None
 
@@ -122,7 +121,7 @@ class RoundRoutes:
 
 
 @lru_cache(maxsize=256)  # most phones are told the same
-def _said(told: RoundForPhone, retry_after: str) -> tuple[bytes, str]:
-    """The body of an answer, and its ETag."""
+def _answer_body(told: RoundForPhone, retry_after: str) -> tuple[bytes, str]:
+    """Return the body of an answer, and its ETag."""
     body = bytes(RecordResponse(told).body)
     return body, f'"{hashlib.sha256(body + retry_after.encode()).hexdigest()[:32]}"'

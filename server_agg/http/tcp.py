@@ -1,8 +1,11 @@
-"""What TCP carried of each request, by the kernel's counters: TLS, its handshake included, without TCP's own headers.
+"""Bytes that TCP carried for each request, by the kernel's counters: TLS and its handshake, without TCP's own headers.
 
-The bytes of a request are those received before the last of its answer was sent, and sent before the next request of
-its connection began, or the connection ended, that no earlier request has. So a connection's first request has the TLS
-handshake.
+A request has the bytes that no earlier request of its connection has and that were
+
+- received before the last of its answer was sent,
+- sent before the next request began, or the connection ended.
+
+So a connection's first request has the TLS handshake.
 """
 
 import asyncio
@@ -44,13 +47,13 @@ class CountedSocket(socket.socket):
 
     def send(self, data: Any, *flags: Any) -> int:
         """Send, and count."""
-        return self._took(super().send(data, *flags))
+        return self._count_sent(super().send(data, *flags))
 
     def sendmsg(self, buffers: Any, *options: Any) -> int:
         """Send, and count; not on Windows."""
-        return self._took(super().sendmsg(buffers, *options))
+        return self._count_sent(super().sendmsg(buffers, *options))
 
-    def _took(self, nbytes: int) -> int:
+    def _count_sent(self, nbytes: int) -> int:
         self.sent += nbytes
         if self.on_sent is not None:
             self.on_sent()
@@ -68,7 +71,7 @@ class CountedSocket(socket.socket):
         super().close()
 
     def getsockopt(self, *asked: Any) -> Any:
-        """As of any socket, and of a closed one its last TCP_INFO."""
+        """Return the option, or the last TCP_INFO once the socket is closed."""
         return super().getsockopt(*asked) if self.fileno() >= 0 else self._last
 
 

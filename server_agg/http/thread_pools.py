@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class ThreadPool:
-    """At most `threads` of its calls run at once; the others wait in the order they came, and hold no thread."""
+    """A pool that runs at most `threads` calls at once; the others wait in the order they came, and hold no thread."""
 
     def __init__(self, threads: int):
         self._limiter = CapacityLimiter(threads)

@@ -70,7 +70,7 @@ MAYBE_PART = Body(Octets, TUS_BODY_TYPE, required=False)
 
 @dataclass(frozen=True)
 class Checksum:
-    """What a request's body must hash to: name of the hash, raw digest."""
+    """The expected hash of a request's body: name of the hash, raw digest."""
 
     algorithm: str
     digest: bytes
@@ -93,7 +93,7 @@ def count_in(headers: Headers, name: str) -> int:
 
 
 def has_body_type(headers: Headers) -> bool:
-    """Whether the body says that it is one of tus."""
+    """Return whether the request says that its body is one of tus."""
     return headers.get("Content-Type", "").partition(";")[0].strip().lower() == TUS_BODY_TYPE
 
 
@@ -111,7 +111,7 @@ def checksum_in(headers: Headers) -> Checksum | None:
     if text is None:
         return None
     algorithm, _, encoded = text.partition(" ")
-    digest = _decoded("Upload-Checksum", encoded)
+    digest = _decode_base64("Upload-Checksum", encoded)
     if algorithm not in CHECKSUMS or len(digest) != (32 if algorithm == "sha256" else 20):
         raise RequestError(
             400, f"Upload-Checksum: one of {', '.join(CHECKSUMS)} and a base64 digest expected, found {text[:80]!r}"
@@ -120,7 +120,7 @@ def checksum_in(headers: Headers) -> Checksum | None:
 
 
 def announcement(headers: Headers, phone: str | None, limit: int) -> UploadMetadata:
-    """What a creation announces; `phone`: a name known already. Raises RequestError (400, 413 above `limit` bytes).
+    """Read what a creation announces; `phone`: a name if known. Raises RequestError (400, 413 above `limit` bytes).
 
     Of Upload-Metadata `phone`, `sha256`, `base_sha256` and `round` are looked at, all optional but the phone.
     """
@@ -170,7 +170,7 @@ def _metadata(text: str) -> dict[str, str]:
         if key in metadata:
             raise RequestError(400, f"Upload-Metadata: {key[:40]}: once expected, found it again")
         try:
-            metadata[key] = _decoded("Upload-Metadata", encoded).decode()
+            metadata[key] = _decode_base64("Upload-Metadata", encoded).decode()
         except UnicodeDecodeError as error:
             raise RequestError(400, f"Upload-Metadata: {key[:40]}: UTF-8 expected, found other bytes") from error
     return metadata
@@ -183,7 +183,7 @@ def _sha256(metadata: Mapping[str, str], key: str) -> str | None:
     return value
 
 
-def _decoded(name: str, encoded: str) -> bytes:
+def _decode_base64(name: str, encoded: str) -> bytes:
     try:
         return base64.b64decode(encoded.strip(), validate=True)
     except (binascii.Error, ValueError) as error:

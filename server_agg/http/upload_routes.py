@@ -73,7 +73,7 @@ class UploadRoutes:
         _note(request, checked_name(announced.phone), self._coordinator.current.round)
         upload = await self._pools.writing.run(self._coordinator.create_upload, announced)
         location, receipt = {"Location": f"/v1/uploads/{upload.id}"}, None
-        # Of an upload that has begun already, the body is what is here: it is left unread.
+        # The body of an upload that has begun already is here: it is left unread.
         if upload.offset == 0 and tus.has_body_type(request.headers):
             try:
                 upload, receipt = await self._append(request, upload, 0)
@@ -90,15 +90,15 @@ class UploadRoutes:
         takes=(tus.ID, tus.VERSION),
     )
     async def upload_offset(self, request: Request) -> Response:
-        """How many bytes of an upload are here.
+        """Return how many bytes of an upload are here.
 
         It answers once no request adds to them any more. All of them are ingested, if none has: a phone whose last
         request broke off at its very end sends nothing more.
         """
         tus.check_version(request.headers)
-        upload = await self._named(request)
+        upload = await self._find_named(request)
         async with self._sessions.exclusively(upload.id) as session:
-            upload = await self._found(request, upload.id)
+            upload = await self._find_upload(request, upload.id)
             if upload.complete and upload.state == "receiving":
                 upload = await self._settle(request, upload, session)
         return Response(headers=tus.upload_headers(upload) | {"Upload-Length": str(upload.length)})
@@ -106,7 +106,7 @@ class UploadRoutes:
     @operation("GET /v1/uploads/{id}", "phone", {200: Answer("Its state.", Upload)}, refuses=(404,), takes=(tus.ID,))
     async def upload_outcome(self, request: Request) -> Response:
         """What has become of an upload."""
-        upload = await self._named(request)
+        upload = await self._find_named(request)
         receipt: Receipt | None = None
         if upload.state in ("accepted", "repeated"):
             receipt = await run_in_threadpool(self._coordinator.receipt, upload.id)
@@ -126,7 +126,7 @@ class UploadRoutes:
     async def append_to_upload(self, request: Request) -> Response:
         """More bytes of an upload; the last of them settle it."""
         tus.check_version(request.headers)
-        upload = await self._named(request)
+        upload = await self._find_named(request)
         tus.check_body_type(request.headers)
         upload, _ = await self._append(request, upload, tus.count_in(request.headers, "Upload-Offset"))
         return Response(status_code=204, headers=tus.upload_headers(upload))
@@ -141,9 +141,9 @@ class UploadRoutes:
     async def give_upload_up(self, request: Request) -> Response:
         """Give an upload up: its bytes are deleted (tus termination)."""
         tus.check_version(request.headers)
-        upload = await self._named(request)
+        upload = await self._find_named(request)
         async with self._sessions.exclusively(upload.id):
-            upload = await self._found(request, upload.id)
+            upload = await self._find_upload(request, upload.id)
             if upload.state != "receiving":
                 raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
             await self._pools.writing.run(
@@ -175,8 +175,8 @@ class UploadRoutes:
         checksum, receipt = tus.checksum_in(request.headers), None
         try:
             async with self._sessions.exclusively(upload.id) as session:
-                if session.requests > 1 or self._coordinator.ledger.shared:  # others may have gone on with it
-                    upload = await self._found(request, upload.id)
+                if session.requests > 1 or self._coordinator.ledger.shared:  # others may have added to it
+                    upload = await self._find_upload(request, upload.id)
                 if upload.offset != offset:
                     raise RequestError(
                         409, f"Upload-Offset: {upload.offset} expected, found {offset}; go on from there"
@@ -184,17 +184,17 @@ class UploadRoutes:
                 if upload.state == "receiving":  # else settled by the request before this one
                     receipt = await self._sessions.append(session, upload, request, checksum)
         except RequestError as error:
-            error.headers["Upload-Offset"] = str((await self._found(request, upload.id)).offset)
+            error.headers["Upload-Offset"] = str((await self._find_upload(request, upload.id)).offset)
             raise
         if receipt is None or receipt.round_closed:  # or the round failed
-            upload = await self._found(request, upload.id)
+            upload = await self._find_upload(request, upload.id)
         else:
             upload = replace(upload, state="accepted", offset=upload.length, round=receipt.round)
         wire_of(request.scope).round = upload.round
         return upload, receipt
 
     async def _settle(self, request: Request, upload: UploadRecord, session: UploadSession) -> UploadRecord:
-        """A complete upload, after it is ingested or, if its bytes changed on their way, begins anew."""
+        """Ingest a complete upload; start it again if its bytes changed on their way."""
         if self._coordinator.ledger.shared:  # another server may have brought the last of them
             session.digest = None
         try:
@@ -204,16 +204,16 @@ class UploadRoutes:
         except RequestError as error:
             if error.status != tus.CHECKSUM_MISMATCH:
                 raise
-        return await self._found(request, upload.id)
+        return await self._find_upload(request, upload.id)
 
-    async def _named(self, request: Request) -> UploadRecord:
-        """The upload of the request's path, whose bytes on the wire are then the upload's."""
-        upload = await self._found(request, request.path_params["id"], ended=True)
+    async def _find_named(self, request: Request) -> UploadRecord:
+        """Find the upload of the request's path, and book the request's bytes to it."""
+        upload = await self._find_upload(request, request.path_params["id"], ended=True)
         _note(request, upload.phone, upload.round)
         return upload
 
-    async def _found(self, request: Request, identifier: str, ended: bool = False) -> UploadRecord:
-        """An upload of the phone that asks. Raises RequestError (404, or 410 if it has ended without an update)."""
+    async def _find_upload(self, request: Request, identifier: str, ended: bool = False) -> UploadRecord:
+        """Find an upload of the phone that asks. Raises RequestError (404, or 410 if it ended without an update)."""
         upload = await run_in_threadpool(self._coordinator.uploads.find, identifier)
         if upload is None or phone_of(request) not in (None, upload.phone):
             raise RequestError(404, f"upload {identifier[:40]} is not here; start a new upload: POST /v1/uploads")

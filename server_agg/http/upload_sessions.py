@@ -36,7 +36,7 @@ class UploadSession:
     active_requests: int = 0  # requests that are at it now
 
     def overtaken(self) -> bool:
-        """Whether a newer request waits for the one that has the lock."""
+        """Return whether a newer request waits for the one that has the lock."""
         return self.current_request != self.requests
 
 
@@ -87,7 +87,7 @@ class UploadSessions:
         `Coordinator.ingest` raise, and RequestError (460) for bytes that changed on their way.
         """
         offset, storing, receipt = upload.offset, self._pools.storing, None
-        # Others may have gone on with it, or the server itself have cut it.
+        # Another server may have added to it, or this one may have cut it.
         if session.digest is None or self._coordinator.ledger.shared or not offset:
             session.digest = await storing.run(self._uploads.bytes.hash_so_far, upload.id)
         before = session.digest and session.digest.copy()

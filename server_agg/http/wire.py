@@ -1,10 +1,17 @@
 """Bytes on the wire: counted at the connection and at the application's edge, headers and bodies of each request apart.
 
-What a phone sends is read a second time, for its boundaries alone, so pipelined requests have their own bytes. Of an
-answer counts what the socket took of it; what its buffer sent no further when a connection broke is counted all the
-same. Under TLS these are the bytes inside it, and of an answer that was cut off at most what the socket took, TLS
-included; `tcp` has those outside. A body that goes on after its answer, which nobody reads, counts to its own request.
-What is no HTTP request, or was not served when its connection ended, counts to none; `tcp` has it.
+Counted to a request:
+
+- its bytes, also if pipelined: what a phone sends is read a second time, for the boundaries
+- the rest of its body after its answer, which is not read
+- what the socket took of its answer, also if the connection broke before it was sent
+- under TLS, the bytes inside it; for an answer that was cut off, at most what the socket took
+
+Not counted here, but in `tcp`:
+
+- TLS itself
+- what is no HTTP request
+- requests that were not served when their connection ended
 """
 
 import asyncio
@@ -35,11 +42,13 @@ COME_AGAIN = (
 
 @dataclass
 class RequestWire:
-    """What a handler says of its request, for the ledger; `kind` None: not a phone's business, not counted.
+    """A handler's facts about its request, for the ledger.
 
-    booked: bytes of its body that the ledger has already, with the update they are of. asked: bytes of the answer that
-    another program is to send.
-    How it ended is added here: `status` None if the client was gone before the answer began; `seconds` it took.
+    kind: None: no traffic of phones, not counted
+    booked: bytes of its body that the ledger has already, with their update
+    asked: bytes of the answer that another program is to send
+    status: added at the end; None if the client was gone before the answer began
+    seconds: added at the end
     """
 
     kind: TrafficKind | None = None
@@ -55,8 +64,8 @@ class RequestWire:
 class RequestBytes:
     """Bytes of one request so far: received, and of its answer, which is [begin, end) of what its connection sends.
 
-    unread: what is here of its body and the application has not asked for; None once its answer is complete.
-    on_more: hears when bytes may have come that `WireCounter` has not booked.
+    unread: the part of its body that the application has not asked for; None once its answer is complete
+    on_more: called when there may be bytes that `WireCounter` has not booked
     """
 
     up_headers: int
@@ -80,7 +89,7 @@ class RequestBytes:
             self.on_more()
 
     def wire(self, sent: int) -> WireBytes:
-        """What went over the wire, if the connection has sent `sent` bytes. Header bytes go before body bytes."""
+        """Return what went over the wire once the connection has sent `sent` bytes: headers first, then the body."""
         down = max(0, min(sent, self.end) - self.begin)
         headers = min(down, self.end - self.begin - self.down_body)
         return WireBytes(self.up_headers, self.up_body, headers, down - headers)
@@ -107,7 +116,7 @@ class RequestReader:
             self._count_body(data)
 
     def next_request(self) -> RequestBytes:
-        """The request after the last one that was asked for; its headers are here."""
+        """Return the next request, whose headers are here."""
         if self._served:
             self._request = None
             self._expect(bytes(self._early))
@@ -210,8 +219,8 @@ class Connection:
         if self._request is None:
             _STRANGERS[self] = time.monotonic()
 
-    async def drained(self) -> None:
-        """Wait until all is sent, or the connection is lost. Nobody reads for the idle time: the connection ends."""
+    async def drain(self) -> None:
+        """Wait until all is sent, or the connection is lost. End it if the client reads nothing for the idle time."""
         until = self.handed
         while not self.lost and (sent := self.sent) < until:
             self._moved.clear()
@@ -316,7 +325,7 @@ class WireCounter:
             if message["type"] == "http.response.start":
                 wire.status = message["status"]
             else:
-                await connection.drained()
+                await connection.drain()
             if message["type"] == "http.response.start" or message.get("body"):
                 connection.tcp.answer()
             before = connection.handed
@@ -332,7 +341,7 @@ class WireCounter:
 
         try:
             await self._app(scope, receiving, counting)
-            await connection.drained()
+            await connection.drain()
         except Exception:
             wire.status = wire.status or 500  # answered further out, for a bug of ours
             raise

@@ -160,7 +160,7 @@ def _answer(answer: Answer, schemas: _Schemas) -> Part:
         part["content"] = {media: {"schema": schemas.of(answer.kind)} for media in answer.media}
     if answer.headers:
         part["headers"] = {
-            one.name: _described(one.required, one.description, schemas.of(one.kind)) for one in answer.headers
+            one.name: _describe(one.required, one.description, schemas.of(one.kind)) for one in answer.headers
         }
     return part
 
@@ -168,10 +168,10 @@ def _answer(answer: Answer, schemas: _Schemas) -> Part:
 def _parameter(given: Parameter, schemas: _Schemas) -> Part:
     schema = schemas.of(given.kind) | ({} if given.default is None else {"default": given.default})
     required = given.required or given.place == "path"
-    return {"name": given.name, "in": given.place, **_described(required, given.description, schema)}
+    return {"name": given.name, "in": given.place, **_describe(required, given.description, schema)}
 
 
-def _described(required: bool, description: str, schema: Part) -> Part:
+def _describe(required: bool, description: str, schema: Part) -> Part:
     return {"required": required, **({"description": description} if description else {}), "schema": schema}
 
 

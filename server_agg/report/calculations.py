@@ -1,4 +1,4 @@
-"""What is worked out from reports: costs at a price, a limit on uploads, and a comparison round by round."""
+"""Calculations from reports: costs at a price, a limit on uploads, and a comparison round by round."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from phonograd.server_agg.report.text import size
 
 GB, MB = 10**9, 10**6
 
-# What is compared of each round: sums of these fields.
+# The compared figures of a round: sums of these fields.
 FIGURES: Mapping[str, Sequence[str]] = {
     "up_bytes": ("up_body_bytes", "up_header_bytes"),
     "down_bytes": ("down_body_bytes", "down_header_bytes"),
@@ -26,8 +26,10 @@ FIGURES: Mapping[str, Sequence[str]] = {
 }
 
 
-def priced(report: Mapping[str, Any], per_gb: float, projected: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the rounds of a report, all of them, and a projection cost at `per_gb` for 10^9 bytes, up or down.
+def price_report(
+    report: Mapping[str, Any], per_gb: float, projected: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the cost of each round, all rounds and a projection, at `per_gb` for 10^9 bytes, up or down.
 
     Counts what TCP carried, TLS included, where that is known, else the bytes of HTTP.
     """
@@ -86,8 +88,8 @@ def checked_report(found: Any, name: str) -> dict[str, Any]:
         ) from error
 
 
-def compared(report: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """FIGURES of each round that both reports have: `this`, the `other`, their difference and ratio (this / other).
+def compare_reports(report: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare FIGURES of each round that both reports have: `this`, the `other`, difference and ratio (this / other).
 
     A figure that a report does not have is None, as is a ratio to 0. only_this, only_other: rounds that one report has.
     """

@@ -1,4 +1,4 @@
-"""What each round cost in bytes and time, beside paper P's figures; the same document from a server or a folder."""
+"""The cost of each round in bytes and time, beside paper P's figures; the same document from a server or a folder."""
 
 import json
 from collections import defaultdict
@@ -76,7 +76,7 @@ def report_of(ledger: Ledger) -> Report:
 
 
 def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
-    """What each phone cost in round `number`: its update's state, codec and reason, bytes by kind as in RoundReport.
+    """Return each phone's cost in round `number`: its update's state, codec, reason; bytes by kind as in RoundReport.
 
     Raises UnknownRoundError.
     """
@@ -102,7 +102,7 @@ def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
 
 
 def lineage_of(ledger: Ledger, kept_models: Callable[[], Collection[str]]) -> list[ModelEntry]:
-    """All models, oldest first: hash, round, parent, bytes, when it was made, whether its file is kept, quality.
+    """Return all models, oldest first: hash, round, parent, bytes, when it was made, whether its file is kept, quality.
 
     kept_models: the hashes of those whose files are kept.
     """
@@ -143,7 +143,7 @@ def read_lineage(place: Path | ServerStorage) -> list[dict[str, Any]]:
 
 
 def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) -> dict[str, Any] | None:
-    """What `rounds` rounds of `phones_per_round` phones each would cost; None if no update was accepted yet.
+    """Return what `rounds` rounds of `phones_per_round` phones would cost; None if no update was accepted yet.
 
     up: all that went over the wire so far, by accepted update, so that today's share of retries and refusals is in it.
     down: the whole of today's model once for each phone and round; what phones of this ledger fetched is no measure of
@@ -185,8 +185,8 @@ def sum_of_known(values: Sequence[int | None]) -> int | None:
 
 
 def sent_in_vain(sent: int, outcomes: Iterable[int]) -> int:
-    """Of `sent` body bytes those in no update: their connection broke before they were read, or their request was
-    answered without looking at them. outcomes: the bytes of updates.
+    """Return how many of `sent` body bytes are in no update: the connection broke before they were read, or the request
+    was answered unread. outcomes: the bytes of updates.
     """
     return max(0, sent - sum(outcomes))
 
@@ -253,7 +253,7 @@ def _round_report(
     traffic: list[Any],
     quality: Mapping[str, dict[str, float]],
 ) -> RoundReport:
-    """made: the round's model, None if there is none yet or it is the base."""
+    """Return a round's report. made: the round's model; None if it is the base or not made yet."""
     counted: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
     for group in groups:
         name = group.state if group.state in ("accepted", "repeated", "rejected", "late") else "unfinished"

@@ -1,4 +1,4 @@
-"""What the report consists of: records of rounds, their phones, and models."""
+"""Records of the report: rounds, their phones, and models."""
 
 from typing import Annotated, Final, Literal
 
@@ -25,7 +25,7 @@ class SentLinks(Record, frozen=True):
 
 
 class TrafficFigures(Record, frozen=True, kw_only=True):
-    """Bytes by what became of them and by kind, and requests. See RoundReport."""
+    """Bytes by outcome and by kind, and requests. See RoundReport."""
 
     useful_bytes: Count
     retried_bytes: Count
@@ -63,7 +63,7 @@ class Figures(TrafficFigures, frozen=True, kw_only=True):
 
 
 class CohortStages(Record, frozen=True):
-    """The stage that a masked round is in, or ended in; and how many phones got through those before it."""
+    """The stage that a masked round is in, or ended in; and how many phones got through each earlier one."""
 
     stage: str
     through: dict[str, int]
@@ -72,32 +72,46 @@ class CohortStages(Record, frozen=True):
 class RoundReport(Figures, frozen=True, kw_only=True):
     """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
 
-    closing_at: since when it is or was `closing`, if its model takes minutes. reason: why it failed, if it did.
-    accepted, repeated, rejected (those of a failed round too), late, unfinished: updates by outcome;
-    late_folded: accepted updates trained from an earlier round's model. useful_bytes: bodies of accepted updates;
-    retried_bytes: sent again, lost in transit or refused unread; rejected_, late_, unfinished_bytes: of those updates.
-    With keys_, shares_ and unmasking_up_bytes, the messages of masked rounds, they add up to up_body_bytes; _down_bytes
-    are the answers to those messages, in down_body_bytes.
-    up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes, sent_link_bytes: of
-    the latter, whole models and links; sent_links: by codec; asked_bytes: of these, what nginx or the store was to
-    send, by what was asked for. up_tcp_bytes, down_tcp_bytes: what TCP carried of all
-    requests, TLS included; None where the kernel does not tell.
-    phone_up_, phone_down_: bytes that a phone sent, or was sent, headers included: the median, the 90th percentile and
-    the most, by nearest rank, over the phones that sent some of an update, or that asked for a model or links.
-    setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from the
-    first byte of the first accepted update to the new model.
-    base_bytes: the file of the round's base model. model_ratio: how many times less than that file a phone sent, which
-    is what the codec saves. phone_ratio, round_ratio: how many times less than paper P's phone and round upload, of its
-    own model.
-    epsilon: privacy spent up to the round, by the smaller of two bounds; epsilon_rdp: by Renyi divergences alone,
-    what most papers report; None where the round has no finite one; neighbours: what two sets of users differ in that
-    both are about. epsilon_infinite_phones: phones for which epsilon
-    is infinite, up to the round: their updates are in a model that was published without noise.
-    publish: the codec of the link to the round's model; link_bytes: its file, None if it would be no smaller than the
-    model. distance: how far the model is from an uncompressed one, the L2 norm of the residual relative to the round's
-    delta; 0 if lossless.
-    quality: by metric, as evaluators reported it of the round's model.
-    cohort: of a masked round, once its cohort is fixed.
+    Course:
+    closing_at: start of `closing`, if its model takes minutes
+    reason: why it failed, if it did
+    seconds_to_model: from the first byte of the first accepted update to the new model
+    cohort: of a masked round, once its cohort is fixed
+
+    Updates by outcome:
+    accepted, repeated, late, unfinished
+    rejected: includes the updates of a failed round
+    late_folded: accepted updates trained from an earlier round's model
+
+    Bytes; these and the _up_bytes of masked rounds' messages (keys, shares, unmasking) add up to up_body_bytes:
+    useful_bytes: bodies of accepted updates
+    retried_bytes: sent again, lost in transit or refused unread
+    rejected_bytes, late_bytes, unfinished_bytes: of those updates
+
+    Other bytes on the wire:
+    up_header_bytes, down_header_bytes, down_body_bytes: the rest; down_body_bytes has the messages' _down_bytes
+    model_bytes, sent_link_bytes: whole models and links in down_body_bytes; sent_links: the latter by codec
+    asked_bytes: bytes of these that nginx or the store was to send, by what was asked for
+    up_tcp_bytes, down_tcp_bytes: what TCP carried, TLS included; None where the kernel does not tell
+
+    Phones:
+    phone_up_, phone_down_: median, 90th percentile (nearest rank) and most bytes, headers included, over the phones
+        that sent some of an update, or that asked for a model or links
+    setups: requests that began or resumed an upload (paper P argues by their number too)
+    model_ratio: the base model's file (base_bytes) over what a phone sent: what the codec saves
+    phone_ratio, round_ratio: paper P's upload, of its own model, over a phone's and the round's
+
+    Privacy spent up to the round:
+    epsilon: the smaller of two bounds; None if infinite
+    epsilon_rdp: by Renyi divergences alone, what most papers report; None if infinite
+    neighbours: how two sets of users differ that both epsilons compare
+    epsilon_infinite_phones: phones with infinite epsilon: a model with their updates was published without noise
+
+    The round's model:
+    publish: the codec of the link to it
+    link_bytes: the link's file; None if it would be no smaller than the model
+    distance: L2 norm of the residual of its compression relative to the round's delta; 0 if lossless
+    quality: by metric, as evaluators reported it
     """
 
     round: Count
@@ -151,7 +165,7 @@ class Paper(Record, frozen=True):
 
 
 class Report(Record, frozen=True):
-    """What each round cost, and all of them."""
+    """The cost of each round, and of all of them."""
 
     version: Literal[5]
     paper: Paper
@@ -160,7 +174,7 @@ class Report(Record, frozen=True):
 
 
 class PhoneCost(TrafficFigures, frozen=True, kw_only=True):
-    """What a phone cost in one round; bytes by kind as in RoundReport."""
+    """The cost of a phone in one round; bytes by kind as in RoundReport."""
 
     phone: Annotated[str | None, about("null: requests that named no phone.")]
     state: Annotated[str | None, about("What became of its update.")]

@@ -69,7 +69,7 @@ def phone_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def cost_rows(costs: Mapping[str, Any]) -> list[dict[str, object]]:
-    """What `priced` computed as table rows."""
+    """Return `price_report`'s figures as table rows."""
     parts = {str(entry["round"]): entry for entry in costs["rounds"]} | {"all": costs["totals"]}
     parts |= {name.replace("_", " "): costs[name] for name in costs if name.startswith("projection")}
     return [
@@ -86,7 +86,7 @@ def cost_rows(costs: Mapping[str, Any]) -> list[dict[str, object]]:
 
 
 def comparison_rows(comparison: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What `compared` computed as table rows, of the main figures."""
+    """Return `compare_reports`' main figures as table rows."""
     return [{"round": str(entry["round"])} | _compared_cells(entry) for entry in comparison["rounds"]]
 
 
@@ -109,7 +109,7 @@ def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, objec
 
 
 def has_epsilon(entry: Mapping[str, Any]) -> bool:
-    """Whether a round spends privacy that is counted: its strategy adds noise, or its phones did."""
+    """Return whether a round spends privacy that is counted: its strategy adds noise, or its phones did."""
     return entry["strategy"] in PRIVATE_STRATEGIES or entry["epsilon"] is not None
 
 

@@ -48,9 +48,9 @@ _STRICTNESS: Mapping[Access, int] = {"open": 0, "phone": 1, "admin": 2}
 
 
 class Roles:
-    """Who may use the paths of `operations`: all methods of a path need what the strictest of them needs.
+    """The access that the paths of `operations` need: all methods of a path need what the strictest of them needs.
 
-    A path without an operation is nobody's, so that none is open by mistake.
+    A path without an operation is closed, so that none is open by mistake.
     """
 
     def __init__(self, operations: Iterable[Operation]):
@@ -58,7 +58,7 @@ class Roles:
         self._patterns = [(compile_path(path)[0], access) for path, access in declared]
 
     def access_of(self, path: str) -> Access | None:
-        """Who may use `path`, decoded as the router sees it: the strictest of all declared paths that match it.
+        """Return the access that `path` needs, decoded as the router sees it: the strictest of all declared matches.
 
         None for an unknown one.
         """
@@ -157,7 +157,7 @@ class Guard:
             )
 
     def _asks(self, access: Access | None) -> bool:
-        """Whether requests to such a path need a token; on loopback only administrators do."""
+        """Return whether requests to such a path need a token; on loopback only administrators do."""
         return access != "open" and (self._tokens or (self._local and access == "admin"))
 
     async def _identify(self, request: Request, access: Access | None) -> Visitor:
@@ -173,7 +173,7 @@ class Guard:
         return Visitor(address, principal) if isinstance(principal, Principal) else Visitor(address, rejected=principal)
 
     def _check_rate(self, visitor: Visitor) -> None:
-        if self._limited(visitor) and (wait := self._buckets.take(visitor.actor)):
+        if self._is_limited(visitor) and (wait := self._buckets.take(visitor.actor)):
             rate = f"{self._settings.requests_per_second:g} requests a second, {self._settings.burst} at once"
             raise _too_many(f"at most {rate} expected, found more", wait)
 
@@ -193,7 +193,7 @@ class Guard:
         if not self._asks(access):
             return
         if visitor.principal is None:
-            raise _unauthorized(visitor.rejected, access, "text/html" in request.headers.get("Accept", ""))
+            raise _unauthorized_error(visitor.rejected, access, "text/html" in request.headers.get("Accept", ""))
         if access == "admin" and visitor.principal.role != "admin":
             raise RequestError(403, f"an administrator's token expected, found that of phone {visitor.principal.name}")
         if self._local:
@@ -205,16 +205,16 @@ class Guard:
             )
 
     def _enter(self, visitor: Visitor) -> None:
-        if self._limited(visitor) and not self._open.acquire(visitor.actor):
+        if self._is_limited(visitor) and not self._open.acquire(visitor.actor):
             limit = self._settings.concurrent_per_phone
             raise _too_many(f"at most {limit} requests at once expected, found one more", BUSY_SECONDS)
 
     def _leave(self, visitor: Visitor) -> None:
-        if self._limited(visitor):
+        if self._is_limited(visitor):
             self._open.release(visitor.actor)
 
-    def _limited(self, visitor: Visitor) -> bool:
-        """All are limited but programs of this machine, on a server that asks nobody for a token."""
+    def _is_limited(self, visitor: Visitor) -> bool:
+        """Return whether rates limit the visitor: all but programs of this machine, on a server without tokens."""
         return self._tokens or not is_loopback(visitor.address)
 
     async def _refuse(self, request: Request, visitor: Visitor, refusal: RequestError, send: Send) -> None:
@@ -231,7 +231,7 @@ def _too_many(detail: str, wait: float) -> RequestError:
     return RequestError(429, detail, {"Retry-After": str(max(1, math.ceil(wait)))})
 
 
-def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -> RequestError:
+def _unauthorized_error(rejected: Rejected | None, access: Access, wants_html: bool) -> RequestError:
     reason = REASONS[rejected.reason] if rejected else "none came"
     challenge = 'Bearer realm="phonograd"'
     if rejected is not None:
@@ -260,7 +260,7 @@ def _check_encoding(request: Request) -> None:
 
 
 def _cross_site(request: Request) -> bool:
-    """Whether a browser sends this, which changes something, from another site's page (CSRF)."""
+    """Return whether a browser sends this change from another site's page (CSRF)."""
     origin = request.headers.get("Origin")
     if origin is None or request.method in SAFE_METHODS:
         return False
@@ -268,7 +268,7 @@ def _cross_site(request: Request) -> bool:
 
 
 def _not_local(request: Request) -> str | None:
-    """How a request to a server on loopback shows that no program of this machine sent it; None: it does not.
+    """Return how a request to a server on loopback shows that no program of this machine sent it; None: it does not.
 
     A proxy says that it forwards; a page whose name was made to mean this machine (DNS rebinding) has it as Host.
     An address as Host can't be such a page's: an emulated phone reaches its host's loopback as 10.0.2.2.

@@ -29,15 +29,15 @@ class Owner:
 
     @property
     def link(self) -> str:
-        """What the admin link has after the server's URL."""
+        """The admin link after the server's URL."""
         return f"{LINK_PATH}?{LINK_KEY}={self.token}"
 
     def has_key(self, text: str) -> bool:
-        """Whether `text` is the token; in constant time."""
+        """Return whether `text` is the token; in constant time."""
         return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
 
     def asks(self, request: Request) -> bool:
-        """Whether the request shows the owner's token or, without any token, the owner's cookie."""
+        """Return whether the request shows the owner's token or, without any token, the owner's cookie."""
         token = offered_token(request.headers)
         if token is not None:
             return self.has_key(token)

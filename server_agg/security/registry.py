@@ -43,8 +43,10 @@ class Principal:
 
 @dataclass(frozen=True)
 class Rejected:
-    """Why a token is not taken. `phone`: whose it is, which only the holder of the right secret learns; enrolled:
-    whether that one still is.
+    """A refused token and why.
+
+    phone: its phone, which only the holder of the right secret learns
+    enrolled: the phone still is
     """
 
     reason: Literal["unknown", "expired", "revoked"]
@@ -74,8 +76,8 @@ class TokenEntry(Record, frozen=True):
     last_used_at: float | None
 
     def valid(self, now: float) -> bool:
-        """Whether the server takes it at `now`."""
-        return self.revoked_at is None and not _expired(self.expires_at, now)
+        """Return whether the server takes it at `now`."""
+        return self.revoked_at is None and not _is_expired(self.expires_at, now)
 
 
 class PhoneEntry(Record, frozen=True):
@@ -129,7 +131,7 @@ class PhoneRegistry:
         seconds, overlap_seconds = _lifetime("expires", expires), _lifetime("overlap", overlap)
         now = self._ledger.clock()
         with self._ledger.writing() as session:
-            phone = _enrolled(session, name)
+            phone = _find_enrolled(session, name)
             if overlap_seconds is not None:
                 end = now + overlap_seconds
                 lasting = (Token.phone == phone.id) & (Token.expires_at.is_(None) | (Token.expires_at > end))
@@ -142,7 +144,7 @@ class PhoneRegistry:
         """Revoke `name` with all its tokens, from now on; how many were not revoked before. Raises RegistryError."""
         now = self._ledger.clock()
         with self._ledger.writing() as session:
-            phone = _enrolled(session, name)
+            phone = _find_enrolled(session, name)
             phone.revoked_at = now
             living = select(Token).where(Token.phone == phone.id, Token.revoked_at.is_(None))
             tokens = list(session.scalars(living))
@@ -178,7 +180,7 @@ class PhoneRegistry:
         enrolled = phone.revoked_at is None
         if token.revoked_at is not None or not enrolled:
             return Rejected("revoked", phone.name, enrolled)
-        if _expired(token.expires_at, now):
+        if _is_expired(token.expires_at, now):
             return Rejected("expired", phone.name, enrolled)
         if token.last_used_at is None or now - token.last_used_at >= LAST_USED_SECONDS:
             self._note_use(token.id, now)
@@ -192,7 +194,7 @@ class PhoneRegistry:
             log.error("the last use of token %s could not be written down: %s", token_id, error)
 
 
-def _enrolled(session: Session, name: str) -> Phone:
+def _find_enrolled(session: Session, name: str) -> Phone:
     phone = session.scalar(select(Phone).where(Phone.name == name, Phone.revoked_at.is_(None)))
     if phone is None:
         raise RegistryError(404, f"phone {name[:80]!r}: an enrolled phone expected; see `phonograd tokens list`")
@@ -213,7 +215,7 @@ def _lifetime(what: str, text: str) -> float | None:
         raise RegistryError(400, f"{what}: {error}") from error
 
 
-def _expired(expires_at: float | None, now: float) -> bool:
+def _is_expired(expires_at: float | None, now: float) -> bool:
     return expires_at is not None and now >= expires_at
 
 

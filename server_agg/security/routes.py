@@ -41,7 +41,7 @@ class NewPhone(Record, frozen=True):
 
 
 class NewToken(Record, frozen=True):
-    """How long a fresh token is valid, and the tokens it replaces."""
+    """Validity of a fresh token, and the tokens it replaces."""
 
     expires: Lifetime = DEFAULT_LIFETIME
     overlap: Annotated[str, LIFETIME, about("How long the old tokens remain valid.")] = DEFAULT_OVERLAP

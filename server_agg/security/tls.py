@@ -25,7 +25,7 @@ class TlsFiles(TypedDict, total=False):
 
 
 def tls_files(settings: SecuritySettings) -> TlsFiles:
-    """What uvicorn needs for these settings; empty without TLS. Raises TlsError."""
+    """Return uvicorn's arguments for these settings; empty without TLS. Raises TlsError."""
     certificate = settings.tls_cert
     if certificate is None:
         return {}

@@ -46,7 +46,7 @@ class NewToken:
 
     @property
     def text(self) -> str:
-        """What its owner sends."""
+        """The token as its owner sends it."""
         return f"pgd_{self.id}_{self.secret}"
 
     @property
@@ -55,7 +55,7 @@ class NewToken:
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
     def belongs_to(self, sha256: str | None) -> bool:
-        """Whether the secret has the hash that is kept for its id (None: there is no such id); in constant time."""
+        """Return whether the secret has the hash that is kept for its id (None: an unknown id); in constant time."""
         return hmac.compare_digest(self.sha256, sha256 or NO_HASH)
 
 

@@ -178,8 +178,8 @@ struct Product {
       for (int64_t n = 0; n < N; ++n) c[static_cast<size_t>(m * ldc + n)] = beta == 0 ? std::nanf("") : 0.5f;
     }
     Matrix A = row_major(a.data(), a_transposed ? M : K), B = row_major(b.data(), b_transposed ? K : N);
-    if (a_transposed) A = transposed(A);
-    if (b_transposed) B = transposed(B);
+    if (a_transposed) A = transpose(A);
+    if (b_transposed) B = transpose(B);
     products.gemm(M, N, K, A, B, c.data(), ldc, alpha, beta, above);
     if (in_bf16) {
       for (float& x : a) x = rounded_to_bf16(x);

@@ -19,7 +19,7 @@ from phonograd.device_runtime.client.connection import Connection, elsewhere_of
 from phonograd.device_runtime.client.protocol import ELSEWHERE_HEADER
 from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.resumable_download import download_model
-from phonograd.server_agg.report.calculations import priced
+from phonograd.server_agg.report.calculations import price_report
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import byte_rows
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -113,7 +113,7 @@ def test_a_phone_fetches_models_and_links_from_the_store(
     assert second["phone_down_max_bytes"] > made.bytes
     assert all(adds_up(entry) for entry in report["rounds"])
     assert byte_rows(report)[1]["asked for"] != "0 B"
-    costs = priced(report | {"totals": report["totals"] | {"down_tcp_bytes": 7}}, 1.0)
+    costs = price_report(report | {"totals": report["totals"] | {"down_tcp_bytes": 7}}, 1.0)
     assert costs["totals"]["down_bytes"] == 7 + report["totals"]["asked_bytes"]
 
 

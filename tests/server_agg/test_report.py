@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from phonograd.device_runtime.client.server_client import current_round, download_model, upload_update
-from phonograd.server_agg.report.calculations import priced
+from phonograd.server_agg.report.calculations import price_report
 from phonograd.server_agg.report.document import (
     GIB,
     MIB,
@@ -146,10 +146,10 @@ def test_a_projection_is_today_s_uploads_and_the_model_once_for_each_phone_and_r
     followed = projection(report | {"rounds": [link, *report["rounds"]]}, 10, 300)
     assert followed is not None
     assert (projected["down_link_bytes"], followed["down_link_bytes"]) == (None, 3000 * 700)
-    price = priced(report, 2, followed)
+    price = price_report(report, 2, followed)
     assert price["projection"]["down"] == pytest.approx(2 * projected["down_bytes"] / 10**9)
     assert price["projection_with_links"]["down"] == pytest.approx(2 * 3000 * 700 / 10**9)
-    assert "projection_with_links" not in priced(report, 2, projected)
+    assert "projection_with_links" not in price_report(report, 2, projected)
     assert projected["ratio"] == pytest.approx(projected["paper_up_bytes"] / projected["up_bytes"])
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from phonograd.device_runtime.base.documents import read
-from phonograd.server_agg.http.round_routes import RoundForPhone, _said
+from phonograd.server_agg.http.round_routes import RoundForPhone, _answer_body
 from phonograd.server_agg.security.registry import PhoneRegistry
 from tests.server_agg.checked_answers import Checked
 from tests.server_agg.test_app import StartServer, post
@@ -79,8 +79,8 @@ def test_what_a_phone_has_is_not_told_again(phones: httpx.Client, workshop: Work
 
 def test_the_etag_covers_when_to_come_again(phones: httpx.Client) -> None:
     answer = read(RoundForPhone, told(phones).json())
-    assert _said(answer, "1")[0] == _said(answer, "2")[0]
-    assert len({_said(answer, seconds)[1] for seconds in ("", "1", "2")}) == 3
+    assert _answer_body(answer, "1")[0] == _answer_body(answer, "2")[0]
+    assert len({_answer_body(answer, seconds)[1] for seconds in ("", "1", "2")}) == 3
 
 
 def test_the_etag_covers_what_only_administrators_see(workshop: Workshop, tmp_path: Path) -> None:

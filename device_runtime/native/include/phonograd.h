@@ -352,7 +352,7 @@ PG_API pg_status pg_predictor_scores(pg_predictor* predictor, float* scores);
 /* Where the text stands, to return to it later (after other text, or a correction): *bytes bytes at *state, valid until
    the next call on this predictor. It says much about the text: keep it on the phone. */
 PG_API pg_status pg_predictor_state(pg_predictor* predictor, const void** state, size_t* bytes);
-/* Continue from a state of a predictor of the same model. PG_STATE if it is none. */
+/* Continue from a state of a predictor of the same model. PG_STATE for any other bytes. */
 PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_t bytes);
 /*
  * The user's own words: what they wrote, how often, and after which words, mixed into a predictor's suggestions by

@@ -58,4 +58,4 @@ __all__ = [
 
 def strategy_of(settings: StrategySettings) -> Strategy:
     """The strategy named in the settings. Raises UsageError for one of one's own that is not loaded."""
-    return Strategy(settings, OWN.loaded(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])
+    return Strategy(settings, OWN.find(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])

@@ -46,6 +46,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const PrefixIndex::Range range = index.with_prefix(text);
   if (range.end - range.begin > vocabulary.size() - 2) std::abort();
-  if (quoted(text).find('\n') != std::string::npos) std::abort();
+  if (quote_text(text).find('\n') != std::string::npos) std::abort();
   return 0;
 }

@@ -33,7 +33,7 @@ final class AtomicFiles {
         }
     }
 
-    /** As above, of bytes that are there. */
+    /** Writes these bytes. */
     static void write(File file, final byte[] bytes) throws IOException {
         write(file, new RoundClient.Text() {
             @Override

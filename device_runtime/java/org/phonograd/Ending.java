@@ -32,7 +32,7 @@ public final class Ending {
     public final int code;
     /** The end of its stderr, at most {@link PhonogradProcess#MAX_MESSAGE_BYTES} bytes. It may name files. */
     @NonNull public final String message;
-    /** Its report, or null. */
+    /** The process's report, or null. */
     @Nullable public final TrainingListener.Report report;
     /** Number of lines on stdout that are not events; 0 unless the binary is not phonograd's. */
     public final int strayLines;

@@ -13,8 +13,8 @@ import org.json.JSONException;
 import org.json.JSONObject;
 
 /**
- * A keyboard's suggestions inside the app's process, by the native library {@code libphonograd.so}: the model's, and with a file
- * for them the user's own words.
+ * A keyboard's suggestions inside the app's process, by the native library {@code libphonograd.so}: the model's, and the user's
+ * own words if there is a file for them.
  *
  * <p>Thread-safe: one lock, so a call waits for the one in progress. {@link #open} and {@link #save} read and write files:
  * keep them off the main thread. The others take a millisecond or two for each word once the model's pages are in memory, and
@@ -29,7 +29,7 @@ public final class Keyboard implements AutoCloseable {
     public static final class Suggestion {
         /** The word. */
         @NonNull public final String word;
-        /** Its probability, from 0 to 1. */
+        /** The word's probability, from 0 to 1. */
         public final double probability;
 
         Suggestion(String word, double probability) {
@@ -51,7 +51,7 @@ public final class Keyboard implements AutoCloseable {
         }
     }
 
-    // The work of a word is too little to share.
+    // A word is too little work to share.
     private static final int THREADS = 1;
 
     private final boolean personal;
@@ -96,7 +96,7 @@ public final class Keyboard implements AutoCloseable {
 
     /** Begins a new text: another field or conversation. Nothing before it can be corrected. */
     public synchronized void reset() throws ProgramException {
-        check(reset(opened()));
+        check(reset(openHandle()));
     }
 
     /**
@@ -106,7 +106,7 @@ public final class Keyboard implements AutoCloseable {
      * @throws ProgramException if the weights were changed; the text is where it was
      */
     public synchronized void feed(@NonNull String text) throws ProgramException {
-        check(feed(opened(), bytes(text), false));
+        check(feed(openHandle(), bytes(text), false));
     }
 
     /**
@@ -125,7 +125,7 @@ public final class Keyboard implements AutoCloseable {
      * @return false if it can't: the last 16 are kept. Then {@link #reset}, and feed what the text is now
      */
     public synchronized boolean correct() throws ProgramException {
-        return counted(correct(opened())) == 1;
+        return requireCount(correct(openHandle())) == 1;
     }
 
     /**
@@ -139,7 +139,7 @@ public final class Keyboard implements AutoCloseable {
     public synchronized List<Suggestion> suggest(@NonNull String prefix, int most) throws ProgramException {
         if (most < 1) throw new IllegalArgumentException("most: at least 1 expected, found " + most);
         double[] probabilities = new double[most];
-        int count = counted(suggest(opened(), bytes(prefix), probabilities));
+        int count = requireCount(suggest(openHandle(), bytes(prefix), probabilities));
         String[] found = text(result(handle)).split("\n");
         List<Suggestion> words = new ArrayList<>(count);
         for (int at = 0; at < count; at++) words.add(new Suggestion(found[at], probabilities[at]));
@@ -150,7 +150,7 @@ public final class Keyboard implements AutoCloseable {
     @NonNull
     public synchronized List<PersonalWord> words() throws ProgramException {
         try {
-            JSONArray found = listed("words");
+            JSONArray found = listOf("words");
             List<PersonalWord> words = new ArrayList<>(found.length());
             for (int at = 0; at < found.length(); at++) {
                 JSONObject word = found.getJSONObject(at);
@@ -166,7 +166,7 @@ public final class Keyboard implements AutoCloseable {
     @NonNull
     public synchronized List<String> vetoed() throws ProgramException {
         try {
-            JSONArray found = listed("vetoed");
+            JSONArray found = listOf("vetoed");
             List<String> words = new ArrayList<>(found.length());
             for (int at = 0; at < found.length(); at++) words.add(found.getString(at));
             return Collections.unmodifiableList(words);
@@ -177,7 +177,7 @@ public final class Keyboard implements AutoCloseable {
 
     /** Deletes a word and what followed it; it may be learned again. Returns whether it was there. */
     public synchronized boolean delete(@NonNull String word) throws ProgramException {
-        return counted(remove(withWords(), bytes(word))) == 1;
+        return requireCount(remove(withWords(), bytes(word))) == 1;
     }
 
     /** Deletes a word, and never learns it again until {@link #allow}. ProgramException: more than 4,096 words. */
@@ -187,7 +187,7 @@ public final class Keyboard implements AutoCloseable {
 
     /** Takes a veto back: the word is learned when it is written again. Returns whether there was one. */
     public synchronized boolean allow(@NonNull String word) throws ProgramException {
-        return counted(allow(withWords(), bytes(word))) == 1;
+        return requireCount(allow(withWords(), bytes(word))) == 1;
     }
 
     /** Deletes all words and vetoes, in the file too. Not on the main thread. */
@@ -212,18 +212,18 @@ public final class Keyboard implements AutoCloseable {
         if (closed != 0) destroy(closed);
     }
 
-    private long opened() {
+    private long openHandle() {
         if (handle == 0) throw new IllegalStateException("the keyboard is closed; open another");
         return handle;
     }
 
     private long withWords() {
-        long open = opened();
+        long open = openHandle();
         if (!personal) throw new IllegalStateException("the keyboard was opened without a file of personal words");
         return open;
     }
 
-    private JSONArray listed(String name) throws ProgramException, JSONException {
+    private JSONArray listOf(String name) throws ProgramException, JSONException {
         check(list(withWords()));
         return new JSONObject(text(result(handle))).getJSONArray(name);
     }
@@ -241,12 +241,12 @@ public final class Keyboard implements AutoCloseable {
         return new String(bytes, StandardCharsets.UTF_8);
     }
 
-    // Of the thread that made the call.
+    // The message is the calling thread's.
     private static void check(int status) throws ProgramException {
         if (status != 0) throw new ProgramException(status, text(message()));
     }
 
-    private static int counted(int count) throws ProgramException {
+    private static int requireCount(int count) throws ProgramException {
         if (count < 0) check(-count);
         return count;
     }

@@ -13,7 +13,7 @@ import org.json.JSONObject;
 
 /**
  * A phone's part in a masked round, once it is trained: sends what {@code phonograd-phone mask} says, and gives it the answers.
- * The program keeps how far it is, and says the same again after a kill. Not thread-safe; for the holder of the StepLock.
+ * The program stores its place in the round, and repeats its request after a kill. Not thread-safe; for the holder of the StepLock.
  */
 class MaskedRound {
     private static final int MAX_ANSWER_BYTES = 4 << 20; // the keys of 4,096 phones have 3 MB
@@ -36,7 +36,7 @@ class MaskedRound {
         this.base = base;
     }
 
-    /** The phone's public key, in hexadecimal; the key is made if there is none. */
+    /** The phone's public key, in hexadecimal; the first call makes the key. */
     static String identity(Workspace workspace) throws IOException {
         List<String> line = Arrays.asList(workspace.binary.getPath(), "identity", workspace.identity.getPath());
         try {
@@ -50,7 +50,7 @@ class MaskedRound {
     void step() {}
 
     /**
-     * Goes on as far as the server lets it.
+     * Continues as far as the server lets it.
      *
      * @return seconds after which to go on; 0: this phone has done its part
      * @throws RoundException if the server refused; for good: the round is over for this phone
@@ -60,14 +60,14 @@ class MaskedRound {
         if (!workspace.identity.isFile()) identity(workspace);
         step();
         try {
-            // Without an answer: one on disk may be taken already, and wrong for what comes next. The server gives it again.
-            JSONObject next = said();
-            for (; !next.getString("action").equals("done"); next = said("--answer", workspace.answer.getPath())) {
+            // Without an answer: one on disk may be used up, and wrong for the next step. The server gives it again.
+            JSONObject next = askProgram();
+            for (; !next.getString("action").equals("done"); next = askProgram("--answer", workspace.answer.getPath())) {
                 byte[] answer = {};
                 if (next.getString("action").equals("upload")) {
                     receivedRound = new TusUpload(server, new File(next.getString("path")), round, base).send(false);
                 } else {
-                    HttpURLConnection sent = sent(next.getString("path"), next.getString("body"));
+                    HttpURLConnection sent = post(next.getString("path"), next.getString("body"));
                     if (sent.getResponseCode() == 202) return waitOf(sent);
                     answer = answerOf(sent);
                 }
@@ -82,7 +82,7 @@ class MaskedRound {
     }
 
     /** What to do next, as the program says. */
-    private JSONObject said(String... options) throws IOException {
+    private JSONObject askProgram(String... options) throws IOException {
         List<String> line = new ArrayList<>(Arrays.asList(workspace.binary.getPath(), "mask", workspace.grid.getPath()));
         line.addAll(Arrays.asList("--round", Long.toString(round), "--phone", server.phone));
         line.addAll(Arrays.asList("--state", workspace.masking.getPath(), "--identity", workspace.identity.getPath()));
@@ -95,7 +95,7 @@ class MaskedRound {
         return said;
     }
 
-    private HttpURLConnection sent(String path, String body) throws IOException {
+    private HttpURLConnection post(String path, String body) throws IOException {
         byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
         HttpURLConnection request = server.request("POST", path);
         request.setRequestProperty("Content-Type", "application/json");

@@ -19,7 +19,7 @@ final class ModelDownload {
     private final HttpURLConnection request;
 
     /**
-     * Asks for a model. If another body comes than was begun, the file is emptied.
+     * Asks for a model. If the body is another than the one in the file, the file is emptied.
      *
      * @param path of the request
      * @param begun hash of the body whose beginning is in the file; empty: none is

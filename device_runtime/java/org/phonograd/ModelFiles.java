@@ -30,7 +30,7 @@ public final class ModelFiles {
      *
      * @param fetched the answer: links, or a whole model
      * @param base the model that the phone has, from which links lead; null if it has none
-     * @param sha256 SHA-256 of the model that was asked for, in hexadecimal
+     * @param sha256 SHA-256 of the next model, in hexadecimal
      * @param out where to write it; may be {@code base}
      * @return how many links were applied; 0: a whole model
      * @throws ProgramException code 6 or 7: fetch the whole model, without a base

@@ -77,7 +77,7 @@ public final class PhonogradProcess {
         return start(command, listener, GRACE_SECONDS);
     }
 
-    /** As above, with the seconds from {@link #cancel} to the kill. */
+    /** Starts training, with the seconds from {@link #cancel} to the kill. */
     @NonNull
     public static PhonogradProcess start(@NonNull TrainingCommand command, @NonNull TrainingListener listener,
             long graceSeconds) throws IOException {
@@ -165,14 +165,14 @@ public final class PhonogradProcess {
     }
 
     private void end(TrainingListener.Report report, int stray) {
-        int code = waited();
-        joined(messages);
+        int code = waitForEnd();
+        join(messages);
         Thread cancelling;
         synchronized (this) {
             over = true;
             cancelling = canceller;
         }
-        if (cancelling != null) joined(cancelling);
+        if (cancelling != null) join(cancelling);
         byte[] stderr = message.toString().getBytes(StandardCharsets.ISO_8859_1);
         ending = new Ending(code, new String(stderr, StandardCharsets.UTF_8).trim(), report, stray);
         listener.onEnded(ending);
@@ -191,7 +191,7 @@ public final class PhonogradProcess {
     }
 
     // Nothing interrupts these threads; if something does, no process may be left behind.
-    private int waited() {
+    private int waitForEnd() {
         while (true) {
             try {
                 return process.waitFor();
@@ -201,7 +201,7 @@ public final class PhonogradProcess {
         }
     }
 
-    private void joined(Thread thread) {
+    private void join(Thread thread) {
         try {
             thread.join();
         } catch (InterruptedException error) {

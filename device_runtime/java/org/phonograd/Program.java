@@ -36,10 +36,10 @@ final class Program implements Closeable {
         }
     }
 
-    /** Its next event. ProgramException: it ended instead, or printed something else. */
+    /** The program's next event. ProgramException: it ended instead, or printed something else. */
     JSONObject event() throws IOException {
         String line = lines.next();
-        if (line == null) throw failed();
+        if (line == null) throw failure();
         try {
             return new JSONObject(line);
         } catch (JSONException error) {
@@ -50,7 +50,7 @@ final class Program implements Closeable {
     /** Waits for its end. ProgramException: it failed. */
     void await() throws IOException {
         if (lines.next() != null) throw new IOException("phonograd-phone printed more than one event");
-        if (ended() != 0) throw failed();
+        if (waitForEnd() != 0) throw failure();
     }
 
     @Override
@@ -58,14 +58,14 @@ final class Program implements Closeable {
         process.destroyForcibly();
     }
 
-    private ProgramException failed() throws IOException {
+    private ProgramException failure() throws IOException {
         LineReader messages = new LineReader(process.getErrorStream(), PhonogradProcess.MAX_MESSAGE_BYTES);
         String last = "";
         for (String line = messages.next(); line != null; line = messages.next()) last = line;
-        return new ProgramException(ended(), last);
+        return new ProgramException(waitForEnd(), last);
     }
 
-    private int ended() throws IOException {
+    private int waitForEnd() throws IOException {
         try {
             return process.waitFor();
         } catch (InterruptedException error) {

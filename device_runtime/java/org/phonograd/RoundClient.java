@@ -17,8 +17,7 @@ import org.phonograd.RoundState.Stage;
  * steps, and each says what comes next: {@link #network} whatever needs the network, {@link #trainingCommand} and
  * {@link #ended} around the training, which stays a process of its own.
  *
- * <p>How far it is stands in a file of the workspace, so a step that was cut off is done again and nothing is lost or done
- * twice. The text's copy, {@link Workspace#user}, is made when training begins, and deleted once the update is on disk or the
+ * <p>A file of the workspace keeps its place, so a step that was cut off is repeated, and nothing is lost or done twice. The text's copy, {@link Workspace#user}, is made when training begins, and deleted once the update is on disk or the
  * round is over; {@link Workspace#update} once the server has answered. No decision depends on the clock.
  *
  * <p>In a masked round the update never leaves the phone: what does is masked by {@code phonograd-phone mask}, with the other
@@ -108,14 +107,14 @@ public class RoundClient {
     }
 
     /**
-     * Does all that needs the network now: sends the update, or goes on with the part in a masked round as far as the server lets
+     * Does all that needs the network now: sends the update, or continues the part in a masked round as far as the server lets
      * it, finds the next round, fetches its model. Returns when there is nothing left to do, or it cannot go on; throws nothing but
      * bugs.
      */
     @NonNull
     public Next network() {
         receivedRound = 0;
-        try (StepLock lock = opened()) {
+        try (StepLock lock = openStep()) {
             boolean trained = state.stage == Stage.TRAINED || state.stage == Stage.SENDING;
             Next refused = trained ? send() : null;
             return refused != null ? refused : prepare();
@@ -144,13 +143,13 @@ public class RoundClient {
      */
     @Nullable
     public TrainingCommand trainingCommand(@NonNull Text text) throws IOException {
-        try (StepLock lock = opened()) {
+        try (StepLock lock = openStep()) {
             if (state.stage != Stage.READY && state.stage != Stage.TRAINING) return null;
             if (state.stage == Stage.READY) enter(Stage.TRAINING);
             if (!workspace.user.isFile()) AtomicFiles.write(workspace.user, text);
             step();
         }
-        TrainingCommand command = workspace.commandFor(made()).inRound(state.round, server.phone);
+        TrainingCommand command = workspace.commandFor(trainingOutput()).inRound(state.round, server.phone);
         command = state.masked.isEmpty() ? command.with("--codec", codec) : command.with("--masked", state.masked);
         if (!state.run.isEmpty()) {
             command = command.with("--run", state.run).with("--run-history", workspace.runHistory.getPath());
@@ -165,7 +164,7 @@ public class RoundClient {
         if (ending.outcome != Ending.Outcome.FINISHED && ending.outcome != Ending.Outcome.FAILED) {
             return next(Action.TRAIN, STILL_OPEN_SECONDS, null);
         }
-        try (StepLock lock = opened()) {
+        try (StepLock lock = openStep()) {
             if (state.stage == Stage.TRAINING) finish(); // without an update: it would fail again
             return next(Action.NETWORK, 0, null);
         } catch (IOException error) {
@@ -180,7 +179,7 @@ public class RoundClient {
         return new Next(action, afterSeconds, trouble, receivedRound);
     }
 
-    private StepLock opened() throws IOException {
+    private StepLock openStep() throws IOException {
         StepLock lock = new StepLock(workspace.lock);
         boolean settled = false;
         try {
@@ -206,13 +205,13 @@ public class RoundClient {
     }
 
     /** What training writes: an update, or a grid update, which is never sent. Two files, lest one is ever taken for the other. */
-    private File made() {
+    private File trainingOutput() {
         return state.masked.isEmpty() ? workspace.update : workspace.grid;
     }
 
     /** Removes what the stage does not allow on disk, whatever was cut off before. */
     private void settle() throws IOException {
-        if (state.stage == Stage.TRAINING && made().isFile()) enter(Stage.TRAINED);
+        if (state.stage == Stage.TRAINING && trainingOutput().isFile()) enter(Stage.TRAINED);
         boolean sending = state.stage == Stage.TRAINED || state.stage == Stage.SENDING;
         if (state.stage != Stage.TRAINING) {
             remove(workspace.user);
@@ -296,7 +295,7 @@ public class RoundClient {
             for (int i = 0; i < bases.length(); i++) sent |= open.base.equals(bases.getString(i));
             return sent && json.getLong("last_round") != open.round;
         } catch (IOException | JSONException error) {
-            return false; // there is none, or the program says what is wrong with it
+            return false; // the file is missing, or the program says what is wrong with it
         }
     }
 
@@ -341,11 +340,11 @@ public class RoundClient {
         return model.isFile() && AtomicFiles.sha256(model).equals(state.base);
     }
 
-    /** Sends the update, or goes on with the part in a masked round; null: it counts. */
+    /** Sends the update, or continues the part in a masked round; null: it counts. */
     private Next send() throws IOException {
         boolean unsent = state.stage == Stage.TRAINED;
         if (unsent) enter(Stage.SENDING);
-        if (made().isFile()) { // else a power cut brought the stage before its end back
+        if (trainingOutput().isFile()) { // else a power cut brought the stage before its end back
             try {
                 long wait = state.masked.isEmpty() ? upload(unsent) : mask();
                 if (wait > 0) return next(Action.NETWORK, wait, null);

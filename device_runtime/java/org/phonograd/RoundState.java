@@ -10,8 +10,8 @@ import org.json.JSONObject;
 /**
  * How far this phone is in a round: one small file, replaced atomically. Not thread-safe.
  *
- * <p>The text is on disk while TRAINING only, and an update from the end of TRAINING to the end of SENDING. How far SENDING is in
- * a masked round, the program keeps in {@link Workspace#masking}.
+ * <p>The text is on disk while TRAINING only, and an update from the end of TRAINING to the end of SENDING. The program
+ * keeps in {@link Workspace#masking} how far SENDING is in a masked round.
  */
 final class RoundState {
     enum Stage {
@@ -43,7 +43,7 @@ final class RoundState {
     long doneRound;
     String doneBase = "";
 
-    /** The state in a file; a new one if there is none, or one that nobody can read. */
+    /** The state in a file; a new one if the file is missing or damaged. */
     static RoundState read(File file) throws IOException {
         RoundState state = new RoundState();
         if (!file.isFile()) return state;

@@ -65,7 +65,7 @@ public final class ServerConnection {
     }
 
     /**
-     * As above, with connections that the app opens; null: the platform's.
+     * A connection that the app opens; null: the platform's.
      *
      * @param modelsFrom where else the server may send for a model, such as https://store.example:9000; a server with https may
      *     send to https anywhere
@@ -109,7 +109,7 @@ public final class ServerConnection {
 
     /** A request whose headers can still be set. */
     HttpURLConnection request(String method, String path) throws IOException {
-        HttpURLConnection request = opened(method, new URL(server + path));
+        HttpURLConnection request = open(method, new URL(server + path));
         request.setRequestProperty("Phonograd-Phone", phone);
         if (token != null) request.setRequestProperty("Authorization", "Bearer " + token);
         return request;
@@ -124,10 +124,10 @@ public final class ServerConnection {
             String message = "the server has its models at " + found.group(1) + ", which the app does not allow (modelsFrom)";
             throw new RoundException(message, answer.getResponseCode(), false, -1);
         }
-        return opened("GET", new URL(url));
+        return open("GET", new URL(url));
     }
 
-    private HttpURLConnection opened(String method, URL url) throws IOException {
+    private HttpURLConnection open(String method, URL url) throws IOException {
         HttpURLConnection request = opener == null ? (HttpURLConnection) url.openConnection() : opener.open(url);
         synchronized (this) {
             if (cancelled) throw new IOException("cancelled");
@@ -161,7 +161,7 @@ public final class ServerConnection {
     /** The same, of at most so many bytes. */
     static JSONObject json(HttpURLConnection request, int maxBytes) throws IOException {
         if (request.getResponseCode() != 200) throw refusal(request);
-        JSONObject json = isType(request, "application/json") ? parsed(request.getInputStream(), maxBytes) : null;
+        JSONObject json = isType(request, "application/json") ? parse(request.getInputStream(), maxBytes) : null;
         if (json == null) throw stranger(request);
         return json;
     }
@@ -175,10 +175,10 @@ public final class ServerConnection {
     static RoundException refusal(HttpURLConnection request) throws IOException {
         int status = request.getResponseCode();
         if (status < 400 || !isType(request, "application/problem+json")) return stranger(request);
-        JSONObject problem = parsed(request.getErrorStream(), MAX_JSON_BYTES);
+        JSONObject problem = parse(request.getErrorStream(), MAX_JSON_BYTES);
         if (problem == null) problem = new JSONObject();
         long after = retryAfter(request);
-        // Of an upload that goes on, the answer says from where.
+        // For an upload that may continue, the answer says from where.
         boolean goesOn = after >= 0 || request.getHeaderField("Upload-Offset") != null;
         String message = "the server refused (" + status + " " + problem.optString("title") + "): " + problem.optString("detail");
         return new RoundException(message, status, isForGood(status) && !goesOn, after);
@@ -204,7 +204,7 @@ public final class ServerConnection {
     }
 
     /** A body of at most so many bytes as JSON; null for anything else. */
-    static JSONObject parsed(InputStream in, int maxBytes) throws IOException {
+    static JSONObject parse(InputStream in, int maxBytes) throws IOException {
         if (in == null) return null;
         ByteArrayOutputStream body = new ByteArrayOutputStream();
         byte[] buffer = new byte[4096];

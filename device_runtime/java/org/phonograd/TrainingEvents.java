@@ -14,7 +14,7 @@ final class TrainingEvents {
      * @throws JSONException if the line is not an event, or a field is missing
      */
     static TrainingListener.Report dispatch(String line, TrainingListener listener) throws JSONException {
-        JSONObject event = parsed(line);
+        JSONObject event = parse(line);
         switch (event.getString("event")) {
             case "start":
                 listener.onStarted(new TrainingListener.Started(event.getString("version"), event.getLong("steps"),
@@ -40,7 +40,7 @@ final class TrainingEvents {
         }
     }
 
-    private static JSONObject parsed(String line) throws JSONException {
+    private static JSONObject parse(String line) throws JSONException {
         try {
             return new JSONObject(line);
         } catch (StackOverflowError error) { // the parser recurses: a line of brackets

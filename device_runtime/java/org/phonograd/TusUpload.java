@@ -56,22 +56,22 @@ final class TusUpload {
      */
     long send(boolean unsent) throws IOException {
         unsent &= piece == length;
-        HttpURLConnection created = announced(unsent ? 0 : length);
+        HttpURLConnection created = announce(unsent ? 0 : length);
         if (isTooMuch(created, length)) {
             unsent = false;
-            created = announced(length);
+            created = announce(length);
         }
         expect(created, 201);
         String location = locationOf(created), offset = created.getHeaderField("Upload-Offset");
         if (location == null || offset == null || !offset.matches("[0-9]{1,18}")) throw ServerConnection.stranger(created);
-        JSONObject answer = unsent ? ServerConnection.parsed(created.getInputStream(), MAX_RECEIPT_BYTES) : null;
+        JSONObject answer = unsent ? ServerConnection.parse(created.getInputStream(), MAX_RECEIPT_BYTES) : null;
         if (answer != null && !answer.isNull("receipt")) return receivedIn(created, answer);
         if (!unsent || Long.parseLong(offset) < length) append(location, Math.min(length, Long.parseLong(offset)));
         HttpURLConnection asked = server.request("GET", location);
         return receivedIn(asked, ServerConnection.json(asked));
     }
 
-    private HttpURLConnection announced(long offset) throws IOException {
+    private HttpURLConnection announce(long offset) throws IOException {
         HttpURLConnection created = server.request("POST", "/v1/uploads");
         created.setRequestProperty("Upload-Length", Long.toString(length));
         created.setRequestProperty("Upload-Metadata", metadata);

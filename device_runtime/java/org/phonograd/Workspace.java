@@ -29,9 +29,9 @@ public final class Workspace {
     /** The last model that {@link RoundClient} fetched; until then rounds train the one in {@link #artifacts}. */
     @NonNull public final File model;
 
-    /** RoundClient's own: how far it is, who is at it, and what has come of a model. */
+    /** RoundClient's own: its place in the round, the lock of a step, and the part of a model that has come. */
     final File round, lock, fetched;
-    /** Which rounds of dp-ftrl this phone took part in, as the program keeps it. */
+    /** The rounds of dp-ftrl that this phone took part in, as the program keeps them. */
     final File runHistory;
     /** In masked rounds: what training wrote, which stays on the phone; the phone's key; the program's folder. */
     final File grid, identity, masking;

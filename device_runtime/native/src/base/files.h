@@ -81,8 +81,8 @@ std::string path_of(int descriptor);
 // When a file was written last.
 timespec written_at(const struct stat& about);
 
-// Of an error whose reason is an errno value: out_of_memory where the system lacks memory or file descriptors, which
-// may pass, else `otherwise`.
+// The status for an errno value: out_of_memory where the system lacks memory or file descriptors, which may pass; else
+// `otherwise`.
 Status status_of(int error, Status otherwise);
 
 // The message of an errno value, such as "No space left on device".

@@ -41,7 +41,7 @@ void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-// As long as the word has this value, which the kernel compares once more before the thread sleeps.
+// Sleeps as long as the word has this value, which the kernel compares once more before the thread sleeps.
 void sleep_while(std::atomic<uint32_t>& word, uint32_t value) {
   while (word.load() == value) futex(word, FUTEX_WAIT_PRIVATE, value);
 }

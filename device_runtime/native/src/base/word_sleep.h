@@ -11,7 +11,7 @@ namespace phonograd {
 inline pthread_mutex_t word_lock = PTHREAD_MUTEX_INITIALIZER;
 inline pthread_cond_t word_changed = PTHREAD_COND_INITIALIZER;
 
-// As long as the word has this value. Thread-safe.
+// Sleeps as long as the word has this value. Thread-safe.
 inline void sleep_while(std::atomic<uint32_t>& word, uint32_t value) {
   pthread_mutex_lock(&word_lock);
   while (word.load() == value) pthread_cond_wait(&word_changed, &word_lock);

@@ -45,8 +45,8 @@ std::function<void()> product(Compute& compute, const std::string& name, Sizes s
   return [&compute, s, a_transposed, b_transposed, a = random_values(s.M * s.K), b = random_values(s.K * s.N),
           c = random_values(s.M * s.N)]() mutable {
     Matrix A = row_major(a.data(), a_transposed ? s.M : s.K), B = row_major(b.data(), b_transposed ? s.K : s.N);
-    if (a_transposed) A = transposed(A);
-    if (b_transposed) B = transposed(B);
+    if (a_transposed) A = transpose(A);
+    if (b_transposed) B = transpose(B);
     compute.products.gemm(s.M, s.N, s.K, A, B, c.data(), s.N, 1e-6f, 1);
   };
 }
@@ -94,9 +94,9 @@ std::function<void()> work_of(Compute& compute, const std::string& name, Sizes s
 }  // namespace
 
 extern "C" pg_status pg_faster_precision(const pg_options* options, double* gflops, int32_t* precision) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(gflops != nullptr && precision != nullptr, "gflops or precision: NULL");
-    const ProductRates rates = product_rates(checked(options));
+    const ProductRates rates = product_rates(engine_options_of(options));
     gflops[0] = rates.fp32;
     gflops[1] = rates.bf16;
     *precision = static_cast<int32_t>(faster_precision(rates));
@@ -105,7 +105,7 @@ extern "C" pg_status pg_faster_precision(const pg_options* options, double* gflo
 
 extern "C" pg_status pg_bench_kernel(const char* kernels, const char* name, int64_t M, int64_t N, int64_t K,
                                      int32_t threads, int32_t repeats, double* seconds) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(name != nullptr && seconds != nullptr, "name or seconds: NULL");
     border::require(threads >= 1 && threads <= 64, "threads: " + std::to_string(threads) + "; expected 1 to 64");
     const KernelSet& set = kernel_set(kernels);

@@ -13,8 +13,8 @@ namespace phonograd::border {
 
 constexpr size_t kMessageBytes = 4096;
 
-// Of the calling thread. A plain array: the C library has to be told of a string's destructor, and ends the process if
-// it finds no memory for that.
+// The calling thread's last message. A plain array: a string's destructor must be registered with the C library, which
+// ends the process if it has no memory for that.
 inline char* last_error() {
   static thread_local char message[kMessageBytes];
   return message;
@@ -39,7 +39,7 @@ inline void require(bool good, const std::string& message) {
 }
 
 template <typename Work>
-int guarded(Work work) noexcept {
+int run_guarded(Work work) noexcept {
   try {
     work();
     return static_cast<int>(Status::ok);

@@ -24,7 +24,7 @@ int threads_of(int32_t given) {
   return given == 0 ? EngineOptions().threads : given;
 }
 
-EngineOptions checked(const pg_options* given) {
+EngineOptions engine_options_of(const pg_options* given) {
   const pg_options options = border::options_of(given, sizeof(pg_options), "pg_options");
   border::require(options.precision >= 0 && options.precision <= 2,
                   "precision: " + std::to_string(options.precision) + "; expected 0, 1 or 2");
@@ -88,10 +88,10 @@ const char* pg_last_error(void) {
 }
 
 pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(engine != nullptr, "engine: NULL");
     *engine = nullptr;
-    const EngineOptions chosen = checked(options);
+    const EngineOptions chosen = engine_options_of(options);
     OpenFolder opened = folder_of(folder, options->folder_descriptor);
     const std::string path = opened.path();
     auto* made = new pg_engine{std::move(opened), chosen,
@@ -102,7 +102,7 @@ pg_status pg_engine_open(const char* folder, const char* weights, const pg_optio
 }
 
 pg_status pg_engine_model(const pg_engine* engine, pg_model* model) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(engine != nullptr, "engine: NULL");
     describe_model(engine->engine, engine->options, engine->kernels, model);
   });
@@ -113,7 +113,7 @@ void pg_engine_close(pg_engine* engine) {
 }
 
 pg_status pg_engine_reset(pg_engine* engine) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(engine != nullptr, "engine: NULL");
     engine->engine.reset();
   });
@@ -121,7 +121,7 @@ pg_status pg_engine_reset(pg_engine* engine) {
 
 pg_status pg_engine_step(pg_engine* engine, const int64_t* tokens, const int64_t* targets, float learning_rate,
                          float* loss) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(engine != nullptr && tokens != nullptr && targets != nullptr && loss != nullptr,
                     "an argument is NULL");
     *loss = engine->engine.step(tokens, targets, learning_rate);
@@ -129,7 +129,7 @@ pg_status pg_engine_step(pg_engine* engine, const int64_t* tokens, const int64_t
 }
 
 pg_status pg_engine_logits(pg_engine* engine, const int64_t* tokens, int64_t T, int64_t B, float* scores) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(engine != nullptr && tokens != nullptr && scores != nullptr, "an argument is NULL");
     const float* found = engine->engine.logits(tokens, T, B);
     std::memcpy(scores, found, static_cast<size_t>(T * B * engine->engine.manifest().vocabulary) * sizeof(float));
@@ -142,7 +142,7 @@ int32_t pg_engine_parameters(const pg_engine* engine) {
 
 pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char** name, int64_t* elements,
                               const float** data) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(engine != nullptr && name != nullptr && elements != nullptr && data != nullptr,
                     "an argument is NULL");
     border::require(index >= 0 && index < pg_engine_parameters(engine),
@@ -158,7 +158,7 @@ pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char
 }
 
 pg_status pg_engine_plan(pg_engine* engine, const char** text) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(engine != nullptr && text != nullptr, "an argument is NULL");
     engine->text = engine->engine.plan_text();
     *text = engine->text.c_str();
@@ -166,7 +166,7 @@ pg_status pg_engine_plan(pg_engine* engine, const char** text) {
 }
 
 pg_status pg_engine_phases(pg_engine* engine, const char** json) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(engine != nullptr && json != nullptr, "an argument is NULL");
     engine->text = "{";
     for (const PhaseTime& phase : engine->engine.phase_times()) {
@@ -179,10 +179,10 @@ pg_status pg_engine_phases(pg_engine* engine, const char** json) {
 
 pg_status pg_graph_open(const char* model, const char* optimizer, const char* weights, const pg_options* options,
                         pg_graph** graph) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(model != nullptr && graph != nullptr, "model or graph: NULL");
     *graph = nullptr;
-    *graph = new pg_graph(model, optimizer, weights, checked(options));
+    *graph = new pg_graph(model, optimizer, weights, engine_options_of(options));
   });
 }
 
@@ -191,14 +191,14 @@ void pg_graph_close(pg_graph* graph) {
 }
 
 pg_status pg_graph_set(pg_graph* graph, const char* name, const void* data, size_t bytes) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(graph != nullptr && name != nullptr && data != nullptr, "an argument is NULL");
     graph->set(name, data, bytes);
   });
 }
 
 pg_status pg_graph_run(pg_graph* graph, float learning_rate) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(graph != nullptr, "graph: NULL");
     graph->run(learning_rate);
   });
@@ -206,7 +206,7 @@ pg_status pg_graph_run(pg_graph* graph, float learning_rate) {
 
 pg_status pg_graph_get(pg_graph* graph, const char* name, const void** data, size_t* bytes, int64_t* shape,
                        int32_t* rank) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(graph != nullptr && name != nullptr && data != nullptr && bytes != nullptr && shape != nullptr &&
                         rank != nullptr,
                     "an argument is NULL");

@@ -11,11 +11,11 @@
 #include "formats/tensor_file.h"
 #include "phonograd.h"
 
-// Of threads as a caller gives them, 0 for the default. Throws Error(usage).
+// The number of threads; 0: the default. Throws Error(usage).
 int threads_of(int32_t given);
 
 // The options of an engine. Throws Error(usage).
-phonograd::EngineOptions checked(const pg_options* options);
+phonograd::EngineOptions engine_options_of(const pg_options* options);
 
 // Fill in the caller's struct. `kernels` must live as long as the handle. Throws Error(usage) for NULL or a wrong size.
 void describe_model(const phonograd::Engine& engine, const phonograd::EngineOptions& options,

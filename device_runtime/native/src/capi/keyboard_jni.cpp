@@ -86,9 +86,9 @@ void restore(Keyboard& keyboard, const std::string& state) {
 
 // What `work` returns, or a status negated.
 template <typename Work>
-jint counted(Work work) {
+jint count_or_status(Work work) {
   jint count = 0;
-  const pg_status status = border::guarded([&] { count = work(); });
+  const pg_status status = border::run_guarded([&] { count = work(); });
   return status == PG_OK ? count : -status;
 }
 
@@ -99,7 +99,7 @@ jint counted(Work work) {
 
 extern "C" {
 
-// Those that return jint give a pg_status unless they say otherwise.
+// Methods of jint return a pg_status unless they say otherwise.
 
 // 0 if there is no memory.
 PG_API jlong METHOD(create)(JniEnv*, jobject) {
@@ -113,7 +113,7 @@ PG_API void METHOD(destroy)(JniEnv*, jobject, jlong handle) {
   delete keyboard;
 }
 
-// Of this thread's last error.
+// The message of this thread's last error.
 PG_API jobject METHOD(message)(JniEnv* env, jobject) {
   return bytes_of(env, pg_last_error());
 }
@@ -126,7 +126,7 @@ PG_API jobject METHOD(result)(JniEnv* env, jobject, jlong handle) {
 // destroyed.
 PG_API jint METHOD(open)(JniEnv* env, jobject, jlong handle, jobject folder, jobject weights, jobject personal,
                          jint threads) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     Keyboard& keyboard = keyboard_of(handle);
     pg_options options{};
     options.size = sizeof options;
@@ -141,7 +141,7 @@ PG_API jint METHOD(open)(JniEnv* env, jobject, jlong handle, jobject folder, job
 }
 
 PG_API jint METHOD(reset)(JniEnv*, jobject, jlong handle) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     Keyboard& keyboard = keyboard_of(handle);
     check(pg_predictor_reset(keyboard.predictor));
     keyboard.before.clear();
@@ -149,7 +149,7 @@ PG_API jint METHOD(reset)(JniEnv*, jobject, jlong handle) {
 }
 
 PG_API jint METHOD(feed)(JniEnv* env, jobject, jlong handle, jobject text, uint8_t learn) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     Keyboard& keyboard = keyboard_of(handle);
     const std::string words = string_of(env, text);
     keyboard.before.push_back(state_of(keyboard));
@@ -165,7 +165,7 @@ PG_API jint METHOD(feed)(JniEnv* env, jobject, jlong handle, jobject text, uint8
 
 // 1; 0: no state is kept; or a status negated.
 PG_API jint METHOD(correct)(JniEnv*, jobject, jlong handle) {
-  return counted([&]() -> jint {
+  return count_or_status([&]() -> jint {
     Keyboard& keyboard = keyboard_of(handle);
     if (keyboard.before.empty()) return 0;
     restore(keyboard, keyboard.before.back());
@@ -177,7 +177,7 @@ PG_API jint METHOD(correct)(JniEnv*, jobject, jlong handle) {
 // How many words, or a status negated. The words are the result, a line each;
 // probabilities: double[], one each at most.
 PG_API jint METHOD(suggest)(JniEnv* env, jobject, jlong handle, jobject prefix, jobject probabilities) {
-  return counted([&] {
+  return count_or_status([&] {
     Keyboard& keyboard = keyboard_of(handle);
     std::vector<pg_suggestion> found(static_cast<size_t>(call<jint>(env, GetArrayLength, probabilities)));
     int32_t count = 0;
@@ -195,7 +195,7 @@ PG_API jint METHOD(suggest)(JniEnv* env, jobject, jlong handle, jobject prefix, 
 
 // The result is pg_personal_list's JSON.
 PG_API jint METHOD(list)(JniEnv*, jobject, jlong handle) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     const char* json = nullptr;
     check(pg_personal_list(keyboard_of(handle).personal, &json));
     keyboard_of(handle).result = json;
@@ -204,7 +204,7 @@ PG_API jint METHOD(list)(JniEnv*, jobject, jlong handle) {
 
 // 1 if the word was known, else 0; or a status negated.
 PG_API jint METHOD(remove)(JniEnv* env, jobject, jlong handle, jobject word) {
-  return counted([&] {
+  return count_or_status([&] {
     int32_t deleted = 0;
     check(pg_personal_delete(keyboard_of(handle).personal, string_of(env, word).c_str(), &deleted));
     return deleted;
@@ -212,12 +212,13 @@ PG_API jint METHOD(remove)(JniEnv* env, jobject, jlong handle, jobject word) {
 }
 
 PG_API jint METHOD(veto)(JniEnv* env, jobject, jlong handle, jobject word) {
-  return border::guarded([&] { check(pg_personal_veto(keyboard_of(handle).personal, string_of(env, word).c_str())); });
+  return border::run_guarded(
+      [&] { check(pg_personal_veto(keyboard_of(handle).personal, string_of(env, word).c_str())); });
 }
 
 // 1 if it was vetoed, else 0; or a status negated.
 PG_API jint METHOD(allow)(JniEnv* env, jobject, jlong handle, jobject word) {
-  return counted([&] {
+  return count_or_status([&] {
     int32_t allowed = 0;
     check(pg_personal_allow(keyboard_of(handle).personal, string_of(env, word).c_str(), &allowed));
     return allowed;

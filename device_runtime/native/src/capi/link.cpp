@@ -42,7 +42,7 @@ Written write_lossless(const pg_weights& base, const pg_weights& model, const pg
 
 extern "C" pg_status pg_link_write(const pg_weights* base, const pg_weights* model, const pg_link_options* options,
                                    const char* path, pg_written* written, pg_written* result_written) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(base != nullptr && model != nullptr && path != nullptr, "base, model or path: NULL");
     const pg_link_options known = border::options_of(options, kFirstOptions, "pg_link_options");
     border::require_size(written, kFirstWritten, "pg_written");

@@ -60,7 +60,7 @@ void tell(std::string& kept, const JsonLine& line, const char** out) {
 // Work with a handle.
 template <typename Handle, typename Work>
 pg_status with(Handle* handle, Work work) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(handle != nullptr, "handle: NULL");
     work(*handle);
   });
@@ -71,7 +71,7 @@ pg_status with(Handle* handle, Work work) {
 extern "C" {
 
 pg_status pg_masked_check(const char* settings, int64_t parameters, pg_masked_facts* facts) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(parameters >= 0, "parameters: expected at least 0");
     const GridShape shape(masked_settings(text_of(settings, "settings")), parameters);
     pg_masked_facts found{};
@@ -84,7 +84,7 @@ pg_status pg_masked_check(const char* settings, int64_t parameters, pg_masked_fa
 
 pg_status pg_cohort_open(uint64_t round, const char* base_sha256, const char* settings, const char* vendor,
                          pg_cohort** cohort) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(cohort != nullptr, "cohort: NULL");
     *cohort = nullptr;
     const GridInfo grid{text_of(settings, "settings"), text_of(base_sha256, "base_sha256")};
@@ -115,7 +115,7 @@ pg_status pg_cohort_fix(pg_cohort* cohort, const char* what, const char* answer,
 }
 
 pg_status pg_sum_open(int64_t values, int32_t width, int32_t threads, pg_sum** sum) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(sum != nullptr, "sum: NULL");
     *sum = nullptr;
     border::require(values > 1 && width > 0 && width < 32, "values or width: expected more than 1, and 1 to 31");
@@ -183,7 +183,7 @@ pg_status pg_sum_decode(pg_sum* sum, const pg_cohort* cohort, double divisor, co
 }
 
 pg_status pg_masked_open(const pg_masked_options* options, pg_masked** masked) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(masked != nullptr, "masked: NULL");
     *masked = nullptr;
     const pg_masked_options given = border::options_of(options, kFirstMasked, "pg_masked_options");
@@ -216,21 +216,21 @@ pg_status pg_masked_next(pg_masked* masked, const char* answer, const char** jso
 }
 
 pg_status pg_identity_new(const char* path, char* public_key) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(public_key != nullptr, "public_key: NULL");
     copy_text(public_identity(new_identity(text_of(path, "path"))), public_key);
   });
 }
 
 pg_status pg_identity_public(const char* path, char* public_key) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(public_key != nullptr, "public_key: NULL");
     copy_text(public_identity(read_identity(text_of(path, "path"))), public_key);
   });
 }
 
 pg_status pg_identity_certify(const char* path, const char* phone, const char* public_key, char* certificate) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(certificate != nullptr, "certificate: NULL");
     const std::string name = text_of(phone, "phone"), key = text_of(public_key, "public_key");
     check_phone_name(name);

@@ -18,21 +18,21 @@ struct pg_predictor {
       : predictor(folder, weights == nullptr ? "" : weights, options) {}
 
   Predictor predictor;
-  std::vector<Prediction> suggested;  // last
-  std::vector<char> place;            // that was asked for last
+  std::vector<Prediction> suggested;  // by the last call
+  std::vector<char> place;            // returned by the last call
 };
 
 struct pg_personal {
   explicit pg_personal(const char* path) : words(std::make_shared<PersonalWords>(path == nullptr ? "" : path)) {}
 
   std::shared_ptr<PersonalWords> words;  // a predictor may use them for longer
-  std::string list;                      // that was asked for last
+  std::string list;                      // returned by the last call
 };
 
 namespace {
 
 PredictorOptions predictor_options(const pg_options* options) {
-  const EngineOptions chosen = checked(options);
+  const EngineOptions chosen = engine_options_of(options);
   if (chosen.precision != Precision::fp32) {
     throw Error(Status::unsupported, std::string("predictor: precision fp32 expected, found ") +
                                          name_of(chosen.precision) + "; for speed give int8 prediction weights");
@@ -40,7 +40,7 @@ PredictorOptions predictor_options(const pg_options* options) {
   return {chosen.threads, chosen.pin_threads, chosen.kernels};
 }
 
-// Of no folder: the tensors that a file has.
+// A manifest without a folder: it has the file's tensors.
 Manifest manifest_of(const TensorFile& file) {
   Manifest manifest;
   for (const TensorSpec& tensor : file.specs()) manifest.tensors.push_back({tensor.name, tensor.shape});
@@ -53,7 +53,7 @@ extern "C" {
 
 pg_status pg_predictor_open(const char* folder, const char* weights, const pg_options* options,
                             pg_predictor** predictor) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(folder != nullptr && predictor != nullptr, "folder or predictor: NULL");
     *predictor = nullptr;
     *predictor = new pg_predictor(folder, weights, predictor_options(options));
@@ -65,14 +65,14 @@ void pg_predictor_close(pg_predictor* predictor) {
 }
 
 pg_status pg_predictor_reset(pg_predictor* predictor) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr, "predictor: NULL");
     predictor->predictor.reset();
   });
 }
 
 pg_status pg_predictor_feed(pg_predictor* predictor, const char* text) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr && text != nullptr, "an argument is NULL");
     predictor->predictor.feed(text);
   });
@@ -80,7 +80,7 @@ pg_status pg_predictor_feed(pg_predictor* predictor, const char* text) {
 
 pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, int32_t capacity,
                                pg_suggestion* suggestions, int32_t* count) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr && prefix != nullptr && suggestions != nullptr && count != nullptr,
                     "an argument is NULL");
     border::require(capacity >= 1, "capacity: " + std::to_string(capacity) + "; expected at least 1");
@@ -93,14 +93,14 @@ pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, int3
 }
 
 pg_status pg_predictor_keystrokes(pg_predictor* predictor, const char* word, int64_t* typed) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr && word != nullptr && typed != nullptr, "an argument is NULL");
     *typed = predictor->predictor.keystrokes(word);
   });
 }
 
 pg_status pg_predictor_scores(pg_predictor* predictor, float* scores) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr && scores != nullptr, "an argument is NULL");
     const auto words = static_cast<size_t>(predictor->predictor.vocabulary().size());
     std::memcpy(scores, predictor->predictor.scores(), words * sizeof(float));
@@ -108,7 +108,7 @@ pg_status pg_predictor_scores(pg_predictor* predictor, float* scores) {
 }
 
 pg_status pg_predictor_state(pg_predictor* predictor, const void** state, size_t* bytes) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr && state != nullptr && bytes != nullptr, "an argument is NULL");
     predictor->place = predictor->predictor.save_place();
     *state = predictor->place.data();
@@ -117,28 +117,28 @@ pg_status pg_predictor_state(pg_predictor* predictor, const void** state, size_t
 }
 
 pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_t bytes) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr && state != nullptr, "an argument is NULL");
     predictor->predictor.restore(state, bytes);
   });
 }
 
 pg_status pg_predictor_personal(pg_predictor* predictor, pg_personal* personal) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr, "predictor: NULL");
     predictor->predictor.use(personal == nullptr ? nullptr : personal->words);
   });
 }
 
 pg_status pg_predictor_learn(pg_predictor* predictor, const char* text) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(predictor != nullptr && text != nullptr, "an argument is NULL");
     predictor->predictor.learn(text);
   });
 }
 
 pg_status pg_personal_open(const char* path, pg_personal** personal) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(personal != nullptr, "personal: NULL");
     *personal = nullptr;
     *personal = new pg_personal(path);
@@ -150,42 +150,42 @@ void pg_personal_close(pg_personal* personal) {
 }
 
 pg_status pg_personal_save(pg_personal* personal) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(personal != nullptr, "personal: NULL");
     personal->words->save();
   });
 }
 
 pg_status pg_personal_delete(pg_personal* personal, const char* word, int32_t* deleted) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(personal != nullptr && word != nullptr && deleted != nullptr, "an argument is NULL");
     *deleted = personal->words->erase(word);
   });
 }
 
 pg_status pg_personal_veto(pg_personal* personal, const char* word) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(personal != nullptr && word != nullptr, "an argument is NULL");
     personal->words->veto(word);
   });
 }
 
 pg_status pg_personal_allow(pg_personal* personal, const char* word, int32_t* allowed) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(personal != nullptr && word != nullptr && allowed != nullptr, "an argument is NULL");
     *allowed = personal->words->allow(word);
   });
 }
 
 pg_status pg_personal_forget(pg_personal* personal) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(personal != nullptr, "personal: NULL");
     personal->words->forget();
   });
 }
 
 pg_status pg_personal_list(pg_personal* personal, const char** json) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(personal != nullptr && json != nullptr, "an argument is NULL");
     personal->list = personal->words->list();
     *json = personal->list.c_str();
@@ -193,7 +193,7 @@ pg_status pg_personal_list(pg_personal* personal, const char** json) {
 }
 
 pg_status pg_quantize(const char* folder, const char* weights, const char* out) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require((folder != nullptr || weights != nullptr) && out != nullptr, "folder and weights, or out: NULL");
     const Manifest manifest = folder == nullptr ? manifest_of(TensorFile(weights)) : read_manifest(folder);
     quantize(manifest, weights == nullptr ? "" : weights, out);
@@ -201,7 +201,7 @@ pg_status pg_quantize(const char* folder, const char* weights, const char* out) 
 }
 
 pg_status pg_merge(const char* weights, const char* out) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(weights != nullptr && out != nullptr, "weights or out: NULL");
     merge(weights, out);
   });

@@ -20,7 +20,7 @@ PullSettings settings_of(const pg_pull_options& options) {
 }  // namespace
 
 extern "C" pg_status pg_pull(const pg_pull_options* options, pg_pulled* pulled) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     const pg_pull_options known = border::options_of(options, kFirstOptions, "pg_pull_options");
     border::require_size(pulled, kFirstPulled, "pg_pulled");
     const PullSettings settings = settings_of(known);

@@ -58,7 +58,7 @@ EngineOptions engine_of(const pg_round_options& options) {
   same.pin_threads = options.pin_threads;
   same.precision = options.precision;
   same.kernels = options.kernels;
-  return checked(&same);
+  return engine_options_of(&same);
 }
 
 RoundSettings settings_of(const pg_round_options& options, const OpenFolder& folder) {
@@ -69,7 +69,7 @@ RoundSettings settings_of(const pg_round_options& options, const OpenFolder& fol
   settings.weights_sha256 = text_or_none(options.weights_sha256);
   border::require(
       settings.weights_sha256.empty() || is_sha256(settings.weights_sha256),
-      "weights_sha256: 64 lower-case hexadecimal digits expected, found " + quoted(settings.weights_sha256));
+      "weights_sha256: 64 lower-case hexadecimal digits expected, found " + quote_text(settings.weights_sha256));
   settings.user = source_of(options.user);
   border::require(options.stream_tokens >= 0 && (options.stream_tokens == 0 || options.stream != nullptr),
                   "stream: ids and their number expected");
@@ -131,7 +131,7 @@ void require_finished(const pg_round& round, const std::string& reason) {
 extern "C" {
 
 pg_status pg_round_open(const pg_round_options* options, pg_round** round) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(round != nullptr, "round: NULL");
     *round = nullptr;
     const pg_round_options known = border::options_of(options, kFirstOptions, "pg_round_options");
@@ -144,7 +144,7 @@ pg_status pg_round_open(const pg_round_options* options, pg_round** round) {
 }
 
 pg_status pg_round_job(pg_round* round, const char** json) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(round != nullptr && json != nullptr, "round or json: NULL");
     JsonLine line("job");
     round->round.describe(round->round.steps(), line);
@@ -155,14 +155,14 @@ pg_status pg_round_job(pg_round* round, const char** json) {
 }
 
 pg_status pg_round_model(const pg_round* round, pg_model* model) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(round != nullptr, "round: NULL");
     describe_model(round->round.engine(), round->round.engine_options(), round->kernels, model);
   });
 }
 
 pg_status pg_round_train(pg_round* round, pg_on_progress on_progress, void* context, int32_t* finished) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(round != nullptr && finished != nullptr, "round or finished: NULL");
     *finished = 0;
     int64_t saved = 0;
@@ -173,13 +173,13 @@ pg_status pg_round_train(pg_round* round, pg_on_progress on_progress, void* cont
 }
 
 pg_status pg_round_cancel(pg_round* round) {
-  if (round == nullptr) return border::guarded([] { border::require(false, "round: NULL"); });
+  if (round == nullptr) return border::run_guarded([] { border::require(false, "round: NULL"); });
   round->cancelled.store(true);
   return PG_OK;
 }
 
 pg_status pg_round_report(const pg_round* round, const char** json) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(round != nullptr && json != nullptr, "round or json: NULL");
     require_finished(*round, "there is no report");
     *json = round->report.c_str();
@@ -187,7 +187,7 @@ pg_status pg_round_report(const pg_round* round, const char** json) {
 }
 
 pg_status pg_round_discard_state(pg_round* round) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(round != nullptr, "round: NULL");
     require_finished(*round, "its state is needed to resume it");
     round->round.discard_state();

@@ -79,7 +79,7 @@ class CallersScorer final : public Scorer {
   std::vector<float> scores_;  // [T*B,V]
 };
 
-Evaluation evaluated(pg_tokenizer& tokenizer, const pg_evaluation_options& options) {
+Evaluation run_evaluation(pg_tokenizer& tokenizer, const pg_evaluation_options& options) {
   const Vocabulary& vocabulary = words_of(&tokenizer);
   border::require((options.engine == nullptr) != (options.scores == nullptr), "engine or scores: one of them expected");
   border::require(options.T >= 1 && options.B >= 1, "T and B: at least 1 expected");
@@ -105,7 +105,7 @@ Evaluation evaluated(pg_tokenizer& tokenizer, const pg_evaluation_options& optio
 extern "C" {
 
 pg_status pg_tokenizer_open(const pg_text* words, const char* name, pg_tokenizer** tokenizer) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(tokenizer != nullptr, "tokenizer: NULL");
     *tokenizer = nullptr;
     auto made = std::make_unique<pg_tokenizer>();
@@ -123,7 +123,7 @@ void pg_tokenizer_close(pg_tokenizer* tokenizer) {
 }
 
 pg_status pg_tokenizer_messages(pg_tokenizer* tokenizer, const pg_text* text, const char** bytes, size_t* length) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(tokenizer != nullptr && bytes != nullptr && length != nullptr, "an argument is NULL");
     const Messages messages(text);
     tokenizer->text.clear();
@@ -134,7 +134,7 @@ pg_status pg_tokenizer_messages(pg_tokenizer* tokenizer, const pg_text* text, co
 }
 
 pg_status pg_tokenizer_tokens(pg_tokenizer* tokenizer, const pg_text* text, const char** bytes, size_t* length) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(tokenizer != nullptr && bytes != nullptr && length != nullptr, "an argument is NULL");
     const Messages messages(text);
     tokenizer->text.clear();
@@ -150,7 +150,7 @@ pg_status pg_tokenizer_tokens(pg_tokenizer* tokenizer, const pg_text* text, cons
 
 pg_status pg_tokenizer_mix(pg_tokenizer* tokenizer, const pg_text* user, const pg_text* general, double user_share,
                            uint64_t seed, pg_stream* stream) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     const Vocabulary& vocabulary = words_of(tokenizer);
     const Messages own(user);
     TrainingText text = general == nullptr ? mix(own.views(), {}, 1.0, vocabulary, seed)
@@ -169,7 +169,7 @@ pg_status pg_tokenizer_mix(pg_tokenizer* tokenizer, const pg_text* user, const p
 }
 
 pg_status pg_tokenizer_counts(pg_tokenizer* tokenizer, const char* path, const char* remedy, const int64_t** counts) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     const Vocabulary& vocabulary = words_of(tokenizer);
     border::require(path != nullptr && counts != nullptr, "path or counts: NULL");
     tokenizer->ids = remedy == nullptr ? load_counts(path, vocabulary) : load_counts(path, vocabulary, remedy);
@@ -180,7 +180,7 @@ pg_status pg_tokenizer_counts(pg_tokenizer* tokenizer, const char* path, const c
 pg_status pg_tokenizer_sample(pg_tokenizer* tokenizer, const int64_t* stream, int64_t tokens, const int64_t* counts,
                               int64_t V, int64_t drawn, uint64_t seed, const int64_t** candidates, const float** shifts,
                               int64_t* C) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(tokenizer != nullptr && candidates != nullptr && shifts != nullptr && C != nullptr,
                     "an argument is NULL");
     border::require(V >= 2 && drawn >= 0, "V from 2 and `drawn` from 0 expected");
@@ -195,7 +195,7 @@ pg_status pg_tokenizer_sample(pg_tokenizer* tokenizer, const int64_t* stream, in
 
 pg_status pg_tokenizer_windows(pg_tokenizer* tokenizer, const int64_t* stream, int64_t tokens, int64_t T, int64_t B,
                                const int64_t** inputs, const int64_t** targets, int64_t* count) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(tokenizer != nullptr && inputs != nullptr && targets != nullptr && count != nullptr,
                     "an argument is NULL");
     border::require(T >= 1 && B >= 1, "T and B: at least 1 expected");
@@ -216,12 +216,12 @@ pg_status pg_tokenizer_windows(pg_tokenizer* tokenizer, const int64_t* stream, i
 
 pg_status pg_tokenizer_evaluate(pg_tokenizer* tokenizer, const pg_evaluation_options* options,
                                 pg_evaluation* evaluation) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(tokenizer != nullptr, "tokenizer: NULL");
     const auto known = border::options_of(options, sizeof(pg_evaluation_options), "pg_evaluation_options");
     pg_evaluation facts{};
     try {
-      const Evaluation found = evaluated(*tokenizer, known);
+      const Evaluation found = run_evaluation(*tokenizer, known);
       facts.tokens = found.tokens;
       facts.unknown_tokens = found.unknown_tokens;
       facts.words = found.words;

@@ -44,7 +44,7 @@ std::vector<TensorOut> trained_of(const pg_weights& base, const float* const* te
 void require_identity(const char* sha256, const char* name) {
   border::require(sha256 != nullptr, std::string(name) + ": NULL");
   border::require(is_sha256(sha256), std::string(name) + ": 64 lower-case hexadecimal digits expected, found " +
-                                         quoted(std::string(sha256).substr(0, 80)));
+                                         quote_text(std::string(sha256).substr(0, 80)));
 }
 
 void tell_written(const Written& found, pg_written* written) {
@@ -58,7 +58,7 @@ extern "C" {
 
 pg_status pg_update_write(const pg_weights* base, const float* const* tensors, const pg_update_options* options,
                           const char* path, pg_written* written) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(base != nullptr && tensors != nullptr && path != nullptr, "base, tensors or path: NULL");
     const UpdateInfo info = info_of(options);
     border::require_size(written, kFirstWritten, "pg_written");

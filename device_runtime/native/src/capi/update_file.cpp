@@ -49,7 +49,7 @@ pg_weights::pg_weights(const std::string& path, const std::string& name)
 extern "C" {
 
 pg_status pg_weights_open(const char* path, int32_t descriptor, pg_weights** weights) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(path != nullptr && weights != nullptr, "path or weights: NULL");
     *weights = nullptr;
     const std::string place = descriptor < 0 ? path : path_of(descriptor);
@@ -62,7 +62,7 @@ void pg_weights_close(pg_weights* weights) {
 }
 
 pg_status pg_update_open(const char* path, int64_t start, pg_update** update) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(path != nullptr && update != nullptr, "path or update: NULL");
     *update = nullptr;
     *update = new pg_update{UpdateReader(path, start < 0 ? std::nullopt : std::optional<size_t>(start))};
@@ -74,7 +74,7 @@ void pg_update_close(pg_update* update) {
 }
 
 pg_status pg_update_about(const pg_update* update, pg_update_facts* facts) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(update != nullptr, "update: NULL");
     const UpdateReader& reader = update->reader;
     const UpdateInfo& info = reader.info();
@@ -92,7 +92,7 @@ pg_status pg_update_about(const pg_update* update, pg_update_facts* facts) {
 }
 
 pg_status pg_update_check(const pg_update* update, const pg_weights* base) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(update != nullptr && base != nullptr, "update or base: NULL");
     update->reader.check_parts(base->file.specs(), base->frozen);
     check_values(update->reader, *base);
@@ -101,7 +101,7 @@ pg_status pg_update_check(const pg_update* update, const pg_weights* base) {
 
 pg_status pg_tiles_open(const pg_update* update, const pg_weights* base, const pg_weights* onto, const char* tensor,
                         pg_tiles** tiles) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(update != nullptr && base != nullptr && tensor != nullptr && tiles != nullptr,
                     "update, base, tensor or tiles: NULL");
     *tiles = nullptr;
@@ -121,7 +121,7 @@ void pg_tiles_close(pg_tiles* tiles) {
 }
 
 pg_status pg_tiles_next(pg_tiles* tiles, float* values, int64_t capacity, const int64_t** runs, int64_t* count) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(tiles != nullptr && runs != nullptr && count != nullptr, "tiles, runs or count: NULL");
     *count = 0;
     *runs = nullptr;
@@ -141,7 +141,7 @@ pg_status pg_tiles_next(pg_tiles* tiles, float* values, int64_t capacity, const 
 
 pg_status pg_decoded_open(const pg_update* update, const pg_weights* base, const pg_weights* onto, int64_t held,
                           pg_decoded** decoded) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(update != nullptr && base != nullptr && decoded != nullptr, "update, base or decoded: NULL");
     border::require(held >= 0, "held: expected at least 0");
     *decoded = nullptr;
@@ -156,7 +156,7 @@ void pg_decoded_close(pg_decoded* decoded) {
 }
 
 pg_status pg_decoded_measure(pg_decoded* decoded, double* norms) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(decoded != nullptr && norms != nullptr, "decoded or norms: NULL");
     tell(decoded->update.measure(), norms);
   });
@@ -164,7 +164,7 @@ pg_status pg_decoded_measure(pg_decoded* decoded, double* norms) {
 
 pg_status pg_decoded_add(pg_decoded* decoded, double steps_per_unit, int64_t weight, const double* scales,
                          int64_t* const* sums) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(decoded != nullptr && sums != nullptr, "decoded or sums: NULL");
     border::require(weight != 0, "weight: 0; expected at least 1, or minus that of an update that was added");
     decoded->update.add(steps_per_unit, weight, scales, sums);
@@ -173,7 +173,7 @@ pg_status pg_decoded_add(pg_decoded* decoded, double steps_per_unit, int64_t wei
 
 pg_status pg_decoded_take(pg_decoded* decoded, double steps_per_unit, int64_t weight, double limit,
                           int64_t* const* sums, double* norms) {
-  return border::guarded([&] {
+  return border::run_guarded([&] {
     border::require(decoded != nullptr && sums != nullptr && norms != nullptr, "decoded, sums or norms: NULL");
     border::require(weight > 0, "weight: expected at least 1");
     border::require(limit * steps_per_unit <= 0x1p62, "limit: expected at most 2^62 / steps_per_unit");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-size_t aligned(size_t bytes) {
+size_t align_up(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -39,10 +39,10 @@ size_t lay_out(std::vector<Lifetime>& lifetimes) {
       const Lifetime& there = lifetimes[other];
       if (!meet(life, there)) continue;
       if (offset + life.bytes <= there.offset) break;
-      offset = std::max(offset, there.offset + aligned(there.bytes));
+      offset = std::max(offset, there.offset + align_up(there.bytes));
     }
     life.offset = offset;
-    total = std::max(total, offset + aligned(life.bytes));
+    total = std::max(total, offset + align_up(life.bytes));
     const auto before = [&](size_t a, size_t b) { return lifetimes[a].offset < lifetimes[b].offset; };
     placed.insert(std::upper_bound(placed.begin(), placed.end(), at, before), at);
   }

@@ -16,7 +16,7 @@ namespace phonograd {
 // Owns the packed rows. Not thread-safe.
 class Candidates {
  public:
-  // Of no candidates: the output layer is not sampled, and nothing below is called. Throws Error(usage) as Engine's
+  // Without candidates, the output layer is not sampled, and nothing below is called. Throws Error(usage) like Engine's
   // constructor.
   Candidates(const OutputSample& sample, int64_t vocabulary);
 

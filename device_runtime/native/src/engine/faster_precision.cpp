@@ -19,9 +19,9 @@ constexpr int kRepeats = 9;
 constexpr int64_t kM = 200, kN = 1024, kK = 650;
 
 // Times a product on the threads of a pool, in GFLOP/s of its best run.
-class Timed {
+class ProductTimer {
  public:
-  Timed(ThreadPool& pool, const KernelSet& set, const Bf16Kernels* bf16) : products_(pool, set, bf16) {}
+  ProductTimer(ThreadPool& pool, const KernelSet& set, const Bf16Kernels* bf16) : products_(pool, set, bf16) {}
 
   void run(const std::vector<float>& a, const std::vector<float>& b, std::vector<float>* c) {
     const auto began = std::chrono::steady_clock::now();
@@ -43,8 +43,8 @@ ProductRates product_rates(const EngineOptions& options) {
   const std::vector<float> a(kM * kK, 0.5f), b(kK * kN, 0.25f);  // [T*B,H], [H,V]
   std::vector<float> c(kM * kN);                                 // [T*B,V]
   ThreadPool pool(options.threads, options.pin_threads);
-  Timed fp32(pool, set, nullptr);
-  std::optional<Timed> bf16;
+  ProductTimer fp32(pool, set, nullptr);
+  std::optional<ProductTimer> bf16;
   if (const Bf16Kernels* kernels = bf16_instructions(set)) bf16.emplace(pool, set, kernels);
   for (int i = 0; i < kRepeats; ++i) {  // in turn, so that both meet what else runs
     fp32.run(a, b, &c);

@@ -1,12 +1,12 @@
-// Which precision trains faster on this CPU: products are most of a step, and some CPUs have bf16 instructions that are
-// slower than their fp32 ones.
+// The precision that trains faster on this CPU: products are most of a step, and some CPUs have bf16 instructions that
+// are slower than their fp32 ones.
 #pragma once
 
 #include "engine/parameters.h"
 
 namespace phonograd {
 
-// Of a product of the size that a step has many of, in GFLOP/s. bf16: 0 where the CPU has no instructions for it.
+// Speed of a product of the size that a step has many of, in GFLOP/s. bf16: 0 on a CPU without its instructions.
 struct ProductRates {
   double fp32 = 0, bf16 = 0;
 };

@@ -26,7 +26,7 @@ using BoundParameters = std::map<std::string, float*>;
 // Owns the weights: pages of their file, which become the process's own when training changes them. Not thread-safe.
 class LoadedModel {
  public:
-  // As Engine's constructor, but for the graphs, which sessions read.
+  // Loads what Engine's constructor does, but for the graphs, which sessions read.
   LoadedModel(const std::string& folder, const std::string& weights, const EngineOptions& options,
               const OutputSample& sample);
 

@@ -21,7 +21,9 @@ class PlannedNode : public NodeBuilder {
     return there && planner_.has_memory(node_.outputs[index]) ? planner_.use(node_.outputs[index]) : nullptr;
   }
   Tensor* scratch(const std::string& name, int64_t floats) override { return planner_.scratch(name, floats, false); }
-  Tensor* kept(const std::string& name, int64_t floats) override { return planner_.scratch(name, floats, true); }
+  Tensor* step_scratch(const std::string& name, int64_t floats) override {
+    return planner_.scratch(name, floats, true);
+  }
   int number() const override { return number_; }
   const onnx::Node& source() const override { return *node_.source; }
   const std::vector<int64_t>& integers(size_t index) const override {

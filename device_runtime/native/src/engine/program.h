@@ -33,7 +33,7 @@ class Program {
 
   void run(Run& run);
 
-  // A value's memory: an input, an output, or (unless fused) any value; nullptr if there is none of that name.
+  // A value's memory: an input, an output, or (unless fused) any value; nullptr if no value has that name.
   Tensor* find(const std::string& name);
   // The same for one that must be there: throws Error(artifacts) if it is not, or has another type or shape.
   Tensor& need(const std::string& name, DataType type, const Shape& shape);

@@ -27,7 +27,7 @@ std::set<std::string> frozen_in(const std::string& path, const std::map<std::str
   for (const std::string& name : names) {
     const bool known =
         std::any_of(specs.begin(), specs.end(), [&](const TensorSpec& spec) { return spec.name == name; });
-    if (!known) fail(quoted(name.substr(0, 80)) + ", which it has not; export again");
+    if (!known) fail(quote_text(name.substr(0, 80)) + ", which it has not; export again");
   }
   if (names.size() == specs.size()) fail("all of them; export again");
   return names;

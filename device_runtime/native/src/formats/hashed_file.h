@@ -25,8 +25,8 @@ class HashedFile final : public OutputFile {
     file_.write(data, bytes);
   }
   void commit() override { file_.commit(); }
-  // What was written; once.
-  Written written() { return {bytes_, digest_.hex()}; }
+  // Size and hash of what was written. Call it once.
+  Written result() { return {bytes_, digest_.hex()}; }
 
  private:
   OutputFile& file_;

@@ -32,7 +32,7 @@ class Value {
   const T* as() const {
     return std::get_if<T>(&any_);
   }
-  const Value* find(std::string_view key) const;  // a member; nullptr if there is none or this is no object
+  const Value* find(std::string_view key) const;  // a member; nullptr if it is missing or this is no object
   bool number(double* number) const;              // an integer or a double; false for anything else
   std::string text(size_t limit = 80) const;      // as JSON, cut after `limit` bytes: for messages
 

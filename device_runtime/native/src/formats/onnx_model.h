@@ -41,7 +41,7 @@ struct Node {
     }
     return nullptr;
   }
-  // Its value, which is of that type; `otherwise` if the node has none.
+  // The attribute's value, which is of that type; `otherwise` if the node has none.
   int64_t integer(const char* attribute, int64_t otherwise) const {
     const Attribute* found = find(attribute);
     return found == nullptr ? otherwise : found->integer;

@@ -22,7 +22,7 @@ constexpr int64_t kOldestOpset = 12, kNewestOpset = 21;
 constexpr size_t kMaxCount = 1 << 16;
 constexpr size_t kMaxAttributes = 64;  // of a node
 
-std::string quoted(const std::string& name) {
+std::string quote_name(const std::string& name) {
   return json::quote(name.substr(0, 80));
 }
 
@@ -48,7 +48,7 @@ Attribute read_attribute(const std::string& path, const std::string& what, std::
                {4, [&] { value_of(4), attribute.text = fields.text(); }},
                {20, [&] { type = fields.integer(); }}},
               {{8, [&] { value_of(8), fields.integers(&attribute.integers); }}}, {13});
-  Fields named(path, what + ": attribute " + quoted(attribute.name), {});
+  Fields named(path, what + ": attribute " + quote_name(attribute.name), {});
   if (attribute.name.empty()) named.fail("no name");
   // AttributeProto.AttributeType, and the field that holds a value of it. A writer may leave out a zero or empty value.
   constexpr struct {
@@ -77,8 +77,8 @@ std::string label_of(const std::string& path, size_t index, std::string_view mes
     if (fields.number() == 3) name = fields.text();
     if (fields.number() == 4) op = fields.text();
   }
-  if (!op.empty()) label += ", " + (quoted(op) == '"' + op + '"' ? op : quoted(op));
-  return name.empty() ? label : label + " " + quoted(name);
+  if (!op.empty()) label += ", " + (quote_name(op) == '"' + op + '"' ? op : quote_name(op));
+  return name.empty() ? label : label + " " + quote_name(name);
 }
 
 Node read_node(const std::string& path, const std::string& label, std::string_view message) {
@@ -87,7 +87,7 @@ Node read_node(const std::string& path, const std::string& label, std::string_vi
   const auto add_attribute = [&] {
     Attribute attribute = read_attribute(path, label, fields.bytes());
     for (const Attribute& other : node.attributes) {
-      if (other.name == attribute.name) fields.fail("attribute " + quoted(attribute.name) + " appears twice");
+      if (other.name == attribute.name) fields.fail("attribute " + quote_name(attribute.name) + " appears twice");
     }
     node.attributes.push_back(std::move(attribute));
     if (node.attributes.size() > kMaxAttributes) fields.fail("more than 64 attributes");
@@ -142,7 +142,7 @@ void read_opset(const std::string& path, std::string_view message, Opsets* opset
   if (domain == "com.microsoft" && version != 1) {
     fields.fail("version " + std::to_string(version) + " of com.microsoft, expected 1");
   }
-  if (!opsets->emplace(domain, version).second) fields.fail("domain " + quoted(domain) + " appears twice");
+  if (!opsets->emplace(domain, version).second) fields.fail("domain " + quote_name(domain) + " appears twice");
 }
 
 // Every value has one maker and is made before it is used (an input with a constant as its default has two); every
@@ -153,16 +153,16 @@ void check_flow(const Model& model, const std::vector<std::string>& labels, cons
     throw Error(Status::artifacts, model.path + ": " + what + "; export the folder again");
   };
   const auto make = [&](const std::string& who, const std::string& name) {
-    if (!made.insert(name).second) fail(who + ": value " + quoted(name) + " is produced twice");
+    if (!made.insert(name).second) fail(who + ": value " + quote_name(name) + " is produced twice");
   };
   for (const ValueInfo& input : model.inputs) make("inputs", input.name);
   for (const Constant& constant : model.constants) make("constants", constant.name);
   for (size_t i = 0; i < model.nodes.size(); i++) {
     const Node& node = model.nodes[i];
-    if (opsets.count(node.domain) == 0) fail(labels[i] + ": domain " + quoted(node.domain) + " has no opset");
+    if (opsets.count(node.domain) == 0) fail(labels[i] + ": domain " + quote_name(node.domain) + " has no opset");
     for (const std::string& name : node.inputs) {
       if (!name.empty() && made.count(name) == 0) {
-        fail(labels[i] + ": input " + quoted(name) + " is not produced before it is used");
+        fail(labels[i] + ": input " + quote_name(name) + " is not produced before it is used");
       }
     }
     for (const std::string& name : node.outputs) {
@@ -171,8 +171,8 @@ void check_flow(const Model& model, const std::vector<std::string>& labels, cons
   }
   std::set<std::string_view> given;
   for (const ValueInfo& output : model.outputs) {
-    if (made.count(output.name) == 0) fail("output " + quoted(output.name) + " is not produced");
-    if (!given.insert(output.name).second) fail("output " + quoted(output.name) + " appears twice");
+    if (made.count(output.name) == 0) fail("output " + quote_name(output.name) + " is not produced");
+    if (!given.insert(output.name).second) fail("output " + quote_name(output.name) + " appears twice");
   }
 }
 

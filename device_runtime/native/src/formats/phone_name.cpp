@@ -21,9 +21,9 @@ void check_phone_name(const std::string& name) {
   const bool folder = name == "." || name == "..";  // as a URL reads it
   const bool fits = !name.empty() && name.size() <= kNameLength && !folder;
   if (fits && std::all_of(name.begin(), name.end(), allowed)) return;
-  throw Error(
-      Status::usage,
-      "`phone`: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ - but neither . nor .., found " + quoted(name));
+  throw Error(Status::usage,
+              "`phone`: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ - but neither . nor .., found " +
+                  quote_text(name));
 }
 
 }  // namespace phonograd

@@ -48,33 +48,33 @@ void append_utf8(uint32_t point, std::string* out) {
 
 namespace {
 
-std::string escaped(const char* format, uint32_t point) {
+std::string escape_point(const char* format, uint32_t point) {
   char text[12];
   std::snprintf(text, sizeof text, format, static_cast<unsigned>(point));
   return text;
 }
 
-// One character of what stands between quotes of this kind.
-std::string shown(std::string_view character, char quote) {
+// A character as it is written between quotes of this kind.
+std::string escape_character(std::string_view character, char quote) {
   const uint32_t point = utf8_point(character);
   if (point == '\n') return "\\n";
   if (point == '\r') return "\\r";
   if (point == '\t') return "\\t";
   if (point == '\\' || point == static_cast<uint32_t>(quote)) return {'\\', character[0]};
-  if (point < 0x20 || (point >= 0x7F && point <= 0xA0) || point == 0xAD) return escaped("\\x%02x", point);
-  if (point == 0x2028 || point == 0x2029) return escaped("\\u%04x", point);
+  if (point < 0x20 || (point >= 0x7F && point <= 0xA0) || point == 0xAD) return escape_point("\\x%02x", point);
+  if (point == 0x2028 || point == 0x2029) return escape_point("\\u%04x", point);
   return std::string(character);
 }
 
 }  // namespace
 
-std::string quoted(std::string_view bytes) {
+std::string quote_text(std::string_view bytes) {
   const bool has_single = bytes.find('\'') != std::string_view::npos;
   const char quote = has_single && bytes.find('"') == std::string_view::npos ? '"' : '\'';
   std::string text(1, quote);
   while (!bytes.empty()) {
     const size_t length = utf8_length(bytes);
-    text += length == 0 ? "\xEF\xBF\xBD" : shown(bytes.substr(0, length), quote);
+    text += length == 0 ? "\xEF\xBF\xBD" : escape_character(bytes.substr(0, length), quote);
     bytes.remove_prefix(length == 0 ? 1 : length);
   }
   return text + quote;
@@ -89,9 +89,9 @@ std::string visible(std::string_view bytes) {
     const bool turns = point == 0x61C || point == 0x200E || point == 0x200F || (point >= 0x2028 && point <= 0x202E) ||
                        (point >= 0x2066 && point <= 0x2069);
     if (turns) {
-      text += escaped("\\u%04x", point);
+      text += escape_point("\\u%04x", point);
     } else if (point < 0x20 || (point >= 0x7F && point <= 0x9F)) {
-      text += escaped("\\x%02x", point);
+      text += escape_point("\\x%02x", point);
     } else {
       append_utf8(point, &text);
     }

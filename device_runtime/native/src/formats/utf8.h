@@ -20,7 +20,7 @@ void append_utf8(uint32_t point, std::string* out);
 // Quotes bytes of a file or command line for a message: on one line, like Python's repr, with control characters and
 // quotes escaped. Invalid UTF-8 is shown as U+FFFD. Of the unprintable characters beyond Latin-1, only line and
 // paragraph separators are escaped. Thread-safe.
-std::string quoted(std::string_view bytes);
+std::string quote_text(std::string_view bytes);
 
 // Foreign text for a terminal, which would obey control characters and those that turn the direction of writing: they
 // are shown, such as \x1b. Invalid UTF-8 is shown as U+FFFD. Thread-safe.

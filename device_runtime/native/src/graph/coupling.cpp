@@ -13,7 +13,7 @@ namespace {
 
 using onnx::Node;
 
-// Of a CIFG's gates i, o, c and an LSTM's i, o, f, c: sigmoid(-x) is 1 - sigmoid(x).
+// For each of an LSTM's gates i, o, f, c, the CIFG's gate (i, o, c) and its sign: sigmoid(-x) is 1 - sigmoid(x).
 constexpr std::array<int64_t, 4> kNumbers = {0, 1, 0, 2};
 constexpr std::array<int64_t, 8> kBiasNumbers = {0, 1, 0, 2, 3, 4, 3, 5};
 constexpr std::array<float, 4> kSigns = {1, 1, -1, 1};
@@ -147,8 +147,8 @@ class Coupling {
            find_gradients_of_product(output(gradient, 2), cell);
   }
 
-  // Of four gates' gradient, that of the three: Reshape, Mul, perhaps Identity, GatherGrad, Reshape. "" for one that
-  // nobody reads, false for one that is read otherwise.
+  // Find the three gates' gradient behind the four's: Reshape, Mul, perhaps Identity, GatherGrad, Reshape. "" if it is
+  // not read, false if it is read otherwise.
   bool find_gradient_of_rows(std::string value, std::string& found, bool biases = false) const {
     if (users(value).empty()) return true;
     bool scattered = false;
@@ -168,7 +168,7 @@ class Coupling {
     return false;
   }
 
-  // Of (R P)'s gradient X: R's by X P^T, and P's by R^T X with that of its other use.
+  // Find the gradients behind (R P)'s gradient X: R's is X P^T, P's is R^T X plus that of its other use.
   bool find_gradients_of_product(const std::string& whole, Cell& cell) const {
     if (users(whole).empty()) return true;
     const Node* squeezed = only_user(whole);

@@ -20,7 +20,7 @@ struct OutputLayer {
   // logits = hidden W^T + bias, where W is an input. With an adapter B, which is one too: + low B^T.
   struct Logits {
     int node;                    // the product
-    int hidden, weight, bias;    // numbers of values; bias: -1 if there is none
+    int hidden, weight, bias;    // numbers of values; bias: -1 without
     int of_adapter = -1;         // the product with B; -1 without, as the next two
     int low = -1, adapter = -1;  // values [N, R], [V, R]
   };

@@ -21,7 +21,7 @@ std::string to_text(const Shape& shape) {
 
 namespace {
 
-Shape sized(const onnx::Model& model, const onnx::ValueInfo& info, const FreeSizes& sizes) {
+Shape shape_with(const onnx::Model& model, const onnx::ValueInfo& info, const FreeSizes& sizes) {
   Shape shape;
   int64_t elements = 1;
   for (const onnx::Dimension& dimension : info.shape) {
@@ -110,7 +110,7 @@ Graph::Graph(onnx::Model model, const FreeSizes& sizes, CheckNode check) : model
       throw Error(Status::artifacts,
                   path() + ": input '" + info.name + "' has no shape or a type other than float32, int64 and bool");
     }
-    value.shape = sized(model_, info, sizes);
+    value.shape = shape_with(model_, info, sizes);
   }
   nodes_.reserve(model_.nodes.size());
   for (const onnx::Node& source : model_.nodes) {

@@ -29,7 +29,7 @@ struct Value {
   const onnx::Constant* constant = nullptr;
   bool has_integers = false;      // int64 values known while planning: shapes and axes
   std::vector<int64_t> integers;  // these
-  int producer = -1;              // number of a node, -1 if there is none
+  int producer = -1;              // number of a node; -1 without
   std::vector<int> consumers;     // numbers of nodes, once for each use
   int view_of = -1;               // the value whose memory this one is; no view itself
   bool is_overwritten = false;    // by the node that reads it
@@ -62,7 +62,7 @@ class Graph {
   const std::vector<Node>& nodes() const { return nodes_; }
   const Value& value(int number) const { return values_[static_cast<size_t>(number)]; }
   const Node& node(int number) const { return nodes_[static_cast<size_t>(number)]; }
-  int find(const std::string& name) const;  // -1 if there is none
+  int find(const std::string& name) const;  // -1 if it is missing
   int root(int value) const;                // whose memory it is
   // Uses of a value's memory: its own consumers and those of all views of it, views themselves left out, and those that
   // need its shape only.

@@ -26,17 +26,18 @@ struct Bf16Kernels {
 
   int64_t pairs_of(int64_t numbers) const { return phonograd::pairs_of(numbers, filled); }
 
-  // A [rows, depth], one of its strides 1, as pairs in the order that multiply() likes best, and their strides for it;
-  // `pairs` has room for the set's whole tiles.
+  // A [rows, depth], one of its strides 1, as pairs in the order in which multiply() is fastest, and their strides for
+  // it; `pairs` has room for the set's whole tiles.
   Strides (*to_pairs)(const float* A, ptrdiff_t a_row, ptrdiff_t a_column, int rows, int depth, uint32_t* pairs);
-  // As KernelSet::pack, with elements in place of floats: [ceil(columns / panel)][pairs_of(depth) in elements][panel].
+  // Like KernelSet::pack, with elements in place of floats: [ceil(columns / panel)][pairs_of(depth) in
+  // elements][panel].
   void (*pack)(const float* B, ptrdiff_t row_stride, ptrdiff_t column_stride, int depth, int columns, uint32_t* packed);
-  // As KernelSet::multiply, over `pairs` pairs, a whole number of elements; A's strides as to_pairs() tells them.
+  // Like KernelSet::multiply, over `pairs` pairs, a whole number of elements; A's strides are what to_pairs() returned.
   void (*multiply)(int M, int N, int pairs, const uint32_t* A, ptrdiff_t a_row, ptrdiff_t a_column,
                    const uint32_t* packed, float* C, ptrdiff_t ldc, float alpha, float beta);
 };
 
-// Those of this CPU's instructions that go with `set`; nullptr if it, or the set, has none.
+// The kernels for `set` that use this CPU's bf16 instructions; nullptr if the CPU or the set has none.
 const Bf16Kernels* bf16_instructions(const KernelSet& set);
 // The same, or those that round the same in fp32 arithmetic. Throws Error(unsupported) if not emulated and this CPU, or
 // the set, has none.

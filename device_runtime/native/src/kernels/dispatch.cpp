@@ -1,4 +1,4 @@
-// Which kernels this CPU can run.
+// Choice of the kernels that this CPU can run.
 #include <cstring>
 #include <string>
 

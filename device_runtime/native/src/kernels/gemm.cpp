@@ -125,7 +125,7 @@ void Products::gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B
 
 void Products::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
                                float alpha, float beta, bool above, const float* added) {
-  // As many groups of columns as share evenly among the threads.
+  // A number of groups of columns that divides evenly among the threads.
   const int64_t at_most = above ? kColumnsAbove : kColumns;
   const int64_t groups = divided_up(divided_up(N, at_most), pool_.threads()) * pool_.threads();
   const int64_t columns = divided_up(divided_up(N, groups), kernels_.panel) * kernels_.panel;

@@ -27,7 +27,7 @@ struct Matrix {
 inline Matrix row_major(const float* data, ptrdiff_t columns) {
   return {data, columns, 1};
 }
-inline Matrix transposed(Matrix m) {
+inline Matrix transpose(Matrix m) {
   return {m.data, m.column, m.row};
 }
 
@@ -63,7 +63,7 @@ class Products {
     ptrdiff_t ldc;
     int64_t diagonal = kNone;
   };
-  // As multiply_packed, for factors that are packed panel by panel on the way, and K of at most kMostDepth. A is packed
+  // Like multiply_packed, but packs the factors panel by panel on the way. K is at most kMostDepth. A is packed
   // or rounded once for all of them.
   void multiply_unpacked(int64_t M, int64_t K, Matrix A, const Factor* factors, size_t count, float alpha, float beta,
                          int thread);

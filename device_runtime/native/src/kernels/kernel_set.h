@@ -15,7 +15,7 @@ struct Strides {
   ptrdiff_t row, column;
 };
 
-// Of an update's deltas.
+// Norms of an update's deltas.
 struct DeltaNorms {
   double largest = 0, sum = 0, squares = 0;  // of the sizes |delta|, their sum, and that of their squares
 };
@@ -67,8 +67,8 @@ struct KernelSet {
   // One time step of an LSTM for one token and `units` hidden units. gates: i, o, f, c, each [units], gate_row apart;
   // before the activation on entry, after it on return. c_before, c, h: [units].
   void (*lstm_cell)(int units, float* gates, ptrdiff_t gate_row, const float* c_before, float* c, float* h);
-  // Its gradient. gates hold the activations on entry and the gradients of their inputs on return; dh: [units] of h;
-  // dc: [units] of c on entry, of c_before on return.
+  // Gradient of lstm_cell. gates hold the activations on entry and the gradients of their inputs on return; dh: [units]
+  // of h; dc: [units] of c on entry, of c_before on return.
   void (*lstm_cell_gradient)(int units, float* gates, ptrdiff_t gate_row, const float* c_before, const float* c,
                              const float* dh, float* dc);
   // The same with coupled gates i, o, c: the forget gate is 1 - i.

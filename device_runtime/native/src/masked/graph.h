@@ -20,7 +20,7 @@ size_t share_of(size_t n, double share);
 // T of a cohort of n phones. Throws Error(usage) if too few of them may be left.
 size_t agreeing(size_t n, double curious, double dropouts);
 
-// The rule for a cohort of n phones. Throws Error(usage) for shares for which there is none.
+// The rule for a cohort of n phones. Throws Error(usage) for shares that no rule satisfies.
 GraphRule graph_rule(size_t n, double curious, double dropouts);
 
 }  // namespace phonograd

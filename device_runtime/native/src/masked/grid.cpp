@@ -182,7 +182,7 @@ Written write_grid(OutputFile& file, const TensorFile& base, const std::vector<T
   });
   base.require_unchanged();
   file.commit();
-  return hashed.written();
+  return hashed.result();
 }
 
 GridUpdate::GridUpdate(const std::string& path)

@@ -12,7 +12,7 @@ namespace phonograd {
 Secret<32> new_identity(const std::string& path);
 // The key in a file. Throws Error(usage) if the file has no key, or others may read it.
 Secret<32> read_identity(const std::string& path);
-// Its public key, in hex.
+// The public key of an identity, in hex.
 std::string public_identity(const Secret<32>& identity);
 
 }  // namespace phonograd

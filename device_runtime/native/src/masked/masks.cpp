@@ -9,7 +9,7 @@
 namespace phonograd {
 namespace {
 
-Secret<32> derived(const Cohort& cohort, const Secret<32>& secret, const std::string& info) {
+Secret<32> derive_key(const Cohort& cohort, const Secret<32>& secret, const std::string& info) {
   std::array<uint8_t, 32> salt;
   from_hex(cohort.id(), salt);
   Secret<32> key;
@@ -27,7 +27,7 @@ Secret<32> pair_key(const Cohort& cohort, const Secret<32>& secret, const std::s
   if (!from_hex(key, bytes) || !x25519_shared(secret, bytes, shared)) {
     throw Error(Status::update, "phones " + one + " and " + other + ": a public key of one of them is no key");
   }
-  return derived(cohort, shared, lines({purpose, one, other}));
+  return derive_key(cohort, shared, lines({purpose, one, other}));
 }
 
 Mask pair_mask(const Cohort& cohort, const Secret<32>& secret, size_t phone, size_t other) {
@@ -38,7 +38,7 @@ Mask pair_mask(const Cohort& cohort, const Secret<32>& secret, size_t phone, siz
 }
 
 Mask self_mask(const Cohort& cohort, const Secret<32>& self) {
-  return {derived(cohort, self, "phonograd-self-1\n"), false};
+  return {derive_key(cohort, self, "phonograd-self-1\n"), false};
 }
 
 void add_masks(const std::vector<Mask>& masks, int width, size_t tile, uint32_t* values, size_t count) {

@@ -47,7 +47,7 @@ bool MaskedPhone::has_sent() const {
   return std::find(bases_.begin(), bases_.end(), part_.cohort.grid().base_sha256) != bases_.end();
 }
 
-// Goes on with the round whose secrets are in the folder.
+// Continues the round whose secrets are in the folder.
 bool MaskedPhone::resume() {
   if (!json::is_there(round_file())) return false;
   const json::Value kept = json::read_own(round_file());
@@ -67,14 +67,14 @@ bool MaskedPhone::resume() {
   return true;
 }
 
-// Whether this phone may take part in the round anew.
+// Throws unless this phone may start to take part in the round.
 void MaskedPhone::check_round() const {
   const auto round = static_cast<int64_t>(part_.settings.round);
   const std::string last = std::to_string(last_round_), found = "found " + std::to_string(round);
   if (round <= last_round_) {
     throw Error(Status::took_part, history_file() + ": this phone has taken part in round " + last +
                                        "; a later round expected, " + found +
-                                       ". If the server began anew, set `last_round` there to 0");
+                                       ". If the server lost its rounds, set `last_round` there to 0");
   }
   const int64_t most = last_round_ == 0 ? kLargestFirst : last_round_ + kFarthest;
   if (round > most) {
@@ -149,7 +149,7 @@ void MaskedPhone::save() const {
   json::write_own(round_file(), line.raw("answers", "[" + answers + "]"));
 }
 
-// Which rounds it took part in, whom it knows, and of which models it sent an update.
+// Writes down which rounds it took part in, whom it knows, and for which models it sent an update.
 void MaskedPhone::remember() const {
   std::string bases;
   for (const std::string& base : bases_) bases += (bases.empty() ? "" : ",") + json::quote(base);

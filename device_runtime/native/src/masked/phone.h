@@ -10,11 +10,11 @@
 
 namespace phonograd {
 
-// One caller at a time. What was decided is on disk before it is told, so after a kill the same is sent again: never
+// One caller at a time. A message is on disk before it is sent, so after a kill the same one is sent again: never
 // two different messages for one step, nor two updates under the same masks.
 class MaskedPhone {
  public:
-  // Takes part in the round, or goes on with it. Throws Error: usage for settings, took_part if the phone took part in
+  // Takes part in the round, or continues it. Throws Error: usage for settings, took_part if the phone took part in
   // this round or a later one before, or sent a masked update of this model, state if the folder is in use or damaged,
   // update for the grid update or a round's number that is too far from the last one, storage.
   explicit MaskedPhone(const MaskedPhoneSettings& settings);

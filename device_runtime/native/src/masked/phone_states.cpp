@@ -21,7 +21,7 @@ JsonLine message_of(const PhonePart& part) {
   return JsonLine().integer("round", static_cast<int64_t>(part.settings.round)).text("phone", part.settings.phone);
 }
 
-PhoneRequest sent(const char* stage, const JsonLine& message) {
+PhoneRequest request_of(const char* stage, const JsonLine& message) {
   return {"send", std::string("/v1/masked/") + stage, message.str()};
 }
 
@@ -48,7 +48,7 @@ Keys own_keys(const PhonePart& part) {
 PhoneRequest keys_request(PhonePart& part) {
   JsonLine message = message_of(part);
   own_keys(part).add_to(message);
-  return sent("keys", message);
+  return request_of("keys", message);
 }
 
 void take_cohort(PhonePart& part, const json::Value& answer) {
@@ -97,7 +97,7 @@ PhoneRequest shares_request(PhonePart& part) {
     seal(sealing_key(part, part.place, holders[i]), bytes_of(plain), bytes.data());
     sealed[cohort.phones()[holders[i]].phone] = to_hex(bytes);
   }
-  return sent("shares", message_of(part).raw("shares", object_of(sealed)));
+  return request_of("shares", message_of(part).raw("shares", object_of(sealed)));
 }
 
 // One that does not fit is its sender's fault, and the others go on without it.
@@ -119,7 +119,8 @@ void take_members(PhonePart& part, const json::Value& answer) {
 
 // What binds the update to the list under which it is masked: nobody gives away this phone's self mask without it.
 PhoneRequest members_request(PhonePart& part) {
-  return sent("members", message_of(part).text("signature", signed_text(part.identity, part.cohort.membership())));
+  return request_of("members",
+                    message_of(part).text("signature", signed_text(part.identity, part.cohort.membership())));
 }
 
 void write_masked(PhonePart& part, const std::vector<Mask>& masks) {
@@ -175,28 +176,28 @@ void take_agreements(PhonePart& part, const json::Value& answer) {
   refuse(std::to_string(agree) + " phones agree on who is alive, " + std::to_string(needed) + " expected");
 }
 
-// Of each other phone one share, never both.
+// Reveals one share of each other phone, never both.
 PhoneRequest answer_request(PhonePart& part) {
   std::map<std::string, std::string> shares;
   for (const auto& [phone, held] : part.held) {
     const size_t at = part.cohort.is_alive(phone) ? kSelfShare : kMaskingShare;
     shares[part.cohort.phones()[phone].phone] = to_hex(Bytes{held.data() + at, 32});
   }
-  return sent("answer", message_of(part).text("self", to_hex(part.self)).raw("shares", object_of(shares)));
+  return request_of("answer", message_of(part).text("self", to_hex(part.self)).raw("shares", object_of(shares)));
 }
 
 }  // namespace
 
 const std::array<PhoneState, 8> kPhoneStates = {{
     {keys_request, take_cohort},
-    {[](PhonePart& part) { return sent("draws", message_of(part).text("draw", to_hex(part.draw))); }, take_draws},
+    {[](PhonePart& part) { return request_of("draws", message_of(part).text("draw", to_hex(part.draw))); }, take_draws},
     {shares_request, take_members},
     {members_request, [](PhonePart&, const json::Value&) {}},
     {upload_request, [](PhonePart&, const json::Value&) {}},
-    {[](PhonePart& part) { return sent("list", message_of(part)); }, take_list},
+    {[](PhonePart& part) { return request_of("list", message_of(part)); }, take_list},
     {[](PhonePart& part) {
        const std::string signature = signed_text(part.identity, part.cohort.agreement());
-       return sent("agreement", message_of(part).text("signature", signature));
+       return request_of("agreement", message_of(part).text("signature", signature));
      },
      take_agreements},
     {answer_request, [](PhonePart&, const json::Value&) {}},

@@ -40,8 +40,8 @@ MaskedSettings masked_settings(const std::string& text);
 
 // How the deltas of a model's weights become whole numbers, and what their sums may be.
 struct GridShape {
-  // Of `parameters` weights; 0: of the codes and weights alone, as no model has fewer bits. Throws Error(usage) for
-  // sums of more than 31 bits.
+  // The grid for `parameters` weights; 0: counts the codes' and weights' bits alone, the fewest of any model. Throws
+  // Error(usage) for sums of more than 31 bits.
   GridShape(const MaskedSettings& given, int64_t parameters);
 
   int64_t codes() const { return columns * sent; }  // N

@@ -16,8 +16,8 @@ namespace {
 
 // The secret of a phone from its holders' answers; `wrong` gets those whose shares do not fit.
 template <typename Fits>
-Secret<32> joined(const Cohort& cohort, const std::map<size_t, Answer>& answers, size_t phone, Fits fits,
-                  std::set<size_t>& wrong) {
+Secret<32> join_secret(const Cohort& cohort, const std::map<size_t, Answer>& answers, size_t phone, Fits fits,
+                       std::set<size_t>& wrong) {
   const size_t needed = cohort.rule().threshold;
   const std::vector<size_t> holders = cohort.holders_of(phone);
   std::vector<Share> shares;
@@ -56,12 +56,12 @@ std::vector<Mask> masks_of(const Cohort& cohort, const std::map<size_t, Answer>&
       const auto fits = [&](const Secret<32>& self) { return cohort.is_self_mask(phone, self); };
       const auto own = answers.find(phone);
       masks.push_back(own != answers.end() ? self_mask(cohort, own->second.self)
-                                           : self_mask(cohort, joined(cohort, answers, phone, fits, wrong)));
+                                           : self_mask(cohort, join_secret(cohort, answers, phone, fits, wrong)));
       masks.back().subtract = true;
       continue;
     }
     const auto fits = [&](const Secret<32>& secret) { return to_hex(x25519_public(secret)) == keys.masking; };
-    const Secret<32> secret = joined(cohort, answers, phone, fits, wrong);
+    const Secret<32> secret = join_secret(cohort, answers, phone, fits, wrong);
     for (const size_t other : cohort.masks_with(phone)) {
       // What the dead phone would have added is what the living one's mask lacks.
       if (cohort.is_alive(other)) masks.push_back(pair_mask(cohort, secret, phone, other));
@@ -119,7 +119,7 @@ std::set<size_t> MaskedSum::unmask(const Cohort& cohort, const std::map<size_t, 
   return wrong;
 }
 
-// That the values are possible ones.
+// Throws unless the values are possible ones.
 void MaskedSum::check(const Cohort& cohort) {
   const MaskedSettings& settings = cohort.settings();
   const auto phones = static_cast<int64_t>(cohort.alive().size());
@@ -137,7 +137,7 @@ void MaskedSum::check(const Cohort& cohort) {
     if (!good) possible = false;
   });
   if (!possible)
-    refuse("the sum of the masked updates is none of codes: a phone sent something else than its masks hide");
+    refuse("the sum of the masked updates is no sum of codes: a phone sent something else than its masks hide");
 }
 
 }  // namespace phonograd

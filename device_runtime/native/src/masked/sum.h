@@ -29,7 +29,7 @@ class MaskedSum {
   // those of phones that gave one. Throws Error(update), and the sum is of no use, if a secret can't be put together or
   // the sum can't be one of codes.
   std::set<size_t> unmask(const Cohort& cohort, const std::map<size_t, Answer>& answers);
-  // Of each value, the weight last; once unmasked.
+  // The sum of each value, the weight last; once unmasked.
   const int32_t* sums() const { return reinterpret_cast<const int32_t*>(sums_.data()); }
   ThreadPool& pool() { return pool_; }
 

@@ -14,7 +14,7 @@ class AdapterGradientOperator : public Operator {
   void run(Run& run) override {
     const int64_t R = a_->shape[0];
     const Matrix D{f_.d->floats(), f_.d_row, f_.d_column};
-    run.products.gemm(f_.N, R, f_.K, row_major(f_.x->floats(), f_.K), transposed(row_major(a_->floats(), f_.K)),
+    run.products.gemm(f_.N, R, f_.K, row_major(f_.x->floats(), f_.K), transpose(row_major(a_->floats(), f_.K)),
                       low_->floats(), R);
     run.products.gemm(f_.M, R, f_.N, D, row_major(low_->floats(), R), b_gradient_->floats(), R);
   }

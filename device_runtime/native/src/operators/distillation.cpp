@@ -15,10 +15,10 @@ Distillation::Distillation(const DistillationTensors& tensors, int64_t rows, int
 
 void Distillation::pack(Run& run) {
   if (t_.given != nullptr) return;
-  run.products.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
+  run.products.pack(H_, N_, transpose(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
   if (t_.low == nullptr) return;
   const int64_t R = t_.low->shape[1];
-  run.products.pack(R, N_, transposed(row_major(t_.low->floats(), R)), t_.packed_low->floats());
+  run.products.pack(R, N_, transpose(row_major(t_.low->floats(), R)), t_.packed_low->floats());
 }
 
 void Distillation::add_block(Run& run, int64_t block, const float* student, const float* student_bias, int thread) {
@@ -48,7 +48,7 @@ void Distillation::add_teacher(Run& run, int64_t block, int thread) {
                                   highest + columns_);
 }
 
-// As add_teacher() would leave exponentials of a highest logit of 0.
+// Leaves what add_teacher() would: exponentials of a highest logit of 0.
 void Distillation::add_given(int64_t block) {
   constexpr int64_t kStrip = 16;  // tokens: what a row gets of them is one cache line
   const int64_t v = block * rows_, rows = rows_of(block);
@@ -66,10 +66,10 @@ void Distillation::add_given(int64_t block) {
   }
 }
 
-// Leaves in each block's place of maxima what makes its exponentials probabilities.
+// Replaces each block's maxima by the factors that make its exponentials probabilities.
 void Distillation::finish_sums(const KernelSet& kernels, const float* log_sum) {
   const int64_t blocks = divided_up(V_, rows_);
-  float *highest = sums_of(-1), *sum = highest + columns_;
+  float *highest = totals(), *sum = highest + columns_;
   std::fill_n(highest, columns_, std::numeric_limits<float>::lowest());
   std::fill_n(sum, columns_, 0.0f);
   for (int64_t block = 0; block < blocks; ++block) {
@@ -89,7 +89,7 @@ void Distillation::finish_sums(const KernelSet& kernels, const float* log_sum) {
 
 float Distillation::gradient(int64_t n) const {
   const float gradient = t_.gradient->floats()[n];
-  return t_.given == nullptr ? gradient : gradient * sums_of(-1)[columns_ + n];
+  return t_.given == nullptr ? gradient : gradient * totals()[columns_ + n];
 }
 
 void Distillation::add_gradient(Run& run, int64_t block, float* D, float* row_sums) {

@@ -43,7 +43,8 @@ class Distillation {
   void add_teacher(Run& run, int64_t block, int thread);
   void add_given(int64_t block);
   int64_t rows_of(int64_t block) const { return std::min(rows_, V_ - block * rows_); }
-  float* sums_of(int64_t block) const { return t_.sums->floats() + (block + 1) * kSums * columns_; }
+  float* totals() const { return t_.sums->floats(); }
+  float* sums_of(int64_t block) const { return totals() + (block + 1) * kSums * columns_; }
 
   DistillationTensors t_;
   int64_t N_, V_, H_, rows_, columns_;

@@ -108,8 +108,8 @@ class GruGradient : public Operator {
         dw_(node.output(1)),
         dr_(node.output(2)),
         dbias_(node.output(3)),
-        before_(node.kept("states before", s_.N() * s_.H)),
-        recurrent_side_(node.kept("recurrent side", s_.N() * kGates * s_.H)),
+        before_(node.step_scratch("states before", s_.N() * s_.H)),
+        recurrent_side_(node.step_scratch("recurrent side", s_.N() * kGates * s_.H)),
         dh_(node.scratch("dh", s_.B * s_.H)),
         direct_(node.scratch("dh through z", s_.B * s_.H)),
         recurrent_(node, 1, s_.B, kGates * s_.H, s_.H) {}
@@ -123,7 +123,7 @@ class GruGradient : public Operator {
     for (int64_t n = 0; n < N; ++n) {
       for (int64_t u = 0; u < H; ++u) q[n * rows + u] = bias_ == nullptr ? 0 : bias_->floats()[(kGates + 2) * H + u];
     }
-    run.products.gemm(N, H, H, row_major(before_->floats(), H), transposed(row_major(r_->floats() + 2 * H * H, H)), q,
+    run.products.gemm(N, H, H, row_major(before_->floats(), H), transpose(row_major(r_->floats() + 2 * H * H, H)), q,
                       rows, 1, 1);
     std::fill_n(direct_->floats(), s_.B * H, 0.0f);
     run.pool.run([&](int thread) {
@@ -157,7 +157,7 @@ class GruGradient : public Operator {
   }
 
  private:
-  // Of the gates' inputs: into gates_ the input side's, and what R h gets into recurrent_side_.
+  // Gradients of the gates' inputs: the input side's into gates_, that of R h into recurrent_side_.
   void cell_gradients(int64_t t, int64_t first, int64_t count) const {
     const int64_t B = s_.B, H = s_.H;
     for (int64_t b = 0; b < B; ++b) {

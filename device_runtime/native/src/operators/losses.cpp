@@ -92,8 +92,8 @@ std::unique_ptr<Operator> make_softmax_gradient(NodeBuilder& node) {
   return std::make_unique<SoftmaxGradient>(node.input(0), node.input(1), node.output(0), logarithm);
 }
 
-// Targets that count.
-int64_t counted(const Tensor& targets, int64_t ignored) {
+// The number of targets that count.
+int64_t count_targets(const Tensor& targets, int64_t ignored) {
   const int64_t* begin = targets.integers();
   return targets.elements() - std::count(begin, begin + targets.elements(), ignored);
 }
@@ -118,7 +118,8 @@ class CrossEntropy : public Operator {
       const int64_t target = targets_->integers()[n];
       if (target != ignored_) total -= static_cast<double>(log_p_->floats()[n * V + target]);
     }
-    *loss_->floats() = static_cast<float>(mean_ ? total / static_cast<double>(counted(*targets_, ignored_)) : total);
+    *loss_->floats() =
+        static_cast<float>(mean_ ? total / static_cast<double>(count_targets(*targets_, ignored_)) : total);
   }
   const char* phase() const override { return "softmax"; }
   std::string description() const override { return "cross-entropy " + to_text(logits_->shape); }
@@ -159,7 +160,7 @@ class CrossEntropyGradient : public Operator {
   void run(Run& run) override {
     const int64_t V = log_p_->shape[1];
     check_ids("target", *targets_, V, &ignored_);
-    const int64_t count = mean_ ? std::max<int64_t>(1, counted(*targets_, ignored_)) : 1;
+    const int64_t count = mean_ ? std::max<int64_t>(1, count_targets(*targets_, ignored_)) : 1;
     const float scale = *dy_->floats() / static_cast<float>(count);
     run.pool.for_each(log_p_->shape[0], [&](int64_t n, int) {
       float* dx = dx_->floats() + n * V;

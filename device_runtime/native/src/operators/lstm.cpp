@@ -51,7 +51,7 @@ class Lstm : public Operator {
     }
     input_gates(run, s_, kGates<coupled>, *x_, *w_, biases_->floats(), by_gate_->floats(), gates_->floats());
     recurrent_.begin(run, r_->floats());
-    if constexpr (coupled) projection_->pack(run, 0, transposed(row_major(p_->floats(), s_.H)));
+    if constexpr (coupled) projection_->pack(run, 0, transpose(row_major(p_->floats(), s_.H)));
     run.pool.run([&](int thread) { sweep(run, thread); });
     if (last_h_ != nullptr) std::copy_n(y_->floats() + (s_.T - 1) * of_step, of_step, last_h_->floats());
     if (last_c_ != nullptr) std::copy_n(cells_->floats() + (s_.T - 1) * of_step, of_step, last_c_->floats());
@@ -131,7 +131,7 @@ class LstmGradient : public Operator {
         dw_(node.output(1)),
         dr_(node.output(2)),
         dbias_(node.output(3)),
-        before_(node.kept("states before", s_.N() * s_.fed)),
+        before_(node.step_scratch("states before", s_.N() * s_.fed)),
         dh_(node.scratch("dh", s_.B * s_.H)),
         dc_(node.scratch("dc", s_.B * s_.H)),
         recurrent_(node, 1, s_.B, rows(), s_.fed) {
@@ -139,8 +139,8 @@ class LstmGradient : public Operator {
     p_ = node.input(10);
     fed_ = node.input(11);
     dp_ = node.output(4);
-    units_ = node.kept("units", (s_.B + s_.N()) * s_.H);
-    dfed_ = node.kept("gradients of what is fed back", (s_.B + s_.N()) * s_.fed);
+    units_ = node.step_scratch("units", (s_.B + s_.N()) * s_.H);
+    dfed_ = node.step_scratch("gradients of what is fed back", (s_.B + s_.N()) * s_.fed);
     projection_.emplace(node, 1, s_.B, s_.fed, s_.H);
   }
 
@@ -189,12 +189,12 @@ class LstmGradient : public Operator {
     std::copy_n(h0_->floats(), of_step, units_->floats());
     std::copy_n(y_->floats(), s_.T * of_step, units_->floats() + of_step);
     float* first = dfed_->floats();  // until the sweep
-    run.products.gemm(s_.B, s_.fed, s_.H, row_major(units_->floats(), s_.H), transposed(row_major(p_->floats(), s_.H)),
+    run.products.gemm(s_.B, s_.fed, s_.H, row_major(units_->floats(), s_.H), transpose(row_major(p_->floats(), s_.H)),
                       first, s_.fed);
     states_before(s_, first, fed_->floats(), before_->floats());
   }
 
-  // As sweep_back(), where m P^T is fed back: dh is D R of the step after it plus dY, and m's gradient dh P.
+  // sweep_back() where m P^T is fed back: dh is D R of the step after it plus dY, and m's gradient dh P.
   template <typename Work>
   void sweep_back_projected(Run& run, int thread, Work&& work) const {
     const int64_t of_step = s_.B * s_.fed;

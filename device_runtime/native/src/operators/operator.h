@@ -74,7 +74,7 @@ class NodeBuilder {
   virtual Tensor* input(size_t index) = 0;   // nullptr if it is left out
   virtual Tensor* output(size_t index) = 0;  // nullptr if it is left out, or nobody reads it
   virtual Tensor* scratch(const std::string& name, int64_t floats) = 0;
-  virtual Tensor* kept(const std::string& name, int64_t floats) = 0;  // until the step has ended
+  virtual Tensor* step_scratch(const std::string& name, int64_t floats) = 0;  // kept until the step has ended
   virtual int number() const = 0;
   virtual const onnx::Node& source() const = 0;
   virtual const std::vector<int64_t>& integers(size_t index) const = 0;  // as NodeChecker's

@@ -67,10 +67,10 @@ void OutputLayerOperator::check_targets() const {
 
 void OutputLayerOperator::exponentials(Run& run) {
   // The tokens of a padded column are those of no token; pack() fills them with zeros.
-  run.products.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
+  run.products.pack(H_, N_, transpose(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
   if (R_ > 0) {
     const Matrix low = row_major(t_.low->floats(), R_);
-    run.products.pack(R_, N_, transposed(low), t_.packed_low->floats());
+    run.products.pack(R_, N_, transpose(low), t_.packed_low->floats());
     run.products.pack(N_, R_, low, t_.packed_tokens->floats());
   }
   if (distillation_) distillation_->pack(run);

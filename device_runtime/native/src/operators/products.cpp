@@ -22,8 +22,8 @@ class Gemm : public Operator {
     const int64_t N = y_->shape.back(), M = y_->elements() / N, K = a_->elements() / M;  // Y [..., N] is M rows
     Matrix A = row_major(a_->floats(), settings_.a_transposed ? M : K);
     Matrix B = row_major(b_->floats(), settings_.b_transposed ? K : N);
-    if (settings_.a_transposed) A = transposed(A);
-    if (settings_.b_transposed) B = transposed(B);
+    if (settings_.a_transposed) A = transpose(A);
+    if (settings_.b_transposed) B = transpose(B);
     const bool whole = c_ != nullptr && c_->elements() == M * N && settings_.beta == 1;
     if (c_ != nullptr && !whole) fill(run, M, N);
     run.products.gemm(M, N, K, A, B, y_->floats(), N, settings_.alpha, c_ != nullptr ? 1.0f : 0.0f, false,

@@ -34,7 +34,7 @@ void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor&
   // W is the larger factor by far and is read in place, so the product comes gate by gate.
   constexpr int64_t kRows = 64;
   const int64_t N = s.N(), rows = gates * s.H;
-  run.products.gemm(rows, N, s.E, row_major(w.floats(), s.E), transposed(row_major(x.floats(), s.E)), by_gate, N);
+  run.products.gemm(rows, N, s.E, row_major(w.floats(), s.E), transpose(row_major(x.floats(), s.E)), by_gate, N);
   run.pool.for_each(divided_up(rows, kRows), [&](int64_t item, int) {
     const int64_t end = std::min(rows, (item + 1) * kRows);
     for (int64_t n = 0; n < N; ++n) {
@@ -57,7 +57,7 @@ void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const floa
 
 void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw) {
   if (dw == nullptr) return;
-  run.products.gemm(rows, columns, N, transposed(row_major(G, rows)), row_major(x, columns), dw->floats(), columns);
+  run.products.gemm(rows, columns, N, transpose(row_major(G, rows)), row_major(x, columns), dw->floats(), columns);
 }
 
 void column_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums) {
@@ -88,7 +88,7 @@ void RecurrentGates::begin(Run& run, const float* r) {
   r_ = r;
   if (!packed_) return;
   for (int64_t gate = 0; gate < gates_; ++gate) {
-    packed_->pack(run, gate, transposed(row_major(r + gate * s_.H * s_.fed, s_.fed)));
+    packed_->pack(run, gate, transpose(row_major(r + gate * s_.H * s_.fed, s_.fed)));
   }
 }
 

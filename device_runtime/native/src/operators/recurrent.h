@@ -34,7 +34,7 @@ void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor&
 // The states that are fed back before each token, [N, fed]: h0, then Y without its last step.
 void states_before(const RecurrentShape& s, const float* h0, const float* y, float* before);
 
-// Of gradients G [N, rows]: dX [N, E] = G W and dense dW [rows, columns] = G^T X, where they are wanted.
+// From gradients G [N, rows]: dX [N, E] = G W and dense dW [rows, columns] = G^T X, where they are wanted.
 void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const float* G, const Tensor& w, Tensor* dx);
 void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw);
 // sums[m] = sum over n of G[n, m].

@@ -84,7 +84,7 @@ void Update::run(Run& run) {
   for (const ParameterGradient& gradient : gradients_) apply(run, gradient, rate);
 }
 
-// Of factors DX and rows S: ||DX + S||^2 = ||DX||^2 + ||S||^2 + 2 <DX, S>.
+// With factors DX and rows S, ||DX + S||^2 = ||DX||^2 + ||S||^2 + 2 <DX, S>.
 double Update::squared_norm(Run& run, const ParameterGradient& gradient) {
   if (gradient.dense != nullptr) {
     if (gradient.has_factors()) add_terms(run, gradient, 1, 0, gradient.dense->floats());
@@ -119,10 +119,10 @@ double Update::factored_squared_norm(Run& run, const Factors& f) {
   if (f.gram != nullptr) {
     of_d = f.gram->floats();
   } else if (gram_of_ != f.d) {
-    run.products.gemm(f.N, f.N, f.M, transposed(D), D, of_d, f.N, 1, 0, true);
+    run.products.gemm(f.N, f.N, f.M, transpose(D), D, of_d, f.N, 1, 0, true);
     gram_of_ = f.d;
   }
-  run.products.gemm(f.N, f.N, f.K, X, transposed(X), of_x, f.N, 1, 0, true);
+  run.products.gemm(f.N, f.N, f.K, X, transpose(X), of_x, f.N, 1, 0, true);
   auto* rows = static_cast<double*>(static_cast<void*>(of_x + f.N * f.N));
   run.pool.for_each(f.N, [&](int64_t i, int) {
     double off_diagonal = 0;

@@ -141,7 +141,7 @@ void PersonalWords::read(const std::string& file) {
     const auto count = static_cast<uint32_t>(reader.integer(pair[1], 1, kMostCounted, "a word's count"));
     const bool added = indices_.emplace(word_key(word), static_cast<uint32_t>(words_.size())).second;
     if (!added || !learnable(word) || fold(word) != word) {
-      refuse(path_, "found the word " + quoted(word) + " twice or not to be learned");
+      refuse(path_, "found the word " + quote_text(word) + " twice or not to be learned");
     }
     words_.push_back({word, count});
     tokens_ += count;
@@ -172,7 +172,7 @@ void PersonalWords::read(const std::string& file) {
     const uint64_t key = std::strtoull(digits.c_str(), nullptr, 10);
     const auto count = static_cast<uint32_t>(reader.integer(pair[1], 1, kGuardedTimes - 1, "a waiting word's count"));
     if (std::to_string(key) != digits || !waiting_.emplace(key, count).second) {
-      refuse(path_, "found " + quoted(digits) + " as a waiting word, wrongly or twice");
+      refuse(path_, "found " + quote_text(digits) + " as a waiting word, wrongly or twice");
     }
   }
 }

@@ -218,7 +218,8 @@ void PersonalWords::veto(std::string_view spelling) {
   const std::string word = fold(spelling);
   if (word.empty() || word.size() > kMaxPersonalWordBytes || !is_valid_utf8(word)) {
     throw Error(Status::usage, "veto: a word of at most " + std::to_string(kMaxPersonalWordBytes) +
-                                   " bytes of UTF-8 expected, found " + quoted(std::string_view(word).substr(0, 80)));
+                                   " bytes of UTF-8 expected, found " +
+                                   quote_text(std::string_view(word).substr(0, 80)));
   }
   if (vetoed_.size() >= kMaxVetoes && vetoed_.find(word) == vetoed_.end()) {
     throw Error(Status::usage, "veto: there are " + std::to_string(kMaxVetoes) + " already; allow some of them");

@@ -35,8 +35,8 @@ struct PersonalWord {
   uint32_t count = 0;
 };
 
-// Of the two models that are mixed, how much of the text the user's own one explained: an online EM in fixed point, so
-// that the bits are the same everywhere. In 2^-20.
+// The user's model's share of the mixture: how much of the text it explained, by online EM in fixed point, so that the
+// bits are the same everywhere. In 2^-20.
 struct MixtureWeight {
   int64_t own, all;
 
@@ -47,7 +47,7 @@ struct MixtureWeight {
 // may be counted in some of its places.
 //
 // Several processes may have one file. A store keeps what was done to it since it was read, and save() does that again
-// to what the file has by then: nobody's words are lost, and nobody's veto.
+// to what the file has by then: no process loses words or vetoes.
 class PersonalWords {
  public:
   // From the file at `path`, which need not exist; "": nowhere. Throws Error(state) if it is damaged.
@@ -62,7 +62,7 @@ class PersonalWords {
   // [W]; the first stands for a message's end. An index holds while generation() is the same.
   const std::vector<PersonalWord>& words() const { return words_; }
   uint64_t generation() const { return generation_; }
-  int64_t index(std::string_view word) const;  // of a folded word; -1 if there is none
+  int64_t index(std::string_view word) const;  // of a folded word; -1 if it is unknown
 
   // Write to `next` [W] each word's probability after `before`, as the user writes: absolute discounting, interpolated
   // over contexts of two words, one, and none. Returns how many words of the context were seen before; -1: nothing was

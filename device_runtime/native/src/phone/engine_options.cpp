@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* kFaster = "auto";
 
-// Which precision is faster on these cores; prints both rates.
-Precision measured(const EngineOptions& options, const Cores& cores) {
+// The precision that is faster on these cores; prints both rates.
+Precision measure_faster_precision(const EngineOptions& options, const Cores& cores) {
   const ProductRates rates = product_rates(place_threads(options, cores).options);
   const Precision precision = faster_precision(rates);
   JsonLine line("precision");
@@ -54,7 +54,7 @@ EngineOptions chosen_engine(const Arguments& arguments, const Cores& cores) {
   names.push_back(kFaster);
   const std::string precision = arguments.choice("--precision", names[0], names);
   const auto at = std::find(names.begin(), names.end(), precision) - names.begin();
-  options.precision = precision == kFaster ? measured(options, cores) : static_cast<Precision>(at);
+  options.precision = precision == kFaster ? measure_faster_precision(options, cores) : static_cast<Precision>(at);
   return options;
 }
 

@@ -74,7 +74,7 @@ Command mask_command() {
 }
 
 Command identity_command() {
-  return {{"identity", "FILE", "The phone's key for masked rounds, made if there is none.", {}}, run_identity};
+  return {{"identity", "FILE", "Print the phone's key for masked rounds; make it at first.", {}}, run_identity};
 }
 
 }  // namespace phonograd::phone

@@ -16,7 +16,7 @@ constexpr double kWarnUnknownShare = 0.3;
 
 // Print one line on stderr if the share of unknown words is larger.
 void warn_of_unknown(const std::string& what, double share);
-// Likewise if any of its bytes are not UTF-8.
+// Warns if any of its bytes are not UTF-8.
 void warn_of_invalid(const std::string& what, double share);
 
 }  // namespace phonograd::phone

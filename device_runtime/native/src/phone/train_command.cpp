@@ -142,7 +142,7 @@ EpochEvents events_of(const Round& round, std::chrono::steady_clock::time_point 
   return events;
 }
 
-int interrupted(const EpochReport& epoch, bool saved) {
+int report_interruption(const EpochReport& epoch, bool saved) {
   const int number = stop_signal();
   const auto done = static_cast<int64_t>(epoch.progress.losses.size());
   JsonLine line("interrupted");
@@ -164,7 +164,7 @@ int run(const Arguments& arguments) {
   warn_of_unknown(user_text_name(settings), round.text().user_unknown_share);
   warn_of_invalid(user_text_name(settings), round.text().user_invalid_share);
   warn_of_unknown(settings.rehearsal.path, round.text().general_unknown_share);
-  if (!round.train(events_of(round, began))) return interrupted(round.epoch(), !settings.state.empty());
+  if (!round.train(events_of(round, began))) return report_interruption(round.epoch(), !settings.state.empty());
   print(round.report());
   round.discard_state();
   return 0;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kUsersAlone = -1;  // in place of an id
 
-// Of pieces that may hold a password, a number or an address.
+// Bytes of pieces that may hold a password, a number or an address.
 bool is_telling(char byte) {
   return byte == '@' || (byte >= '0' && byte <= '9');
 }
@@ -26,7 +26,7 @@ struct Candidate {
   double probability;
 };
 
-// Of two suggestions: ties by ascending id, then words that only the user has, by bytes.
+// The order of suggestions: ties by ascending id, then words that only the user has, by bytes.
 bool is_before(const Candidate& one, const Candidate& other) {
   if (one.probability != other.probability) return one.probability > other.probability;
   if (one.id != other.id) return static_cast<uint64_t>(one.id) < static_cast<uint64_t>(other.id);
@@ -34,7 +34,7 @@ bool is_before(const Candidate& one, const Candidate& other) {
 }
 
 // The file to predict with.
-std::string chosen(const Manifest& manifest, const std::string& weights) {
+std::string weights_file(const Manifest& manifest, const std::string& weights) {
   if (!weights.empty()) return weights;
   return manifest.path(manifest.predicts ? kPredictionFile : "weights.safetensors");
 }
@@ -45,7 +45,7 @@ Predictor::Predictor(const std::string& folder, const std::string& weights, cons
     : manifest_(read_manifest(folder)),
       vocabulary_(Vocabulary::load(manifest_.path("vocab.txt"), manifest_.vocabulary)),
       index_(vocabulary_),
-      weights_(chosen(manifest_, weights)),
+      weights_(weights_file(manifest_, weights)),
       pool_(options.threads, options.pin_threads),
       sums_(kernel_set("portable")),
       network_(manifest_, weights_, pool_, kernel_set(options.kernels.c_str())) {
@@ -144,7 +144,7 @@ void Predictor::look_up_again() {
   std::fill(users_.begin(), users_.end(), false);
 }
 
-// Of a word by the model alone; 0 for <unk> and <eos>, which are no suggestions.
+// The model's own probability of a word; 0 for <unk> and <eos>, which are no suggestions.
 double Predictor::probability(int64_t id) const {
   return id <= kEos ? 0 : static_cast<double>(exponentials_[static_cast<size_t>(id)]) / total_;
 }

@@ -53,7 +53,7 @@ struct Plan {
   std::vector<std::vector<float>> scales;  // of each matrix
 };
 
-Plan planned(const Manifest& manifest, const TensorFile& file) {
+Plan plan_quantization(const Manifest& manifest, const TensorFile& file) {
   Plan plan;
   std::vector<TensorSpec> integers;
   for (const ManifestTensor& tensor : manifest.tensors) {
@@ -87,7 +87,7 @@ size_t quantize(const Manifest& manifest, const std::string& weights, const std:
   require_outputs({out}, inputs);
   const TensorFile file(weights.empty() ? manifest.path("weights.safetensors") : weights);
   require_aligned(file);
-  Plan plan = planned(manifest, file);
+  Plan plan = plan_quantization(manifest, file);
   if (file.specs().size() != manifest.tensors.size()) {
     throw Error(Status::weights, file.path() + ": " + std::to_string(manifest.tensors.size()) +
                                      " tensors expected, found " + std::to_string(file.specs().size()) +

@@ -36,7 +36,7 @@ class PredictionWeights {
 
   const std::string& path() const { return file_.path(); }
   bool int8() const { return int8_; }
-  // Of prediction weights: the identity of the model that they were computed from.
+  // The identity of the model that these prediction weights were computed from.
   const std::string& base_sha256() const { return base_sha256_; }
 
   // A tensor of the model as rows of its last dimension, with an adapter of this rank where that is not 0 and the

@@ -33,7 +33,7 @@ void require_ids(const std::string& name, const std::vector<int64_t>& ids, int64
 }
 
 TrainingText whole_text(const RoundSettings& settings, const Manifest& manifest, uint64_t seed) {
-  if (!settings.user.given()) {
+  if (!settings.user.is_given()) {
     TrainingText text;
     text.stream = settings.tokens.empty() ? settings.stream : read_tokens(settings.tokens);
     require_ids(user_text_name(settings), text.stream, manifest.vocabulary);
@@ -43,7 +43,7 @@ TrainingText whole_text(const RoundSettings& settings, const Manifest& manifest,
   }
   const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
   const Text user = text_of(settings.user, kUserText);
-  if (!settings.rehearsal.given()) return mix(user.messages(), {}, 1.0, vocabulary, seed);
+  if (!settings.rehearsal.is_given()) return mix(user.messages(), {}, 1.0, vocabulary, seed);
   const Text general = text_of(settings.rehearsal, "rehearsal text");
   return mix(user.messages(), general.messages(), settings.user_share, vocabulary, seed);
 }

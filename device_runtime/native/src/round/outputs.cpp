@@ -76,7 +76,7 @@ void write_outputs(const RoundSettings& settings, const Engine& engine, const st
     HashedFile hashed(file);
     write_tensor_file(hashed, trained, frozen_metadata(engine.weights().metadata()),
                       [&engine] { engine.require_weights_unchanged(); });
-    report.object("weights", fields(hashed.written(), settings.out));
+    report.object("weights", fields(hashed.result(), settings.out));
   }
   if (!update) return;
   const std::unique_ptr<OutputFile> file =

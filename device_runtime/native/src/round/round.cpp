@@ -12,7 +12,7 @@
 namespace phonograd {
 namespace {
 
-const RoundSettings& checked(const RoundSettings& settings) {
+const RoundSettings& valid_settings(const RoundSettings& settings) {
   check_settings(settings);
   return settings;
 }
@@ -28,7 +28,7 @@ std::optional<RunHistory> history_of(const RoundSettings& settings) {
   return RunHistory(settings.run, settings.run_history);
 }
 
-RunningEngine started(const RoundSettings& settings, uint64_t seed, const OutputSample& sample) {
+RunningEngine start_engine(const RoundSettings& settings, uint64_t seed, const OutputSample& sample) {
   EngineOptions options = settings.engine;
   options.seed = seed;
   options.full_batch = settings.steps == 1;
@@ -39,7 +39,7 @@ RunningEngine started(const RoundSettings& settings, uint64_t seed, const Output
 }  // namespace
 
 Round::Round(const RoundSettings& settings)
-    : settings_(checked(settings)),
+    : settings_(valid_settings(settings)),
       manifest_(manifest_of(settings)),
       history_(history_of(settings)),
       folder_(settings.state.empty() ? nullptr : std::make_unique<StateFolder>(settings.state)),
@@ -47,7 +47,7 @@ Round::Round(const RoundSettings& settings)
       draw_(sample_draw(settings, folder_.get())),
       learning_rate_(settings.learning_rate.value_or(manifest_.learning_rate)),
       text_(training_text(settings, manifest_, seed_)),
-      running_(started(settings, seed_, output_sample(manifest_, text_.stream, draw_))),
+      running_(start_engine(settings, seed_, output_sample(manifest_, text_.stream, draw_))),
       // Hashes the file that the engine has open; by the end another file may have its path.
       identity_(!settings.weights_sha256.empty() ? settings.weights_sha256
                 : needs_identity(settings)       ? base_sha256(engine())

@@ -1,5 +1,5 @@
-// Which rounds of dp-ftrl a phone took part in: its own count beside the server's, which holds whatever becomes of the
-// server's ledger. A JSON file, by run: {"RUN": [steps, rising], ...}.
+// The rounds of dp-ftrl that a phone took part in. It counts for itself, so that the limit holds even if the server
+// loses its ledger. A JSON file, by run: {"RUN": [steps, rising], ...}.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSeedBytes = 7;  // at most 17 digits: update files hold 18
 
-// Of so many random bytes.
+// A seed of so many random bytes.
 uint64_t random_seed(int bytes) {
   uint64_t seed;
   random_bytes(&seed, sizeof seed);
@@ -19,7 +19,7 @@ uint64_t random_seed(int bytes) {
 }
 
 // A number of the state that the round resumes from.
-std::optional<uint64_t> saved(const RoundSettings& settings, const StateFolder* folder, const char* name) {
+std::optional<uint64_t> saved_number(const RoundSettings& settings, const StateFolder* folder, const char* name) {
   if (folder == nullptr || settings.restart) return std::nullopt;
   return folder->saved_number(name);
 }
@@ -38,7 +38,7 @@ uint64_t training_seed(const RoundSettings& settings, const Manifest& manifest, 
         settings.weights.empty() ? manifest.weights_sha256 : sha256_of_file(settings.weights, Status::weights);
     return seed_of(base, settings.round, settings.phone);
   }
-  const std::optional<uint64_t> before = saved(settings, folder, "seed");
+  const std::optional<uint64_t> before = saved_number(settings, folder, "seed");
   return before ? *before : random_seed(kSeedBytes);
 }
 
@@ -46,7 +46,7 @@ SampleDraw sample_draw(const RoundSettings& settings, const StateFolder* folder)
   SampleDraw draw;
   draw.drawn = settings.output_sample;
   if (draw.drawn == 0) return draw;
-  const std::optional<uint64_t> before = saved(settings, folder, "sample_seed");
+  const std::optional<uint64_t> before = saved_number(settings, folder, "sample_seed");
   draw.seed = settings.sample_seed ? *settings.sample_seed : before ? *before : random_seed(sizeof draw.seed);
   return draw;
 }

@@ -32,10 +32,10 @@ void check_number(const char* name, double value, double most) {
 }
 
 void check_input(const RoundSettings& settings) {
-  const int given = settings.user.given() + !settings.tokens.empty() + !settings.stream.empty();
+  const int given = settings.user.is_given() + !settings.tokens.empty() + !settings.stream.empty();
   require(given > 0, "`user`: no text; give the path of a file, or bytes");
   require(given == 1, "`user`, `tokens` and `stream` exclude each other");
-  require(!settings.rehearsal.given() || settings.user.given(), "`rehearsal` needs `user`");
+  require(!settings.rehearsal.is_given() || settings.user.is_given(), "`rehearsal` needs `user`");
   for (const TextSource* source : {&settings.user, &settings.rehearsal}) {
     require(source->path.empty() || !source->bytes, "a text: a path and bytes exclude each other");
   }

@@ -21,7 +21,7 @@ struct TextSource {
   std::string path;
   std::optional<std::string> bytes;
 
-  bool given() const { return !path.empty() || bytes.has_value(); }
+  bool is_given() const { return !path.empty() || bytes.has_value(); }
 };
 
 struct RoundSettings {

@@ -14,7 +14,7 @@ constexpr size_t kMostDigits = 15;  // exact as a double, also with the half tha
 constexpr size_t kMostBytes = 2 * kMaxVocabularyBytes;
 constexpr size_t kShownBytes = 60;
 
-// The number, -1 if the text is none of at most 15 digits, without leading zeros.
+// The number that a text of at most 15 digits without leading zeros is; -1 for another text.
 int64_t count_of(std::string_view digits) {
   if (digits.empty() || digits.size() > kMostDigits || (digits.size() > 1 && digits[0] == '0')) return -1;
   int64_t count = 0;
@@ -44,9 +44,9 @@ std::vector<int64_t> load_counts(const std::string& path, const Vocabulary& voca
     counts.push_back(fits ? count_of(line.substr(word.size() + 1)) : -1);
     if (counts.back() >= 0) continue;
     throw Error(Status::vocabulary, path + ": line " + std::to_string(id + 1) + ": " +
-                                        quoted(word.substr(0, kShownBytes)) +
+                                        quote_text(word.substr(0, kShownBytes)) +
                                         ", a tab and a whole number of at most 15 digits expected, found " +
-                                        quoted(line.substr(0, kShownBytes)) + "; " + remedy);
+                                        quote_text(line.substr(0, kShownBytes)) + "; " + remedy);
   }
   return counts;
 }

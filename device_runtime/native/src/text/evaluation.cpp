@@ -35,7 +35,7 @@ void Tally::operator+=(const Tally& other) {
 }
 
 // Whether a keyboard would suggest `target` first: no word scores more, and none before it as much.
-bool suggested(const float* scores, int64_t V, int64_t target) {
+bool is_suggested_first(const float* scores, int64_t V, int64_t target) {
   const float score = scores[target];
   const auto as_much = [score](float other) { return other >= score; };
   const auto more = [score](float other) { return other > score; };
@@ -43,7 +43,7 @@ bool suggested(const float* scores, int64_t V, int64_t target) {
          std::none_of(scores + target + 1, scores + V, more);
 }
 
-// Of `target` under scores [V], without its keystrokes.
+// The tally of `target` under scores [V], without its keystrokes.
 Tally tally_of(const float* scores, int64_t V, int64_t target) {
   float highest;
   const double sum = kernel_set().sum_of_exponentials(static_cast<size_t>(V), scores, &highest);
@@ -56,7 +56,7 @@ Tally tally_of(const float* scores, int64_t V, int64_t target) {
   (target == kUnk ? one.unknown_loss : one.known_loss) = static_cast<double>(loss);
   (target == kUnk ? one.unknown : one.known) = 1;
   one.words = target != kEos;
-  one.hits = suggested(scores, V, target);
+  one.hits = is_suggested_first(scores, V, target);
   one.hits_with_unknown = one.hits != 0 && std::max(scores[kUnk], scores[kEos]) < scores[target];
   return one;
 }

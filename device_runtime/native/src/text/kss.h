@@ -16,8 +16,8 @@ constexpr size_t kSuggestions = 3;
 // Characters of a word: bytes that do not continue a UTF-8 sequence, but at least the first.
 int64_t characters(std::string_view word);
 
-// Characters of `word` typed before suggested(those characters) holds; all if it never does.
-int64_t keystrokes(std::string_view word, const std::function<bool(std::string_view)>& suggested);
+// Characters of `word` typed before is_suggested(those characters) holds; all if it never does.
+int64_t keystrokes(std::string_view word, const std::function<bool(std::string_view)>& is_suggested);
 
 // The vocabulary's words but <unk> and <eos>, sorted by bytes, so that the words with a prefix are one range. The
 // vocabulary must outlive it. Const methods are thread-safe.

@@ -22,7 +22,7 @@ class Tokens {
   Tokens(const Tokens&) = delete;
   Tokens& operator=(const Tokens&) = delete;
 
-  // Sets `token` to the next token, valid as long as this object; returns false if there is none.
+  // Sets `token` to the next token, valid as long as this object; returns false at the end.
   bool next(std::string_view& token);
 
  private:

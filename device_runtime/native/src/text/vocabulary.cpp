@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kQuotedBytes = 40;  // of a word in an error: another file given as the vocabulary may have huge lines
 
 std::string quoted_start(std::string_view word) {
-  return quoted(word.substr(0, kQuotedBytes));
+  return quote_text(word.substr(0, kQuotedBytes));
 }
 
 // Removes one line from `rest`; false after the last.

@@ -27,7 +27,7 @@ constexpr const char* kEmbedding = "embedding.weight";
 
 // Lock a folder; returns 0 or errno. A process that was killed while it synced a file holds its lock until the disk is
 // done. Its successor may start sooner, so this waits.
-int locked(int descriptor) {
+int lock_folder(int descriptor) {
   for (int waited = 0;; ++waited) {
     if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return 0;
     if (errno != EINTR && (errno != EWOULDBLOCK || waited == kLockTries)) return errno;
@@ -68,7 +68,7 @@ StateFolder::StateFolder(const std::string& path) : path_(path) {
   descriptor_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0)
     refuse(path, "cannot be opened as a folder: " + reason_of(errno), status_of(errno, Status::storage));
-  const int reason = locked(descriptor_);
+  const int reason = lock_folder(descriptor_);
   if (reason != 0) {
     close(descriptor_);
     if (reason != EWOULDBLOCK) refuse(path, "cannot be locked: " + reason_of(reason));

@@ -134,14 +134,14 @@ class Reader {
       const std::string& found = name == kSteps ? steps() : metadata(name);
       if (found == value) continue;
       differing += (differing.empty() ? "" : ", ") + name;
-      if (name != kSampleSeed) differing += " (" + shortened(value) + " expected, found " + shortened(found) + ")";
+      if (name != kSampleSeed) differing += " (" + shorten(value) + " expected, found " + shorten(found) + ")";
     }
     if (differing.empty()) return;
     throw Error(Status::state, file_.path() + ": belongs to another job, which differs in " + differing +
                                    "; resume with the same inputs and options, or discard it with `restart`");
   }
 
-  // Of a full batch "1", else "".
+  // "1" for a full batch, else "".
   std::string steps() const {
     const auto found = file_.metadata().find(kSteps);
     return found == file_.metadata().end() ? "" : found->second;
@@ -194,7 +194,7 @@ class Reader {
   void read(void* out, const TensorSpec& spec) const { file_.read(spec.offset, spec.bytes, out); }
 
  private:
-  static std::string shortened(const std::string& value) {
+  static std::string shorten(const std::string& value) {
     if (value.empty()) return "none";
     return value.size() > 20 ? value.substr(0, 12) + "..." : value;
   }

@@ -54,7 +54,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
   const Windows windows(stream, manifest.minibatch, manifest.bptt);
   const auto window_tokens = static_cast<size_t>(manifest.minibatch * manifest.bptt);
   const auto rate = static_cast<float>(options.learning_rate);
-  // Of a full batch each window adds its part of the mean.
+  // In a full batch each window adds its part of the mean.
   const float window_rate = engine.full_batch() ? rate / static_cast<float>(windows.count()) : rate;
   std::vector<int64_t> tokens(window_tokens), targets(window_tokens);  // [T,B]
 

@@ -50,15 +50,15 @@ class UpdateReader;
 struct Codec {
   const char* name;
   // `base` is the tensor's spec in the model that training started from; what is random comes from `seed`. Reads the
-  // base in pieces and lets go of its pages again, so that it never counts as resident memory.
+  // base in pieces and frees their pages, so that it never counts as resident memory.
   void (*encode)(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
                  EncodedParts& parts);
-  // Adds the specs of the parts that an update must have of a tensor of the model. Throws Error(update) if they can't
-  // be told.
+  // Adds the specs of the parts that an update must have of a tensor of the model. Throws Error(update) if it cannot
+  // tell which.
   void (*expect)(const UpdateReader& update, const TensorSpec& tensor, std::vector<TensorSpec>& parts);
-  // What parts that are as expected say of a tensor. The result must not outlive the update. It and its `decode` throw
-  // Error(update) for parts that disagree.
-  SentValues (*sent)(const UpdateReader& update, const TensorSpec& tensor);
+  // The values that a tensor's parts hold; the parts are as expected. The result must not outlive the update. It and
+  // its `decode` throw Error(update) for parts that disagree.
+  SentValues (*sent_values)(const UpdateReader& update, const TensorSpec& tensor);
 };
 
 extern const Codec kFullF32;    // every trained weight

@@ -22,7 +22,7 @@ const Codec& codec_named(const std::string& name) {
     if (name == codec->name) return *codec;
     known += (known.empty() ? "" : ", ") + std::string(codec->name);
   }
-  throw Error(Status::update, "codec " + quoted(name.substr(0, 80)) + " is unknown; this version has " + known);
+  throw Error(Status::update, "codec " + quote_text(name.substr(0, 80)) + " is unknown; this version has " + known);
 }
 
 }  // namespace phonograd

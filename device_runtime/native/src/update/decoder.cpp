@@ -22,7 +22,7 @@ ReadBase reader_of(const TensorFile& model, const TensorSpec& tensor) {
 Decoder::Decoder(const UpdateReader& update, const TensorSpec& tensor, ReadBase base, size_t tile, ReadBase onto)
     : base_(std::move(base)), onto_(std::move(onto)), tile_(tile), width_(row_elements(tensor)) {
   update.parts_of(tensor);
-  sent_ = update.codec().sent(update, tensor);
+  sent_ = update.codec().sent_values(update, tensor);
   if (sent_.unit > tile_) sent_.unit = 1;  // of rows that are longer than that
   elements_ = sent_.rows.size() * width_;
 }

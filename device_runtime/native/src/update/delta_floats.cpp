@@ -35,7 +35,7 @@ uint16_t f16_of(float value) {
 
 float of_f16(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, magnitude = half & 0x7FFF;
-  // As a float, the magnitude is 2^112 times too small; an exponent of all ones is infinity or NaN in both.
+  // Read as a float, the magnitude is 2^112 times too small; an exponent of all ones is infinity or NaN in both.
   const float value = float_of(magnitude << 13) * 0x1p112f;
   return float_of(sign | (magnitude < 0x7C00 ? bits_of(value) : magnitude << 13 | 0x7F800000));
 }
@@ -91,7 +91,7 @@ void expect(const UpdateReader& update, const TensorSpec& tensor, std::vector<Te
 }
 
 template <typename Format>
-SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
+SentValues sent_values(const UpdateReader& update, const TensorSpec& tensor) {
   SentValues sent;
   const TensorSpec* part = update.file().find(tensor.name + ".values");
   if (part == nullptr) return sent;
@@ -108,7 +108,7 @@ SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
 
 }  // namespace
 
-const Codec kDeltaF16{"delta-f16", encode<F16>, expect<F16>, sent<F16>};
-const Codec kDeltaBF16{"delta-bf16", encode<BF16>, expect<BF16>, sent<BF16>};
+const Codec kDeltaF16{"delta-f16", encode<F16>, expect<F16>, sent_values<F16>};
+const Codec kDeltaBF16{"delta-bf16", encode<BF16>, expect<BF16>, sent_values<BF16>};
 
 }  // namespace phonograd

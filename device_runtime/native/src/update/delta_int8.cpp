@@ -56,7 +56,7 @@ void expect(const UpdateReader& update, const TensorSpec& tensor, std::vector<Te
   parts.push_back({values, "I8", {count, static_cast<int64_t>(row_elements(tensor))}});
 }
 
-SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
+SentValues sent_values(const UpdateReader& update, const TensorSpec& tensor) {
   SentValues sent;
   const TensorSpec* part = update.file().find(tensor.name + ".values");
   if (part == nullptr) return sent;
@@ -82,6 +82,6 @@ SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
 
 }  // namespace
 
-const Codec kDeltaInt8{"delta-int8", encode, expect, sent};
+const Codec kDeltaInt8{"delta-int8", encode, expect, sent_values};
 
 }  // namespace phonograd

@@ -170,7 +170,7 @@ Written write_parts(const std::string& path, const EncodedParts& parts, const Me
   AtomicFile file(path);
   HashedFile hashed(file);
   write_tensor_file(hashed, parts.tensors, metadata, {}, true);
-  return hashed.written();
+  return hashed.result();
 }
 
 }  // namespace
@@ -219,7 +219,7 @@ Written write_lossless_link(OutputFile& file, const TensorFile& base, const Tens
   const Metadata metadata = link_metadata(info, result_sha256, model.metadata());
   stream_tensor_file(hashed, parts, metadata, true, produce);
   hashed.commit();
-  return hashed.written();
+  return hashed.result();
 }
 
 LinkedModel write_lossy_link(const std::string& link, const std::string& result, const TensorFile& base,

@@ -21,7 +21,7 @@ void require_model(Status status, const std::string& path, const char* what, con
                    const std::string& found) {
   if (found == expected) return;
   const auto shown = [](const std::string& hash) {
-    return is_sha256(hash) ? hash.substr(0, 12) + "…" : quoted(hash.substr(0, 12));
+    return is_sha256(hash) ? hash.substr(0, 12) + "…" : quote_text(hash.substr(0, 12));
   };
   throw Error(status, path + ": " + what + " model " + shown(expected) + " expected, found " + shown(found) +
                           "; fetch the whole model");
@@ -50,7 +50,7 @@ std::string hash_of(const AtomicFile& file, const PullSettings& settings) {
   return sha256_of_descriptor(file.descriptor(), settings.out, Status::storage);
 }
 
-std::optional<Pulled> copied(const PullSettings& settings, const std::string& whole, const Stop& stop) {
+std::optional<Pulled> copy_model(const PullSettings& settings, const std::string& whole, const Stop& stop) {
   const TensorFile model(whole);
   AtomicFile file(settings.out);
   model.copy(0, model.file_bytes(), file);
@@ -61,8 +61,8 @@ std::optional<Pulled> copied(const PullSettings& settings, const std::string& wh
   return Pulled{model.file_bytes(), 0};
 }
 
-std::optional<Pulled> linked(const PullSettings& settings, const TensorFile& base, const Metadata& metadata,
-                             const Stop& stop) {
+std::optional<Pulled> apply_link(const PullSettings& settings, const TensorFile& base, const Metadata& metadata,
+                                 const Stop& stop) {
   AtomicFile file(settings.out);
   Draft draft(base, metadata, file);
   base.require_unchanged();
@@ -86,14 +86,14 @@ std::optional<Pulled> linked(const PullSettings& settings, const TensorFile& bas
 
 std::optional<Pulled> pull(const PullSettings& settings, const Stop& stop) {
   if (!is_sha256(settings.sha256)) {
-    throw Error(Status::usage, "`sha256` " + quoted(settings.sha256.substr(0, 80)) +
+    throw Error(Status::usage, "`sha256` " + quote_text(settings.sha256.substr(0, 80)) +
                                    ": 64 lower-case hexadecimal digits expected, the hash of the model asked for");
   }
   require_outputs({settings.out}, {settings.fetched});
   remove_partials(settings.out);
   const Status damaged = settings.base.empty() ? Status::weights : Status::update;  // links are asked for from a base
   if (!is_update(TensorFile(settings.fetched, damaged, 0).metadata())) {
-    return copied(settings, settings.fetched, stop);
+    return copy_model(settings, settings.fetched, stop);
   }
   if (settings.base.empty()) {
     throw Error(Status::usage, settings.fetched +
@@ -104,8 +104,8 @@ std::optional<Pulled> pull(const PullSettings& settings, const Stop& stop) {
   const std::string local = base.sha256();
   if (stop()) return std::nullopt;
   if (local == settings.sha256 && same_file(settings.base, settings.out)) return Pulled{base.file_bytes(), 0};
-  if (local == settings.sha256) return copied(settings, settings.base, stop);
-  return linked(settings, base, checked_chain(settings, local), stop);
+  if (local == settings.sha256) return copy_model(settings, settings.base, stop);
+  return apply_link(settings, base, checked_chain(settings, local), stop);
 }
 
 }  // namespace phonograd

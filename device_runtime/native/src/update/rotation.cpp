@@ -190,15 +190,15 @@ void expect(const UpdateReader&, const TensorSpec& tensor, std::vector<TensorSpe
 }
 
 template <int kBits>
-SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
+SentValues sent_values(const UpdateReader& update, const TensorSpec& tensor) {
   return sent_rotated(update, tensor.name, all_rows(tensor), row_elements(tensor), kBits);
 }
 
 }  // namespace
 
-const Codec kRotQ4{"rot-q4", encode<4>, expect<4>, sent<4>};
-const Codec kRotQ2{"rot-q2", encode<2>, expect<2>, sent<2>};
-const Codec kRotQ1{"rot-q1", encode<1>, expect<1>, sent<1>};
+const Codec kRotQ4{"rot-q4", encode<4>, expect<4>, sent_values<4>};
+const Codec kRotQ2{"rot-q2", encode<2>, expect<2>, sent_values<2>};
+const Codec kRotQ1{"rot-q1", encode<1>, expect<1>, sent_values<1>};
 
 double sum_by_halves(double* values, size_t count) {
   for (size_t half = count / 2; half > 0; half /= 2) {

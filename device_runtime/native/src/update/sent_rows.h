@@ -1,4 +1,5 @@
-// Which rows of a tensor are sent: a bit for each, in the part NAME.rows; no part if all are. FORMAT.md, "Mask".
+// The mask of the rows of a tensor that are sent: a bit for each, in the part NAME.rows; no part if all are. FORMAT.md,
+// "Mask".
 #pragma once
 
 #include <array>

@@ -103,7 +103,7 @@ void expect(const UpdateReader& update, const TensorSpec& tensor, std::vector<Te
   expect_rotated(tensor.name, elements, bits_of(update, tensor, elements), parts);
 }
 
-SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
+SentValues sent_values(const UpdateReader& update, const TensorSpec& tensor) {
   if (!has_part(update, tensor)) return {};
   std::vector<uint32_t> rows = sent_rows(update, tensor);
   const size_t width = row_elements(tensor);
@@ -113,6 +113,6 @@ SentValues sent(const UpdateReader& update, const TensorSpec& tensor) {
 
 }  // namespace
 
-const Codec kTopRows{"top-rows", encode, expect, sent};
+const Codec kTopRows{"top-rows", encode, expect, sent_values};
 
 }  // namespace phonograd

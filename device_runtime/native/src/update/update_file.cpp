@@ -16,7 +16,7 @@ namespace {
 }
 
 // The trained tensors in the base's order.
-std::vector<Trained> matched(const TensorFile& base, const std::vector<TensorOut>& trained) {
+std::vector<Trained> match_tensors(const TensorFile& base, const std::vector<TensorOut>& trained) {
   std::map<std::string, const TensorOut*> found;
   for (const TensorOut& tensor : trained) found[tensor.name] = &tensor;
   std::vector<Trained> data;
@@ -49,12 +49,12 @@ void check_count(const char* name, uint64_t count) {
                                   ": expected a whole number from 0 to " + std::to_string(kMaxCount));
 }
 
-EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {
+EncodedParts encode_parts(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {
   const Codec& codec = codec_named(info.codec);
   check_count("round", info.round);
   check_count("tokens", info.tokens);
   check_count("seed", info.seed);
-  const std::vector<Trained> data = matched(base, trained);
+  const std::vector<Trained> data = match_tensors(base, trained);
   const std::set<std::string> frozen = frozen_in(base.path(), base.metadata(), base.specs());
   EncodedParts parts;
   for (size_t i = 0; i < data.size(); ++i) {
@@ -70,14 +70,14 @@ EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& train
 
 Written write_update(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
                      const UpdateInfo& info) {
-  const EncodedParts parts = encoded(base, trained, info);
+  const EncodedParts parts = encode_parts(base, trained, info);
   HashedFile hashed(file);
   write_tensor_file(hashed, parts.tensors, metadata_of(info), [&base] { base.require_unchanged(); }, true);
-  return hashed.written();
+  return hashed.result();
 }
 
 size_t update_bytes(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {
-  return tensor_file_bytes(encoded(base, trained, info).tensors, metadata_of(info), true);
+  return tensor_file_bytes(encode_parts(base, trained, info).tensors, metadata_of(info), true);
 }
 
 }  // namespace phonograd

@@ -20,7 +20,7 @@ UpdateReader::UpdateReader(const std::string& path, std::optional<size_t> start)
   if (!is_update(file_.metadata())) fail(std::string("not an update: metadata has no format=") + kUpdateFormat);
   const std::string& version = text("version");
   if (version != kUpdateVersion) {
-    fail(std::string("update version ") + kUpdateVersion + " expected, found " + quoted(version.substr(0, kShown)));
+    fail(std::string("update version ") + kUpdateVersion + " expected, found " + quote_text(version.substr(0, kShown)));
   }
   if (const std::string fault = checksum_fault(file_); !fault.empty()) fail(fault);
   info_.base_sha256 = text("base_sha256");
@@ -60,7 +60,7 @@ uint64_t UpdateReader::number(const std::string& key) const {
   const std::string& digits = text(key);
   if (digits.empty() || digits.size() > kMostDigits || digits.find_first_not_of("0123456789") != std::string::npos) {
     fail("metadata " + key + ": a whole number of at most " + std::to_string(kMostDigits) + " digits expected, found " +
-         quoted(digits.substr(0, kShown)));
+         quote_text(digits.substr(0, kShown)));
   }
   return std::stoull(digits);
 }

@@ -33,7 +33,7 @@ class UpdateReader {
   const Codec& codec() const { return *codec_; }
 
   bool is_link() const;
-  // Of a link: the model that it leads to, and that model's own metadata. Throws Error(update) for an update.
+  // The model that a link leads to, and that model's own metadata. Throws Error(update) for an update.
   const std::string& result_sha256() const;
   Metadata result_metadata() const;
 
@@ -63,7 +63,7 @@ void for_each_link(const std::string& path, const std::function<void(const Updat
 
 // The metadata of an update.
 Metadata metadata_of(const UpdateInfo& info);
-// Those of a link to a model with metadata `result`.
+// The metadata of a link to a model with metadata `result`.
 Metadata link_metadata(const UpdateInfo& info, const std::string& result_sha256, const Metadata& result);
 
 }  // namespace phonograd
