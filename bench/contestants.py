@@ -56,7 +56,7 @@ class Entry:
 
     @property
     def reduced(self) -> bool:
-        """Computes in less than float32, so its loss is expected to differ."""
+        """Whether it computes in less than float32, so that its loss is expected to differ."""
         return "bf16" in self.variant
 
 
@@ -90,8 +90,8 @@ def selected_entries(
     return entries
 
 
-def with_samples(entries: Sequence[Entry], output_sample: int) -> list[Entry]:
-    """Return the entries that can have an output sample, phonograd's backends and torch, each with one."""
+def sampled(entries: Sequence[Entry], output_sample: int) -> list[Entry]:
+    """Those of the entries that can have an output sample, phonograd's backends and torch, each with one."""
     able = (entry for entry in entries if entry.peer in (OURS, TORCH))
     return [dataclasses.replace(entry, name=f"{entry.name} sampled", output_sample=output_sample) for entry in able]
 
@@ -103,7 +103,7 @@ def of_kind(entries: Sequence[Entry], kind: str) -> list[Entry]:
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """Environment of every contestant that takes steps: MALLOC_SETTINGS, and `threads` threads."""
+    """What every contestant that takes steps has in its environment: MALLOC_SETTINGS, and `threads` threads."""
     counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     return {**MALLOC_SETTINGS, **dict.fromkeys(counts, str(threads)), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
@@ -196,8 +196,8 @@ class Worker:
         raise BenchError(f"bench: {self.entry.name} exited with code {code}: {last}")
 
 
-def rotate(items: Sequence[Item], number: int) -> tuple[Item, ...]:
-    """Return the items of a round in their order: each round begins with another."""
+def turned(items: Sequence[Item], number: int) -> tuple[Item, ...]:
+    """The items of a round in their order: each round begins with another."""
     first = number % len(items)
     return (*items[first:], *items[:first])
 
@@ -211,7 +211,7 @@ def run_in_turn(
     """
     runs: dict[str, list[Answers]] = {entry.name: [] for entry in entries}
     for number in range(rounds):
-        for entry in rotate(entries, number):
+        for entry in turned(entries, number):
             if entry.name in left_out:
                 continue
             say(f"round {number + 1} of {rounds}: {entry.name}")

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Turn, Worker, rotate, worker_environment
+from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Turn, Worker, turned, worker_environment
 from phonograd.bench.flops import ceiling_flop, ceiling_shape, phase_flop, step_flop
-from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, name_with_versions, text
+from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, text, versioned
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.worker import Job
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -98,7 +98,7 @@ def bench_epoch(
     rates = {worker.entry: _ceiling_rates(manifests[first], turns[worker.entry.name]) for worker in ceilings}
     reference = turns[contestants[0].entry.name]
     measured = [
-        _figures(
+        _measured(
             worker, turns[worker.entry.name], reference, _fastest(rates, worker.entry.reduced), kind, manifests[kind]
         )
         for worker in contestants
@@ -156,7 +156,7 @@ def _fastest(rates: Mapping[Entry, Sequence[float]], reduced: bool) -> Sequence[
 
 
 def _disagreements(measured: Sequence[Answers], entries: Sequence[Entry], tolerance: float) -> tuple[str, ...]:
-    """Compare the losses of float32 contestants with the same kind and output words."""
+    """Of contestants in float32, those of the same kind and output words among themselves."""
     reduced = {entry.name for entry in entries if entry.reduced}
     losses: dict[tuple[str, int], dict[str, float]] = {}
     for one in measured:
@@ -175,19 +175,19 @@ def _windows(manifest: Manifest, config: EpochBenchConfig) -> Any:
 
 
 def _take_turns(workers: Sequence[Worker], config: EpochBenchConfig, say: Say) -> dict[str, list[Turn]]:
-    """Return all turns after warming up, by contestant."""
+    """All turns after warming up, by contestant."""
     turns: dict[str, list[Turn]] = {worker.entry.name: [] for worker in workers}
     rounds = config.warm_up + config.steps
     for window in range(rounds):
         say(f"round {window + 1} of {rounds}")
-        for worker in rotate(workers, window):
+        for worker in turned(workers, window):
             turn = worker.turn(window)
             if window >= config.warm_up:
                 turns[worker.entry.name].append(turn)
     return turns
 
 
-def _figures(
+def _measured(
     worker: Worker,
     turns: Sequence[Turn],
     first: Sequence[Turn],
@@ -195,17 +195,14 @@ def _figures(
     kind: str,
     manifest: Manifest,
 ) -> Answers:
-    """Return one contestant's figures.
+    """One contestant's figures.
 
-    kind: the name of what it trains
-    output_words: words that the softmax runs over, fewer than the vocabulary with an output sample
-    gflop: of a step; gflops: per median second
-    fraction_of_ceiling: median over rounds of that rate divided by the ceiling's in the same round, the fastest of
-        `ceilings` in the contestant's precision
-    ratio, ratio_least: seconds divided by the first contestant's in the same round, median and minimum over rounds
-    own_rss_bytes: peak memory minus the interpreter's before loading
-    loss: of the step that is compared, as the manifest defines it, over the output words
-    phases: of backend native
+    kind: the name of what it trains; output_words: words that the softmax runs over, fewer than the vocabulary with an
+    output sample; gflop: of a step; gflops: per median second; fraction_of_ceiling: median over rounds of that rate
+    divided by the ceiling's in the same round, the fastest of `ceilings` in the contestant's precision; ratio,
+    ratio_least: seconds divided by the first contestant's in the same round, median and minimum over rounds;
+    own_rss_bytes: peak memory minus the interpreter's before loading; loss: of the step that is compared, as the
+    manifest defines it, over the output words; phases: of backend native.
     """
     seconds = [turn.seconds for turn in turns]
     median = statistics.median(seconds)
@@ -244,7 +241,7 @@ def _figures(
 def _phases(
     turns: Sequence[Turn], ceiling: Sequence[float], output_words: int, factored: Sequence[str], manifest: Manifest
 ) -> list[Answers]:
-    """Return each phase's median seconds, GFLOP, and their rate as a fraction of the ceiling's, None without either.
+    """Of each phase: median seconds, its GFLOP, and their rate as a fraction of the ceiling's, None without either.
 
     Empty for a contestant that does not time its phases. Raises BenchError if products are in a phase it lacks.
     """
@@ -300,7 +297,7 @@ def section(document: Document) -> Iterator[str | Table]:
         kernels, words = one["about"].get("kernels"), one["output_words"]
         fewer = words < document["kinds"][one["kind"]]["model"]["vocabulary"]
         more = [*([f"{kernels} kernels"] if kernels else []), *([f"{words:,} words"] if fewer else [])]
-        return name_with_versions(one["name"], one["about"].get("versions", {}), *more)
+        return versioned(one["name"], one["about"].get("versions", {}), *more)
 
     columns = {
         "contestant": Column(name),
@@ -320,7 +317,7 @@ def section(document: Document) -> Iterator[str | Table]:
     yield from _best_of_torch(contestants, first, document.get("variables", {}))
     yield f"The ceilings: {'x'.join(map(str, document['ceiling_shape']))}, the output layer's product."
     columns = {
-        "library": Column(lambda one: name_with_versions(one["name"].split()[0], one["about"]["versions"])),
+        "library": Column(lambda one: versioned(one["name"].split()[0], one["about"]["versions"])),
         "precision": Column(lambda one: "bf16" if one["reduced"] else "fp32"),
         "GFLOP/s": figure("gflops", ".0f"),
     }

@@ -11,18 +11,18 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column's value of a row, and how `format` writes it; text without a form is to the left."""
+    """What a column shows of a row, and how `format` writes it; text without a form is to the left."""
 
     value: Callable[[Row], Any]
     form: str = ""
 
     def cell(self, row: Row) -> str:
-        """Return the value's text on the page; a dash without a value."""
+        """As the page has it; a dash for what is not there."""
         value = self.value(row)
         return "-" if value is None else format(value, self.form)
 
-    def console_value(self, row: Row) -> object:
-        """Return the value for a terminal, which has its own form for numbers, except for shares."""
+    def printed(self, row: Row) -> object:
+        """For a terminal, which has its own form for numbers, except for shares."""
         value = self.value(row)
         return value if isinstance(value, int | float) and "%" not in self.form else self.cell(row)
 
@@ -55,9 +55,9 @@ class Table:
         sides = {heading: "r" if column.form else "l" for heading, column in self.columns.items()}
         return "\n".join(table(sides, [[one.cell(row) for one in self.columns.values()] for row in self.rows]))
 
-    def console_table(self) -> tuple[str, list[dict[str, object]]]:
-        """Return title and rows, as a console prints them."""
-        return self.title, [{name: one.console_value(row) for name, one in self.columns.items()} for row in self.rows]
+    def printed(self) -> tuple[str, list[dict[str, object]]]:
+        """Title and rows, as a console prints them."""
+        return self.title, [{name: one.printed(row) for name, one in self.columns.items()} for row in self.rows]
 
 
 def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -68,8 +68,8 @@ def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> Iterator
         yield f"| {' | '.join(row)} |"
 
 
-def name_with_versions(name: str, versions: Mapping[str, str], *more: str) -> str:
-    """Return a contestant's name with its packages' versions and what else identifies it."""
+def versioned(name: str, versions: Mapping[str, str], *more: str) -> str:
+    """A contestant's name with its packages' versions and what else identifies it."""
     own = [*(f"{package} {version}" for package, version in versions.items() if package != "numpy"), *more]
     return f"{name} ({', '.join(own)})" if own else name
 

@@ -1,4 +1,4 @@
-"""A check that runtimes compute the same training: the same steps from the same weights by each, every tensor compared.
+"""Whether runtimes compute the same training: the same steps from the same weights by each, every tensor compared.
 
 ONNX Runtime clips by a norm that it sums in float32; at the paper's size that is 1e-4 off, and so is all that it then
 trains. So it is held to the tolerance only where nothing is clipped; torch, as a peer here, takes the norm in float64.
@@ -41,7 +41,7 @@ class ParityConfig:
 
 @dataclass(frozen=True)
 class _Trained:
-    """Result of a runtime's process: losses, what it says of itself, and its weights in a file."""
+    """What a runtime's process leaves: losses, what it says of itself, and its weights in a file."""
 
     losses: Sequence[Any]
     about: Mapping[str, Any]
@@ -88,7 +88,7 @@ def bench_parity(folder: Path, entries: Sequence[Entry], config: ParityConfig, s
         if len(trained) < 2:
             raise BenchError(f"bench: two runtimes are needed; {'; '.join(left_out.values()) or 'one was named'}")
         say("comparing")
-        tensors = _compare(artifacts.path(WEIGHTS), trained)
+        tensors = _compared(artifacts.path(WEIGHTS), trained)
     loss_errors = {
         pair: max(abs(a - b) / abs(b) for a, b in zip(one.losses, other.losses, strict=True))
         for pair, one, other in _pairs(trained)
@@ -136,8 +136,8 @@ def _pairs(trained: Mapping[str, _Trained]) -> list[tuple[str, _Trained, _Traine
     return [(f"{name}{BETWEEN}{other_name}", one, other) for (name, one), (other_name, other) in pairs]
 
 
-def _compare(first: Path, trained: Mapping[str, _Trained]) -> list[Answers]:
-    """Compare two runtimes, tensor by tensor. Raises BenchError for a weight that is not finite."""
+def _compared(first: Path, trained: Mapping[str, _Trained]) -> list[Answers]:
+    """One tensor in memory at a time, of two runtimes. Raises BenchError for a weight that is not finite."""
 
     def read(path: Path, tensor: str) -> Array:
         with TensorFile(path) as file:

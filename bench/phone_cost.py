@@ -64,7 +64,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Run:
-    """A run to count: a build of the phone's command, on a processor, in a precision, maybe with an output sample."""
+    """What to count: a build of the phone's command, on a processor, in a precision, maybe with an output sample."""
 
     machine: str
     counter: Counter
@@ -208,7 +208,7 @@ def bench_phone(
     projections = [
         projection(cost, precision, paper, words, instructions)
         for precision, cost in costs
-        for words, instructions in _instructions(counts, paper, precision).items()
+        for words, instructions in _counted(counts, paper, precision).items()
     ]
     return {
         "kind": "phone",
@@ -223,8 +223,8 @@ def bench_phone(
     }
 
 
-def _instructions(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
-    """Return instructions a token of the paper's model in a precision, by output words; None if not counted."""
+def _counted(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
+    """Instructions a token of the paper's model in one precision by output words, None where they were not counted."""
     of_paper = [one for one in counts if (one.model, one.machine) == (_name(paper), "aarch64")]
     words = [one.output_words for one in of_paper] or [paper.vocabulary, paper.vocabulary // SAMPLED]
     per_token = {one.output_words: one.instructions_per_token for one in of_paper if one.precision == precision}

@@ -44,7 +44,7 @@ class PredictBenchConfig:
 
 
 class WholeContext:
-    """Model.predict's way: the backend scores all words after the whole context."""
+    """What Model.predict does: the backend scores all words after the whole context."""
 
     def __init__(self, artifacts: Artifacts, options: BackendOptions):
         self.backend = load_backend("native", artifacts, None, options)
@@ -104,7 +104,7 @@ def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> dict[st
         int8 = Path(place) / PREDICTION
         write_prediction_weights(artifacts.path(WEIGHTS), int8)
         files = {MODEL: artifacts.path(WEIGHTS), "predictor, float32": artifacts.path(WEIGHTS), "predictor, int8": int8}
-        times, letters, quality = _measure(artifacts, files, config, say)
+        times, letters, quality = _measured(artifacts, files, config, say)
         ways: list[Answers] = []
         for name, path in files.items():
             say(f"opening {name}")
@@ -139,10 +139,10 @@ def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> dict[st
     )
 
 
-def _measure(
+def _measured(
     artifacts: Artifacts, files: Mapping[str, Path], config: PredictBenchConfig, say: Say
 ) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, Evaluation]]:
-    """Measure seconds a word and a letter of each way, and its quality on the text, if given."""
+    """Seconds a word and a letter of each way, and its quality on the text, if there is one."""
     options = BackendOptions(threads=config.threads)
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY))
     quality: dict[str, Evaluation] = {}
@@ -203,9 +203,9 @@ def _next_letters(words: list[str], at: int) -> str:
 def _ways(
     model: WholeContext, predictors: Mapping[str, Predictor], word: str, context: str, prefix: str
 ) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """Return each way's call for a word, and for the letters of the next one."""
+    """What each does for a word, and for the letters of the next one."""
 
-    def type_word(predictor: Predictor) -> None:
+    def fed(predictor: Predictor) -> None:
         predictor.feed(word)
         predictor.suggest()
 
@@ -213,7 +213,7 @@ def _ways(
         MODEL: (lambda: model.predict(context), lambda: model.predict(context, prefix))
     }
     for name, predictor in predictors.items():
-        ways[name] = (lambda one=predictor: type_word(one), lambda one=predictor: one.suggest(prefix))  # type: ignore[misc]
+        ways[name] = (lambda one=predictor: fed(one), lambda one=predictor: one.suggest(prefix))  # type: ignore[misc]
     return ways
 
 

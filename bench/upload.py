@@ -101,15 +101,15 @@ def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: S
         path = place / f"phone-{number}.safetensors"
         if config.users:
             say(f"training on {config.users[number - 1].name}")
-            tokens = _train_user(artifacts, config, config.users[number - 1], number, path)
+            tokens = _trained(artifacts, config, config.users[number - 1], number, path)
         else:
             tokens = 1
             save_tensors(path, _moved_at_random(artifacts, number))
         yield _Phone(path, tokens, number)
 
 
-def _train_user(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int, out: Path) -> int:
-    """Train weights to `out`; return the number of tokens of the user's text and its rehearsal."""
+def _trained(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int, out: Path) -> int:
+    """Tokens of a user's text and its rehearsal, which the weights at `out` are trained on."""
     options = BackendOptions(config.threads)
     settings = RoundSettings(artifacts.folder, user, config.rehearsal, seed=seed, out=out, options=options)
     with Round(settings) as round_:
@@ -189,12 +189,12 @@ class _Models:
         self._known: dict[str, dict[str, Evaluation]] = {}
 
     def evaluations(self, weights: Path, sha256: str) -> dict[str, Evaluation]:
-        """Return the evaluation of each text by its name."""
+        """Of each text by its name."""
         if sha256 not in self._known:
-            self._known[sha256] = self._evaluate(weights)
+            self._known[sha256] = self._measured(weights)
         return self._known[sha256]
 
-    def _evaluate(self, weights: Path) -> dict[str, Evaluation]:
+    def _measured(self, weights: Path) -> dict[str, Evaluation]:
         if not self._config.tests:
             return {}
         manifest = self._artifacts.manifest
@@ -204,14 +204,14 @@ class _Models:
         try:
             return {
                 name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt)
-                for name, path in _names_of(self._config.tests)
+                for name, path in _named(self._config.tests)
             }
         finally:
             backend.close()
 
 
-def _names_of(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """List files by name without suffix, numbered from the second of a name."""
+def _named(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Files by their names without a suffix, numbered from the second of a name."""
     times: dict[str, int] = {}
     for path in texts:
         times[path.stem] = times.get(path.stem, 0) + 1
@@ -230,11 +230,11 @@ def section(document: Document) -> Iterator[str | Table]:
     with_unknown = document.get("before_with_unknown", {})  # older results have none
 
     def perplexity(test: str) -> Column:
-        def show(one: Row) -> str:
+        def shown(one: Row) -> str:
             change = f" ({one['change'][test]:+.2%})" if "change" in one else ""
             return f"{one['perplexities'][test]:.2f}{change}"
 
-        return Column(show, ">")
+        return Column(shown, ">")
 
     columns = {
         "codec": text("codec"),

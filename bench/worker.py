@@ -169,20 +169,13 @@ class SimulatorJob:
 class MaskedJob:
     """A round of secure aggregation by `run(job)` of a peer's module: every phone trained the same.
 
-    base: a tensor file
-    folder: for the peer's files
-    dead: the last phones, which send shares and then nothing
-    settings: the peer's own
+    base: a tensor file; folder: for the peer's files; dead: phones that send shares and then nothing, the last ones;
+    settings: the peer's own.
 
-    `run` returns:
-
-    phone_seconds (CPU; also of encoding), up_bytes, down_bytes: by kind of message, medians of the phones_run phones
-        that masked the model
-    server_seconds: CPU: messages, adding, unmasking
-    own_rss_bytes: the server's peak above its packages
-    difference: from the plain sum, None if it was not unmasked; and its tolerance
-    counted: figures that are counted up from measured parts
-    versions
+    `run` returns, by kind of message, medians of the phones_run phones that masked the model: phone_seconds (CPU;
+    also of encoding), up_bytes, down_bytes; server_seconds (CPU: messages, adding, unmasking); own_rss_bytes, the
+    server's peak above its packages; difference from the plain sum, None if it was not unmasked, and its tolerance;
+    counted: figures that are counted up from measured parts; versions.
     """
 
     peer: str

@@ -1,4 +1,4 @@
-"""Parts of a phone's time at a server: a server counts it while phones take part in its rounds."""
+"""Where a phone's time at a server goes: a server that counts it, under phones that take part in its rounds."""
 
 import contextlib
 import json
@@ -45,9 +45,9 @@ def measure_parts(
     def counting(*arguments: object, **named: object) -> Iterator[Receiver]:
         out = state.with_suffix(".parts")
         with phonograd_serve(*arguments, profiled=out, **named) as server:  # type: ignore[arg-type]
-            counted.append(_read_times(server.pid, out))
+            counted.append(_told(server.pid, out))
             yield server
-            counted.append(_read_times(server.pid, out))
+            counted.append(_told(server.pid, out))
 
     run: PhonesRun = run_phones(artifacts, updates, state, model, phones, rounds, at_once, say, serve=counting)
     before, after = counted
@@ -57,7 +57,7 @@ def measure_parts(
 def parts_of(
     before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]], phones: int
 ) -> tuple[Part, ...]:
-    """Return one phone's share of the counts between two times. REST: the process's CPU time that no part has."""
+    """What was counted between two times, of one phone. REST: of the whole process's CPU time, what no part has."""
     cpu, wall = (
         {name: (values[way] - before.get(name, (0.0, 0.0))[way]) / phones for name, values in after.items()}
         for way in (0, 1)
@@ -66,7 +66,7 @@ def parts_of(
     return tuple(Part(name, cpu.get(name, 0.0), wall.get(name, 0.0)) for name in PARTS)
 
 
-def _read_times(pid: int, out: Path) -> Mapping[str, Sequence[float]]:
+def _told(pid: int, out: Path) -> Mapping[str, Sequence[float]]:
     out.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR1)
     until = time.monotonic() + SECONDS

@@ -1,4 +1,4 @@
-"""Needs of a service for a number of phones a day: plain arithmetic on measured rates."""
+"""What a service needs for a number of phones a day: plain arithmetic on what was measured."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ CPU, COMMITTING, FILES, NETWORK = "CPU: a core", "ledger: its commits", "disk: f
 
 @dataclass(frozen=True)
 class Limit:
-    """Number of phones a second that a server could take with this limit alone."""
+    """How many phones a second a server could take if only this were in its way."""
 
     name: str
     phones_per_second: float
@@ -45,10 +45,10 @@ def down_bytes(run: PhonesRun, demand: Demand) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan for `phones` a day. Bytes are of all services together.
+    """For `phones` a day. services: each a server with a ledger and a model of its own, for a region or a language, as
+    many as its lowest limit asks for. Bytes are of all services together.
 
-    services: each a server with its own ledger and model, for a region or a language; as many as the lowest limit needs
-    down_bytes: bytes to one phone
+    down_bytes: of one phone.
     """
 
     phones: int

@@ -1,4 +1,4 @@
-"""Costs of the parts of a server's work: receiving, decoding and folding, the ledger's commits, sending models."""
+"""What the parts of a server's work cost: receiving, decoding and folding, the ledger's commits, sending models."""
 
 import http.client
 import os
@@ -79,7 +79,7 @@ def measure_commits(place: Path | str, runs: int) -> Rate:
 
 
 def measure_reading(place: Path | str, updates: int, runs: int) -> Rate:
-    """Time what /metrics reads of each update in the open round. `place`: a new ledger's."""
+    """What /metrics reads of each update in the open round. `place`: a new ledger's."""
     ledger, seconds = _ledger(place), []
     row = {"round": 1, "state": "accepted", "length": 1, "created_at": 0.0, "requests": 1}
     counters = dict.fromkeys((*HTTP_COUNTERS, *TCP_COUNTERS), 1)

@@ -68,7 +68,7 @@ class PhonesRun:
 
     @property
     def phones_per_second(self) -> float:
-        """Return one server's figures."""
+        """What one server did."""
         return self.phones / self.seconds
 
     @property

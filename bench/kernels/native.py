@@ -31,7 +31,7 @@ class Kernel:
 
     @property
     def product(self) -> bool:
-        """The kernel is a matrix product."""
+        """Whether it is a matrix product."""
         return self.name.startswith("gemm")
 
     @property

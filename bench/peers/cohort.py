@@ -1,4 +1,4 @@
-"""Parts shared by the peers of masked rounds: phones in a process beside the server's, and measurements of both."""
+"""What the peers of masked rounds share: phones in a process beside the server's, and what is measured of both."""
 
 import contextlib
 import multiprocessing
@@ -30,7 +30,7 @@ class Beside:
         self._pool.shutdown()
 
     def call(self, method: str, *given: object) -> Any:
-        """Return or raise what the object's method does."""
+        """What the object's method returns or raises."""
         return self._pool.submit(_call, method, *given).result()
 
 
@@ -43,7 +43,7 @@ def _call(method: str, *given: object) -> Any:
 
 
 @contextlib.contextmanager
-def add_cpu(seconds: MutableMapping[str, float], kind: str) -> Iterator[None]:
+def spent(seconds: MutableMapping[str, float], kind: str) -> Iterator[None]:
     """Add the CPU seconds of the block, of all threads of this process."""
     began = time.process_time()
     yield
@@ -51,7 +51,7 @@ def add_cpu(seconds: MutableMapping[str, float], kind: str) -> Iterator[None]:
 
 
 class Meter:
-    """Costs of phones by kind: seconds of CPU, and bytes up and down."""
+    """What phones took, by kind: seconds of CPU, and bytes up and down."""
 
     def __init__(self) -> None:
         self._amounts: dict[str, dict[str, dict[Any, float]]] = {
@@ -87,7 +87,7 @@ class Sampled:
         self._calls += 1
         if self._calls > self._most:
             return self._instead(self._last, *given)
-        with add_cpu(self.seconds, "run"):
+        with spent(self.seconds, "run"):
             self._last = self._function(*given)
         return self._last
 

@@ -24,7 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from phonograd.bench.environment import version_of
 from phonograd.bench.measuring import peak_rss_bytes
-from phonograd.bench.peers.cohort import Beside, Meter, Sampled, add_cpu
+from phonograd.bench.peers.cohort import Beside, Meter, Sampled, spent
 from phonograd.bench.worker import MaskedJob
 from phonograd.device_runtime.formats.tensor_file import CHECKSUM, load_tensors
 
@@ -46,7 +46,7 @@ NO_MODEL = Parameters([], "numpy.ndarray")
 
 
 class FlowerPhones:
-    """The phones, which trained the same model."""
+    """All phones, which trained the same model."""
 
     def __init__(self, job: MaskedJob):
         self._model = ndarrays_to_parameters(_weights(job))
@@ -71,7 +71,7 @@ class FlowerPhones:
 
 
 class BesideGrid:
-    """Flower's grid without a network. whole: how many phones mask the model.
+    """What Flower's grid does, without a network. whole: how many phones mask the model.
 
     The others' updates are then the first phone's. seconds: of CPU in this process that are not the server's.
     """
@@ -86,7 +86,7 @@ class BesideGrid:
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
         """The replies of those who are not dead."""
         del timeout
-        with add_cpu(self.seconds, "grid"):
+        with spent(self.seconds, "grid"):
             return [reply for message in messages if (reply := self._reply(message)) is not None]
 
     def _reply(self, message: Any) -> Any:
@@ -115,7 +115,7 @@ class BesideGrid:
 
 
 def _context(phones: int) -> Any:
-    """The server that the stages expect: a strategy that picks all phones, and a model, which is empty."""
+    """What the stages ask of a server: a strategy that picks all phones, and a model, which is empty."""
     records = {
         constant.MAIN_CONFIGS_RECORD: ConfigRecord({constant.Key.CURRENT_ROUND: 1}),
         constant.MAIN_PARAMS_RECORD: ArrayRecord(),
@@ -153,7 +153,7 @@ def run(job: MaskedJob) -> Mapping[str, Any]:
                 # The peak so far, when all updates were there; those that came more than once are counted.
                 peak = peak_rss_bytes() + (alive - len(grid.masked)) * grid.update_bytes
                 sampled = [] if whole else _sample()
-            with add_cpu(seconds, kind):
+            with spent(seconds, kind):
                 if not stage(grid, context, state):
                     raise RuntimeError(f"SecAgg+ stopped: {kind}")
             seconds[kind] -= grid.seconds.pop("grid")

@@ -12,7 +12,7 @@ import numpy as np
 
 from phonograd.bench.environment import version_of
 from phonograd.bench.measuring import peak_rss_bytes, rss_bytes
-from phonograd.bench.peers.cohort import Beside, Meter, add_cpu
+from phonograd.bench.peers.cohort import Beside, Meter, spent
 from phonograd.bench.synthetic import STEP
 from phonograd.bench.worker import MaskedJob
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -29,7 +29,7 @@ ENCODINGS = 3  # times that the update is written; their median is each phone's
 
 
 class OwnPhones:
-    """The phones of a cohort. They trained the same, so that one update is written for all."""
+    """All phones of a cohort. They trained the same, so that one update is written for all."""
 
     def __init__(self, job: MaskedJob, settings: str):
         self._folder, self._grid = Path(job.folder), Path(job.folder) / "grid"
@@ -41,11 +41,11 @@ class OwnPhones:
             trained = {name: base.read(name) + move for name, move in moves.items()}
             info = UpdateInfo(base.sha256(), ROUND, 1000, "rows-f32", 0)
             for seconds in self._seconds:
-                with add_cpu(seconds, "encoding"):
+                with spent(seconds, "encoding"):
                     write_update(self._grid, base, trained, info, settings)
 
-    def encoding(self) -> tuple[Path, float]:
-        """Return the update that all mask, and the CPU seconds of writing it."""
+    def encoded(self) -> tuple[Path, float]:
+        """The update that all mask, and the CPU seconds of writing it."""
         return self._grid, statistics.median(seconds["encoding"] for seconds in self._seconds)
 
     def step(self, name: str, reply: str | None) -> tuple[Request, float]:
@@ -77,11 +77,11 @@ class OwnRound:
         self._sum = MaskedSum(self._about.values, self._about.width)
 
     def run(self) -> tuple[int, int]:
-        """Run all stages. Returns the peak memory, and the largest difference of the sum from that of the codes."""
+        """All stages. Returns the peak memory, and the largest difference of the sum from that of the codes."""
         facts, kinds = self._facts, [stage.kind for stage in STAGES]
         while (stage := facts.stage).name != "over":
             for name in self.names if stage.kind in ("keys", "draws", "shares") else self.alive:
-                with add_cpu(self.seconds, "messages"):
+                with spent(self.seconds, "messages"):
                     reply = facts.answer(kinds[facts.place - 1], name) if facts.place else None
                 request = self._step(name, reply)
                 if stage.kind == "list":
@@ -90,7 +90,7 @@ class OwnRound:
                     self._step(name)
                     continue
                 self._take(stage.kind, name, request)
-            with add_cpu(self.seconds, "messages"):
+            with spent(self.seconds, "messages"):
                 facts.fix()
             facts.place += 1
         for name in self.alive:
@@ -99,29 +99,29 @@ class OwnRound:
 
     def _take(self, kind: MessageKind, name: str, request: Request) -> None:
         unsaid = ("round",) if kind == "keys" else ("round", "phone")
-        with add_cpu(self.seconds, "messages"):
+        with spent(self.seconds, "messages"):
             message = {key: value for key, value in json.loads(request.body).items() if key not in unsaid}
             self._facts.check(kind, name, message)
         self._facts.messages[kind][name] = message
 
     def _add(self, name: str, update: Path) -> None:
         """Add and remove an update, before the next one is masked."""
-        with add_cpu(self.seconds, "adding"):
+        with spent(self.seconds, "adding"):
             self._sum.add(self._facts.cohort, update)
         update.unlink()
         self._facts.alive.add(name)
 
     def _unmask(self) -> tuple[int, int]:
         cohort = self._facts.cohort
-        with add_cpu(self.seconds, "unmasking"):
+        with spent(self.seconds, "unmasking"):
             unmasked = self._sum.unmask(cohort, self._facts.messages["answer"])
         peak = peak_rss_bytes()
-        path, _ = self._phones.call("encoding")
+        path, _ = self._phones.call("encoded")
         with TensorFile(path) as grid:
             plain = np.append(grid.read("codes").astype(np.int32), 1) * len(self.alive)
         difference = int(np.abs(self._sum.values() - plain).max())
         del plain
-        with add_cpu(self.seconds, "unmasking"):
+        with spent(self.seconds, "unmasking"):
             self._sum.decode(cohort, float(unmasked.weight), self._about.elements)
         return max(peak, rss_bytes()), difference  # the comparison's memory is not counted
 
@@ -146,7 +146,7 @@ def run(job: MaskedJob) -> Mapping[str, Any]:
     baseline = peak_rss_bytes()
     with Beside(OwnPhones, job, settings.text) as phones:
         round_ = OwnRound(job, phones, settings)
-        _, encoding = phones.call("encoding")
+        _, encoding = phones.call("encoded")
         for name in round_.alive:
             round_.meter.add(name, "encoding", encoding)
         peak, difference = round_.run()

@@ -13,7 +13,7 @@ SEED = 0  # every contestant draws the same words
 
 
 def sample_of(job: Job, artifacts: Artifacts) -> OutputSample | None:
-    """Draw the output sample; None for the full softmax. Raises ArtifactsError, VocabularyError."""
+    """None for the full softmax. Raises ArtifactsError, VocabularyError."""
     if job.output_sample is None:
         return None
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)

@@ -1,1 +1,1 @@
-"""Costs of the phone binary, found without a phone: instructions by qemu, cycles of inner loops by llvm-mca."""
+"""What the phone binary costs, found without a phone: instructions by qemu, cycles of inner loops by llvm-mca."""

@@ -26,7 +26,7 @@ class Body:
     sha256: str
 
     def whole(self) -> bytes:
-        """Return all of it."""
+        """All of it, in memory."""
         return self.head + self.path.read_bytes()[self.offset : self.stop] + self.tail
 
 
