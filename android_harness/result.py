@@ -81,7 +81,7 @@ class Step(Record, frozen=True):
 
 
 class Placement(Record, frozen=True):
-    """Where an epoch ran, as phonograd-phone reports when it starts."""
+    """Threads and cores of an epoch, which phonograd-phone reports when it starts."""
 
     threads: Annotated[Positive, about("Threads that ran; at most one per allowed core")]
     pinned: Annotated[bool, about("Whether each thread stayed on one core")]
