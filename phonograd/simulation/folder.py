@@ -99,7 +99,7 @@ class SimulationFolder:
 
     @property
     def transfer(self) -> Path:
-        """Where strategy transfer works."""
+        """Working folder of strategy transfer."""
         return self.folder / "transfer"
 
     def updates(self, number: int) -> Path:

@@ -34,7 +34,7 @@ class Images:
         """The images at these places."""
         return Images(self.pixels[places], self.labels[places])
 
-    def permuted(self, order: Array) -> "Images":
+    def permute(self, order: Array) -> "Images":
         """The same images with their pixels in another order [P]: as hard to learn, and new to a model."""
         return Images(np.ascontiguousarray(self.pixels[:, order]), self.labels)
 
