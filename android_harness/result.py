@@ -134,7 +134,7 @@ class Epoch(Record, frozen=True):
     energy: Annotated[
         Energy | None, about("Energy from the battery; null on external power or if the phone does not report it")
     ]
-    throttled: Annotated[tuple[str, ...], about("Evidence of throttling, one line each; empty if there is none")]
+    throttled: Annotated[tuple[str, ...], about("Evidence of throttling, one line each; empty without any")]
     codecs: Annotated[
         tuple[CodecCost, ...],
         about("Size and encoding time of its update, by codec; measured after the last epoch of each output layer"),

@@ -43,7 +43,7 @@ class StateDict:
         """A state dict in memory, of PyTorch's tensors or NumPy's arrays, or one that `content` holds at `key`.
 
         key: names in dicts and numbers in lists, `model.state_dict`; None: `content` itself, or one of USUAL_KEYS.
-        What is no tensor has a spec too, and is refused only if it is read. Raises WeightsError if there is none.
+        What is no tensor has a spec too, and is refused only if it is read. Raises WeightsError for no tensors.
         """
         tensors = _tensors_of(source, content, key)
         specs = {name: _spec(source, name, value) for name, value in tensors.items()}

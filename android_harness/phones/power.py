@@ -99,7 +99,7 @@ def parse_zones(text: str) -> dict[str, float]:
 
 
 def cpu_temperature(temperatures: Mapping[str, float]) -> float | None:
-    """The hottest sensor whose name suggests the CPU; if there is none, the hottest of all."""
+    """The hottest sensor whose name suggests the CPU; without one, the hottest of all."""
     of_cpu = [celsius for name, celsius in temperatures.items() if _CPU.search(name)]
     return max(of_cpu or temperatures.values(), default=None)
 

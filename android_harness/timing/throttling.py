@@ -19,7 +19,7 @@ def throttling_evidence(
     busy: int,
     cool_caps_khz: Mapping[int, int],
 ) -> tuple[str, ...]:
-    """Evidence of throttling during these steps, one line each; empty if there is none.
+    """Evidence of throttling during these steps, one line each; empty without any.
 
     samples: of the whole run; those taken during the steps count. cores: those that the threads may run on; `busy` of
     them are in use. cool_caps_khz: each core's cap while the phone is cool, in kHz. Steps that became slower are listed

@@ -36,7 +36,7 @@ def learn(
     texts: Annotated[tuple[Path, ...], opt("A text of the user's to learn; may be repeated.", name="--text")],
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
-    """Learn a user's texts into FILE, which is made if there is none, beside the model that suggests."""
+    """Learn a user's texts into FILE, which is made if it is missing, beside the model that suggests."""
     messages = [("", message.decode("utf-8", "replace") + "\n") for path in texts for message in read_messages(path)]
     _learn(console, artifacts, file, weights, messages)
 
@@ -51,7 +51,7 @@ def import_(
     dictionary: Annotated[Path, arg()],
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
-    """Learn the words of another keyboard's DICTIONARY into FILE, which is made if there is none.
+    """Learn the words of another keyboard's DICTIONARY into FILE, which is made if it is missing.
 
     It is Gboard's dictionary.txt, or the zip that Gboard exports, or what `adb shell content query --uri
     content://user_dictionary/words` prints of Android's user dictionary.

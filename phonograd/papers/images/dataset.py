@@ -25,7 +25,7 @@ class Images:
         return len(self.labels)
 
     def minibatches(self, size: int) -> int:
-        """Whole minibatches of this size. Raises TrainingError if there is none."""
+        """Whole minibatches of this size. Raises TrainingError for fewer images."""
         if len(self) < size:
             raise TrainingError(f"{len(self)} images: expected at least a minibatch, {size}")
         return len(self) // size

@@ -27,7 +27,7 @@ def chance_of_right(coins: int, guesses: int, right: int, epsilon: float, delta:
 
 
 def epsilon_at_least(coins: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """A lower bound of epsilon at `delta`, 0 if there is none: too large with a chance of at most 1 - confidence.
+    """A lower bound of epsilon at `delta`, 0 without one: too large with a chance of at most 1 - confidence.
 
     Raises ValueError unless right <= guesses <= coins, delta in [0, 1), confidence in (0, 1).
     """
