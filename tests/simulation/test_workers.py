@@ -108,9 +108,9 @@ import time
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.workers import start_workers
-from tests.simulation.test_simulation import ARTIFACTS, SETTINGS, encoded
+from tests.simulation.test_simulation import ARTIFACTS, SETTINGS, encoded_users
 with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:
-    workers.evaluate([EvaluationJob(ARTIFACTS.path(WEIGHTS), messages[:9]) for messages in encoded().values()])
+    workers.evaluate([EvaluationJob(ARTIFACTS.path(WEIGHTS), messages[:9]) for messages in encoded_users().values()])
     print(*workers._pool._processes, flush=True)
     time.sleep(600)
 """
