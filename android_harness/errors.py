@@ -33,7 +33,7 @@ class WatchdogEndedError(PhoneLostError):
 
 
 class PhoneBusyError(PhonogradError):
-    """Another phonograd is using the phone."""
+    """The phone is in use by another phonograd."""
 
     exit_code = 22
 

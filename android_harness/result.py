@@ -81,7 +81,7 @@ class Step(Record, frozen=True):
 
 
 class Placement(Record, frozen=True):
-    """Where an epoch ran, as phonograd-phone reports when it starts."""
+    """Threads and cores of an epoch, which phonograd-phone reports when it starts."""
 
     threads: Annotated[Positive, about("Threads that ran; at most one per allowed core")]
     pinned: Annotated[bool, about("Whether each thread stayed on one core")]
@@ -134,7 +134,7 @@ class Epoch(Record, frozen=True):
     energy: Annotated[
         Energy | None, about("Energy from the battery; null on external power or if the phone does not report it")
     ]
-    throttled: Annotated[tuple[str, ...], about("Evidence of throttling, one line each; empty if there is none")]
+    throttled: Annotated[tuple[str, ...], about("Evidence of throttling, one line each; empty without any")]
     codecs: Annotated[
         tuple[CodecCost, ...],
         about("Size and encoding time of its update, by codec; measured after the last epoch of each output layer"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Worker, ratio_of, run_in_turn
-from phonograd.bench.markdown import MB, Column, Table, figure, versioned
+from phonograd.bench.markdown import MB, Column, Table, figure, name_with_versions
 from phonograd.bench.measuring import in_fresh_process
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.synthetic import random_weights, write_synthetic_updates
@@ -68,7 +68,7 @@ def bench_aggregate(config: AggregateBenchConfig, say: Say = str) -> dict[str, A
                 return answers
 
             runs = run_in_turn(entries, config.rounds, run, left_out, say)
-            measured += _measured(folder, entries, count, runs)
+            measured += _figures(folder, entries, count, runs)
     return result_of(
         "aggregate",
         SCHEMA_VERSION,
@@ -107,7 +107,7 @@ def _average(folder: Path, entry: Entry) -> Path:
     return folder / f"average-{entry.name.replace(' ', '-')}"
 
 
-def _measured(
+def _figures(
     folder: Path, entries: Sequence[Entry], count: int, runs: Mapping[str, Sequence[Answers]]
 ) -> Iterator[Answers]:
     """The figures of each contestant for one number of phones.
@@ -163,7 +163,7 @@ def section(document: Document) -> Iterator[str | Table]:
         "contestant's average."
     )
     columns = {
-        "contestant": Column(lambda one: versioned(one["name"], one["versions"])),
+        "contestant": Column(lambda one: name_with_versions(one["name"], one["versions"])),
         "updates": figure("updates", "d"),
         "MB each": figure("update_bytes", ".1f", MB),
         "seconds": figure("aggregate_seconds", ".2f"),

@@ -90,8 +90,8 @@ def selected_entries(
     return entries
 
 
-def sampled(entries: Sequence[Entry], output_sample: int) -> list[Entry]:
-    """Those of the entries that can have an output sample, phonograd's backends and torch, each with one."""
+def with_output_sample(entries: Sequence[Entry], output_sample: int) -> list[Entry]:
+    """Entries of phonograd's backends and torch, each with an output sample."""
     able = (entry for entry in entries if entry.peer in (OURS, TORCH))
     return [dataclasses.replace(entry, name=f"{entry.name} sampled", output_sample=output_sample) for entry in able]
 
@@ -196,8 +196,8 @@ class Worker:
         raise BenchError(f"bench: {self.entry.name} exited with code {code}: {last}")
 
 
-def turned(items: Sequence[Item], number: int) -> tuple[Item, ...]:
-    """The items of a round in their order: each round begins with another."""
+def rotate(items: Sequence[Item], number: int) -> tuple[Item, ...]:
+    """The items in a round's order: each round begins with another."""
     first = number % len(items)
     return (*items[first:], *items[:first])
 
@@ -211,7 +211,7 @@ def run_in_turn(
     """
     runs: dict[str, list[Answers]] = {entry.name: [] for entry in entries}
     for number in range(rounds):
-        for entry in turned(entries, number):
+        for entry in rotate(entries, number):
             if entry.name in left_out:
                 continue
             say(f"round {number + 1} of {rounds}: {entry.name}")

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Turn, Worker, turned, worker_environment
+from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Turn, Worker, rotate, worker_environment
 from phonograd.bench.flops import ceiling_flop, ceiling_shape, phase_flop, step_flop
-from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, text, versioned
+from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, name_with_versions, text
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.worker import Job
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -98,7 +98,7 @@ def bench_epoch(
     rates = {worker.entry: _ceiling_rates(manifests[first], turns[worker.entry.name]) for worker in ceilings}
     reference = turns[contestants[0].entry.name]
     measured = [
-        _measured(
+        _measure_turns(
             worker, turns[worker.entry.name], reference, _fastest(rates, worker.entry.reduced), kind, manifests[kind]
         )
         for worker in contestants
@@ -156,7 +156,7 @@ def _fastest(rates: Mapping[Entry, Sequence[float]], reduced: bool) -> Sequence[
 
 
 def _disagreements(measured: Sequence[Answers], entries: Sequence[Entry], tolerance: float) -> tuple[str, ...]:
-    """Of contestants in float32, those of the same kind and output words among themselves."""
+    """Compare contestants in float32 that have the same kind and output words."""
     reduced = {entry.name for entry in entries if entry.reduced}
     losses: dict[tuple[str, int], dict[str, float]] = {}
     for one in measured:
@@ -180,14 +180,14 @@ def _take_turns(workers: Sequence[Worker], config: EpochBenchConfig, say: Say) -
     rounds = config.warm_up + config.steps
     for window in range(rounds):
         say(f"round {window + 1} of {rounds}")
-        for worker in turned(workers, window):
+        for worker in rotate(workers, window):
             turn = worker.turn(window)
             if window >= config.warm_up:
                 turns[worker.entry.name].append(turn)
     return turns
 
 
-def _measured(
+def _measure_turns(
     worker: Worker,
     turns: Sequence[Turn],
     first: Sequence[Turn],
@@ -241,7 +241,7 @@ def _measured(
 def _phases(
     turns: Sequence[Turn], ceiling: Sequence[float], output_words: int, factored: Sequence[str], manifest: Manifest
 ) -> list[Answers]:
-    """Of each phase: median seconds, its GFLOP, and their rate as a fraction of the ceiling's, None without either.
+    """Each phase's median seconds, its GFLOP, and their rate as a fraction of the ceiling's, None without either.
 
     Empty for a contestant that does not time its phases. Raises BenchError if products are in a phase it lacks.
     """
@@ -297,7 +297,7 @@ def section(document: Document) -> Iterator[str | Table]:
         kernels, words = one["about"].get("kernels"), one["output_words"]
         fewer = words < document["kinds"][one["kind"]]["model"]["vocabulary"]
         more = [*([f"{kernels} kernels"] if kernels else []), *([f"{words:,} words"] if fewer else [])]
-        return versioned(one["name"], one["about"].get("versions", {}), *more)
+        return name_with_versions(one["name"], one["about"].get("versions", {}), *more)
 
     columns = {
         "contestant": Column(name),
@@ -317,7 +317,7 @@ def section(document: Document) -> Iterator[str | Table]:
     yield from _best_of_torch(contestants, first, document.get("variables", {}))
     yield f"The ceilings: {'x'.join(map(str, document['ceiling_shape']))}, the output layer's product."
     columns = {
-        "library": Column(lambda one: versioned(one["name"].split()[0], one["about"]["versions"])),
+        "library": Column(lambda one: name_with_versions(one["name"].split()[0], one["about"]["versions"])),
         "precision": Column(lambda one: "bf16" if one["reduced"] else "fp32"),
         "GFLOP/s": figure("gflops", ".0f"),
     }

@@ -17,7 +17,7 @@ def step_flop(model: LanguageModelConfig, training: TrainingConfig, output_words
     forward pass.
     """
     passes = 4 if training.loss == "lwf" else 3
-    weights = sum(_multiplied(model, output_words).values())
+    weights = sum(_multiplied_weights(model, output_words).values())
     return 2 * passes * training.minibatch * training.bptt * weights
 
 
@@ -36,7 +36,7 @@ def phase_flop(
     forward = 2 if training.loss == "lwf" else 1
     output = OUTPUT_LAYER if OUTPUT_LAYER in phases else PRODUCT
     total: Counter[str] = Counter()
-    for tensor, weights in _multiplied(model, output_words).items():
+    for tensor, weights in _multiplied_weights(model, output_words).items():
         if tensor.startswith(model.cell):
             ahead, back = "recurrent forward", "recurrent backward"
         else:
@@ -48,7 +48,7 @@ def phase_flop(
     return {phase: per_weight * weights for phase, weights in total.items()}
 
 
-def _multiplied(model: LanguageModelConfig, output_words: int | None) -> Mapping[str, int]:
+def _multiplied_weights(model: LanguageModelConfig, output_words: int | None) -> Mapping[str, int]:
     """The weights that a token is multiplied by, by tensor; the output layer's for its words only."""
     weights = {spec.name: spec.elements for spec in model.tensor_specs()}
     if not model.tied:

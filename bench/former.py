@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from phonograd.bench.markdown import MB, Column, Table, figure, versioned
+from phonograd.bench.markdown import MB, Column, Table, figure, name_with_versions
 from phonograd.bench.results import Document
 
 
@@ -14,7 +14,7 @@ def section(document: Document) -> Iterator[str | Table]:
         f"`{document['benchmark']}` no longer has these contestants."
     )
     columns = {
-        "contestant": Column(lambda row: versioned(row["name"], row["about"]["versions"])),
+        "contestant": Column(lambda row: name_with_versions(row["name"], row["about"]["versions"])),
         f"time / {document['first']}": figure("ratio", ".2f"),
         "minimum": figure("ratio_least", ".2f"),
         f"CPU time / {document['first']}": figure("cpu_ratio", ".2f"),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from phonograd.bench.contestants import Answers, BenchError, Say, turned
+from phonograd.bench.contestants import Answers, BenchError, Say, rotate
 from phonograd.bench.environment import version_of
 from phonograd.bench.markdown import MB, Column, Table, figure, text
 from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
@@ -136,7 +136,7 @@ class _Ingest:
             server = stack.enter_context(phonograd_serve(self.artifacts, place / "state", UNREACHED_CLIENTS))
             for number in range(self.config.rounds):
                 self.say(f"throughput, round {number + 1} of {self.config.rounds}")
-                for way in turned(ways, number):
+                for way in rotate(ways, number):
                     os.sync()  # writes left by earlier runs must not count here
                     rates[way].append(self._rate(*way, receivers.get(way[0], server)))
                     for folder in ("bare", "synced", "copied"):
@@ -187,7 +187,7 @@ class _Ingest:
                     os.sync()
                     send_at_once(server.port, [post_update(first, one)])
                     sent = send_at_once(server.port, [post_update(last, other, pause=pause)])
-                    served, base_sha256 = _served(server, base_sha256)
+                    served, base_sha256 = _wait_served(server, base_sha256)
                     seconds[pause].append(served - sent[0].last_byte)
                     round_ += 1
         _remove(place)
@@ -216,7 +216,7 @@ class _Ingest:
             idle = peak_rss_bytes(server.pid)
             os.sync()
             sent = send_at_once(server.port, [post_update(body, name) for name, body in uploads])
-            served, _ = _served(server, self.base_sha256)
+            served, _ = _wait_served(server, self.base_sha256)
             peak = peak_rss_bytes(server.pid)
         _remove(place)
         began, last_byte = min(one.began for one in sent), max(one.last_byte for one in sent)
@@ -296,7 +296,7 @@ def _make_material(artifacts: Path, update: Path, model: LanguageModelConfig) ->
     write_synthetic_updates(artifacts / WEIGHTS, {"full-f32": update}, 0, TOKENS)
 
 
-def _served(server: Receiver, old_sha256: str) -> tuple[float, str]:
+def _wait_served(server: Receiver, old_sha256: str) -> tuple[float, str]:
     """Wait until a model other than `old_sha256` is served; returns when its first byte arrived, and its hash."""
     deadline = time.perf_counter() + SERVED_SECONDS
     while time.perf_counter() < deadline:

@@ -17,12 +17,12 @@ class Column:
     form: str = ""
 
     def cell(self, row: Row) -> str:
-        """As the page has it; a dash for what is not there."""
+        """The cell of the page; a dash for what is missing."""
         value = self.value(row)
         return "-" if value is None else format(value, self.form)
 
-    def printed(self, row: Row) -> object:
-        """For a terminal, which has its own form for numbers, except for shares."""
+    def printed_cell(self, row: Row) -> object:
+        """The cell for a terminal, which formats numbers itself, except shares."""
         value = self.value(row)
         return value if isinstance(value, int | float) and "%" not in self.form else self.cell(row)
 
@@ -55,9 +55,9 @@ class Table:
         sides = {heading: "r" if column.form else "l" for heading, column in self.columns.items()}
         return "\n".join(table(sides, [[one.cell(row) for one in self.columns.values()] for row in self.rows]))
 
-    def printed(self) -> tuple[str, list[dict[str, object]]]:
+    def printed_rows(self) -> tuple[str, list[dict[str, object]]]:
         """Title and rows, as a console prints them."""
-        return self.title, [{name: one.printed(row) for name, one in self.columns.items()} for row in self.rows]
+        return self.title, [{name: one.printed_cell(row) for name, one in self.columns.items()} for row in self.rows]
 
 
 def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -68,7 +68,7 @@ def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> Iterator
         yield f"| {' | '.join(row)} |"
 
 
-def versioned(name: str, versions: Mapping[str, str], *more: str) -> str:
+def name_with_versions(name: str, versions: Mapping[str, str], *more: str) -> str:
     """A contestant's name with its packages' versions and what else identifies it."""
     own = [*(f"{package} {version}" for package, version in versions.items() if package != "numpy"), *more]
     return f"{name} ({', '.join(own)})" if own else name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.bench.contestants import Answers, Entry, Say, Worker
-from phonograd.bench.markdown import MB, Column, Row, Table, figure, text, versioned
+from phonograd.bench.markdown import MB, Column, Row, Table, figure, name_with_versions, text
 from phonograd.bench.measuring import in_fresh_process
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.synthetic import random_weights
@@ -122,7 +122,7 @@ def section(document: Document) -> Iterator[str | Table]:
         "Flower keeps until they are added. Those sums are not compared."
     )
     cohort = {"contestant": text("name"), "phones": figure("phones", "d"), "drop out": figure("dead", "d")}
-    named = {"contestant": Column(lambda one: versioned(one["name"], one["versions"]))}
+    named = {"contestant": Column(lambda one: name_with_versions(one["name"], one["versions"]))}
     phone = {
         "seconds": Column(lambda one: sum(one["phone_seconds"].values()), ".2f"),
         "encoding": _of("phone_seconds", "encoding", ".2f"),

@@ -88,7 +88,7 @@ def bench_parity(folder: Path, entries: Sequence[Entry], config: ParityConfig, s
         if len(trained) < 2:
             raise BenchError(f"bench: two runtimes are needed; {'; '.join(left_out.values()) or 'one was named'}")
         say("comparing")
-        tensors = _compared(artifacts.path(WEIGHTS), trained)
+        tensors = _compare_runs(artifacts.path(WEIGHTS), trained)
     loss_errors = {
         pair: max(abs(a - b) / abs(b) for a, b in zip(one.losses, other.losses, strict=True))
         for pair, one, other in _pairs(trained)
@@ -136,7 +136,7 @@ def _pairs(trained: Mapping[str, _Trained]) -> list[tuple[str, _Trained, _Traine
     return [(f"{name}{BETWEEN}{other_name}", one, other) for (name, one), (other_name, other) in pairs]
 
 
-def _compared(first: Path, trained: Mapping[str, _Trained]) -> list[Answers]:
+def _compare_runs(first: Path, trained: Mapping[str, _Trained]) -> list[Answers]:
     """One tensor in memory at a time, of two runtimes. Raises BenchError for a weight that is not finite."""
 
     def read(path: Path, tensor: str) -> Array:

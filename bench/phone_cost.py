@@ -208,7 +208,7 @@ def bench_phone(
     projections = [
         projection(cost, precision, paper, words, instructions)
         for precision, cost in costs
-        for words, instructions in _counted(counts, paper, precision).items()
+        for words, instructions in _instructions(counts, paper, precision).items()
     ]
     return {
         "kind": "phone",
@@ -223,7 +223,7 @@ def bench_phone(
     }
 
 
-def _counted(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
+def _instructions(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
     """Instructions a token of the paper's model in one precision by output words, None where they were not counted."""
     of_paper = [one for one in counts if (one.model, one.machine) == (_name(paper), "aarch64")]
     words = [one.output_words for one in of_paper] or [paper.vocabulary, paper.vocabulary // SAMPLED]

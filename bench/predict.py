@@ -104,7 +104,7 @@ def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> dict[st
         int8 = Path(place) / PREDICTION
         write_prediction_weights(artifacts.path(WEIGHTS), int8)
         files = {MODEL: artifacts.path(WEIGHTS), "predictor, float32": artifacts.path(WEIGHTS), "predictor, int8": int8}
-        times, letters, quality = _measured(artifacts, files, config, say)
+        times, letters, quality = _measure_ways(artifacts, files, config, say)
         ways: list[Answers] = []
         for name, path in files.items():
             say(f"opening {name}")
@@ -139,7 +139,7 @@ def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> dict[st
     )
 
 
-def _measured(
+def _measure_ways(
     artifacts: Artifacts, files: Mapping[str, Path], config: PredictBenchConfig, say: Say
 ) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, Evaluation]]:
     """Seconds a word and a letter of each way, and its quality on the text, if there is one."""
@@ -205,7 +205,7 @@ def _ways(
 ) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
     """What each does for a word, and for the letters of the next one."""
 
-    def fed(predictor: Predictor) -> None:
+    def feed_word(predictor: Predictor) -> None:
         predictor.feed(word)
         predictor.suggest()
 
@@ -213,7 +213,7 @@ def _ways(
         MODEL: (lambda: model.predict(context), lambda: model.predict(context, prefix))
     }
     for name, predictor in predictors.items():
-        ways[name] = (lambda one=predictor: fed(one), lambda one=predictor: one.suggest(prefix))  # type: ignore[misc]
+        ways[name] = (lambda one=predictor: feed_word(one), lambda one=predictor: one.suggest(prefix))  # type: ignore[misc]
     return ways
 
 

@@ -53,18 +53,18 @@ def result_of(kind: str, schema_version: int, **figures: Any) -> dict[str, Any]:
 
 def save_result(path: Path, document: Document, command: str) -> None:
     """Write a benchmark's document, rounded, with the command that repeats it. Raises StorageError."""
-    write_bytes(path, (json.dumps(rounded({"command": command, **document}), indent=1) + "\n").encode())
+    write_bytes(path, (json.dumps(round_floats({"command": command, **document}), indent=1) + "\n").encode())
 
 
-def rounded(value: Any) -> Any:
+def round_floats(value: Any) -> Any:
     """The document with floats rounded to DIGITS significant digits, and in lists of floats to LIST_DIGITS."""
     if isinstance(value, float):
         return _cut(value, DIGITS)
     if isinstance(value, Mapping):
-        return {key: rounded(part) for key, part in value.items()}
+        return {key: round_floats(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         floats = len(value) > 0 and all(isinstance(part, float) for part in value)
-        return [_cut(part, LIST_DIGITS) if floats else rounded(part) for part in value]
+        return [_cut(part, LIST_DIGITS) if floats else round_floats(part) for part in value]
     return value
 
 
@@ -89,7 +89,7 @@ def load_results(folder: Path) -> dict[str, Any]:
 def tables(document: Document) -> list[tuple[str, list[dict[str, object]]]]:
     """Titled tables of one result, for a console; who was left out is the last one."""
     parts = _parts(document)
-    shown = [part.printed() for part in parts if isinstance(part, Table)]
+    shown = [part.printed_rows() for part in parts if isinstance(part, Table)]
     absent = [{"left out": name, "because": reason} for name, reason in document.get("left_out", {}).items()]
     return [*shown, *([("Left out", absent)] if absent else [])]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Worker, ratio_of, run_in_turn
-from phonograd.bench.markdown import MB, Column, Table, figure, model_name, text, versioned
+from phonograd.bench.markdown import MB, Column, Table, figure, model_name, name_with_versions, text
 from phonograd.bench.process_tree import PeakPss, cpu_seconds
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.worker import SimulatorJob
@@ -71,7 +71,7 @@ def bench_simulate(folder: Path, config: SimulateBenchConfig, say: Say = str) ->
         runs = run_in_turn(entries, config.rounds, run, left_out, say)
     if not any(runs.values()):
         raise BenchError(f"bench: no contestant can run here: {'; '.join(left_out.values())}")
-    measured = list(_measured(entries, runs))
+    measured = list(_figures(entries, runs))
     return result_of(
         "simulate",
         SCHEMA_VERSION,
@@ -155,7 +155,7 @@ def _run(entry: Entry, job: SimulatorJob) -> Answers:
     return {**answers, "peak_pss_bytes": peak, "round_seconds": seconds, "cpu_seconds": cpu[-1] - cpu[-2]}
 
 
-def _measured(entries: Sequence[Entry], runs: Mapping[str, Sequence[Answers]]) -> Iterator[Answers]:
+def _figures(entries: Sequence[Entry], runs: Mapping[str, Sequence[Answers]]) -> Iterator[Answers]:
     """Each contestant's figures.
 
     output_sample: None for the full softmax; round_seconds, cpu_seconds: medians of the measured round, the latter of
@@ -206,7 +206,7 @@ def section(document: Document) -> Iterator[str | Table]:
         return f"{model['vocabulary']:,}" if drawn is None else f"own and {drawn:,}"
 
     columns = {
-        "contestant": Column(lambda one: versioned(one["name"], one["versions"])),
+        "contestant": Column(lambda one: name_with_versions(one["name"], one["versions"])),
         "output words": Column(words, ">"),
         "precision": text("precision"),
         "seconds a round": figure("round_seconds", ".1f"),

@@ -101,14 +101,14 @@ def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: S
         path = place / f"phone-{number}.safetensors"
         if config.users:
             say(f"training on {config.users[number - 1].name}")
-            tokens = _trained(artifacts, config, config.users[number - 1], number, path)
+            tokens = _train(artifacts, config, config.users[number - 1], number, path)
         else:
             tokens = 1
             save_tensors(path, _moved_at_random(artifacts, number))
         yield _Phone(path, tokens, number)
 
 
-def _trained(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int, out: Path) -> int:
+def _train(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int, out: Path) -> int:
     """Tokens of a user's text and its rehearsal, which the weights at `out` are trained on."""
     options = BackendOptions(config.threads)
     settings = RoundSettings(artifacts.folder, user, config.rehearsal, seed=seed, out=out, options=options)
@@ -189,12 +189,12 @@ class _Models:
         self._known: dict[str, dict[str, Evaluation]] = {}
 
     def evaluations(self, weights: Path, sha256: str) -> dict[str, Evaluation]:
-        """Of each text by its name."""
+        """Evaluate each text; by its name."""
         if sha256 not in self._known:
-            self._known[sha256] = self._measured(weights)
+            self._known[sha256] = self._measure(weights)
         return self._known[sha256]
 
-    def _measured(self, weights: Path) -> dict[str, Evaluation]:
+    def _measure(self, weights: Path) -> dict[str, Evaluation]:
         if not self._config.tests:
             return {}
         manifest = self._artifacts.manifest
@@ -204,13 +204,13 @@ class _Models:
         try:
             return {
                 name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt)
-                for name, path in _named(self._config.tests)
+                for name, path in _unique_names(self._config.tests)
             }
         finally:
             backend.close()
 
 
-def _named(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+def _unique_names(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """Files by their names without a suffix, numbered from the second of a name."""
     times: dict[str, int] = {}
     for path in texts:
@@ -230,11 +230,11 @@ def section(document: Document) -> Iterator[str | Table]:
     with_unknown = document.get("before_with_unknown", {})  # older results have none
 
     def perplexity(test: str) -> Column:
-        def shown(one: Row) -> str:
+        def format_cell(one: Row) -> str:
             change = f" ({one['change'][test]:+.2%})" if "change" in one else ""
             return f"{one['perplexities'][test]:.2f}{change}"
 
-        return Column(shown, ">")
+        return Column(format_cell, ">")
 
     columns = {
         "codec": text("codec"),

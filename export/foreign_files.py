@@ -24,11 +24,11 @@ def refuse_foreign(path: Path, first: bytes) -> None:
         return  # a safetensors file
     for magic, kind, advice in _KINDS:
         if first.startswith(magic):
-            raise _found(path, kind, advice)
+            raise _wrong_file(path, kind, advice)
     if first[:2] in _ONNX:
-        raise _found(path, "an ONNX model", _SAVED)
+        raise _wrong_file(path, "an ONNX model", _SAVED)
     if _is_text(first):
-        raise _found(path, "text", "give the model's weights")
+        raise _wrong_file(path, "text", "give the model's weights")
 
 
 def _is_text(first: bytes) -> bool:
@@ -48,10 +48,10 @@ def refuse_foreign_zip(path: Path) -> None:
         raise WeightsError(f"{path}: cannot be read as a zip file ({error}); copy it again") from error
     if "constants.pkl" in names:
         advice = "save its tensors with: torch.save(torch.jit.load(PATH).state_dict(), NEW)"
-        raise _found(path, "a TorchScript model", advice)
+        raise _wrong_file(path, "a TorchScript model", advice)
     if "data.pkl" not in names:
-        raise _found(path, f"a zip file of {', '.join(map(ascii, names[:3])) or 'nothing'}", _SAVED)
+        raise _wrong_file(path, f"a zip file of {', '.join(map(ascii, names[:3])) or 'nothing'}", _SAVED)
 
 
-def _found(path: Path, kind: str, advice: str) -> WeightsError:
+def _wrong_file(path: Path, kind: str, advice: str) -> WeightsError:
     return WeightsError(f"{path}: a PyTorch state dict or a safetensors file expected, found {kind}; {advice}")

@@ -38,10 +38,10 @@ def read_words(path: Path, data: bytes) -> WordList:
             data = data.decode(codec).encode()
         except UnicodeDecodeError as error:
             raise VocabularyError(
-                f"{path}: {codec} expected, as it begins, found {error.reason}; save it anew"
+                f"{path}: {codec} expected, as it begins, found {error.reason}; save it again"
             ) from error
     if data.startswith(b"\x80"):
-        return WordList(_pickled(path, data))
+        return WordList(_pickled_strings(path, data))
     if _SENTENCE_PIECE.match(data):
         raise VocabularyError(
             f"{path}: one word a line expected, found a SentencePiece model; list its words with: "
@@ -57,7 +57,7 @@ def read_words(path: Path, data: bytes) -> WordList:
 
 
 def _first_column(lines: list[bytes]) -> WordList | None:
-    """The words of a table whose other columns are numbers; None if it is none."""
+    """The words of a table whose other columns are numbers; None if it is not one."""
     header = lines[0].split()
     if len(header) == 2 and all(map(bytes.isdigit, header)) and int(header[0]) == len(lines) - 1:
         lines = lines[1:]  # of word2vec: how many words, and numbers for each
@@ -76,7 +76,7 @@ def _is_number(text: bytes) -> bool:
     return True
 
 
-def _pickled(path: Path, data: bytes) -> list[bytes]:
+def _pickled_strings(path: Path, data: bytes) -> list[bytes]:
     """The strings of a pickled list, read as data: a word that stands there again is a reference to the first."""
     words: list[str] = []
     memo: list[str] = []

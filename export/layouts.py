@@ -44,10 +44,10 @@ def in_our_layout(state: StateDict) -> tuple[StateDict, list[str]]:
     for raw, plain in [(name, match[1]) for name in state.specs if (match := _RAW.match(name))]:
         copy = f", not {plain} beside it, which may be a dropped copy" if plain in state.specs else ""
         remarks.append(f"{raw} is the weight{copy}")
-        state = state.renamed({name: plain if name == raw else name for name in state.specs if name != plain})
+        state = state.rename({name: plain if name == raw else name for name in state.specs if name != plain})
     joined = {name: _in_one_module(name) for name in state.specs}
     if any(name != new for name, new in joined.items()) and len(set(joined.values())) == len(joined):
-        state = state.renamed(joined)
+        state = state.rename(joined)
         remarks.append("a list of one-layer modules, read as one of several layers")
     biases = {
         f"{match[1]}bias_{match[2]}{match[3]}": spec.shape[0]

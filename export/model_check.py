@@ -15,7 +15,7 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import Evaluation, Scorer, evaluate
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
-from phonograd.export.model_file import ModelOfStateDict, described
+from phonograd.export.model_file import ModelOfStateDict, describe_shape
 from phonograd.export.torch_model import LanguageModel
 
 T, B, WINDOWS = 7, 3, 2
@@ -191,7 +191,7 @@ def _compare_windows(theirs: TorchScorer, ours: Scorer, artifacts: Artifacts) ->
 
 def _differs(theirs: TorchScorer, artifacts: Artifacts, figures: str) -> WeightsError:
     return WeightsError(
-        f"model: {theirs.name} computes something else than the exported {described(artifacts.manifest.model)}: "
+        f"model: {theirs.name} computes something else than the exported {describe_shape(artifacts.manifest.model)}: "
         f"{figures}; no artifacts were written; phones train embedding, recurrent layers and output layer alone: leave "
         "out what is more, such as scaled embeddings, a residual or a state kept between calls, and train again"
     )

@@ -69,7 +69,7 @@ class Spelling:
         return {spec.name: replace(spec, name=self.spelt(spec.name, config.cell)) for spec in ours}
 
     def spelt(self, name: str, cell: Cell) -> str:
-        """A tensor of ours, as this spelling has it. A module named after the other cell is none of this one's."""
+        """A tensor of ours, as this spelling has it. A module named after the other cell is not this one's."""
         first, _, rest = name.partition(".")
         if first == "embedding":
             return f"{self.embedding}.{rest}"
@@ -196,7 +196,7 @@ def _cell_of(state: StateDict, spelling: Spelling, weights: TensorSpec) -> Cell:
 
 
 def _layers_of(state: StateDict, spelling: Spelling, cell: Cell) -> int:
-    """By the highest number in a recurrent tensor's name. Raises WeightsError for a layer of another cell."""
+    """Count layers by the highest number in a recurrent tensor. Raises WeightsError for a layer of another cell."""
     numbers = [0]
     for name in state.specs:
         module, _, rest = name.partition(".")
@@ -228,14 +228,14 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
         others = {name: name for name in weights if name not in {spec.name for spec in specs.values()}}
         advice = _advice(state, config)
         if others:
-            unread = state.renamed(others).listing()
+            unread = state.rename(others).listing()
             places = {place: place.rpartition(".") for place in (name.rpartition(".")[0] for name in others)}
             parts = [f"{place}={part}" for place, (above, _, part) in places.items() if above and part in MODULES]
             advice = f"export it without what scores don't need, by `ignore`, or {advice}"
             if parts:  # a part of the model that lies elsewhere: without it, another model would be exported
                 advice = f"export it with `renames` {parts[0]}, where a part of the model is"
             advice = f"not understood: {unread}; {advice}"
-        raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
+        raise WeightsError(f"{error}; {which}: {describe_shape(config)}; found: {state.listing()}; {advice}") from None
     tensors = {ours: state.read(spec.name) for ours, spec in specs.items()}
     if spelling.canonical:
         return {spec.name: tensors[spec.name] for spec in config.plain.tensor_specs()}
@@ -270,7 +270,7 @@ def tensors_named(config: LanguageModelConfig, names: Iterable[str]) -> tuple[st
     return tuple(name for name in known if name in chosen)
 
 
-def described(config: LanguageModelConfig) -> str:
+def describe_shape(config: LanguageModelConfig) -> str:
     """A shape in one line: lstm 2x300, embedding 300, tied, 10000 words."""
     parts = [f"{config.cell} {config.layers}x{config.hidden}", f"embedding {config.embedding}"]
     parts += ["tied" if config.tied else "untied", f"{config.vocabulary} words"]

@@ -175,7 +175,7 @@ def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: i
     weights.append(f"{prefix}{config.cell}.{layer}.B")
     projection = ""
     if config.cell == "cifg":
-        weights, projection = _coupled(graph, config, weights, f"{prefix}{config.cell}.{layer}.P")
+        weights, projection = _coupled_weights(graph, config, weights, f"{prefix}{config.cell}.{layer}.P")
     # linear_before_reset is torch's GRU: the reset gate multiplies R·h + b, not h.
     attributes = {"linear_before_reset": 1} if config.cell == "gru" else {}
     all_steps = graph.node(
@@ -195,7 +195,7 @@ def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: i
 COUPLED_GATES, COUPLED_SIGNS = (0, 1, 0, 2), (1, 1, -1, 1)
 
 
-def _coupled(graph: Graph, config: LanguageModelConfig, weights: list[str], P: str) -> tuple[list[str], str]:
+def _coupled_weights(graph: Graph, config: LanguageModelConfig, weights: list[str], P: str) -> tuple[list[str], str]:
     """W, R and B of the LSTM that computes a CIFG, and its projection P^T [H, E]. It is fed back P m: R is R P."""
     axis = graph.constant(f"{P}.direction", np.array([0], np.int64))
     P = graph.node("Squeeze", [_Matrix.of(P, config).whole(graph), axis], f"{P}.projection")

@@ -30,7 +30,7 @@ def require_replaceable(folder: Path, overwrite: bool, inputs: Collection[Path] 
         known = {MANIFEST, *open_artifacts(folder, verify=False).manifest.files}
     except ArtifactsError as error:
         raise ArtifactsError(
-            f"{folder}: `overwrite` replaces artifacts folders only, and this is none ({error}); {choose}"
+            f"{folder}: `overwrite` replaces artifacts folders only, and this is not one ({error}); {choose}"
         ) from error
     foreign = sorted(path.name for path in folder.iterdir() if path.name not in known or path.is_symlink())
     if foreign:
@@ -52,7 +52,7 @@ def in_place(folder: Path, overwrite: bool, inputs: Collection[Path] = ()) -> It
         place.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
     try:
-        with _locked(partial):
+        with _lock(partial):
             yield partial
         require_replaceable(folder, overwrite, inputs)  # the work took a while
         with storage_errors(folder):
@@ -83,12 +83,12 @@ def _clear_up(place: Path) -> None:
         else:
             path.rename(place)  # killed between the two renames
     for path in place.parent.glob(f"{left}.partial"):
-        with contextlib.suppress(OSError), _locked(path):
+        with contextlib.suppress(OSError), _lock(path):
             shutil.rmtree(path)
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock. Raises OSError if another process does. Windows opens no folders, and has no exports."""
     if WINDOWS:
         yield

@@ -32,11 +32,11 @@ class NativeTrainer:
         self._tokens = job.config.minibatch * job.config.bptt  # of a step
         self._threads = job.config.threads or min(usable_cores(), MAX_THREADS)
         self.windows = len(job.corpus.training) // self._tokens
-        self._artifacts = self._exported()
+        self._artifacts = self._export()
         self._weights = state.weights(state.steps) if state.steps else self._artifacts.path(WEIGHTS)
         self._sha256 = ""
 
-    def _exported(self) -> Artifacts:
+    def _export(self) -> Artifacts:
         folder = self._state.weights(0).with_name(ARTIFACTS)
         if folder.exists():
             return open_artifacts(folder)

@@ -33,7 +33,7 @@ def run_identity(job: Job) -> dict[str, str]:
 
 
 class RunRecord(Record, frozen=True):
-    """How far a run is: `sha256` is that of the weights after `steps` steps; before the first there is none.
+    """How far a run is: `sha256` is that of the weights after `steps` steps; None before the first.
 
     The curve may end later: a run that `max_steps` ended within a part goes on from the part before.
     """

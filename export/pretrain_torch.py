@@ -87,7 +87,7 @@ class TorchTrainer:
 
 
 def pick_device(config: PretrainConfig) -> torch.device:
-    """The device `config` means. Raises ArtifactsError if there is none or it can't train in that precision."""
+    """The device `config` means. Raises ArtifactsError if it is missing or can't train in that precision."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ArtifactsError("pre-training: device is cuda, PyTorch finds none here; choose auto or cpu")
     device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")

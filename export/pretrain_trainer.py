@@ -41,7 +41,7 @@ class Trainer(Protocol):
         ...
 
     def evaluate(self) -> Perplexities:
-        """Of the validation text."""
+        """Return the validation text's perplexities."""
         ...
 
     def weights(self) -> Mapping[str, Array]:

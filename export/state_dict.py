@@ -43,7 +43,7 @@ class StateDict:
         """A state dict in memory, of PyTorch's tensors or NumPy's arrays, or one that `content` holds at `key`.
 
         key: names in dicts and numbers in lists, `model.state_dict`; None: `content` itself, or one of USUAL_KEYS.
-        What is no tensor has a spec too, and is refused only if it is read. Raises WeightsError if there is none.
+        What is no tensor has a spec too, and is refused only if it is read. Raises WeightsError for no tensors.
         """
         tensors = _tensors_of(source, content, key)
         specs = {name: _spec(source, name, value) for name, value in tensors.items()}
@@ -65,7 +65,7 @@ class StateDict:
         check_finite(self.source, name, values)
         return values
 
-    def renamed(self, names: Mapping[str, str]) -> "StateDict":
+    def rename(self, names: Mapping[str, str]) -> "StateDict":
         """The same tensors by other names: names[old] is the new one, of all of them."""
         old = {new: name for name, new in names.items()}
         specs = {new: dataclasses.replace(self.specs[name], name=new) for name, new in names.items()}
@@ -106,7 +106,7 @@ def open_state_dict(path: Path, key: str | None = None) -> Iterator[StateDict]:
     and not installed.
     """
     if is_torch_file(path):
-        yield StateDict.of(_unpickled(path), str(path), key)
+        yield StateDict.of(_unpickle(path), str(path), key)
         return
     if key is not None:
         raise WeightsError(f"{path}: tensors alone, as safetensors files have them; leave out `key`")
@@ -117,7 +117,7 @@ def open_state_dict(path: Path, key: str | None = None) -> Iterator[StateDict]:
         yield StateDict(str(path), file.specs, file.metadata, file.read)
 
 
-def _unpickled(path: Path) -> object:
+def _unpickle(path: Path) -> object:
     try:
         import torch  # noqa: PLC0415  # safetensors are read without it
     except ImportError as error:

@@ -24,9 +24,9 @@ def our_names(state: StateDict, renames: Renames = (), ignore: Sequence[str] = (
     """
     names = {name: name for name in state.specs if not _matches(name, ignore)}
     for old, new in renames:
-        changed = {name: _renamed(now, old.rstrip("."), new.rstrip(".")) for name, now in names.items()}
+        changed = {name: _rename(now, old.rstrip("."), new.rstrip(".")) for name, now in names.items()}
         if changed == names and old.rstrip(".") != new.rstrip("."):
-            raise WeightsError(f"{state.source}: {old} to rename expected, found {state.renamed(names).listing()}")
+            raise WeightsError(f"{state.source}: {old} to rename expected, found {state.rename(names).listing()}")
         names = changed
     names, remarks = _in_the_model(names, state.source)
     names = {name: now for name, now in names.items() if not _matches(now, ignore)}
@@ -41,14 +41,14 @@ def our_names(state: StateDict, renames: Renames = (), ignore: Sequence[str] = (
         seen[now] = name
     if left := [name for name in state.specs if name not in names]:
         remarks.append(f"left out: {', '.join(left)}")
-    return state.renamed(names), remarks
+    return state.rename(names), remarks
 
 
 def _matches(name: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
-def _renamed(name: str, old: str, new: str) -> str:
+def _rename(name: str, old: str, new: str) -> str:
     if name == old:
         return new
     if not name.startswith(f"{old}."):

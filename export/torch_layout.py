@@ -53,7 +53,7 @@ def to_canonical(state: Mapping[str, Array], config: LanguageModelConfig, source
     Of a tied model the dict may repeat the embedding as `decoder.weight`. `source` names it in errors. Raises
     WeightsError for a missing, unexpected or misshapen tensor, one not float32, or a repeat that differs.
     """
-    check_specs(source, {name: spec_of(name, array) for name, array in state.items()}, _expected(state, config))
+    check_specs(source, {name: spec_of(name, array) for name, array in state.items()}, _expected_specs(state, config))
     if config.tied and "decoder.weight" in state:
         _check_repeat(state, source)
     order = ONNX_GATES[config.cell]
@@ -96,7 +96,7 @@ def seeded_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
     return tensors
 
 
-def _expected(tensors: Mapping[str, object], config: LanguageModelConfig) -> list[TensorSpec]:
+def _expected_specs(tensors: Mapping[str, object], config: LanguageModelConfig) -> list[TensorSpec]:
     specs = torch_specs(config)
     if config.tied and "decoder.weight" in tensors:
         specs.append(TensorSpec("decoder.weight", "F32", (config.vocabulary, config.embedding)))

@@ -42,7 +42,7 @@ class CountedVocabulary:
 
 
 def counts_path(vocabulary: Path) -> Path:
-    """Where the counts of a vocabulary file are kept: `vocab.txt.counts`, lines `word<TAB>count` in order of id."""
+    """Path of a vocabulary file's counts: `vocab.txt.counts`, lines `word<TAB>count` in order of id."""
     return vocabulary.with_name(f"{vocabulary.name}.counts")
 
 

@@ -116,7 +116,7 @@ def misfit(vocabulary: Vocabulary) -> list[str]:
 
 
 def rows_of(vocabulary: Vocabulary, source: ImportedVocabulary) -> Ids:
-    """Of each word of `vocabulary` the row, int64 [V], of weights that were trained with `source`'s file.
+    """Each word's row, int64 [V], of weights that were trained with `source`'s file.
 
     Raises VocabularyError for a word that `source` does not have.
     """
@@ -131,7 +131,7 @@ def rows_of(vocabulary: Vocabulary, source: ImportedVocabulary) -> Ids:
     return np.array([rows[word] for word in vocabulary.words], np.int64)
 
 
-def permuted(tensors: Mapping[str, Array], rows: Ids) -> dict[str, Array]:
+def permute(tensors: Mapping[str, Array], rows: Ids) -> dict[str, Array]:
     """Canonical weights with these rows of all tensors that have one a word."""
     return {name: array[rows] if name in ROWS_OF_WORDS else array for name, array in tensors.items()}
 
@@ -148,6 +148,6 @@ def _word(line: bytes) -> bytes | None:
 
 
 def _of_piece(piece: bytes) -> bytes | None:
-    """What the tokenizer makes of a piece of SentencePiece: one inside of a word is none."""
+    """What the tokenizer makes of a piece of SentencePiece: None for one inside a word."""
     whole = piece.startswith((_WORD_BEGINS, b"<"))
     return _word(piece.removeprefix(_WORD_BEGINS)) if whole else None

@@ -14,7 +14,7 @@ import click
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StorageError
 from phonograd.device_runtime.base.visible import visible, with_options
-from phonograd.pages import shown
+from phonograd.pages import format_value
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
@@ -28,7 +28,7 @@ NAMES = "phonograd.names"
 
 @dataclass(frozen=True)
 class Console:
-    """Where a command's output goes: stdout carries the result alone (a table or JSON), stderr all else."""
+    """Output of a command: stdout carries the result alone (a table or JSON), stderr all else."""
 
     as_json: bool
     quiet: bool
@@ -102,7 +102,7 @@ def print_table(title: str, rows: Rows) -> None:
         table.add_column(Text(visible(key)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(
-            *(Text(visible(shown(row.get(key)))) for key in keys)
+            *(Text(visible(format_value(row.get(key)))) for key in keys)
         )  # as it is: names may look like rich's markup
     # Off a terminal the width is unknown: never cut a row that a script or a log may read.
     Screen(width=None if sys.stdout.isatty() else 200).print(table)
@@ -118,7 +118,7 @@ def with_errors(row: Mapping[str, object]) -> dict[str, object]:
     found = {name: value for name, value in row.items() if not name.endswith("_error")}
     for name in found:
         if (error := row.get(f"{name}_error")) is not None:
-            found[name] = f"{shown(row[name])} ± {shown(float(f'{error:.2g}'))}"
+            found[name] = f"{format_value(row[name])} ± {format_value(float(f'{error:.2g}'))}"
     return found
 
 
@@ -126,12 +126,12 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --json and --quiet; the command receives a Console as `console`."""
 
     @functools.wraps(command)  # with the parameters declared so far
-    def wrapped(*args: Any, as_json: bool, quiet: bool, **options: Any) -> None:
+    def run_command(*args: Any, as_json: bool, quiet: bool, **options: Any) -> None:
         command(*args, console=Console(as_json, quiet), **options)
 
     quiet = click.option("--quiet", is_flag=True, callback=_name_options, help="No progress bars or remarks on stderr.")
-    wrapped = quiet(wrapped)
-    return click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")(wrapped)
+    run_command = quiet(run_command)
+    return click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")(run_command)
 
 
 def _name_options(context: click.Context, _parameter: click.Parameter, quiet: bool) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from phonograd.cli import COMMANDS, phonograd
 from phonograd.config.files import FILES
-from phonograd.config.layout import MODULE_CLASS, Layout, table, unused
+from phonograd.config.layout import MODULE_CLASS, Layout, mark_unused, table
 from phonograd.config.printed import print_file
 from phonograd.config.values import Config
 from phonograd.console import run
@@ -53,7 +53,7 @@ LAYOUT = Layout(
         table("strategy", Strategy, "name"),
         table("strategy.clipped", Strategy, "clip", "text", chosen_by=("strategy.name", ("clipped",))),
         table("strategy.own", Strategy, "clip", chosen_by=("strategy.name", (MODULE_CLASS,))),
-        unused(table("others", Places, "users")),
+        mark_unused(table("others", Places, "users")),
     ),
     flags={"out": "", "rounds.phones": ""},
     own="strategy.name",
@@ -90,7 +90,7 @@ def test_settings_as_dicts_and_edges() -> None:
     assert fields_of(Places)["out"].required
 
 
-def configured(tmp_path: Path, text: str, *sets: str, **flags: object) -> Config:
+def config_of(tmp_path: Path, text: str, *sets: str, **flags: object) -> Config:
     file = tmp_path / "try.toml"
     file.write_text(text)
     return Config(LAYOUT, file, sets, {key.replace("_", "."): value for key, value in flags.items()})
@@ -98,16 +98,16 @@ def configured(tmp_path: Path, text: str, *sets: str, **flags: object) -> Config
 
 def test_the_file_then_set_then_options(tmp_path: Path) -> None:
     text = 'out = "o"\n[rounds]\nphones = 20\nlate = "next"\nkept = "all"\n'
-    assert configured(tmp_path, text).take(Rules) == Rules(phones=20, late="next", kept=None)
-    config = configured(tmp_path, text, "rounds.phones=30", "rounds.late=drop", "rounds.seconds=9", rounds_phones=40)
+    assert config_of(tmp_path, text).take(Rules) == Rules(phones=20, late="next", kept=None)
+    config = config_of(tmp_path, text, "rounds.phones=30", "rounds.late=drop", "rounds.seconds=9", rounds_phones=40)
     assert config.take(Rules) == Rules(phones=40, late="drop", kept=None, seconds=9.0)
     assert type(config.take(Rules).seconds) is float
     assert config.take(Places).out == tmp_path / "o"  # relative to the file
-    assert configured(tmp_path, text, "out=p").take(Places).out == Path("p")
+    assert config_of(tmp_path, text, "out=p").take(Places).out == Path("p")
 
 
 def test_a_table_for_other_commands_stays_unread(tmp_path: Path) -> None:
-    config = configured(tmp_path, 'out = "o"\n[others]\nusers = ["u"]\n')
+    config = config_of(tmp_path, 'out = "o"\n[others]\nusers = ["u"]\n')
     assert config.take(Places).users == ()
     assert [key for key, _ in config.paths()] == ["out"]
     assert "others" not in config.document() and "others" not in print_file(LAYOUT)
@@ -115,12 +115,12 @@ def test_a_table_for_other_commands_stays_unread(tmp_path: Path) -> None:
 
 def test_a_table_of_the_choice(tmp_path: Path) -> None:
     text = 'out = "o"\n[strategy]\nname = "clipped"\n[strategy.clipped]\nclip = 2\ntext = "t.txt"\n'
-    assert configured(tmp_path, text).take(Strategy) == Strategy("clipped", 2.0, str(tmp_path / "t.txt"))
-    assert configured(tmp_path, text, "strategy.clip=3").take(Strategy).clip == 3
-    other = configured(tmp_path, text, "strategy.name=mean")  # the table of another choice may stay
+    assert config_of(tmp_path, text).take(Strategy) == Strategy("clipped", 2.0, str(tmp_path / "t.txt"))
+    assert config_of(tmp_path, text, "strategy.clip=3").take(Strategy).clip == 3
+    other = config_of(tmp_path, text, "strategy.name=mean")  # the table of another choice may stay
     assert other.take(Strategy) == Strategy("mean")
     assert "clipped" not in other.document()["strategy"]
-    own = configured(
+    own = config_of(
         tmp_path, text, "strategy.name=mine:Own", "strategy.size=3", "strategy.own.word=w", "strategy.clip=4"
     )
     assert (own.take(Strategy).clip, own.own) == (4.0, {"size": 3, "word": "w"})
@@ -151,7 +151,7 @@ def test_a_table_of_the_choice(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, sets: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        config = configured(tmp_path, text, *sets)
+        config = config_of(tmp_path, text, *sets)
         config.take(Rules)
         config.take(Places)
 

@@ -32,7 +32,7 @@ def modules() -> Mapping[str, Path]:
 
 
 def modules_of(package: str) -> dict[str, Path]:
-    """Those of a folder; `phonograd` is the command line alone."""
+    """Modules of a folder; `phonograd` is the command line alone."""
     return {name: path for name, path in modules().items() if package_of(name) == package}
 
 
@@ -51,7 +51,7 @@ def package_of(name: str) -> str:
 
 
 def test_one_name_for_each_module() -> None:
-    """In a checkout the folders' bare names can be imported as well, and would load each module twice."""
+    """Bare folder names can be imported in a checkout too, and would load each module twice."""
     files = [*modules().values(), *(ROOT / "tests").rglob("*.py"), ROOT / "hatch_build.py"]
     for path in files:
         bare = {name for name in imported_by(path) if name.split(".")[0] in FOLDERS}

@@ -108,7 +108,7 @@ class Adb:
         called = self._call(arguments, seconds, lambda printed: marked.split(printed)[1] is not None)
         out, status = marked.split(called.out)
         if status is None:
-            raise self._unfinished(serial, doing, replace(called, out=""), seconds)
+            raise self._unfinished_error(serial, doing, replace(called, out=""), seconds)
         result = ShellResult(status, out, without_server_notices(called.err))
         if check and status != 0:
             said = last_line(result.err) or last_line(out) or "no message"
@@ -142,7 +142,7 @@ class Adb:
             return
         if called.code is not None and is_storage_refusal(called.output):
             raise storage_error(serial, f"{doing} to {remote}", called.output)
-        raise self._unfinished(serial, doing, called, seconds)
+        raise self._unfinished_error(serial, doing, called, seconds)
 
     def pull(self, serial: str, remote: str, local: Path, timeout: float | None = None) -> None:
         """Copy a phone's file to `local`, which appears whole or not at all.
@@ -164,7 +164,7 @@ class Adb:
                 raise StorageError(f"{local}: cannot write: {reason}; free space or choose another place")
             if called.code is not None and is_storage_refusal(called.output):
                 raise storage_error(serial, doing, called.output)
-            raise self._unfinished(serial, doing, called, seconds)
+            raise self._unfinished_error(serial, doing, called, seconds)
 
     def _address(self, serial: str) -> list[str]:
         transport = self._transports.get(serial)
@@ -180,7 +180,7 @@ class Adb:
             called = run_adb([self.tool.path, *arguments], timeout, complete)
         return called
 
-    def _unfinished(self, serial: str, doing: str, called: CallResult, seconds: float) -> PhonogradError:
+    def _unfinished_error(self, serial: str, doing: str, called: CallResult, seconds: float) -> PhonogradError:
         """The error of a call that did not finish, by the state that adb now lists the phone in."""
         if is_server_failure(called.output):
             return server_start_error(called.output)

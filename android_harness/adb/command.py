@@ -98,7 +98,7 @@ def without_server_notices(text: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that is not a notice of adb's; "" if there is none."""
+    """The last line that is not a notice of adb's, or ""."""
     return (without_server_notices(text).splitlines() or [""])[-1].strip()
 
 

@@ -36,7 +36,7 @@ class MarkedScript:
         return None if match is None else int(match[1])
 
     def split(self, printed: str) -> tuple[str, int | None]:
-        """Its exact output, from everything that adb printed, and its status; None if the last marker is missing."""
+        """Return the exact output and the status from all that adb printed; None if the last marker is missing."""
         output = printed.partition(f"{self.begin}\n")[2]
         end = re.search(rf"\nphonograd-end-{self.nonce} ([0-9]{{1,3}})\n", output)
         return (output, None) if end is None else (output[: end.start()], int(end[1]))

@@ -66,7 +66,7 @@ class PhoneProcess:
 
     @property
     def err(self) -> str:
-        """Its stderr so far, or the end of it."""
+        """Stderr so far, or the end of it."""
         return self._err
 
     def read_line(self, timeout: float) -> str | None:
@@ -96,7 +96,7 @@ class PhoneProcess:
             self._stdin.close()
 
     def wait(self, timeout: float) -> int:
-        """Its status after its end, or 128 plus the signal that ended it. Unread lines remain for `read_line`.
+        """Wait for the end; return the status, or 128 plus the signal. Unread lines remain for `read_line`.
 
         Raises PhoneLostError if the connection was lost, PhoneTimeoutError if it does not end within `timeout` seconds.
         """

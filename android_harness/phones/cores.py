@@ -82,7 +82,7 @@ def _cluster(cores: Sequence[Core]) -> Cluster:
 
 
 def describe_cores(clusters: Sequence[Cluster]) -> str:
-    """Such as `4x Cortex-A55 1.8 GHz + 4x Cortex-A76 2.4 GHz`; "" without clusters."""
+    """Describe cores like `4x Cortex-A55 1.8 GHz + 4x Cortex-A76 2.4 GHz`; "" without clusters."""
     return " + ".join(_cluster_line(cluster) for cluster in clusters)
 
 

@@ -27,7 +27,7 @@ def parse_battery(text: str) -> Battery:
     return Battery(
         None if level is None or level < 0 else min(100 * level // max(scale or 100, 1), 100),
         None if tenths is None else valid_temperature(tenths / 10),
-        _powered(values),
+        _is_powered(values),
     )
 
 
@@ -41,7 +41,7 @@ def parse_power(files: Sequence[str], text: str) -> Power:
     millivolts = _whole(values.get("voltage"))
     if voltage is None and millivolts is not None:
         voltage = 1000 * millivolts
-    answers = [powered for powered in (_powered(values), _STATES.get(" ".join(files[3:]))) if powered is not None]
+    answers = [powered for powered in (_is_powered(values), _STATES.get(" ".join(files[3:]))) if powered is not None]
     return Power(
         current,
         voltage if voltage else None,
@@ -61,7 +61,7 @@ def _settings(text: str) -> dict[str, str]:
     return values
 
 
-def _powered(values: Mapping[str, str]) -> bool | None:
+def _is_powered(values: Mapping[str, str]) -> bool | None:
     powered = [value == "true" for name, value in values.items() if name.endswith(" powered")]
     return any(powered) if powered else None
 
@@ -99,7 +99,7 @@ def parse_zones(text: str) -> dict[str, float]:
 
 
 def cpu_temperature(temperatures: Mapping[str, float]) -> float | None:
-    """The hottest sensor whose name suggests the CPU; if there is none, the hottest of all."""
+    """The hottest sensor whose name suggests the CPU; without one, the hottest of all."""
     of_cpu = [celsius for name, celsius in temperatures.items() if _CPU.search(name)]
     return max(of_cpu or temperatures.values(), default=None)
 

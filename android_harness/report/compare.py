@@ -61,7 +61,7 @@ class PhoneComparison(Record, frozen=True):
 
     @property
     def label(self) -> str:
-        """Its name, and the output layer if that is sampled."""
+        """The phone's name, and the output layer if that is sampled."""
         return with_kind(self.name, self.output_layer)
 
     def is_slower(self, max_slowdown: float) -> bool:
@@ -100,7 +100,7 @@ def compare(old: PhoneBenchReport, new: PhoneBenchReport) -> Comparison:
     pairs, gone, added = _pairs(old.phones, new.phones)
     workloads = ([getattr(one.workload, name) for name in _WORKLOAD] for one in (old, new))
     return Comparison(
-        phones=tuple(one for before, after in pairs for one in _compared(before, after)),
+        phones=tuple(one for before, after in pairs for one in _compare_layers(before, after)),
         missing=tuple(phone_name(phone.facts) for phone in gone),
         added=tuple(phone_name(phone.facts) for phone in added),
         differences=(
@@ -218,8 +218,8 @@ def _pairs(
     return sorted(pairs, key=lambda pair: places[id(pair[1])]), gone, added
 
 
-def _compared(old: PhoneResult, new: PhoneResult) -> Iterator[PhoneComparison]:
-    """For each output layer of either; remarks that hold for both are given once."""
+def _compare_layers(old: PhoneResult, new: PhoneResult) -> Iterator[PhoneComparison]:
+    """Compare by output layer of either phone; a remark that holds for all is given once."""
     either: set[OutputLayerKind] = {epoch.output_layer.kind for phone in (old, new) for epoch in phone.epochs}
     kinds: list[OutputLayerKind] = sorted(either) or ["full"]
     said: set[str] = set()

@@ -106,9 +106,9 @@ def _attribute(name: str, value: str, key: str) -> str:
     if name == "href":
         return f"#{key}-{value[1:]}"
     if name == "style":
-        value = _COLOUR.sub(lambda match: _themed(match[0]), _FONT.sub("", value))
+        value = _COLOUR.sub(lambda match: _theme_colour(match[0]), _FONT.sub("", value))
     return _NAME.sub(rf"url(#{key}-\1)", value)
 
 
-def _themed(colour: str) -> str:
+def _theme_colour(colour: str) -> str:
     return f"var(--{_VARIABLES[colour]})" if colour in _VARIABLES else colour

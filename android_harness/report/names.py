@@ -33,7 +33,7 @@ def core_ranges(cores: Sequence[int]) -> str:
 
 
 def describe_power(power: PowerState) -> str:
-    """Such as `screen on, no doze, battery saver off`; unknown values are left out."""
+    """Describe power like `screen on, no doze, battery saver off`; unknown values are left out."""
     states = (
         (power.screen_on, "screen on", "screen off"),
         (power.dozing, "dozing", "no doze"),

@@ -34,8 +34,8 @@ class Plot:
 
 
 def epoch_plot(report: PhoneBenchReport) -> Plot | None:
-    """By phone, timed epochs as points and their median as a bar; the paper's 140 s if the workload is the paper's."""
-    phones, names = _timed(report)
+    """Plot each phone's timed epochs as points, their median as a bar, and the paper's 140 s for its workload."""
+    phones, names = _timed_phones(report)
     if not phones:
         return None
     figure, axes = _rows(names)
@@ -65,7 +65,7 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
 
 def step_plot(report: PhoneBenchReport) -> Plot | None:
     """Distribution of the steps of timed epochs, by phone: box, whiskers, and the steps outside them."""
-    phones, names = _timed(report)
+    phones, names = _timed_phones(report)
     steps = [[step.seconds for epoch in phone.timed for step in epoch.steps] for phone in phones]
     boxes = [*filter(None, map(distribution, steps))]
     if len(boxes) < len(names) or not boxes:
@@ -90,7 +90,7 @@ def step_plot(report: PhoneBenchReport) -> Plot | None:
 
 
 def comparison_plot(comparison: Comparison, max_slowdown: float | None = None) -> Plot | None:
-    """By phone, the ratio of median epochs, new over old, and its interval; lines mark 1 and --max-slowdown."""
+    """Plot each phone's ratio of median epochs, new over old, and its interval; lines mark 1 and --max-slowdown."""
     pairs = [(phone, phone.time) for phone in comparison.phones if phone.time]
     if not pairs:
         return None
@@ -126,12 +126,12 @@ def _interval(time: TimeRatio) -> str:
 
 def memory_plot(report: PhoneBenchReport) -> Plot | None:
     """Peak resident memory by phone."""
-    phones, names = _timed(report)
+    phones, names = _timed_phones(report)
     peaks = [max(epoch.peak_rss_bytes for epoch in phone.timed) / MB for phone in phones]
     if not phones:
         return None
     figure, axes = _rows(names)
-    _labelled(axes, axes.barh(range(len(names)), peaks, _BAR, color=SERIES[2], linewidth=0), "{:,.0f}")
+    _label_bars(axes, axes.barh(range(len(names)), peaks, _BAR, color=SERIES[2], linewidth=0), "{:,.0f}")
     axes.set_xlim(0, max(*peaks, 1e-3) * 1.18)
     axes.set_xlabel("peak resident MB (VmHWM)")
     title = "Memory"
@@ -142,7 +142,7 @@ def memory_plot(report: PhoneBenchReport) -> Plot | None:
 
 def phase_plot(report: PhoneBenchReport) -> Plot | None:
     """Median seconds of a step's phases, stacked, by phone."""
-    phones, names = _timed(report)
+    phones, names = _timed_phones(report)
     phases_by_phone = [summarise(phone, report.workload).phases for phone in phones]
     phases = list(dict.fromkeys(phase for phone in phases_by_phone for phase in phone))
     if not phases:
@@ -178,7 +178,7 @@ def codec_plot(report: PhoneBenchReport) -> Plot | None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
-    _labelled(axes, axes.barh(range(len(names)), values, _BAR, color=SERIES[4], linewidth=0), "{:,.3g}")
+    _label_bars(axes, axes.barh(range(len(names)), values, _BAR, color=SERIES[4], linewidth=0), "{:,.3g}")
     axes.set_xlim(min(values) / 3, max(values) * 3)
     axes.set_xlabel("MB per update (logarithmic)")
     title = "Size of the update by codec"
@@ -221,7 +221,7 @@ def sweep_plot(phone: PhoneResult, key: str) -> Plot | None:
     return Plot(title, description, to_svg(figure, key, f"{title} of {phone_name(phone.facts)}", description), note)
 
 
-def _timed(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
+def _timed_phones(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
     """Each phone and output layer with timed epochs, and short names for them."""
     phones: list[PhoneResult] = []
     names: list[str] = []
@@ -245,5 +245,5 @@ def _rows(names: Sequence[str], extra_inches: float = 0.0) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _labelled(axes: Any, bars: Any, form: str) -> None:
+def _label_bars(axes: Any, bars: Any, form: str) -> None:
     axes.bar_label(bars, [form.format(bar.get_width()) for bar in bars], padding=3, fontsize=9, color=SOFT)

@@ -58,7 +58,7 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
         ("Update by codec", [*_codec_rows(figures, sampled)]),
         (
             "Remarks",
-            [{"phone": _name(phone), "remark": _wrapped(line)} for phone in report.phones for line in remarks(phone)],
+            [{"phone": _name(phone), "remark": _wrap(line)} for phone in report.phones for line in remarks(phone)],
         ),
     ]
     return (*named, *(table for table in optional if table[1]))
@@ -76,7 +76,7 @@ def comparison_tables(comparison: Comparison, max_slowdown: float | None = None)
         *((name, "only in the new report") for name in comparison.added),
         *((phone.name, line) for phone in comparison.phones for line in phone.remarks),
     ]
-    lines = [{"about": _two_lines(name), "remark": _wrapped(line)} for name, line in said]
+    lines = [{"about": _two_lines(name), "remark": _wrap(line)} for name, line in said]
     return ((title, rows), ("Remarks on the comparison", lines)) if lines else ((title, rows),)
 
 
@@ -113,7 +113,7 @@ def _power_remarks(phone: PhoneResult) -> Iterator[str]:
 
 
 def describe_placement(placement: Placement) -> str:
-    """Such as `4 on 4-7`: number of threads and their cores."""
+    """Number of threads and their cores, like `4 on 4-7`."""
     return f"{placement.threads} on {core_ranges(placement.cores)}"
 
 
@@ -126,10 +126,10 @@ def _time_row(name: str, phone: PhoneResult, summary: PhoneSummary, papers: bool
         "threads": "\n".join(placements) or None,
         "epoch s": _median(summary.epoch_seconds),
         "step s": _median(summary.step_seconds),
-        f"x of {PAPER_EPOCH_SECONDS:g} s": _rounded(summary.paper_ratio) if papers else OTHER_WORKLOAD,
-        "tokens/s": _rounded(summary.tokens_per_s),
+        f"x of {PAPER_EPOCH_SECONDS:g} s": _round(summary.paper_ratio) if papers else OTHER_WORKLOAD,
+        "tokens/s": _round(summary.tokens_per_s),
         "loss": f"{first:.2f} → {last:.2f}" if first is not None and last is not None else None,
-        "max °C": _rounded(summary.max_temperature_c, 1),
+        "max °C": _round(summary.max_temperature_c, 1),
         "throttled": "failed" if phone.failure else throttled,
     }
 
@@ -161,7 +161,7 @@ def _output_layer_rows(figures: Figures) -> Iterator[Row]:
             "output layer": "full\nsampled",
             "words": _lines(one.output_layer.words if one.output_layer else None for one in both),
             "epoch s": _lines(_median(one.epoch_seconds) for one in both),
-            "x faster": _rounded(sampled.times_faster, 2),
+            "x faster": _round(sampled.times_faster, 2),
             "peak MB": _lines(map(_mb, peaks)),
             "x less": _ratio(*peaks),
             f"{DEFAULT_CODEC} MB": _lines(map(_mb, sizes)),
@@ -205,9 +205,9 @@ def _sweep_rows(phones: Sequence[PhoneResult], sampled: bool) -> Iterator[Row]:
                 "cores": run.cores,
                 "threads": run.threads,
                 "ran": describe_placement(epoch.placement),
-                "epoch s": _rounded(epoch.seconds),
-                "x faster": _rounded(slowest[kind] / epoch.seconds, 2),
-                "J": _rounded(epoch.energy.joules, 1) if epoch.energy else None,
+                "epoch s": _round(epoch.seconds),
+                "x faster": _round(slowest[kind] / epoch.seconds, 2),
+                "J": _round(epoch.energy.joules, 1) if epoch.energy else None,
                 "throttled": "yes" if epoch.throttled else "no",
             }
 
@@ -226,8 +226,8 @@ def _codec_rows(figures: Figures, sampled: bool) -> Iterator[Row]:
             "codec": printable(codec, MAX_NAME_LENGTH),
             **({"output layer": kind} if sampled else {}),
             "MB": _mb(smallest) if smallest == largest else f"{smallest / MB:,.2f} to {largest / MB:,.2f}",
-            "times smaller": _rounded(full / largest) if largest else None,
-            "encoding s": _rounded(median(cost.seconds for cost in same)),
+            "times smaller": _round(full / largest) if largest else None,
+            "encoding s": _round(median(cost.seconds for cost in same)),
             "phones": len(same),
         }
 
@@ -236,13 +236,13 @@ def _comparison_row(phone: PhoneComparison, max_slowdown: float | None) -> Row:
     time = phone.time
     row = {
         "phone": _two_lines(phone.name) + ("\nsampled" if phone.output_layer == "sampled" else ""),
-        "old s": _rounded(phone.old_seconds),
-        "new s": _rounded(phone.new_seconds),
-        "time x": _rounded(time.ratio) if time else None,
+        "old s": _round(phone.old_seconds),
+        "new s": _round(phone.new_seconds),
+        "time x": _round(time.ratio) if time else None,
         "95 %": f"{time.low:.3f} to {time.high:.3f}" if time and time.low is not None else None,
         "from": time.basis if time else None,
-        "memory x": _rounded(phone.peak_rss_ratio),
-        "update x": _rounded(phone.update_ratios.get(DEFAULT_CODEC)),
+        "memory x": _round(phone.peak_rss_ratio),
+        "update x": _round(phone.update_ratios.get(DEFAULT_CODEC)),
     }
     return row if max_slowdown is None else {**row, "slower": _verdict(phone, max_slowdown)}
 
@@ -274,16 +274,16 @@ def _ratio(first: int | None, second: int | None) -> float | None:
 
 
 def _median(spread: object) -> float | None:
-    return _rounded(getattr(spread, "median", None))
+    return _round(getattr(spread, "median", None))
 
 
 def _mb(nbytes: int | None) -> float | None:
     return None if nbytes is None else round(nbytes / MB, 3)
 
 
-def _rounded(value: float | None, digits: int = 3) -> float | None:
+def _round(value: float | None, digits: int = 3) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     return textwrap.fill(printable(text), _TEXT_COLUMNS)

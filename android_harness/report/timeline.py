@@ -37,7 +37,7 @@ def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
         draw(axes)
         axes.grid(color=GRID)
     rows[-1].set_xlabel("seconds since the phone's work began")
-    title, description = "Steps, heat and clocks", _described(phone)
+    title, description = "Steps, heat and clocks", _describe(phone)
     svg = to_svg(figure, key, f"{title} of {phone_name(phone.facts)}", description)
     return Plot(title, description, svg)
 
@@ -112,7 +112,7 @@ def _legend(axes: Any) -> None:
         axes.legend(ncols=5, handlelength=1.4, columnspacing=1, **place)
 
 
-def _described(phone: PhoneResult) -> str:
+def _describe(phone: PhoneResult) -> str:
     steps = [step.seconds for epoch in phone.timed for step in epoch.steps]
     heat = [degrees for sample in phone.samples for degrees in sample.temperatures_c.values()]
     parts = [f"{len(phone.timed)} timed epochs"]

@@ -43,7 +43,7 @@ def fetch_base_model(
     ServerUnreachableError.
     """
     sha256, downloaded = opened.base_sha256, 0
-    cache = cache / quote(str(server), safe="") / f"phone-{phone or _unnamed(server)}"
+    cache = cache / quote(str(server), safe="") / f"phone-{phone or _token_name(server)}"
     if sha256 == artifacts.weights_sha256:
         path = artifacts.path(WEIGHTS)
     else:
@@ -65,8 +65,8 @@ def fetch_base_model(
     return BaseModel(path, sha256, path.stat().st_size, downloaded)
 
 
-def _unnamed(server: Server) -> str:
-    """Tells phones apart that only their tokens name."""
+def _token_name(server: Server) -> str:
+    """A name for a phone that only its token names."""
     token = "" if isinstance(server, str) else server.token or ""
     return f"#{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
@@ -82,7 +82,7 @@ def _prune(cache: Path) -> None:
 
 
 def _prune_unused(cache: Path) -> None:
-    """Of all servers and phones."""
+    """Remove what is unused of all servers and phones."""
     oldest = time.time() - KEPT_DAYS * 24 * 3600
     for path in cache.glob("*/phone-*/[!.]*.safetensors"):
         with contextlib.suppress(FileNotFoundError):  # another process was faster

@@ -26,7 +26,7 @@ class _Identity(msgspec.Struct):
 
 
 class PhoneMember:
-    """A phone as its server's masked rounds know it. Its key is made when there is none, and stays on the phone.
+    """A phone as its server's masked rounds know it. Its key is made when it is missing, and stays on the phone.
 
     identity: the public key, hex. Raises what PhoneSession.run raises.
     """

@@ -42,7 +42,7 @@ def phone_names(serials: Sequence[str], chosen: Mapping[str, str]) -> dict[str, 
 def find_text(folder: Path, serial: str, name: str) -> Path:
     """The phone's text in `folder`: SERIAL.txt (also with `_` for characters that file names can't have) or NAME.txt.
 
-    Raises TextError if there is none.
+    Raises TextError without one.
     """
     stems = dict.fromkeys((serial, name_from_serial(serial), name))
     for stem in stems:

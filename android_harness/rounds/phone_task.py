@@ -116,7 +116,7 @@ class RoundTask:
             files[session.transient(TEXT)] = text
         if rehearsal is not None:
             files[REHEARSAL] = rehearsal
-        with self._timed("push"):
+        with self._time_stage("push"):
             phone_round.pushed_bytes = session.sync(files, self._report).nbytes
         member = None
         if job.opened.masked is not None:  # before it trains, which would be in vain without a certificate
@@ -124,14 +124,14 @@ class RoundTask:
             member = PhoneMember(session, self._connection, self.name, job.stop)
             phone_round.identity = member.identity
             member.admit(job.settings.masking)
-        with self._timed("train"):
+        with self._time_stage("train"):
             phone_round.power_before, phone_round.power, phone_round.kept_awake = session.power_states(keep_awake=True)
             phone_round.training, update = read_training(self._run(session, text))
         if member is not None:
-            with self._timed("mask"):
+            with self._time_stage("mask"):
                 self._mask(session, member, update_path)
             return
-        with self._timed("pull"):
+        with self._time_stage("pull"):
             self._report(0, update.nbytes)
             session.pull(session.transient(UPDATE), update_path, update.sha256)
             phone_round.update = replace(update, kept=str(update_path))
@@ -192,7 +192,7 @@ class RoundTask:
 
     def _upload(self, update_path: Path) -> None:
         phone_round = self._phone_round
-        with self._timed("upload"):
+        with self._time_stage("upload"):
             phone_round.receipt = self._send(update_path)
         # It reveals something about the text, and the server has it now.
         with storage_errors(update_path):
@@ -204,7 +204,7 @@ class RoundTask:
         self._job.progress(self.phone.serial, self._stage, done, total, note)
 
     @contextmanager
-    def _timed(self, stage: Stage) -> Iterator[None]:
+    def _time_stage(self, stage: Stage) -> Iterator[None]:
         self._stage, began = stage, time.monotonic()
         try:
             yield

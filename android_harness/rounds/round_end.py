@@ -48,7 +48,7 @@ def wait_for_end(
 
 
 def read_ledger(server: Server, number: int) -> tuple[ServerLedger | None, str | None]:
-    """The server's ledger of round `number`, or why there is none; servers with tokens ask for an administrator's."""
+    """The server's ledger of round `number`, or why it is missing; servers with tokens ask for an administrator's."""
     try:
         rounds = report(server)["rounds"]
         phones = ask(server, "GET", f"/v1/report/rounds/{number}")["phones"]

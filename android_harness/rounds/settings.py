@@ -53,7 +53,7 @@ class PhoneTraining(TrainingSettings, frozen=True):
         self.require("codec", self.codec in CODECS, f"one of {', '.join(CODECS)}")
 
     def command_line(self, masked: str | None = None) -> list[str]:
-        """These settings as options of phonograd-phone train, without files. masked: a masked round's settings."""
+        """Options of phonograd-phone train for these settings, without files. masked: a masked round's settings."""
         names = ("user_share", "steps", "max_unknown")
         own = {"codec": self.codec} if masked is None else {"masked": masked}
         own |= {name: getattr(self, name) for name in names}
@@ -77,7 +77,7 @@ class MaskingSettings(Settings, frozen=True):
     min_cohort: Annotated[Count, about("The fewest phones that a phone takes part with.")] = PhoneMasking.min_cohort
 
     def check_together(self) -> None:
-        """Raise ValueError for a vendor's key that is none."""
+        """Raise ValueError if the vendor's key is not one."""
         known = self.vendor is None or bool(_PUBLIC_KEY.fullmatch(self.vendor))
         self.require("vendor", known, "a public key, 64 digits of hex")
 

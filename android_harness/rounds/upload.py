@@ -30,7 +30,7 @@ def send_update(
     """
     last_byte = time.monotonic()
 
-    def sent(done: int, total: int) -> None:
+    def on_sent(done: int, total: int) -> None:
         nonlocal last_byte
         last_byte = time.monotonic()
         _check(stop, path)
@@ -41,7 +41,7 @@ def send_update(
         _check(stop, path)
         try:
             # Each call resumes at the server's offset. One attempt per call, to check `stop` in between.
-            return upload_update(server, path, name, sent, RetryPolicy(attempts=1, closing_seconds=0))
+            return upload_update(server, path, name, on_sent, RetryPolicy(attempts=1, closing_seconds=0))
         except (ServerUnreachableError, ServerRefusedError) as error:
             if isinstance(error, ServerRefusedError) and error.status not in RETRY_STATUSES:
                 raise

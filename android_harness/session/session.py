@@ -46,7 +46,7 @@ class PhoneSession:
         self._began = 0.0
 
     def __enter__(self) -> "PhoneSession":
-        with self._diagnosed("taking its lock"):
+        with self._diagnose("taking its lock"):
             self._watchdog = Watchdog(self.adb, self.serial, self.settings, self._nonce)
         self._began = time.monotonic()
         return self
@@ -90,7 +90,7 @@ class PhoneSession:
 
     def sync(self, files: Mapping[str, Path], progress: file_sync.Progress | None = None) -> Pushed:
         """Push the files that the work folder does not have yet; raises as `file_sync.sync_files`."""
-        with self._diagnosed("files were pushed"):
+        with self._diagnose("files were pushed"):
             return file_sync.sync_files(self.adb, self.serial, self.folder, files, progress)
 
     def run(
@@ -108,7 +108,7 @@ class PhoneSession:
         began, doing = time.monotonic(), f"phonograd-phone {arguments[0]} ran"
         check_watchdog = functools.partial(self._watchdog.check, doing)
         with (
-            self._diagnosed(doing),
+            self._diagnose(doing),
             contextlib.closing(PhoneProgram(self.adb, self.serial, self.folder, arguments)) as program,
         ):
             for event in program.events(stop, self.settings.timeout_seconds, check_watchdog):
@@ -117,7 +117,7 @@ class PhoneSession:
 
     def sample(self) -> Sample:
         """Clocks, temperatures and power now."""
-        with self._diagnosed("its temperature was read"):
+        with self._diagnose("its temperature was read"):
             return take_sample(self.adb, self.serial, self.at_s, self.settings.timeout_seconds)
 
     def sample_periodically(
@@ -136,14 +136,14 @@ class PhoneSession:
         Keeping it awake turns the screen on, also on battery, and the others off, as far as Android allows; the second
         state shows how far, the third value what was changed. The session's end undoes it.
         """
-        with self._diagnosed("its screen and battery saver were read"):
+        with self._diagnose("its screen and battery saver were read"):
             return read_power_states(self.adb, self.serial, self.folder, keep_awake)
 
     def fixed_performance(self) -> bool:
         """Ask Android (11 and later) to hold clocks at a sustainable level; undone when the session ends."""
         undo = shlex.quote(self.path("undo"))
         mode = "cmd power set-fixed-performance-mode-enabled"
-        with self._diagnosed("its performance mode was set"):
+        with self._diagnose("its performance mode was set"):
             done = self.adb.shell(self.serial, f"umask 077; echo '{mode} false' >>{undo} && {mode} true 2>&1")
         refused = any(word in done.out.lower() for word in REFUSALS)
         return done.status == 0 and not refused
@@ -153,7 +153,7 @@ class PhoneSession:
 
         sha256: None for a file with a checksum of its own, which its reader checks.
         """
-        with self._diagnosed(f"{name} was pulled"):
+        with self._diagnose(f"{name} was pulled"):
             self.adb.pull(self.serial, self.path(name), local)
         if sha256 is None:
             return
@@ -171,7 +171,7 @@ class PhoneSession:
             Watchdog(self.adb, self.serial, self.settings, secrets.token_hex(8)).end(self.keep_files)
 
     @contextlib.contextmanager
-    def _diagnosed(self, doing: str) -> Iterator[None]:
+    def _diagnose(self, doing: str) -> Iterator[None]:
         try:
             if self._watchdog:
                 self._watchdog.check(doing)

@@ -64,7 +64,7 @@ class TrainingSettings(Settings, frozen=True):
         self.require("cores", known, "big, little, all, or a hexadecimal mask such as f0")
 
     def options(self, **others: object) -> list[str]:
-        """These settings as options of phonograd-phone train, with `others`, which may replace them.
+        """Options of phonograd-phone train for these settings, with `others`, which may replace them.
 
         A setting that is None or False is left out, and True has no value.
         """

@@ -53,7 +53,7 @@ class Watchdog:
         self._ended = threading.Event()
         self._why_ended: str | None = None
         try:
-            self.found_leftovers, self.boot = self._started()
+            self.found_leftovers, self.boot = self._read_start()
         except BaseException:
             self._process.kill()
             raise
@@ -97,15 +97,16 @@ class Watchdog:
         self._process.kill()
         self._heartbeat.join()
 
-    def _started(self) -> tuple[bool, str]:
-        """From its first line: whether there were leftovers, and the boot id."""
+    def _read_start(self) -> tuple[bool, str]:
+        """Read the first line: whether there were leftovers, and the boot id."""
         words = (self._process.read_line(START_SECONDS) or "").split(maxsplit=2)
         match words:
             case ["ready", leftovers, boot]:
                 return leftovers == "yes", boot
             case ["busy", *holder]:
                 raise PhoneBusyError(
-                    f"phone {self._serial}: {_named(' '.join(holder))} is using it; wait until that ends, or stop it"
+                    f"phone {self._serial}: {_describe_holder(' '.join(holder))} is using it; "
+                    "wait until that ends, or stop it"
                 )
             case ["refused", *_]:
                 raise PhoneStorageError(
@@ -140,7 +141,7 @@ def _holder_name() -> str:
     return re.sub(r"[^\w.@-]", "?", f"{user}@{socket.gethostname()}") + f" process {os.getpid()}"
 
 
-def _named(holder: str) -> str:
-    """Who holds a lock, from its line `PROCESS BOOT NONCE HOLDER`."""
+def _describe_holder(holder: str) -> str:
+    """Describe a lock's holder by its line `PROCESS BOOT NONCE HOLDER`."""
     words = holder.split(maxsplit=3)
     return f"another phonograd ({words[3]})" if len(words) == 4 else "another phonograd"

@@ -27,7 +27,7 @@ class StartEvent(msgspec.Struct, frozen=True):
 
     @property
     def placement(self) -> Placement:
-        """Its part of the epoch's result."""
+        """Placement of the epoch's threads."""
         return Placement(self.threads, self.pinned, self.cores, self.allowed_cores)
 
 

@@ -185,12 +185,12 @@ class BenchTask:
         )
 
     def _cool(self, session: PhoneSession, stage: str) -> Cooling:
-        def sampled() -> Sample:
+        def take_sample() -> Sample:
             self._samples.append(session.sample())
             self._report_progress(f"cooling before {stage}", 0, 1)
             return self._samples[-1]
 
-        cooling = cool_down(sampled, self._baseline_c, self._job.settings.cooldown_seconds, self._stop)
+        cooling = cool_down(take_sample, self._baseline_c, self._job.settings.cooldown_seconds, self._stop)
         if self._stop.is_set():
             raise StoppedError("stopped", signal.SIGINT)
         return cooling

@@ -19,7 +19,7 @@ def throttling_evidence(
     busy: int,
     cool_caps_khz: Mapping[int, int],
 ) -> tuple[str, ...]:
-    """Evidence of throttling during these steps, one line each; empty if there is none.
+    """Evidence of throttling during these steps, one line each; empty without any.
 
     samples: of the whole run; those taken during the steps count. cores: those that the threads may run on; `busy` of
     them are in use. cool_caps_khz: each core's cap while the phone is cool, in kHz. Steps that became slower are listed
@@ -50,12 +50,12 @@ def _caps(samples: Sequence[Sample], cores: frozenset[int], cool_caps_khz: Mappi
         if lowest is not None and lowest < cool_caps_khz[core]:
             fallen.setdefault((lowest, cool_caps_khz[core]), []).append(core)
     return [
-        f"{_named(numbers)} capped at {low / 1000:,.0f} of {high / 1000:,.0f} MHz"
+        f"{_name_cores(numbers)} capped at {low / 1000:,.0f} of {high / 1000:,.0f} MHz"
         for (low, high), numbers in fallen.items()
     ]
 
 
-def _named(cores: Sequence[int]) -> str:
+def _name_cores(cores: Sequence[int]) -> str:
     if len(cores) == 1:
         return f"core {cores[0]}"
     consecutive = cores[-1] - cores[0] == len(cores) - 1

@@ -91,7 +91,7 @@ def describe_workload(artifacts: Artifacts, text: PhoneText) -> Workload:
 
 
 def describe_model(model: LanguageModelConfig) -> str:
-    """Such as "2 LSTM layers of 650, embedding 650, 30,000 words, untied"."""
+    """Describe a model like "2 LSTM layers of 650, embedding 650, 30,000 words, untied"."""
     layers = f"{model.layers} {model.cell.upper()} layer{'s' if model.layers > 1 else ''} of {model.hidden}"
     tied = "tied" if model.tied else "untied"
     return f"{layers}, embedding {model.embedding}, {model.vocabulary:,} words, {tied}"

@@ -45,9 +45,9 @@ def measure_parts(
     def counting(*arguments: object, **named: object) -> Iterator[Receiver]:
         out = state.with_suffix(".parts")
         with phonograd_serve(*arguments, profiled=out, **named) as server:  # type: ignore[arg-type]
-            counted.append(_told(server.pid, out))
+            counted.append(_read_counters(server.pid, out))
             yield server
-            counted.append(_told(server.pid, out))
+            counted.append(_read_counters(server.pid, out))
 
     run: PhonesRun = run_phones(artifacts, updates, state, model, phones, rounds, at_once, say, serve=counting)
     before, after = counted
@@ -66,7 +66,7 @@ def parts_of(
     return tuple(Part(name, cpu.get(name, 0.0), wall.get(name, 0.0)) for name in PARTS)
 
 
-def _told(pid: int, out: Path) -> Mapping[str, Sequence[float]]:
+def _read_counters(pid: int, out: Path) -> Mapping[str, Sequence[float]]:
     out.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR1)
     until = time.monotonic() + SECONDS

@@ -45,7 +45,9 @@ def down_bytes(run: PhonesRun, demand: Demand) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """For `phones` a day. services: each a server with a ledger and a model of its own, for a region or a language, as
+    """Plan for `phones` a day.
+
+    services: each a server with a ledger and a model of its own, for a region or a language, as
     many as its lowest limit asks for. Bytes are of all services together.
 
     down_bytes: of one phone.

@@ -35,7 +35,7 @@ METHODS: tuple[tuple[Any, str, str], ...] = (
 
 
 class Counters:
-    """By part: seconds of the CPU and of the clock. A part within another is not counted in that one."""
+    """CPU and clock seconds of each part. A part within another is not counted in that one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class Counters:
             return {**self._totals, EVENT_LOOP: [time.thread_time(), 0.0], "": [time.process_time(), 0.0]}
 
 
-def counted(counters: Counters, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def count_time(counters: Counters, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, whose time is counted."""
 
     @functools.wraps(function)
@@ -95,7 +95,7 @@ def main() -> None:
     """`OUT serve ...`: serve, and at each SIGUSR1 write what was counted so far to OUT, atomically."""
     out, counters = Path(sys.argv[1]), Counters()
     for place, name, part in METHODS:
-        setattr(place, name, counted(counters, part, getattr(place, name)))
+        setattr(place, name, count_time(counters, part, getattr(place, name)))
     for name in ("reading", "writing"):
         setattr(Ledger, name, in_transaction(counters, getattr(Ledger, name)))
 

@@ -35,7 +35,7 @@ class BackendContestant:
             "versions": version_of("numpy", "onnxruntime-training-cpu") if name == "ort" else version_of("phonograd"),
             "kernels": _kernels() if name == "native" else None,
             "output_layer": {"kind": "full" if sample is None else "sampled", "words": words},
-            "factored": _factored(self._backend.plan()) if isinstance(self._backend, NativeBackend) else (),
+            "factored": _factored_tensors(self._backend.plan()) if isinstance(self._backend, NativeBackend) else (),
             "libraries": {path.name: sha256_of_file(path) for path in _own_libraries()},
         }
 
@@ -44,7 +44,7 @@ class BackendContestant:
         return self._backend.step(Window(tokens, targets), self._learning_rate)
 
     def weights(self) -> dict[str, Array]:
-        """Of `bench parity`: the tensors as they are now."""
+        """The tensors as they are now, for `bench parity`."""
         return self._backend.weights()
 
 
@@ -53,7 +53,7 @@ def _kernels() -> str:
     return os.environ.get(KERNELS) or best
 
 
-def _factored(plan: str) -> list[str]:
+def _factored_tensors(plan: str) -> list[str]:
     """The tensors whose gradients a plan leaves as two factors."""
     return re.findall(r"^ +([\w.]+) \[[\d,]+\].*\bfactored\b", plan, re.MULTILINE)
 

@@ -43,7 +43,7 @@ def _call(method: str, *given: object) -> Any:
 
 
 @contextlib.contextmanager
-def spent(seconds: MutableMapping[str, float], kind: str) -> Iterator[None]:
+def add_seconds(seconds: MutableMapping[str, float], kind: str) -> Iterator[None]:
     """Add the CPU seconds of the block, of all threads of this process."""
     began = time.process_time()
     yield
@@ -87,7 +87,7 @@ class Sampled:
         self._calls += 1
         if self._calls > self._most:
             return self._instead(self._last, *given)
-        with spent(self.seconds, "run"):
+        with add_seconds(self.seconds, "run"):
             self._last = self._function(*given)
         return self._last
 

@@ -24,7 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from phonograd.bench.environment import version_of
 from phonograd.bench.measuring import peak_rss_bytes
-from phonograd.bench.peers.cohort import Beside, Meter, Sampled, spent
+from phonograd.bench.peers.cohort import Beside, Meter, Sampled, add_seconds
 from phonograd.bench.worker import MaskedJob
 from phonograd.device_runtime.formats.tensor_file import CHECKSUM, load_tensors
 
@@ -86,7 +86,7 @@ class BesideGrid:
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
         """The replies of those who are not dead."""
         del timeout
-        with spent(self.seconds, "grid"):
+        with add_seconds(self.seconds, "grid"):
             return [reply for message in messages if (reply := self._reply(message)) is not None]
 
     def _reply(self, message: Any) -> Any:
@@ -153,7 +153,7 @@ def run(job: MaskedJob) -> Mapping[str, Any]:
                 # The peak so far, when all updates were there; those that came more than once are counted.
                 peak = peak_rss_bytes() + (alive - len(grid.masked)) * grid.update_bytes
                 sampled = [] if whole else _sample()
-            with spent(seconds, kind):
+            with add_seconds(seconds, kind):
                 if not stage(grid, context, state):
                     raise RuntimeError(f"SecAgg+ stopped: {kind}")
             seconds[kind] -= grid.seconds.pop("grid")

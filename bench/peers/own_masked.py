@@ -12,7 +12,7 @@ import numpy as np
 
 from phonograd.bench.environment import version_of
 from phonograd.bench.measuring import peak_rss_bytes, rss_bytes
-from phonograd.bench.peers.cohort import Beside, Meter, spent
+from phonograd.bench.peers.cohort import Beside, Meter, add_seconds
 from phonograd.bench.synthetic import STEP
 from phonograd.bench.worker import MaskedJob
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -41,10 +41,10 @@ class OwnPhones:
             trained = {name: base.read(name) + move for name, move in moves.items()}
             info = UpdateInfo(base.sha256(), ROUND, 1000, "rows-f32", 0)
             for seconds in self._seconds:
-                with spent(seconds, "encoding"):
+                with add_seconds(seconds, "encoding"):
                     write_update(self._grid, base, trained, info, settings)
 
-    def encoded(self) -> tuple[Path, float]:
+    def encoded_update(self) -> tuple[Path, float]:
         """The update that all mask, and the CPU seconds of writing it."""
         return self._grid, statistics.median(seconds["encoding"] for seconds in self._seconds)
 
@@ -81,7 +81,7 @@ class OwnRound:
         facts, kinds = self._facts, [stage.kind for stage in STAGES]
         while (stage := facts.stage).name != "over":
             for name in self.names if stage.kind in ("keys", "draws", "shares") else self.alive:
-                with spent(self.seconds, "messages"):
+                with add_seconds(self.seconds, "messages"):
                     reply = facts.answer(kinds[facts.place - 1], name) if facts.place else None
                 request = self._step(name, reply)
                 if stage.kind == "list":
@@ -90,7 +90,7 @@ class OwnRound:
                     self._step(name)
                     continue
                 self._take(stage.kind, name, request)
-            with spent(self.seconds, "messages"):
+            with add_seconds(self.seconds, "messages"):
                 facts.fix()
             facts.place += 1
         for name in self.alive:
@@ -99,29 +99,29 @@ class OwnRound:
 
     def _take(self, kind: MessageKind, name: str, request: Request) -> None:
         unsaid = ("round",) if kind == "keys" else ("round", "phone")
-        with spent(self.seconds, "messages"):
+        with add_seconds(self.seconds, "messages"):
             message = {key: value for key, value in json.loads(request.body).items() if key not in unsaid}
             self._facts.check(kind, name, message)
         self._facts.messages[kind][name] = message
 
     def _add(self, name: str, update: Path) -> None:
         """Add and remove an update, before the next one is masked."""
-        with spent(self.seconds, "adding"):
+        with add_seconds(self.seconds, "adding"):
             self._sum.add(self._facts.cohort, update)
         update.unlink()
         self._facts.alive.add(name)
 
     def _unmask(self) -> tuple[int, int]:
         cohort = self._facts.cohort
-        with spent(self.seconds, "unmasking"):
+        with add_seconds(self.seconds, "unmasking"):
             unmasked = self._sum.unmask(cohort, self._facts.messages["answer"])
         peak = peak_rss_bytes()
-        path, _ = self._phones.call("encoded")
+        path, _ = self._phones.call("encoded_update")
         with TensorFile(path) as grid:
             plain = np.append(grid.read("codes").astype(np.int32), 1) * len(self.alive)
         difference = int(np.abs(self._sum.values() - plain).max())
         del plain
-        with spent(self.seconds, "unmasking"):
+        with add_seconds(self.seconds, "unmasking"):
             self._sum.decode(cohort, float(unmasked.weight), self._about.elements)
         return max(peak, rss_bytes()), difference  # the comparison's memory is not counted
 
@@ -146,7 +146,7 @@ def run(job: MaskedJob) -> Mapping[str, Any]:
     baseline = peak_rss_bytes()
     with Beside(OwnPhones, job, settings.text) as phones:
         round_ = OwnRound(job, phones, settings)
-        _, encoding = phones.call("encoded")
+        _, encoding = phones.call("encoded_update")
         for name in round_.alive:
             round_.meter.add(name, "encoding", encoding)
         peak, difference = round_.run()

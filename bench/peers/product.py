@@ -19,7 +19,7 @@ Shape = tuple[int, int, int]  # M, K, N of a product [M, K] x [K, N]
 
 
 class OpenBlasProduct:
-    """Into memory that is allocated once."""
+    """A product into memory that is allocated once."""
 
     def __init__(self, shape: Shape):
         M, K, N = shape

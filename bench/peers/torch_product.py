@@ -13,7 +13,7 @@ from phonograd.device_runtime.formats.manifest import open_artifacts
 
 
 class TorchProduct:
-    """As OpenBlasProduct, of tensors in the precision."""
+    """A product like OpenBlasProduct, of tensors in the precision."""
 
     def __init__(self, job: Job):
         bf16 = "bf16" in job.variant

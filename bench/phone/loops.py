@@ -77,7 +77,7 @@ def plain_name(symbol: str) -> str:
 
 
 def hottest_loop(assembly: str, function: str) -> Loop:
-    """The innermost loop of a function with most instructions in MULTIPLY_ADDS. Raises BenchError if there is none."""
+    """The innermost loop of a function with most instructions in MULTIPLY_ADDS. Raises BenchError without one."""
     loops = [loop for loop in inner_loops(assembly) if loop.function.split("::")[-1] == function]
     loop = max(loops, key=lambda loop: len(loop.multiply_adds), default=Loop("", ()))
     if not loop.multiply_adds:

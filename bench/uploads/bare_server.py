@@ -22,7 +22,7 @@ from phonograd.bench.uploads.sending import HOST
 def bare_app(folder: Path, sync: bool) -> Starlette:
     """PUT /NAME writes the body to folder/NAME."""
 
-    async def put(request: Request) -> Response:
+    async def put_file(request: Request) -> Response:
         with (folder / request.path_params["name"]).open("wb") as file:
             async for chunk in request.stream():
                 file.write(chunk)
@@ -31,7 +31,7 @@ def bare_app(folder: Path, sync: bool) -> Starlette:
                 os.fsync(file.fileno())
         return Response(status_code=201)
 
-    return Starlette(routes=[Route("/{name}", put, methods=["PUT"])])
+    return Starlette(routes=[Route("/{name}", put_file, methods=["PUT"])])
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ def phonograd_serve(
     if profiled is not None:
         line = ["-c", "import phonograd.bench.capacity.profiled_server as p; p.main()", str(profiled)]
     line += ["serve", "--json", *map(str, options), *more]
-    with _started("phonograd serve", line, state.with_suffix(".log")) as one:
+    with _start("phonograd serve", line, state.with_suffix(".log")) as one:
         yield one
 
 
@@ -45,7 +45,7 @@ def bare_handler(folder: Path, *, sync: bool) -> Iterator[Receiver]:
     """See phonograd.bench.uploads.bare_server; creates `folder`."""
     folder.mkdir()
     code = ["-c", "import phonograd.bench.uploads.bare_server as b; b.main()", str(folder), *(["sync"] if sync else [])]
-    with _started("the bare handler", code, folder.with_suffix(".log")) as one:
+    with _start("the bare handler", code, folder.with_suffix(".log")) as one:
         yield one
 
 
@@ -54,12 +54,12 @@ def plain_copy(folder: Path) -> Iterator[Receiver]:
     """See phonograd.bench.uploads.copy_server; creates `folder`."""
     folder.mkdir()
     code = ["-c", "import phonograd.bench.uploads.copy_server as c; c.main()", str(folder)]
-    with _started("the copy", code, folder.with_suffix(".log")) as one:
+    with _start("the copy", code, folder.with_suffix(".log")) as one:
         yield one
 
 
 @contextlib.contextmanager
-def _started(name: str, arguments: Sequence[str], log: Path) -> Iterator[Receiver]:
+def _start(name: str, arguments: Sequence[str], log: Path) -> Iterator[Receiver]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (
         log.open("w") as errors,

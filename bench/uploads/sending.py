@@ -37,7 +37,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Sent:
-    """When an upload's first and last byte were sent and its answer was complete: seconds of `time.perf_counter`."""
+    """Times of an upload's first byte, last byte and complete answer: seconds of `time.perf_counter`."""
 
     began: float
     last_byte: float
@@ -93,7 +93,7 @@ def _head(method: str, target: str, body: Body, lines: Sequence[str]) -> bytes:
 
 def _send(port: int, upload: Upload) -> Sent:
     body = upload.body
-    with _connected(port) as connection, body.path.open("rb") as file:
+    with _connect(port) as connection, body.path.open("rb") as file:
         began = time.perf_counter()
         # A receiver that refuses early closes the connection; its answer is still read below.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -114,7 +114,7 @@ def _send(port: int, upload: Upload) -> Sent:
     return Sent(began, last_byte, answered)
 
 
-def _connected(port: int) -> socket.socket:
+def _connect(port: int) -> socket.socket:
     try:
         return socket.create_connection((HOST, port), ANSWER_SECONDS)
     except OSError as error:

@@ -73,7 +73,7 @@ class Killer:
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Until `over`, or until it has killed enough."""
+        """Kill servers until `over`, or until enough are killed."""
         chance = random.Random(self.seed)
         while self.done < self.kills and not self.over.wait(chance.uniform(0.2, 1.5)):
             replica = chance.choice(self.replicas)
@@ -93,7 +93,7 @@ class Outcome:
     report: Mapping[str, object]
 
 
-def compared(replicas: int, rounds: int, phones: int, kills: int, folder: Path) -> Outcome:
+def compare(replicas: int, rounds: int, phones: int, kills: int, folder: Path) -> Outcome:
     """Run the rounds on one server, then on a cluster; `folder`: an empty one for all files."""
     artifacts = folder / "artifacts"
     write_synthetic_artifacts(artifacts, MODEL, random_weights(MODEL, 0))
@@ -101,7 +101,7 @@ def compared(replicas: int, rounds: int, phones: int, kills: int, folder: Path) 
     with cluster(artifacts, folder, replicas, phones) as (url, token, servers):
         admin = Connection(url, token)
         names = [f"phone{number}" for number in range(phones)]
-        tokens = [_again(functools.partial(_enrolled, admin, name)) for name in names]
+        tokens = [_again(functools.partial(_enroll, admin, name)) for name in names]
         killer = Killer(servers, kills)
         with ThreadPoolExecutor(phones + 1) as pool:
             killing = pool.submit(killer.run)
@@ -184,7 +184,7 @@ def _round(pool: ThreadPoolExecutor, url: str, tokens: Sequence[str], updates: S
     return now.base_sha256
 
 
-def _enrolled(admin: Connection, name: str) -> str:
+def _enroll(admin: Connection, name: str) -> str:
     """A token of a phone; a new one if an earlier answer was lost."""
     try:
         return str(ask(admin, "POST", "/v1/phones", {"name": name, "role": "phone", "expires": "1d"}, 201)["token"])
@@ -213,7 +213,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="phonograd-cluster-") as folder:
-        outcome = compared(options.replicas, options.rounds, options.phones, options.kills, Path(folder))
+        outcome = compare(options.replicas, options.rounds, options.phones, options.kills, Path(folder))
     for number, (alone, together) in enumerate(zip(outcome.alone, outcome.cluster, strict=True), 1):
         print(f"round {number}: one server {alone[:16]}  cluster {together[:16]}  {'same' * (alone == together)}")
     print(f"{options.replicas} servers, {outcome.kills} kills")

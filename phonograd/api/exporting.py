@@ -23,7 +23,7 @@ from phonograd.export.presets import preset_named
 from phonograd.export.state_dict import StateDict
 from phonograd.export.tensor_names import Renames
 from phonograd.export.vocabulary_builder import counts_beside
-from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, misfit, permuted, rows_of
+from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, misfit, permute, rows_of
 
 
 class HasStateDict(Protocol):
@@ -91,7 +91,7 @@ def export_artifacts(
     words = words_of(vocabulary)
     counts = counts_beside(Path(vocabulary), words) if isinstance(vocabulary, str | os.PathLike) else None
     renamed = tuple((renames or {}).items())
-    loaded = model_with(words, model, _declared(shape), renamed, path_of(trained_with), ignore, key)
+    loaded = model_with(words, model, _config_factory(shape), renamed, path_of(trained_with), ignore, key)
     config, weights = loaded.config, loaded.weights
     if adapters is not None:
         config, weights = with_adapters(config, weights, adapters, adapters_seed)
@@ -119,7 +119,7 @@ def export_artifacts(
 
 
 def _files(*given: object) -> list[Path]:
-    """Those of the arguments that name a file. The counts beside a vocabulary are its own."""
+    """The arguments that name a file. The counts beside a vocabulary belong to it."""
     return [Path(one) for one in given if isinstance(one, str | os.PathLike)]
 
 
@@ -156,12 +156,12 @@ def model_with(
             f"{trained_with or words.source}: {loaded.config.vocabulary} words expected, as {source} has rows, found "
             f"{entries}; give the vocabulary that the model was trained with"
         )
-    weights = loaded.weights if rows is None else permuted(loaded.weights, rows)
+    weights = loaded.weights if rows is None else permute(loaded.weights, rows)
     config = msgspec.structs.replace(loaded.config, vocabulary=len(words))
     return dataclasses.replace(loaded, config=config, weights=weights, rows=rows)
 
 
-def _declared(shape: LanguageModelConfig | str | None) -> Callable[[int], LanguageModelConfig] | None:
+def _config_factory(shape: LanguageModelConfig | str | None) -> Callable[[int], LanguageModelConfig] | None:
     if shape is None:
         return None
     config = preset_named(shape).model if isinstance(shape, str) else shape

@@ -94,5 +94,5 @@ def require_engine(engine: Engine) -> None:
 
 
 def workers_of(workers: int | None) -> int:
-    """As many workers as were asked for, else one a core."""
+    """The number of workers: `workers`, or one a core."""
     return workers or usable_cores()

@@ -100,7 +100,7 @@ class JoinedRound:
     weights: Path
 
     def update_path(self) -> Path:
-        """Where the update waits until the server has it, in a folder of its owner's alone. Raises StorageError."""
+        """Path of the update until the server has it, in a folder only its owner can read. Raises StorageError."""
         folder = UPDATES / f"round-{self.opened.round}"
         try:
             for made in (UPDATES, folder):
@@ -110,10 +110,10 @@ class JoinedRound:
         return folder / f"{self.phone or UNNAMED}.update"
 
     def run_history_path(self) -> Path | None:
-        """Where this phone keeps which rounds of dp-ftrl it took part in; None in a round of another strategy."""
+        """File of the dp-ftrl rounds that this phone took part in; None for another strategy."""
         if self.opened.run is None:
             return None
-        return _kept("runs", self.server) / f"phone-{self.phone or UNNAMED}.json"
+        return _server_folder("runs", self.server) / f"phone-{self.phone or UNNAMED}.json"
 
     def send(self, update: StrPath, progress: Callable[[int, int], None] | None = None) -> UploadReceipt:
         """Upload it. Raises what `upload` raises, with the command that sends it later; the update stays."""
@@ -132,7 +132,7 @@ class JoinedRound:
     ) -> UploadReceipt | None:
         """Do a phone's part in a masked round, with the grid update that training wrote: keys, masked update, answer.
 
-        As device_runtime.client.masked_round.take_part; a call that broke off goes on with the same arguments. If the
+        As device_runtime.client.masked_round.take_part; repeat a call that broke off with the same arguments. If the
         round fails before the update is sent, and the next one has the same model and settings, the phone takes part in
         that: the update is of any such round.
         """
@@ -147,7 +147,7 @@ class JoinedRound:
                     return masked_round.take_part(self.server, phone, upload, waiting)
                 except ServerRefusedError as error:
                     # Once it was sent, a hostile server may know a sum with it: another sum, of the same updates but
-                    # this one, would give it away. Then the phone trains anew.
+                    # this one, would give it away. Then the phone trains again.
                     if error.status != ROUND_OVER or not phone.request().path.endswith(BEFORE_UPLOAD):
                         raise
                     before, opened = opened, server_client.open_round(self.server)
@@ -173,9 +173,9 @@ def phone_masking(
     """What a phone takes part with in a server's masked rounds.
 
     Its state is in the user's state folder, for each server and phone its own. identity: None is a key in that folder,
-    made if there is none. Raises StorageError.
+    made if it is missing. Raises StorageError.
     """
-    folder = _kept("masked", server) / f"phone-{phone or UNNAMED}"
+    folder = _server_folder("masked", server) / f"phone-{phone or UNNAMED}"
     key = path_of(identity) or folder / "identity.key"
     if identity is None:
         with storage_errors(folder):
@@ -219,7 +219,7 @@ def join_round(
     return JoinedRound(server, phone, opened, base.path)
 
 
-def _kept(kind: str, server: Server) -> Path:
+def _server_folder(kind: str, server: Server) -> Path:
     """The folder of what phones keep of a server. A server's address has many forms, and one folder."""
     return user_state_folder() / kind / quote(str(httpx.URL(str(server))).rstrip("/"), safe="")
 

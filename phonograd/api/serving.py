@@ -32,7 +32,7 @@ class RunningServer:
 
     @property
     def url(self) -> str:
-        """Where phones reach it, from this machine."""
+        """Address for phones on this machine."""
         return self._server.local_url
 
     @property
@@ -66,7 +66,7 @@ def start_server(
     """
     settings = settings or ServerSettings(port=0)
     with contextlib.ExitStack() as resources:
-        listener, coordinator = resources.enter_context(_opened(artifacts, state, settings))
+        listener, coordinator = resources.enter_context(_open_server(artifacts, state, settings))
         server = AggregationServer(coordinator, settings, listener)
         resources.enter_context(server.owner_file())
         thread = threading.Thread(target=server.run, name="phonograd-server")
@@ -86,12 +86,12 @@ def serve(
 
     Raises as `start_server` does.
     """
-    with _opened(artifacts, state, settings) as (listener, coordinator):
+    with _open_server(artifacts, state, settings) as (listener, coordinator):
         serve_until_signal(coordinator, settings, lambda server: on_ready(server, coordinator.current), listener)
 
 
 @contextlib.contextmanager
-def _opened(
+def _open_server(
     artifacts: Artifacts | StrPath, state: StrPath, settings: ServerSettings
 ) -> Iterator[tuple[Listener, Coordinator]]:
     folder = artifacts_of(artifacts)

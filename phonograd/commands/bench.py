@@ -226,7 +226,7 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
     Models have random weights. The seconds of an epoch are a projection. The exit code is 16 if --against fails.
     """
     from phonograd.bench.phone_cost import SMALL, bench_phone, regressions
-    from phonograd.bench.results import rounded
+    from phonograd.bench.results import round_floats
     from phonograd.export.presets import preset_named
 
     paper = preset_named(PRESET).model
@@ -236,7 +236,7 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
         document = bench_phone(folders, paper, cpus, console.say)
     kept = None if against is None else json.loads(against.read_text("utf-8"))
     finish(console, document, save)
-    over = [] if kept is None else regressions(rounded(document), kept)
+    over = [] if kept is None else regressions(round_floats(document), kept)
     if over:
         raise BenchError(f"bench: {'; '.join(over)}")
 

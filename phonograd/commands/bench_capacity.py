@@ -6,14 +6,14 @@ import click
 
 from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
 from phonograd.commands.bench_options import finish, save_option
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.config.bench_capacity import CAPACITY
 from phonograd.config.values import Config
 from phonograd.console import Console, output_options
 
 
 @click.command()
-@configured(CAPACITY)
+@config_options(CAPACITY)
 @save_option
 @output_options
 def capacity(console: Console, config: Config, save: Path | None) -> None:

@@ -11,8 +11,8 @@ from phonograd.bench.contestants import (
     TORCH_VARIANTS,
     BenchError,
     of_kind,
-    sampled,
     selected_entries,
+    with_output_sample,
 )
 from phonograd.bench.epoch import KINDS, EpochBenchConfig, bench_epoch
 from phonograd.commands.bench_options import (
@@ -82,7 +82,7 @@ def epoch(
         refuse("expected without --all-variants", "variants")
     entries = selected_entries(backends, TORCH_VARIANTS if all_variants else variants, precision)
     if output_sample is not None:
-        entries += sampled(entries, output_sample)
+        entries += with_output_sample(entries, output_sample)
     entries += [entry for kind in kinds[1:] for entry in of_kind(entries, kind)]
     config = CONFIG.take(options)
     if "native" in backends:

@@ -48,7 +48,7 @@ def names_option(name: str, allowed: Names, default: str, text: str) -> Decorato
     )
 
 
-def repeated() -> str:
+def command_line() -> str:
     """The running command as it can be typed again on another machine: no paths but the names of them."""
     context = click.get_current_context()
     words = ["phonograd", "bench", str(context.command.name)]
@@ -81,7 +81,7 @@ def finish(console: Console, result: Mapping[str, Any], save: Path | None) -> No
     from phonograd.bench.results import save_result, tables
 
     if save is not None:
-        save_result(save, result, repeated())
+        save_result(save, result, command_line())
     console.result(result, *tables(result))
 
 
@@ -89,7 +89,7 @@ def finish(console: Console, result: Mapping[str, Any], save: Path | None) -> No
 def artifacts_or_random(
     console: Console, folder: Path | None, kind: str = KINDS[0], preset: str = PRESET
 ) -> Iterator[Path]:
-    """That folder, or for as long as the block lasts a kind of the preset with random weights."""
+    """Yield `folder`, or a kind of the preset with random weights, removed after the block."""
     if folder is not None:
         yield folder
         return

@@ -1,4 +1,4 @@
-"""Commands with a configuration file: --config, --set, and an option for each key that is given anew each time."""
+"""Commands with a configuration file: --config, --set, and an option for each key that changes from call to call."""
 
 import functools
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from phonograd.commands.options import Command, Decorator, FiniteNumber, decorated
+from phonograd.commands.options import Command, Decorator, FiniteNumber, apply_decorators
 from phonograd.commands.paths import INPUT
 from phonograd.config.layout import Layout
 from phonograd.config.values import SET, Config
@@ -14,7 +14,7 @@ from phonograd.console import NAMES
 from phonograd.device_runtime.base.settings import Field
 
 
-def configured(layout: Layout, **types: click.ParamType[Any]) -> Decorator:
+def config_options(layout: Layout, **types: click.ParamType[Any]) -> Decorator:
     """Add --config, --set and the layout's flags to a command, which receives a Config as `config`.
 
     types: of flags whose type does not follow from the field, such as a file to write, by the field's name.
@@ -22,7 +22,7 @@ def configured(layout: Layout, **types: click.ParamType[Any]) -> Decorator:
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def wrapped(config: Path | None, assignments: tuple[str, ...], **options: Any) -> None:
+        def run_command(config: Path | None, assignments: tuple[str, ...], **options: Any) -> None:
             context = click.get_current_context()
             given = {}
             for key in layout.flags:
@@ -43,7 +43,7 @@ def configured(layout: Layout, **types: click.ParamType[Any]) -> Decorator:
         sets = click.option(
             SET, "assignments", multiple=True, metavar="KEY=VALUE", help="Set one key of the file; may be repeated."
         )
-        return decorated(wrapped, *flags, file, sets)
+        return apply_decorators(run_command, *flags, file, sets)
 
     return decorate
 

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import asdict
 
 from phonograd.api.rounds import connect
-from phonograd.commands.options import Command, Decorator, Options, decorated, opt, refuse, taking
+from phonograd.commands.options import Command, Decorator, Options, apply_decorators, opt, refuse, taking
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.config.connection import Reach
 from phonograd.config.values import Config
@@ -96,7 +96,7 @@ def place_options(store: bool = False, downloads: bool = False) -> Decorator:
     files = (click.option("--store", help=meaning),) if store else ()
     connection = connection_options(required=False, owner=True, downloads=downloads)
     place = taking("place", _place, folder, ledger)
-    return lambda command: decorated(command, connection, place, *files)
+    return lambda command: apply_decorators(command, connection, place, *files)
 
 
 def _place(options: dict[str, Any]) -> Connection | ServerStorage:

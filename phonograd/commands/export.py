@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from phonograd.api.exporting import export_artifacts
 from phonograd.api.exporting import inspect as inspect_artifacts
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import arg, own_options
@@ -33,7 +33,7 @@ from phonograd.export.vocabulary_import import load_vocabulary
 
 
 @click.command()
-@configured(EXPORT, out=OUT_FOLDER)
+@config_options(EXPORT, out=OUT_FOLDER)
 @output_options
 def export(console: Console, config: Config) -> None:
     """Write the artifacts folder that phones train from.

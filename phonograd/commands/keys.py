@@ -19,7 +19,7 @@ NEW = arg(type=OUTPUT)
 def keys() -> None:
     """Make the vendor's key, phones' keys, and the certificates by which phones know each other in masked rounds.
 
-    Keep the vendor's key file off the server: whoever has it can pose as any number of phones.
+    Keep the vendor's key file off the server: with it, anyone can pose as any number of phones.
     """
 
 

@@ -26,12 +26,12 @@ def building(console: Console, what: str) -> Iterator[Progress]:
     """A progress bar for a build; if something has to be compiled, a line on stderr before it, off a terminal too."""
     with console.progress(f"building {what}") as show:
 
-        def told(done: int, total: int, note: str) -> None:
+        def show_build(done: int, total: int, note: str) -> None:
             if done == 0:
                 console.say(f"building {what}, once: up to {total - 1} files to compile, which can take minutes")
             show(done, total, note)
 
-        yield told
+        yield show_build
 
 
 def build_on_first_use(console: Console) -> None:

@@ -87,12 +87,12 @@ class Options(Generic[Settings]):
     def group(self, title: str, **declared: str | Mapping[str, Any]) -> "Options[Settings]":
         """Add options that the help of a Grouped command lists under this title."""
         fields = inspect.signature(self._kind, eval_str=True).parameters
-        self._options |= {name: _declared(fields[name], one, title) for name, one in declared.items()}
+        self._options |= {name: _option_decorator(fields[name], one, title) for name, one in declared.items()}
         return self
 
     def __call__(self, command: Command) -> Command:
         """The command with these options."""
-        return decorated(command, *self._options.values())
+        return apply_decorators(command, *self._options.values())
 
     def take(self, options: dict[str, Any], **others: Any) -> Settings:
         """Make the settings of the command's options, which leave `options`, and of other fields.
@@ -114,8 +114,9 @@ def own_options(command: Command) -> Command:
     """Options of the command's own parameters: `name: Annotated[TYPE, HELP] = DEFAULT`; `opt` or `arg` say more."""
     own = [one for one in inspect.signature(command).parameters.values() if get_origin(one.annotation) is Annotated]
     told = [get_args(one.annotation) for one in own]  # the type, and what was said of it
-    return decorated(
-        command, *(_declared(one.replace(annotation=kind), said) for one, (kind, said) in zip(own, told, strict=True))
+    return apply_decorators(
+        command,
+        *(_option_decorator(one.replace(annotation=kind), said) for one, (kind, said) in zip(own, told, strict=True)),
     )
 
 
@@ -124,15 +125,15 @@ def taking(name: str, make: Callable[[dict[str, Any]], Any], *decorators: Decora
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)  # with the parameters declared so far
-        def wrapped(**options: Any) -> None:
+        def run_command(**options: Any) -> None:
             command(**{name: make(options)}, **options)
 
-        return decorated(wrapped, *decorators)
+        return apply_decorators(run_command, *decorators)
 
     return decorate
 
 
-def _declared(field: inspect.Parameter, told: str | Mapping[str, Any], group: str = "Options") -> Decorator:
+def _option_decorator(field: inspect.Parameter, told: str | Mapping[str, Any], group: str = "Options") -> Decorator:
     """What declares a field's option, or its argument."""
     default = {"required": True} if field.default is field.empty else {"default": field.default}
     given = opt(told) if isinstance(told, str) else told
@@ -157,7 +158,7 @@ def _type_of(annotation: Any) -> dict[str, Any]:
     return {"type": {Path: INPUT, float: FiniteNumber()}.get(kind, kind), **many}
 
 
-def decorated(command: Command, *decorators: Decorator) -> Command:
+def apply_decorators(command: Command, *decorators: Decorator) -> Command:
     """The command with these decorators, as if they stood above it in this order."""
     for decorator in reversed(decorators):
         command = decorator(command)
@@ -175,7 +176,7 @@ def usage_errors() -> Iterator[None]:
 
 def refuse(reason: str, *names: str) -> None:
     """Raise UsageError for the first of these parameters that is on the command line, where it would be ignored."""
-    for param in _given():
+    for param in _given_params():
         if param.name in names:
             raise click.UsageError(f"{param.opts[0]}: {reason}")
 
@@ -183,10 +184,10 @@ def refuse(reason: str, *names: str) -> None:
 def refuse_all_but(reason: str, *names: str) -> None:
     """Raise UsageError if a parameter that is none of these is on the command line."""
     kept = (*names, "as_json", "quiet")
-    refuse(reason, *(str(param.name) for param in _given() if param.name not in kept))
+    refuse(reason, *(str(param.name) for param in _given_params() if param.name not in kept))
 
 
-def _given() -> list[click.Parameter]:
+def _given_params() -> list[click.Parameter]:
     context = click.get_current_context()
     source = click.core.ParameterSource.COMMANDLINE
     return [one for one in context.command.params if context.get_parameter_source(str(one.name)) is source]

@@ -36,7 +36,7 @@ def learn(
     texts: Annotated[tuple[Path, ...], opt("A text of the user's to learn; may be repeated.", name="--text")],
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
-    """Learn a user's texts into FILE, which is made if there is none, beside the model that suggests."""
+    """Learn a user's texts into FILE, which is made if it is missing, beside the model that suggests."""
     messages = [("", message.decode("utf-8", "replace") + "\n") for path in texts for message in read_messages(path)]
     _learn(console, artifacts, file, weights, messages)
 
@@ -51,7 +51,7 @@ def import_(
     dictionary: Annotated[Path, arg()],
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
-    """Learn the words of another keyboard's DICTIONARY into FILE, which is made if there is none.
+    """Learn the words of another keyboard's DICTIONARY into FILE, which is made if it is missing.
 
     It is Gboard's dictionary.txt, or the zip that Gboard exports, or what `adb shell content query --uri
     content://user_dictionary/words` prints of Android's user dictionary.
@@ -86,7 +86,7 @@ def _learn(console: Console, artifacts: Path, file: Path, weights: Path | None, 
 @output_options
 def list_(console: Console, file: Annotated[Path, arg()]) -> None:
     """Show the words in FILE, how often each was written, and those that are never learned."""
-    with _opened(console, file) as words:
+    with _open_words(console, file) as words:
         _show(console, words)
 
 
@@ -95,7 +95,7 @@ def list_(console: Console, file: Annotated[Path, arg()]) -> None:
 @output_options
 def delete(console: Console, file: Annotated[Path, arg()], word: Annotated[str, arg()]) -> None:
     """Delete WORD from FILE, and what followed it. It is learned again when it is written again."""
-    with _opened(console, file) as words:
+    with _open_words(console, file) as words:
         if not words.delete(word):
             raise UsageError(f"{file}: has no word {word!r}; `phonograd personal list` shows what it has")
         words.save()
@@ -106,7 +106,7 @@ def delete(console: Console, file: Annotated[Path, arg()], word: Annotated[str, 
 @output_options
 def veto(console: Console, file: Annotated[Path, arg()], word: Annotated[str, arg()]) -> None:
     """Delete WORD from FILE, and never learn it again."""
-    with _opened(console, file) as words:
+    with _open_words(console, file) as words:
         words.veto(word)
         words.save()
 
@@ -116,7 +116,7 @@ def veto(console: Console, file: Annotated[Path, arg()], word: Annotated[str, ar
 @output_options
 def allow(console: Console, file: Annotated[Path, arg()], word: Annotated[str, arg()]) -> None:
     """Take a veto of WORD back. It is learned again when it is written again."""
-    with _opened(console, file) as words:
+    with _open_words(console, file) as words:
         if not words.allow(word):
             raise UsageError(f"{file}: has no veto of {word!r}; `phonograd personal list` shows those that it has")
         words.save()
@@ -127,12 +127,12 @@ def allow(console: Console, file: Annotated[Path, arg()], word: Annotated[str, a
 @output_options
 def forget(console: Console, file: Annotated[Path, arg()]) -> None:
     """Delete all words in FILE, and what is never learned."""
-    with _opened(console, file) as words:
+    with _open_words(console, file) as words:
         words.forget()
         words.save()
 
 
-def _opened(console: Console, file: Path) -> PersonalWords:
+def _open_words(console: Console, file: Path) -> PersonalWords:
     build_on_first_use(console)
     return PersonalWords(file)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from phonograd import __version__
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.native import building
 from phonograd.commands.paths import OUTPUT
 from phonograd.config.phone_bench import PHONE_BENCH, PhoneBenching
@@ -35,7 +35,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 
 
 @click.command("phone-bench")
-@configured(PHONE_BENCH, out=OUTPUT, html=OUTPUT, trace=OUTPUT)
+@config_options(PHONE_BENCH, out=OUTPUT, html=OUTPUT, trace=OUTPUT)
 @click.option(
     "--schema",
     is_flag=True,
@@ -56,8 +56,8 @@ def phone_bench(console: Console, config: Config) -> None:
 
     command = config.take(PhoneBenching)
     settings = config.take(PhoneBenchSettings, text=config.take(TextSettings))
-    outputs = Outputs.checked(command, settings, config.document())
-    measured, signal_number = _measured(console, command.artifacts, command.serials, settings)
+    outputs = Outputs.from_command(command, settings, config.document())
+    measured, signal_number = _measure(console, command.artifacts, command.serials, settings)
     report = replace(measured, phones=tuple(map(_with_options, measured.phones)))
     outputs.write(console, report)
     failures = [phone.failure for phone in report.phones if phone.failure]
@@ -78,7 +78,7 @@ def _with_options(phone: "PhoneResult") -> "PhoneResult":
     return replace(phone, failure=replace(phone.failure, message=message))
 
 
-def _measured(
+def _measure(
     console: Console, artifacts: Path, serials: tuple[str, ...], settings: PhoneBenchSettings
 ) -> tuple["PhoneBenchReport", int]:
     """The report, and the number of the signal that ended it early, or 0."""

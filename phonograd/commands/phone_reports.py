@@ -24,7 +24,7 @@ from phonograd.device_runtime.base.files import require_writable
 
 @dataclass
 class Outputs:
-    """Where the result goes; all of it was looked at before the first phone was touched.
+    """Files for the result, checked before the first phone is touched.
 
     config: what the result says of how it was made.
     """
@@ -36,8 +36,8 @@ class Outputs:
     comparison: Comparison | None = None
 
     @classmethod
-    def checked(cls, command: PhoneBenching, settings: PhoneBenchSettings, config: Mapping[str, Any]) -> "Outputs":
-        """From the command's settings.
+    def from_command(cls, command: PhoneBenching, settings: PhoneBenchSettings, config: Mapping[str, Any]) -> "Outputs":
+        """Check the command's outputs.
 
         Raises UsageError, StorageError for places that can't be written, ReportError for an earlier result that is
         none, MissingExtraError where a page has nothing to plot with.

@@ -11,7 +11,7 @@ import click
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
 from phonograd.commands.native import building
 from phonograd.commands.paths import OUT_FOLDER
@@ -35,7 +35,7 @@ class RoundShortError(PhonogradError):
 
 
 @click.command("phone-round")
-@configured(PHONE_ROUND, updates=OUT_FOLDER, model_cache=OUT_FOLDER)
+@config_options(PHONE_ROUND, updates=OUT_FOLDER, model_cache=OUT_FOLDER)
 @token_option
 @output_options
 def phone_round(console: Console, config: Config, token: str | None) -> None:

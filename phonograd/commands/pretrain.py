@@ -5,7 +5,7 @@ import dataclasses
 import click
 
 from phonograd.api.pretraining import pretrain as pretrain_model
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.fitting import warn_of_misfit
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
@@ -19,7 +19,7 @@ from phonograd.export.vocabulary_import import load_vocabulary
 
 
 @click.command()
-@configured(PRETRAIN, state=OUT_FOLDER, out=OUTPUT)
+@config_options(PRETRAIN, state=OUT_FOLDER, out=OUTPUT)
 @output_options
 def pretrain(console: Console, config: Config) -> None:
     """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does).

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import click
 
 from phonograd.api.simulating import empirical_privacy
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.options import COUNT, FiniteRange, Options, opt, own_options
 from phonograd.commands.paths import OUTPUT
 from phonograd.commands.privacy_attacks import audit, canaries, membership
@@ -122,7 +122,7 @@ def ftrl(
 
 
 @privacy.command()
-@configured(EMPIRICAL, page=OUTPUT)
+@config_options(EMPIRICAL, page=OUTPUT)
 @output_options
 def empirical(console: Console, config: Config) -> None:
     """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from phonograd.api.simulating import simulate_attacks, simulate_audit
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.paths import OUT_FOLDER
 from phonograd.commands.stopping import stop_signals
 from phonograd.commands.study import simulation_from
@@ -24,7 +24,7 @@ Found = TypeVar("Found", bound=Record)
 
 
 @click.command()
-@configured(CANARIES, out=OUT_FOLDER)
+@config_options(CANARIES, out=OUT_FOLDER)
 @output_options
 def canaries(console: Console, config: Config) -> None:
     """Plant secrets in users' texts, simulate rounds, and measure what the model knows of them.
@@ -70,7 +70,7 @@ def _change_row(kind: ExposureChange) -> dict[str, object]:
 
 
 @click.command()
-@configured(MEMBERSHIP, out=OUT_FOLDER)
+@config_options(MEMBERSHIP, out=OUT_FOLDER)
 @output_options
 def membership(console: Console, config: Config) -> None:
     """Simulate rounds, and tell from the model who took part.
@@ -90,7 +90,7 @@ def membership(console: Console, config: Config) -> None:
 
 
 @click.command()
-@configured(AUDIT, out=OUT_FOLDER)
+@config_options(AUDIT, out=OUT_FOLDER)
 @output_options
 def audit(console: Console, config: Config) -> None:
     """Bound epsilon from below by one simulated training (Steinke et al. 2023).

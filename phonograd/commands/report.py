@@ -178,7 +178,7 @@ def models(
         return
     if isinstance(place, ServerStorage) or out is None:
         raise click.UsageError("--fetch: --server URL and --out FILE expected beside it")
-    fetched = download(place, out, None if fetch == "latest" else _chosen(listed, fetch), phone)
+    fetched = download(place, out, None if fetch == "latest" else _choose_model(listed, fetch), phone)
     document = {
         "model": str(out),
         "sha256": fetched.sha256,
@@ -188,8 +188,8 @@ def models(
     console.result(document, ("Fetched", [document]))
 
 
-def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
-    """The hash of the model that was asked for. Raises UsageError if none or several fit."""
+def _choose_model(models: list[dict[str, Any]], fetch: str) -> str:
+    """The hash of the wanted model. Raises UsageError if none or several fit."""
     if fetch.isdecimal() and len(fetch) < HASH_DIGITS:
         hashes = {model["sha256"] for model in models if model["round"] == int(fetch)}
     else:

@@ -54,7 +54,7 @@ def reproduce(
     from phonograd.papers.page import rows_of
     from phonograd.papers.result import require_not_full, results_folder, write_result
     from phonograd.papers.run import require_inputs, run
-    from phonograd.papers.verdicts import judged, require_all
+    from phonograd.papers.verdicts import judge, require_all
 
     if sum([name is not None, listed, page is not None]) != 1:
         raise click.UsageError("give a NAME, --list or --page")
@@ -67,7 +67,7 @@ def reproduce(
             console.result(rows := _experiments(), ("Experiments", rows))
         return
     named = {"artifacts": artifacts, "users": users, "rehearsal": rehearsal, "general-test": general_test}
-    given = {key: path for key, path in named.items() if path is not None} | dict(map(_named, inputs))
+    given = {key: path for key, path in named.items() if path is not None} | dict(map(_parse_input, inputs))
     if small and given:
         raise click.UsageError(f"--small makes its own inputs; leave out --{next(iter(given))}")
     experiment = load(name)
@@ -84,7 +84,7 @@ def reproduce(
         place = work or Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-")))
         with console.progress(name) as show:
             result = run(name, place, small=small, given=given, texts=texts, workers=workers, progress=show)
-    claims = judged(experiment, result)
+    claims = judge(experiment, result)
     if out is not None:
         write_result(out, result)
         console.say(f"wrote {out}")
@@ -128,7 +128,7 @@ def _experiments() -> list[dict[str, str]]:
     return rows
 
 
-def _named(text: str) -> tuple[str, Path]:
+def _parse_input(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
         raise click.UsageError(f"--input: NAME=PATH expected, found {text!r}")

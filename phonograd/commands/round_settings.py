@@ -20,7 +20,7 @@ from phonograd.server_agg.transfer.settings import TransferSettings
 
 
 def strategy_from(config: Config) -> StrategySettings:
-    """The strategy's settings. Raises UsageError for a value out of range, and what a class of one's own raises."""
+    """The strategy's settings. Raises UsageError for a value out of range, and what your own class raises."""
     name = config.get(STRATEGY)
     if name in STRATEGIES:
         return config.take(StrategySettings)

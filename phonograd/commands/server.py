@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @click.command()
-@configured(SERVE, state=OUT_FOLDER)
+@config_options(SERVE, state=OUT_FOLDER)
 @output_options
 def serve(console: Console, config: Config) -> None:
     """Run the aggregation server until Ctrl-C or SIGTERM.

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from phonograd.api.simulating import simulate as run_simulation
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.commands.stopping import stop_signals
 from phonograd.commands.study import simulation_from
@@ -20,7 +20,7 @@ from phonograd.simulation.records import rows_of
 
 
 @click.command()
-@configured(SIMULATE, out=OUT_FOLDER, page=OUTPUT)
+@config_options(SIMULATE, out=OUT_FOLDER, page=OUTPUT)
 @output_options
 def simulate(console: Console, config: Config) -> None:
     """Simulate federated rounds of virtual phones.

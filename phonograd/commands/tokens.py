@@ -50,7 +50,7 @@ def add(
 ) -> None:
     """Enrol NAME and show its token once."""
     request = ("POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
-    made = _done(
+    made = _carry_out(
         place, request, lambda ledger: PhoneRegistry(ledger).add(name, role, expires, operator_name()), console
     )
     _show_token(console, made)
@@ -69,7 +69,9 @@ def rotate(
 ) -> None:
     """Show a new token for NAME once; its other tokens expire soon."""
     request = ("POST", f"/v1/phones/{quote(name, safe='')}/tokens", {"expires": expires, "overlap": overlap}, 201)
-    made = _done(place, request, lambda ledger: PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name()))
+    made = _carry_out(
+        place, request, lambda ledger: PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name())
+    )
     _show_token(console, made)
 
 
@@ -83,7 +85,7 @@ def revoke(console: Console, place: Place, name: Annotated[str, arg()]) -> None:
     def local(ledger: Ledger) -> dict[str, Any]:
         return {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator_name())}
 
-    document = _done(place, ("DELETE", f"/v1/phones/{quote(name, safe='')}"), local)
+    document = _carry_out(place, ("DELETE", f"/v1/phones/{quote(name, safe='')}"), local)
     console.result(document, ("Revoked", [document]))
 
 
@@ -92,7 +94,7 @@ def revoke(console: Console, place: Place, name: Annotated[str, arg()]) -> None:
 @output_options
 def list_(console: Console, place: Place) -> None:
     """List all phones and administrators, without their tokens."""
-    document = _done(place, ("GET", "/v1/phones"), lambda ledger: {"phones": PhoneRegistry(ledger).phones()})
+    document = _carry_out(place, ("GET", "/v1/phones"), lambda ledger: {"phones": PhoneRegistry(ledger).phones()})
     console.result(document, ("Phones", [_phone_row(phone, time.time()) for phone in document["phones"]]))
 
 
@@ -107,12 +109,12 @@ def audit(
 ) -> None:
     """Show what administrators did and which requests were refused, newest first."""
     request = ("GET", f"/v1/audit?limit={limit}")
-    document = _done(place, request, lambda ledger: {"entries": AuditLog(ledger).entries(limit)})
+    document = _carry_out(place, request, lambda ledger: {"entries": AuditLog(ledger).entries(limit)})
     rows = [{**entry, "at": _moment(entry["at"])} for entry in document["entries"]]
     console.result(document, ("Audit log", rows))
 
 
-def _done(
+def _carry_out(
     place: Place, request: tuple[Any, ...], local: Callable[[Ledger], Any], console: Console | None = None
 ) -> Any:
     """What the server answers to the request, or what is done on its ledger.

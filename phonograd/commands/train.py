@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from phonograd.api.rounds import JoinedRound, join_round, phone_masking
 from phonograd.api.training import ResumableState, TrainHooks, TrainSettings
 from phonograd.api.training import train as train_on
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
 from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import build_on_first_use, chosen_precision
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@configured(TRAIN, out=OUTPUT, update=OUTPUT, state=OUT_FOLDER, model_cache=OUT_FOLDER)
+@config_options(TRAIN, out=OUTPUT, update=OUTPUT, state=OUT_FOLDER, model_cache=OUT_FOLDER)
 @token_option
 @click.option("--sample-seed", type=int, help="Seed of the output sample, for repeats and tests; keep it secret.")
 @output_options
@@ -125,7 +125,7 @@ def _join(
         settings.steps,
         closing_notice(console),
         cache,
-        # Whoever has a key for masked rounds sends no update that a server could read, whatever it says of the round.
+        # A phone with a key for masked rounds sends no update that a server could read, whatever it says of the round.
         masked_only=any((masking.identity, masking.certificate, masking.vendor)),
     )
     if joined.opened.masked is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from phonograd.device_runtime.base.settings import Field, Settings, fields_of
 
-# Among the values with which a table counts: any class of one's own; any value at all.
+# Among the values with which a table counts: any class of the user's; any value at all.
 MODULE_CLASS, GIVEN = "MODULE:CLASS", "VALUE"
 
 
@@ -29,7 +29,7 @@ class Table:
         """Each key's whole name, such as `rounds.late`, and its field."""
         declared = fields_of(self.kind)
         for key, name in self.keys.items():
-            yield joined(self.path, key), declared[name]
+            yield join_key(self.path, key), declared[name]
 
 
 def table(
@@ -51,7 +51,7 @@ def table(
     )
 
 
-def unused(table: Table) -> Table:
+def mark_unused(table: Table) -> Table:
     """The table of another command, which a file may have; its values are read by none here."""
     return replace(table, used=False)
 
@@ -62,7 +62,7 @@ class Layout:
 
     command: as it is called, such as `privacy audit`. tables: in the order of the file. flags: keys that are options
     too, with the option's name where it is not the key's last part; a name without dashes is an argument's. own: the
-    key that may name a class of one's own in place of one of `known`; its settings are in the table `own` beside it.
+    key that may name the user's class in place of one of `known`; its settings are in the table `own` beside it.
     """
 
     command: str
@@ -77,7 +77,7 @@ class Layout:
 
     @property
     def own_table(self) -> str:
-        """The path of the table with settings of a class of one's own; "" if there is none."""
+        """The path of the table with settings of the user's class; "" without one."""
         return f"{self.own.rpartition('.')[0]}.own" if self.own else ""
 
     def option(self, key: str) -> str:
@@ -85,6 +85,6 @@ class Layout:
         return self.flags[key] or f"--{key.rpartition('.')[2].replace('_', '-')}"
 
 
-def joined(path: str, key: str) -> str:
+def join_key(path: str, key: str) -> str:
     """The whole name of a table's key."""
     return f"{path}.{key}" if path else key

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from phonograd.api.inputs import Engine
-from phonograd.config.layout import Layout, Table, table, unused
+from phonograd.config.layout import Layout, Table, mark_unused, table
 from phonograd.config.serve import MASKED, Masking
 from phonograd.config.strategies import STRATEGY, STRATEGY_TABLES
 from phonograd.device_runtime.base.documents import about
@@ -48,7 +48,7 @@ class Study(Settings, frozen=True):
 
 
 class Output(Settings, frozen=True):
-    """Where a simulation is kept."""
+    """Folder of a simulation."""
 
     out: Annotated[Path, about("The simulation's folder; the same command resumes from it.")]
 
@@ -112,7 +112,7 @@ _ROUND_FLAGS = {"out": "", "rounds.count": "--rounds"}
 
 
 def _study(command: str, flags: dict[str, str], *others: Table) -> Layout:
-    tables = tuple(unused(one) if one in others else one for one in _TABLES)
+    tables = tuple(mark_unused(one) if one in others else one for one in _TABLES)
     return Layout(command, tables, {**_FLAGS, **flags}, STRATEGY, STRATEGIES)
 
 

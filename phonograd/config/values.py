@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phonograd.config.layout import GIVEN, MODULE_CLASS, Layout, Table, joined
+from phonograd.config.layout import GIVEN, MODULE_CLASS, Layout, Table, join_key
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.settings import Field, Settings
 
@@ -41,9 +41,9 @@ class Config:
         assigned = [_assignment(one) for one in sets]
         for key, text in assigned:
             if key in self._keys or (layout.own and key.startswith(f"{layout.own_table}.")):
-                self._put(key, self._parsed(key, text), SET)
+                self._store(key, self._parse(key, text), SET)
         for key, value in (flags or {}).items():
-            self._put(key, value, layout.option(key))
+            self._store(key, value, layout.option(key))
         for key, text in assigned:  # once it is known which tables count
             if key not in self._values:
                 self._put_short(key, text)
@@ -89,7 +89,7 @@ class Config:
 
     @property
     def own(self) -> dict[str, Any]:
-        """The values in the table of a class of one's own, by their names there."""
+        """The values in the table of the user's class, by their names there."""
         path = self.layout.own_table
         own = {key.rpartition(".")[2]: value for key, value in self._values.items() if key not in self._keys}
         return own if path else {}
@@ -102,7 +102,7 @@ class Config:
                 if (value := self.get(key)) is not None or field.none_word:
                     _place(document, key, field.none_word if value is None else _plain(value))
         for name, value in self.own.items():
-            _place(document, joined(self.layout.own_table, name), value)
+            _place(document, join_key(self.layout.own_table, name), value)
         return document
 
     def counts(self, table: Table) -> bool:
@@ -139,17 +139,17 @@ class Config:
 
     def _put_all(self, document: Mapping[str, Any], source: str, folder: Path) -> None:
         for key, value in _flat(document, "", {one.path for one in self.layout.tables}):
-            self._put(self._known(key, source), value, source, folder)
+            self._store(self._require_key(key, source), value, source, folder)
 
-    def _put(self, key: str, value: Any, source: str, folder: Path | None = None) -> None:
+    def _store(self, key: str, value: Any, source: str, folder: Path | None = None) -> None:
         if key in self._keys:
             field = self._keys[key][1]
-            value = _converted(field, value, folder)
+            value = _convert(field, value, folder)
             if not field.takes(value):
-                raise UsageError(f"{_named(key, source)} is {value!r}, expected {field.expected(value)}")
+                raise UsageError(f"{_source_name(key, source)} is {value!r}, expected {field.expected(value)}")
         self._values[key], self._sources[key] = value, source
 
-    def _known(self, key: str, source: str) -> str:
+    def _require_key(self, key: str, source: str) -> str:
         """The key, if there is one of that name. Raises UsageError with the nearest name."""
         own = self.layout.own_table
         if key in self._keys or (own and key.startswith(f"{own}.")):
@@ -159,7 +159,7 @@ class Config:
             one for one in self._keys if one.rpartition(".")[2] == last
         ]
         meant = f"did you mean {names[0]}?" if names else f"see `phonograd config {self.layout.command}`"
-        raise UsageError(f"{_named(key, source)}: there is no such key; {meant}")
+        raise UsageError(f"{_source_name(key, source)}: there is no such key; {meant}")
 
     def _put_short(self, key: str, text: str) -> None:
         """Put a value of the table that is chosen within the one that is named: strategy.X is strategy.fedatt.X."""
@@ -171,11 +171,11 @@ class Config:
         ]
         own = self.layout.own_table
         if not inner and self._names_own and path == own.rpartition(".")[0]:
-            inner = [joined(own, last)]
-        whole = inner[0] if inner else self._known(key, SET)
-        self._put(whole, self._parsed(whole, text), SET)
+            inner = [join_key(own, last)]
+        whole = inner[0] if inner else self._require_key(key, SET)
+        self._store(whole, self._parse(whole, text), SET)
 
-    def _parsed(self, key: str, text: str) -> Any:
+    def _parse(self, key: str, text: str) -> Any:
         """The value of an assignment: TOML, or text as it stands; a list may be given as its only value."""
         field = self._keys[key][1] if key in self._keys else None
         try:
@@ -190,14 +190,14 @@ class Config:
         for key, source in self._sources.items():
             if source.startswith("--") and key in self._keys and not self.counts(table := self._keys[key][0]):
                 if table.chosen_by is None or not table.used:
-                    raise UsageError(f"{_named(key, source)}: `phonograd {self.layout.command}` does not use it")
+                    raise UsageError(f"{_source_name(key, source)}: `phonograd {self.layout.command}` does not use it")
                 decisive, values = table.chosen_by
                 raise UsageError(
-                    f"{_named(key, source)}: expected with {self.name_of(decisive)} "
+                    f"{_source_name(key, source)}: expected with {self.name_of(decisive)} "
                     f"{' or '.join(map(_toml_word, values))}, found {_toml_word(self.get(decisive))}"
                 )
         own = self.layout.own_table
-        if any(self._sources[joined(own, name)] == SET for name in self.own) and not self._names_own:
+        if any(self._sources[join_key(own, name)] == SET for name in self.own) and not self._names_own:
             raise UsageError(f"{own}: expected with {self.layout.own} MODULE:CLASS, found {self.get(self.layout.own)}")
 
     def _with_keys(self, message: str) -> str:
@@ -210,7 +210,7 @@ class Config:
         return named if source.startswith("--") else f"{source}: {named}"
 
 
-def _named(key: str, source: str) -> str:
+def _source_name(key: str, source: str) -> str:
     """How a message names what gave a key: an option, --set or a file."""
     if source == SET:
         return f"{SET} {key}"
@@ -229,7 +229,7 @@ def _document(file: Path) -> dict[str, Any]:
 def _flat(document: Mapping[str, Any], path: str, tables: set[str]) -> Iterator[tuple[str, Any]]:
     """Each key's whole name and value."""
     for key, value in document.items():
-        whole = joined(path, key)
+        whole = join_key(path, key)
         if isinstance(value, dict):
             yield from _flat(value, whole, tables)
         elif whole in tables:
@@ -245,14 +245,14 @@ def _assignment(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _converted(field: Field, value: Any, folder: Path | None) -> Any:
+def _convert(field: Field, value: Any, folder: Path | None) -> Any:
     """The value as the field has it: paths relative to the file's folder, whole numbers as numbers."""
     if field.many and isinstance(value, list | tuple):
-        return tuple(_converted_one(field, one, folder) for one in value)
-    return _converted_one(field, value, folder)
+        return tuple(_convert_one(field, one, folder) for one in value)
+    return _convert_one(field, value, folder)
 
 
-def _converted_one(field: Field, value: Any, folder: Path | None) -> Any:
+def _convert_one(field: Field, value: Any, folder: Path | None) -> Any:
     if isinstance(value, str) and value in (*field.choices, field.none_word):
         return None if value == field.none_word else value
     if field.path_unless is not None and isinstance(value, str) and value not in ("", field.path_unless):

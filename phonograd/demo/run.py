@@ -124,11 +124,11 @@ def _command_line(*arguments: str | Path) -> list[str]:
 def _compile(stage: Say) -> None:
     """Have the native engine ready, which trains from the first stage on."""
 
-    def told(done: int, total: int, _: str) -> None:
+    def show_build(done: int, total: int, _: str) -> None:
         if done == 0:
             stage(f"compiling the native engine, once: up to {total - 1} files, which takes minutes")
 
-    find_library(told)
+    find_library(show_build)
 
 
 def _pretrain(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say) -> tuple[Path, Path, dict[str, Any]]:

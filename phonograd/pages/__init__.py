@@ -1,7 +1,7 @@
 """Tables and plots as people read them: cells in text and in HTML, plots as SVG, and the page that holds them."""
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as a table shows it: numbers grouped in thousands, floats to 4 significant digits or 2 decimals."""
     if value is None:
         return "-"

@@ -11,7 +11,7 @@ import markupsafe
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.base.files import write_bytes
-from phonograd.pages import shown
+from phonograd.pages import format_value
 
 try:
     import matplotlib as mpl
@@ -60,16 +60,16 @@ def write_page(path: Path, title: str, plots: Iterable[str], tables: Iterable[Ta
 
 
 def _cell(value: object) -> str:
-    return value if isinstance(value, markupsafe.Markup) else shown(value)
+    return value if isinstance(value, markupsafe.Markup) else format_value(value)
 
 
 def svg(plot: Callable[[Any], None], legend: bool) -> str:
     """What `plot` draws on matplotlib axes."""
     figure = plt.figure(figsize=SIZE, layout="constrained")
-    axes = _drawn(figure.add_subplot(), plot)
+    axes = _draw(figure.add_subplot(), plot)
     if legend:
         axes.legend(frameon=False)
-    text = _saved(figure)
+    text = _save_svg(figure)
     return text[text.index("<svg") :]
 
 
@@ -83,19 +83,19 @@ def svg_file(plots: Sequence[Callable[[Any], None]], description: str) -> str:
         figure = plt.figure(figsize=(SIZE[0] * columns, SIZE[1] * rows), layout="constrained")
         labels: dict[str, Any] = {}
         for place, plot in enumerate(plots, 1):
-            axes = _drawn(figure.add_subplot(rows, columns, place), plot)
+            axes = _draw(figure.add_subplot(rows, columns, place), plot)
             labels |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=2 * columns, frameon=False)
-        return _saved(figure, metadata={"Date": None, "Creator": None, "Description": description})
+        return _save_svg(figure, metadata={"Date": None, "Creator": None, "Description": description})
 
 
-def _drawn(axes: Any, plot: Callable[[Any], None]) -> Any:
+def _draw(axes: Any, plot: Callable[[Any], None]) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     plot(axes)
     return axes
 
 
-def _saved(figure: Any, **how: Any) -> str:
+def _save_svg(figure: Any, **how: Any) -> str:
     out = io.StringIO()
     figure.savefig(out, format="svg", **how)
     plt.close(figure)

@@ -85,7 +85,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Experiment:
-    """The experiment of that name. Raises UsageError if there is none, ArtifactsError if its file is wrong."""
+    """The experiment of that name. Raises UsageError for an unknown name, ArtifactsError if its file is wrong."""
     if name not in names():
         raise UsageError(f"experiment {name!r}: one of {', '.join(names())} expected")
     path = FOLDER / f"{name}.json"

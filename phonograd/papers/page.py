@@ -8,7 +8,7 @@ from phonograd.device_runtime.base.documents import parse
 from phonograd.papers.curves import in_table
 from phonograd.papers.experiment import Experiment, load, names
 from phonograd.papers.result import Result, read_result
-from phonograd.papers.verdicts import SEEDS, judged
+from phonograd.papers.verdicts import SEEDS, judge
 
 HEAD = """# The papers' results, measured again
 
@@ -55,7 +55,7 @@ def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:
         place = experiment.title.partition(":")[0]
         rows += [
             [one.claim.where or place, one.claim.says, one.ours, one.paper, one.evidence, one.verdict]
-            for one in judged(experiment, result)
+            for one in judge(experiment, result)
             if place.startswith("Paper") and not one.claim.own
         ]
     not_run = parse(NOT_RUN.read_bytes())
@@ -75,14 +75,14 @@ def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | st
         for figure in figures:
             if figure in theirs:
                 value = experiment.published.get(row, {}).get(figure)
-                cells[f"{figure}: paper"] = None if value is None else shown(value)
+                cells[f"{figure}: paper"] = None if value is None else format_figure(value)
             values = result.rows.get(row, {}).get(figure)
             cells[f"{figure}: ours"] = None if values is None else _over_seeds(values)
         rows.append(cells)
     return rows
 
 
-def shown(value: float) -> str:
+def format_figure(value: float) -> str:
     """4 significant digits; large numbers whole and in groups of three."""
     if value == int(value) and abs(value) < 10_000:
         return f"{value:.0f}"
@@ -90,7 +90,7 @@ def shown(value: float) -> str:
 
 
 def picture_place(name: str) -> str:
-    """Where an experiment's picture is, seen from the page."""
+    """Path of an experiment's picture, relative to the page."""
     return f"pictures/{name}.svg"
 
 
@@ -99,7 +99,9 @@ def _beside_plots(experiment: Experiment, result: Result) -> list[dict[str, str]
     rows: dict[str, dict[str, str]] = {}
     for row, figures in result.rows.items():
         if row in experiment.published:
-            rows[f"{row}: paper"] = {figure: shown(value) for figure, value in experiment.published[row].items()}
+            rows[f"{row}: paper"] = {
+                figure: format_figure(value) for figure, value in experiment.published[row].items()
+            }
         if in_table(experiment, row):
             rows[row] = {figure: _over_seeds(values) for figure, values in figures.items()}
     columns = [figure for figure in _figures(rows) if not figure.endswith(PERCENTILES)]
@@ -118,7 +120,7 @@ def _section(name: str, experiment: Experiment, results: Mapping[str, Result]) -
         yield from (f"![{titles}]({picture_place(name)})", "")
     yield from table(columns, [[str(cell) if cell is not None else "" for cell in row.values()] for row in rows])
     yield ""
-    for one in judged(experiment, result):
+    for one in judge(experiment, result):
         shown = ", ".join(part for part in (one.ours, one.paper and f"the paper: {one.paper}", one.evidence) if part)
         yield f"- {one.verdict.capitalize()}: {one.claim.says} ({shown})."
     yield from ("", *([experiment.remark, ""] if experiment.remark else []))
@@ -166,9 +168,9 @@ def _names_of_rows(*tables: Mapping[str, object]) -> list[str]:
 
 
 def _over_seeds(values: Sequence[float]) -> str:
-    mean = shown(sum(values) / len(values))
+    mean = format_figure(sum(values) / len(values))
     return (
         mean
         if len(values) == 1 or min(values) == max(values)
-        else f"{mean} ({shown(min(values))}–{shown(max(values))})"
+        else f"{mean} ({format_figure(min(values))}–{format_figure(max(values))})"
     )

@@ -39,10 +39,10 @@ def picture(experiment: Experiment, result: Result) -> str:
     curves = dict.fromkeys(curve for _, curves_of_plot in drawn for curve in curves_of_plot)
     styles = dict(zip(curves, cycle(STYLES), strict=False))
     plots = [partial(_draw, plot=plot, lines=curves_of_plot, styles=styles) for plot, curves_of_plot in drawn]
-    return svg_file(plots, described(experiment, result))
+    return svg_file(plots, describe(experiment, result))
 
 
-def described(experiment: Experiment, result: Result) -> str:
+def describe(experiment: Experiment, result: Result) -> str:
     """What a picture shows, in words and figures."""
     return "\n".join(
         f"{plot.title}: {name}: " + ", ".join(f"{point.x:g} {point.y:g}" for point in line)

@@ -64,7 +64,7 @@ class Result(Record, frozen=True):
 
 
 def results_folder() -> Path | None:
-    """Where a checkout keeps its results; None in an installed package."""
+    """Folder of a checkout's results; None in an installed package."""
     return _FOLDER if (_FOLDER.parents[2] / "pyproject.toml").is_file() else None
 
 
@@ -88,7 +88,7 @@ def write_result(path: Path, result: Result) -> None:
     """Write a result atomically, its figures with 6 significant digits. Raises StorageError."""
     document = written(result)
     for part in ("facts", "rows", "units"):
-        document[part] = _rounded(document[part])
+        document[part] = _round(document[part])
     by_row = ("rows", "units", "runs")
     lines = [f" {_json(name)}: {_lines(value) if name in by_row else _json(value)}" for name, value in document.items()]
     write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
@@ -103,9 +103,9 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _rounded(part) for key, part in value.items()}
+        return {key: _round(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(part) for part in value]
+        return [_round(part) for part in value]
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

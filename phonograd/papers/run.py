@@ -43,7 +43,7 @@ class Context:
         return path
 
     def optional(self, name: str) -> Path | None:
-        """As `input`; None if it was not given."""
+        """Like `input`, but None if it was not given."""
         return self.given.get(name) if self.small is None else self.small.path(name)
 
     def folder(self, row: str) -> Path:
@@ -52,8 +52,8 @@ class Context:
         make_folder(folder)
         return folder
 
-    def kept(self, part: str, measure: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """The figures of a part, measured unless an earlier run has kept them. Raises StorageError."""
+    def measure_once(self, part: str, measure: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """Return a part's figures, measured unless an earlier run did. Raises StorageError."""
         path = self.work / f"{hashlib.sha256(part.encode()).hexdigest()[:16]}.json"
         if not path.exists():
             write_bytes(path, json.dumps({"part": part, "figures": measure()}).encode())
@@ -128,7 +128,7 @@ def _by_seed(
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file; of a folder, of its files' names and hashes. Raises StorageError."""
+    """Hash of a file, or of a folder's file names and hashes. Raises StorageError."""
     with storage_errors(path):
         if path.is_file():
             return sha256_of_file(path)

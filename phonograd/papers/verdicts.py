@@ -45,10 +45,10 @@ class Judged:
     evidence: str
 
 
-def judged(experiment: Experiment, result: Result) -> list[Judged]:
+def judge(experiment: Experiment, result: Result) -> list[Judged]:
     """All claims that apply to this run. Raises ArtifactsError for one about figures that the run does not have."""
     claims = [claim for claim in experiment.claims if claim.small or not result.small]
-    return [(_ordered if claim.ordered else _bounded)(claim, experiment, result) for claim in claims]
+    return [(_judge_order if claim.ordered else _judge_bounds)(claim, experiment, result) for claim in claims]
 
 
 def require_all(name: str, claims: Sequence[Judged]) -> None:
@@ -58,7 +58,7 @@ def require_all(name: str, claims: Sequence[Judged]) -> None:
             raise ClaimError(f"{name}: expected that {one.claim.says}; the figures above do not show it")
 
 
-def _ordered(claim: Claim, experiment: Experiment, result: Result) -> Judged:
+def _judge_order(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     """A claim that values ascend from row to row."""
     ours = _effect(claim, result, claim.rows[0], claim.rows[-1])
     theirs = _papers_effect(claim, experiment)
@@ -74,10 +74,12 @@ def _ordered(claim: Claim, experiment: Experiment, result: Result) -> Judged:
         verdict = "agrees"
         if theirs is not None and ours.mean < SHARE * theirs:
             verdict, evidence = "inconclusive", f"{evidence}, less than a tenth of the paper's effect"
-    return Judged(claim, verdict, holds, ours.shown(), "" if theirs is None else _shown(claim, theirs), evidence)
+    return Judged(
+        claim, verdict, holds, ours.describe(), "" if theirs is None else _format_effect(claim, theirs), evidence
+    )
 
 
-def _bounded(claim: Claim, experiment: Experiment, result: Result) -> Judged:
+def _judge_bounds(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     """A claim that each row's value lies between `low` and `high`, or within so much of the paper's."""
     limits = {row: _limits(claim, row, experiment.published) for row in claim.rows}
     seeds = [result.of_seed(index) for index in range(len(result.seeds))]
@@ -143,13 +145,17 @@ class _Effect:
     def mean(self) -> float:
         return fmean(self.seeds)
 
-    def shown(self) -> str:
-        mean = _shown(self.claim, self.mean)
+    def describe(self) -> str:
+        mean = _format_effect(self.claim, self.mean)
         if self.interval is not None:
-            each = _shown(self.claim, fmean(self.units))  # pooled, the longer texts count more
-            return f"{mean}; each {each} (95 %: {' to '.join(_shown(self.claim, end) for end in self.interval)})"
+            each = _format_effect(self.claim, fmean(self.units))  # pooled, the longer texts count more
+            return (
+                f"{mean}; each {each} (95 %: {' to '.join(_format_effect(self.claim, end) for end in self.interval)})"
+            )
         if len(self.seeds) > 1:
-            return f"{mean} ({' to '.join(_shown(self.claim, end) for end in (min(self.seeds), max(self.seeds)))})"
+            return (
+                f"{mean} ({' to '.join(_format_effect(self.claim, end) for end in (min(self.seeds), max(self.seeds)))})"
+            )
         return mean
 
 
@@ -177,7 +183,7 @@ def _sign(effect: _Effect, exact: bool) -> int:
 
 
 def _difference(claim: Claim, before: float, after: float) -> float:
-    """From one value to another: of figures in % the difference in points, of others the logarithm of the ratio."""
+    """Difference in points of figures in %; of others the logarithm of the ratio."""
     if "%" in claim.figure:
         return after - before
     if not before > 0 < after:
@@ -200,7 +206,7 @@ def _limits(claim: Claim, row: str, published: Rows) -> tuple[float, float]:
     )
 
 
-def _shown(claim: Claim, effect: float) -> str:
+def _format_effect(claim: Claim, effect: float) -> str:
     if "%" in claim.figure:
         return f"{effect:+.3g} points"
     change = math.expm1(effect)

@@ -30,7 +30,7 @@ from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.text.windows import windows
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.links import pull_links, write_lossless_link, write_lossy_link
-from phonograd.selftest.pieces import MODELS, TRICKY, artifacts_of, changed, digest, windows_of, words
+from phonograd.selftest.pieces import MODELS, TRICKY, artifacts_of, change_weights, digest, windows_of, words
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
@@ -58,7 +58,7 @@ class WrongResultError(Exception):
 
 
 def all_checks(library: dict[str, Any]) -> list[Check]:
-    """Those of a library, by its `cpu_info`."""
+    """The checks of a library with this `cpu_info`."""
     checks = [_steps(model, kernels, "fp32") for model in MODELS for kernels in library["kernels"]]
     checks += [_steps(model, None, "bf16-emulated") for model in MODELS]
     if library["bf16"]:
@@ -128,7 +128,7 @@ def evaluation() -> Any:
 def update(folder: Path, codec: str) -> Any:
     """The bytes of an update, and the weights that it stands for."""
     artifacts = artifacts_of(MODELS[0])
-    made = encode_update(changed(artifacts, 1), artifacts, folder / "update", tokens=60, codec=codec, seed=7)
+    made = encode_update(change_weights(artifacts, 1), artifacts, folder / "update", tokens=60, codec=codec, seed=7)
     decoded = decode_update(folder / "update", artifacts)
     return {"nbytes": made.file.nbytes, "sha256": made.file.sha256, "decoded": digest(*decoded.values())}
 
@@ -138,7 +138,9 @@ def fold(folder: Path) -> Any:
     artifacts = artifacts_of(MODELS[0])
     paths = [folder / codec for codec in ("rows-f32", "delta-int8")]
     for number, path in enumerate(paths, 1):
-        encode_update(changed(artifacts, number), artifacts, path, tokens=60 * number, codec=path.name, seed=number)
+        encode_update(
+            change_weights(artifacts, number), artifacts, path, tokens=60 * number, codec=path.name, seed=number
+        )
     return fold_updates(paths, artifacts, folder / "next").sha256
 
 
@@ -147,7 +149,7 @@ def link(folder: Path, codec: str) -> Any:
     artifacts = artifacts_of(MODELS[0])
     base_path, model_path, link_path, result = (folder / name for name in ("base", "model", "link", "result"))
     base_path.write_bytes(artifacts.path(WEIGHTS).read_bytes())
-    model_sha256 = save_tensors(model_path, changed(artifacts, 1), {"round": "1"}).sha256
+    model_sha256 = save_tensors(model_path, change_weights(artifacts, 1), {"round": "1"}).sha256
     base_sha256 = sha256_of_file(base_path)
     with TensorFile(base_path) as base, TensorFile(model_path) as model:
         if codec == "rows-f32":

@@ -23,11 +23,11 @@ TRICKY = "Ｗ3 W4!! don't\tl’été İstanbul 12:30 a@b.c\r\n\n…\n日本語 w
 
 def artifacts_of(model: str) -> Artifacts:
     """The artifacts of a model, held to their hashes. Raises ArtifactsError."""
-    return open_artifacts(Path(_unpacked().name) / model, verify=True)
+    return open_artifacts(Path(_unpack().name) / model, verify=True)
 
 
 @functools.cache
-def _unpacked() -> "tempfile.TemporaryDirectory[str]":
+def _unpack() -> "tempfile.TemporaryDirectory[str]":
     place = tempfile.TemporaryDirectory(prefix="phonograd-selftest-")
     shutil.unpack_archive(GOLDEN / "artifacts.zip", place.name)
     return place
@@ -48,7 +48,7 @@ def windows_of(artifacts: Artifacts) -> list[Window]:
     return [Window(parts[step], parts[step + 1]) for step in range(STEPS)]
 
 
-def changed(artifacts: Artifacts, seed: int) -> dict[str, Array]:
+def change_weights(artifacts: Artifacts, seed: int) -> dict[str, Array]:
     """Weights after a training that never was: some rows moved, by multiples of 2^-16."""
     trained = load_tensors(artifacts.path(WEIGHTS))
     for values in trained.values():

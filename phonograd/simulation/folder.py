@@ -99,7 +99,7 @@ class SimulationFolder:
 
     @property
     def transfer(self) -> Path:
-        """Where strategy transfer works."""
+        """Working folder of strategy transfer."""
         return self.folder / "transfer"
 
     def updates(self, number: int) -> Path:
@@ -123,7 +123,7 @@ class SimulationFolder:
 
 
 def read_record(folder: Path) -> SimulationRecord:
-    """The record of a simulation's folder. Raises StorageError if there is none, StateError for a damaged one."""
+    """The record of a simulation's folder. Raises StorageError if it is missing, StateError for a damaged one."""
     path = folder / RECORD
     try:
         return read(SimulationRecord, parse(path.read_bytes()))

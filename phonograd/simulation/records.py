@@ -164,7 +164,7 @@ class AuditRecord(Record, frozen=True):
     right: Annotated[Count, about("guesses that are right")]
     delta: Annotated[float, about("of both epsilons")]
     confidence: Annotated[float, about("of the lower bound")]
-    epsilon_at_least: Annotated[Amount, about("the lower bound of epsilon; 0 if there is none")]
+    epsilon_at_least: Annotated[Amount, about("the lower bound of epsilon; 0 without one")]
     epsilon: Annotated[float | None, about("accounted for; null if the strategy is not private, or without noise")]
     neighbours: Annotated[str, about("which two sets of users epsilon is about")] = NEIGHBOURS
     schema_version: Literal[1] = 1

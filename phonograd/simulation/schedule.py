@@ -37,8 +37,8 @@ def schedule(settings: SimulationSettings, users: Sequence[str]) -> Iterator[lis
         number += 1
         random = SplitMix64(stream_of(settings.seed, f"round {number}"))
         taking_part = []
-        may = users if settings.strategy.strategy != FTRL else _rested(settings, users, number, earlier, last)
-        for user in _drawn(settings, may, random):
+        may = users if settings.strategy.strategy != FTRL else _rested_users(settings, users, number, earlier, last)
+        for user in _draw_users(settings, may, random):
             fate, twice, sample_seed = _chance(random), _chance(random), random.next()
             drops_out = fate < settings.drop_outs
             late = not drops_out and fate < settings.drop_outs + settings.late_phones
@@ -64,7 +64,7 @@ def require_rested(settings: SimulationSettings, users: Sequence[str]) -> None:
             )
 
 
-def _rested(
+def _rested_users(
     settings: SimulationSettings, users: Sequence[str], number: int, earlier: Counter[str], last: dict[str, int]
 ) -> list[str]:
     """The users who may take part in a round of dp-ftrl."""
@@ -74,7 +74,7 @@ def _rested(
     ]
 
 
-def _drawn(settings: SimulationSettings, users: Sequence[str], random: SplitMix64) -> list[str]:
+def _draw_users(settings: SimulationSettings, users: Sequence[str], random: SplitMix64) -> list[str]:
     if settings.strategy.strategy in SAMPLED_STRATEGIES:
         return [user for user in users if _chance(random) < settings.strategy.sampling]
     order = list(users)

@@ -120,7 +120,7 @@ class Simulation:
         if self._record is not None:
             self._record = msgspec.structs.replace(self._record, config=self._config)
         with self._start(self._count, self._artifacts, self._texts.rehearsal, self._settings) as workers:
-            record = self._record or self._begun(workers)
+            record = self._record or self._begin(workers)
             parts = schedule(self._settings, sorted(self.population.training))
             before: Sequence[Participation] = ()
             held: dict[str, int] = {}  # by user, the round whose model the phone has
@@ -143,7 +143,7 @@ class Simulation:
         """The weights after a round, of which the last two are kept; 0 is the first model."""
         return self._folder.model(number).weights
 
-    def _begun(self, workers: Workers) -> SimulationRecord:
+    def _begin(self, workers: Workers) -> SimulationRecord:
         """The record of a new simulation: how good the first model is."""
         population = self.population
         users = Users(len(population.training), len(population.testing), len(population.left_out))
@@ -168,13 +168,13 @@ class Simulation:
     ) -> RoundRecord:
         rounds, K = self._settings.rounds, self._settings.clients_per_round
 
-        def trained(phones: int) -> None:
+        def report_trained(phones: int) -> None:
             stop_or_go_on(number, stop)
             if progress is not None:
                 progress((number - 1) * K + min(phones, K), rounds * K, self._note())
 
         try:
-            closed = round_.run(workers, trained, self._student(number, progress, stop))
+            closed = round_.run(workers, report_trained, self._student(number, progress, stop))
             last = rounds - self._settings.evaluate_last
             due = number > last or number % self._settings.evaluate_every == 0
             measured = self._measure(workers, number) if due else None
@@ -193,14 +193,24 @@ class Simulation:
             return None
         phones = self._settings.clients_per_round
 
-        def heard(done: int, total: int) -> None:
+        def show_transfer(done: int, total: int) -> None:
             if progress is not None:
                 progress(number * phones, self._settings.rounds * phones, f"transfer learning {100 * done // total} %")
 
         def train(updates: Sequence[ClientUpdate], base: Path, out: Path, metadata: Mapping[str, str]) -> WrittenFile:
             work, settings = self._folder.transfer, self._settings.transfer
             written = transfer(
-                self._artifacts, base, updates, settings, self._general, work, out, metadata, heard, stop, self._count
+                self._artifacts,
+                base,
+                updates,
+                settings,
+                self._general,
+                work,
+                out,
+                metadata,
+                show_transfer,
+                stop,
+                self._count,
             )
             shutil.rmtree(work)
             return written

@@ -114,7 +114,7 @@ class _Processes:
             with interrupts_held():  # it may start a process
                 future = self._pool.submit(work, job)
         except BrokenProcessPool as error:
-            raise self._killed() from error
+            raise self._killed_error() from error
         self._processes.update(multiprocessing.active_children())
         return future
 
@@ -122,9 +122,9 @@ class _Processes:
         try:
             return future.result()
         except BrokenProcessPool as error:
-            raise self._killed() from error
+            raise self._killed_error() from error
 
-    def _killed(self) -> OutOfMemoryError | StoppedError:
+    def _killed_error(self) -> OutOfMemoryError | StoppedError:
         """The error for a worker that a signal ended."""
         self._pool.shutdown(wait=True)
         ended = {-(process.exitcode or 0) for process in self._processes}

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.bench.environment import this_environment
-from phonograd.bench.results import FOLDER, PAGE, load_results, render, result_of, rounded, save_result
+from phonograd.bench.results import FOLDER, PAGE, load_results, render, result_of, round_floats, save_result
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.base.errors import ArtifactsError
@@ -35,11 +35,11 @@ def test_a_result_has_its_cpus_maker_and_model(cpuinfo: str, maker: str, model: 
 
 
 def test_figures_are_kept_short() -> None:
-    assert rounded({"a": 0.123456789, "b": [0.123456789, 2.0], "c": ["x", 7], "d": [], "e": 1 << 40}) == {
+    assert round_floats({"a": 0.123456789, "b": [0.123456789, 2.0], "c": ["x", 7], "d": [], "e": 1 << 40}) == {
         "a": 0.12346, "b": [0.123, 2.0], "c": ["x", 7], "d": [], "e": 1 << 40,
     }  # fmt: skip
     with pytest.raises(ValueError, match="finite"):
-        rounded({"a": float("nan")})
+        round_floats({"a": float("nan")})
 
 
 def test_results_are_saved_and_made_a_page_by_kind_then_name(tmp_path: Path) -> None:

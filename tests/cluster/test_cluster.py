@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.cluster.run import compared
+from examples.cluster.run import compare
 from tests.server_agg.faults import adds_up
 from tests.support.command_line import Run
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.cluster
 
 
 def test_the_models_of_one_server_under_kills(tmp_path: Path) -> None:
-    outcome = compared(replicas=3, rounds=2, phones=4, kills=4, folder=tmp_path)
+    outcome = compare(replicas=3, rounds=2, phones=4, kills=4, folder=tmp_path)
     assert list(outcome.cluster) == list(outcome.alone)
     assert outcome.kills > 0
     *ended, last = outcome.report["rounds"]  # type: ignore[misc]

@@ -19,7 +19,7 @@ MATRICES = ["embedding.weight", "lstm.0.W", "lstm.0.R", "decoder.weight"]
 ADAPTERS = [name + ADAPTER_B for name in MATRICES]
 
 
-def exported(phono: Run, workplace: Workplace, out: Path, *options: object) -> dict[str, object]:
+def export_model(phono: Run, workplace: Workplace, out: Path, *options: object) -> dict[str, object]:
     document = phono("export", *SHAPE, "--vocab", workplace.vocabulary, *options, "--out", out, "--json").document
     return dict(document)
 
@@ -36,7 +36,7 @@ def exported(phono: Run, workplace: Workplace, out: Path, *options: object) -> d
 def test_the_tensors_that_train(
     phono: Run, workplace: Workplace, tmp_path: Path, phones: str, trained: list[str]
 ) -> None:
-    document = exported(phono, workplace, tmp_path / "a", *keys(phones=phones))
+    document = export_model(phono, workplace, tmp_path / "a", *keys(phones=phones))
     names = [spec.name for spec in open_artifacts(tmp_path / "a").manifest.model.tensor_specs()]
     assert document["frozen"] == [name for name in names if name not in trained]
     assert set(trained) <= set(names)
@@ -53,8 +53,8 @@ def test_what_is_no_rank_is_refused(phono: Run, workplace: Workplace, tmp_path: 
 def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     """Two phones, native and ORT; the next model, merged, fits the plain artifacts."""
     plain, artifacts = tmp_path / "plain", tmp_path / "artifacts"
-    exported(phono, workplace, plain)
-    exported(phono, workplace, artifacts, *keys(phones="adapters=2"))
+    export_model(phono, workplace, plain)
+    export_model(phono, workplace, artifacts, *keys(phones="adapters=2"))
     text = ("--text", workplace.user, "--json")
     before = [phono("eval", folder, *text).document[0] for folder in (plain, artifacts)]
     assert before[0]["perplexity"] == pytest.approx(before[1]["perplexity"], rel=1e-6)

@@ -21,7 +21,7 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tens
 from tests.support.command_line import Outcome, Run, Workplace
 
 
-def refused(outcome: Outcome, code: int, *parts: object) -> None:
+def assert_refused(outcome: Outcome, code: int, *parts: object) -> None:
     assert outcome.code == code, outcome.err
     assert outcome.out == ""
     lines = [line for line in outcome.err.splitlines() if line.startswith("phonograd: ")]
@@ -112,7 +112,7 @@ def bad(phono: Run, workplace: Workplace, tmp_path: Path) -> dict[str, Path]:
 )
 def test_what_is_refused(phono: Run, bad: dict[str, Path], line: str, code: int, parts: list[str]) -> None:
     before = (bad["art"] / "manifest.json").read_bytes()
-    refused(phono(*line.format(**bad).split()), code, *(part.format(**bad) for part in parts))
+    assert_refused(phono(*line.format(**bad).split()), code, *(part.format(**bad) for part in parts))
     assert not bad["new"].exists()
     assert (bad["art"] / "manifest.json").read_bytes() == before
 
@@ -144,7 +144,7 @@ def test_a_manifest_that_makes_no_sense(
         manifest.write_bytes(change)
     else:
         manifest.unlink()
-    refused(phono("inspect", folder), 5, manifest, message)
+    assert_refused(phono("inspect", folder), 5, manifest, message)
 
 
 def test_the_schema_of_a_manifest_describes_what_is_written(workplace: Workplace) -> None:
@@ -162,11 +162,11 @@ def test_a_damaged_truncated_or_missing_file(phono: Run, workplace: Workplace, t
     line, file = ("train", folder, "--user", workplace.user), folder / "checkpoint"
     data = file.read_bytes()
     file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    refused(phono(*line), 5, file, "SHA-256", "expected, found")
+    assert_refused(phono(*line), 5, file, "SHA-256", "expected, found")
     file.write_bytes(data[:-10])
-    refused(phono(*line), 5, f"{len(data)} bytes expected, found {len(data) - 10}")
+    assert_refused(phono(*line), 5, f"{len(data)} bytes expected, found {len(data) - 10}")
     file.unlink()
-    refused(phono(*line), 5, file, "not found")
+    assert_refused(phono(*line), 5, file, "not found")
 
 
 def test_counts_that_are_not_the_vocabularys(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_counts_that_are_not_the_vocabularys(phono: Run, workplace: Workplace, t
     counts.write_bytes(b"".join(Path(f"{workplace.vocabulary}.counts").read_bytes().splitlines(keepends=True)[:-1]))
     line = ("export", "--preset", "tiny", "--vocab", vocabulary, "--seed", 1, "--out", tmp_path / "a")
     remedy = f"count again with: phonograd vocab build, or remove {counts}"
-    refused(phono(*line), 4, f"{counts}: ", "17 lines expected, one a word, found 16", remedy)
+    assert_refused(phono(*line), 4, f"{counts}: ", "17 lines expected, one a word, found 16", remedy)
     assert not (tmp_path / "a").exists()
 
 
@@ -199,8 +199,8 @@ def test_a_folder_appears_whole_and_the_one_before_stays_till_then(
 
     monkeypatch.setattr(Manifest, "write", full)
     preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
-    refused(phono("export", *preset, "--out", new), 11, new, "No space left on device")
-    refused(phono("export", *preset, "--overwrite", "--out", kept), 11, kept, "No space left on device")
+    assert_refused(phono("export", *preset, "--out", new), 11, new, "No space left on device")
+    assert_refused(phono("export", *preset, "--overwrite", "--out", kept), 11, kept, "No space left on device")
     assert filled == [set(FILES)] * 2  # the manifest is last
     assert contents(kept) == before
     assert list(tmp_path.iterdir()) == [kept]
@@ -300,5 +300,5 @@ def test_a_compiler_of_another_version(phono: Run, tmp_path: Path, monkeypatch: 
         return SimpleNamespace(version="0.1")
 
     monkeypatch.setattr("importlib.metadata.distribution", distribution)
-    refused(phono("build-phone", "--force", "--out", tmp_path / "phone"), 15, "ziglang: version", "found 0.1")
+    assert_refused(phono("build-phone", "--force", "--out", tmp_path / "phone"), 15, "ziglang: version", "found 0.1")
     assert not list(tmp_path.iterdir())

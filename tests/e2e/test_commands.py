@@ -17,7 +17,7 @@ import pytest
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.export.inspection import how_to_get_onnx
-from phonograd.pages import shown
+from phonograd.pages import format_value
 from tests.support.command_line import Run, Workplace, keys, text_of
 from tests.support.margins import Margin
 from tests.support.serving import serving
@@ -75,7 +75,7 @@ def test_operators_that_cannot_be_listed(phono: Run, workplace: Workplace, monke
 
 
 def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
-    """All of them; the secret link is none."""
+    """All lines are JSON, except the secret link."""
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s"]
     options = ["--port", "0", "--log-format", "json", "--strategy", "norm-bound"]
     with subprocess.Popen([*map(str, line), *options], stderr=subprocess.PIPE, text=True) as process:
@@ -107,7 +107,7 @@ def test_figures_are_shown_with_their_standard_errors(phono: Run, workplace: Wor
     (found,), table = phono(*line, "--json").document, phono(*line).out
     for name in ("perplexity", "kss"):
         assert 0 < found[f"{name}_error"] < found[name]
-        assert re.search(rf" {re.escape(shown(found[name]))} ± [\d.e-]+ ", table), name
+        assert re.search(rf" {re.escape(format_value(found[name]))} ± [\d.e-]+ ", table), name
     assert "_error" not in table
 
 

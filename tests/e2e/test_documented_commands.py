@@ -124,13 +124,13 @@ GIVEN: dict[str, Callable[[Path], None]] = {
     "users.jsonl": users,
     "model.safetensors": weights,
     "weights.safetensors": weights,
-    "before.json": lambda path: path.write_text(reported(path.parent)) and None,
+    "before.json": lambda path: path.write_text(read_report(path.parent)) and None,
     **{f"{name}.txt": lambda path: path.write_bytes(text_of(1, 200)) and None for name in ("general", "general-test")},
     "corpus": lambda path: None,
 }
 
 
-def reported(folder: Path) -> str:
+def read_report(folder: Path) -> str:
     line = [sys.executable, "-m", "phonograd", "report", "--state", str(folder / "server"), "--json"]
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout
 

@@ -27,7 +27,7 @@ NO_CLASS = {0, 130, 141, 143}
 NO_ERRORS_OF_THEIR_OWN = (".__main__", ".peers.", ".kernels.", ".adapters.")
 
 
-def documented(path: Path) -> list[int]:
+def documented_codes(path: Path) -> list[int]:
     """The codes in the table of exit codes of a page, in its order."""
     table = path.read_text("utf-8").split("| code | meaning |" if "src" in path.parts else "| exit code | meaning |")[1]
     rows = re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
@@ -47,13 +47,13 @@ def kinds() -> set[type[PhonogradError]]:
 
 
 def test_readme_names_the_code_of_every_error_and_no_other() -> None:
-    codes = documented(ROOT / "docs/exit-codes.md")
+    codes = documented_codes(ROOT / "docs/exit-codes.md")
     assert len(codes) == len(set(codes)) > 20
     assert set(codes) == {kind.exit_code for kind in kinds()} | NO_CLASS
 
 
 def test_no_two_kinds_of_error_share_a_code() -> None:
-    """But for special cases, the phone's storage, which is as this machine's, and what a server would refuse."""
+    """Except for special cases, the phone's storage, which is as this machine's, and what a server would refuse."""
     first: dict[int, type[PhonogradError]] = {}
     for kind in sorted(kinds() - {PhonogradError}, key=lambda kind: (len(kind.__mro__), kind.__qualname__)):
         if "exit_code" not in vars(kind) or kind.__name__ in (
@@ -68,8 +68,8 @@ def test_no_two_kinds_of_error_share_a_code() -> None:
 
 
 def test_the_phones_codes_are_those_of_the_command_line() -> None:
-    codes = documented(ROOT / "device_runtime/native/src/phone/README.md")
-    assert set(codes) <= set(documented(ROOT / "docs/exit-codes.md"))
+    codes = documented_codes(ROOT / "device_runtime/native/src/phone/README.md")
+    assert set(codes) <= set(documented_codes(ROOT / "docs/exit-codes.md"))
     header = (ROOT / "device_runtime/native/include/phonograd.h").read_text("utf-8")
     statuses = {name: int(code) for name, code in re.findall(r"^  PG_(\w+) = (\d+)", header, re.MULTILINE)}
     assert {kind.__name__.removesuffix("Error").upper(): code for code, kind in ERRORS.items()} == {

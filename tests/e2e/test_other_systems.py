@@ -41,7 +41,7 @@ def windows(*lines: list[object], path: str | None = None) -> tuple[list[int], s
 
 
 def test_what_a_command_does_and_what_it_lacks(workplace: Workplace, tmp_path: Path) -> None:
-    """And phones over adb, as far as a client that lists no phone gets; its own tests are the harness's."""
+    """Phones over adb too, as far as a client without phones gets; the harness tests the rest."""
     adb, state = tmp_path / "adb", tmp_path / "state"
     adb.write_text(ADB)
     adb.chmod(0o755)
@@ -96,7 +96,7 @@ def test_reads_by_position_need_no_pread(workplace: Workplace, monkeypatch: pyte
 
 
 def test_a_file_is_locked_once(tmp_path: Path) -> None:
-    """By flock, for two descriptors of one process; the same call on Windows is in test_a_servers_client."""
+    """Flock locks two descriptors of one process; Windows' call is in test_a_servers_client."""
     with (tmp_path / "lock").open("wb") as first, (tmp_path / "lock").open("wb") as second:
         files.lock_file(first.fileno())
         with pytest.raises(BlockingIOError):

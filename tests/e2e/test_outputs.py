@@ -82,7 +82,7 @@ def test_an_output_that_is_no_regular_file(phono: Run, workplace: Workplace, tmp
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="links to what is open are Linux's")
 def test_a_link_to_what_is_open_is_no_output_even_if_a_file_is_behind_it(tmp_path: Path) -> None:
-    """As root, `--out /dev/stdout > FILE` replaced the link. Asked only of the rule: a test must not break /dev."""
+    """Root's `--out /dev/stdout > FILE` replaced the link. Only the rule is asked: a test must not break /dev."""
     with (tmp_path / "stdout").open("wb") as file:
         for place in (f"/dev/fd/{file.fileno()}", "/dev/stdout", "/dev/not-there"):
             with pytest.raises(StorageError, match="a file expected, found a device, a pipe or a socket"):

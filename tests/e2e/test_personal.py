@@ -38,7 +38,7 @@ def test_words_are_learned_suggested_listed_and_deleted(phono: Run, workplace: W
 
 
 def test_keystrokes_saved_with_them(phono: Run, workplace: Workplace, learned: Path, tmp_path: Path) -> None:
-    """Their file is read, and not changed."""
+    """The file is read, and not changed."""
     text, before = tmp_path / "later.txt", learned.read_bytes()
     text.write_text("servus resi\nservus vroni\n")
     (row,) = phono("eval", workplace.artifacts, "--text", text, "--kss", "--personal", learned, "--json").document

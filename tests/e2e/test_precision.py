@@ -18,11 +18,11 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[FasterPrecision]:
     """What is measured, the last one."""
     told = [SLOWER]
 
-    def measured(options: BackendOptions) -> FasterPrecision:
+    def measure(options: BackendOptions) -> FasterPrecision:
         assert options.precision == "fp32"
         return told[-1]
 
-    monkeypatch.setattr(precision, "faster_precision", measured)
+    monkeypatch.setattr(precision, "faster_precision", measure)
     return told
 
 

@@ -20,7 +20,7 @@ def test_it_shows_what_the_predictor_suggests(phono: Run, workplace: Workplace) 
         assert [(word["word"], word["probability"]) for word in one["words"]] == [
             (best.word, best.probability) for best in expected
         ]
-    assert document[0]["words"] != document[1]["words"], "each text begins anew and is read"
+    assert document[0]["words"] != document[1]["words"], "each text begins without a state and is read"
 
 
 def test_the_table_has_a_line_for_each_word(phono: Run, workplace: Workplace) -> None:

@@ -1,4 +1,4 @@
-"""One's own round trip: the model here, an epoch, the update there; and a model fetched by its place in the lineage."""
+"""A round trip by hand: the model here, an epoch, the update there; and a model fetched by its place in the lineage."""
 
 import json
 from pathlib import Path

@@ -26,11 +26,11 @@ GOLDEN = json.loads((runner.GOLDEN / "golden.json").read_text("utf-8"))
 ENGINE, OTHERS = {"engine"}, {"text", "codecs", "links", "predictor", "round"}
 
 
-def failed(outcome: Outcome) -> set[str]:
+def failed_checks(outcome: Outcome) -> set[str]:
     return {f"{row.area}: {row.check}" for row in outcome.rows if not row.passed}
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+def choose_checks(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Only these checks, by the names of their golden results."""
     monkeypatch.setattr(
         runner, "all_checks", lambda cpu: [one for one in checks.all_checks(cpu) if one.golden in names]
@@ -135,10 +135,10 @@ def test_a_function_that_fails(
         return call(self, name, *given, **named)
 
     monkeypatch.setattr(NativeLibrary, "call", failing)
-    chosen(monkeypatch, *golden)
+    choose_checks(monkeypatch, *golden)
     outcome = run_selftest()
-    assert failed(outcome)
-    assert all(re.fullmatch(expected, name) for name in failed(outcome))
+    assert failed_checks(outcome)
+    assert all(re.fullmatch(expected, name) for name in failed_checks(outcome))
     assert {row.fault for row in outcome.rows if not row.passed} == {"RuntimeError: no such instruction"}
     assert outcome.failed < len(outcome.rows)
 
@@ -153,17 +153,17 @@ def test_other_bits_for_another_number_of_threads(monkeypatch: pytest.MonkeyPatc
             return {name: values + self._noise for name, values in super().weights().items()}
 
     monkeypatch.setattr(checks, "NativeBackend", Noisy)
-    chosen(monkeypatch, "lstm fp32")
+    choose_checks(monkeypatch, "lstm fp32")
     faults = {row.fault for row in run_selftest().rows}
     assert faults == {"WrongResultError: other bits with 2 or 3 threads than with 1"}
 
 
 def test_a_phone_that_comes_to_another_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(server: object, model: Path, phone: str) -> DownloadedModel:
+    def lose_model(server: object, model: Path, phone: str) -> DownloadedModel:
         return DownloadedModel("", 0, changed=False)
 
-    monkeypatch.setattr(checks, "pull", lost)
-    chosen(monkeypatch, "round")
+    monkeypatch.setattr(checks, "pull", lose_model)
+    choose_checks(monkeypatch, "round")
     (row,) = run_selftest().rows
     assert row.fault == "WrongResultError: a phone that followed the server's link has another model than the server"
 

@@ -229,7 +229,7 @@ def test_other_wheels_differ_in_the_engine_alone(other_wheel: tuple[str, Path], 
 def test_the_arm64_wheel_passes_its_self_test_under_qemu(
     other_wheel: tuple[str, Path], builder: Path, tmp_path: Path
 ) -> None:
-    """In arm64's own Python: its NEON kernels, a server, and the same bits of all that is not rounded."""
+    """Arm64's own Python runs its NEON kernels, a server, and the same bits of all that is not rounded."""
     line = python_line(tmp_path / "root")
     platforms = [f"--platform={name}_aarch64" for name in ("manylinux_2_17", "manylinux2014", "manylinux_2_28")]
     place = ("--target", tmp_path / "site", "--python-version=3.11", "--only-binary=:all:", "--no-compile")
@@ -250,7 +250,7 @@ def test_the_arm64_wheel_passes_its_self_test_under_qemu(
 def test_dependencies_have_wheels(
     python: str, platforms: tuple[str, ...], builder: Path, wheel: Path, tmp_path: Path
 ) -> None:
-    """For the oldest Python and the newest, on each system; the index is asked, and nothing is installed."""
+    """Wheels exist for the oldest Python and the newest, on each system; nothing is installed."""
     requirements = [
         line.partition(": ")[2]
         for name, text in contents(wheel).items()
@@ -306,7 +306,7 @@ def test_an_editable_install_has_the_one_name(builder: Path) -> None:
 
 
 def test_other_packages_of_the_folders_names_are_in_nobodys_way(installed: Path, tmp_path: Path) -> None:
-    """Those of another distribution, and those in the folder where `python -m phonograd` is run, which come first."""
+    """Packages of another distribution and of the folder where `python -m phonograd` is run, which come first."""
     script = "import bench, export; print(bench.OWNER, export.OWNER)"
     assert succeed(installed / "python", "-c", script).split() == ["neighbour", "neighbour"]
     for name in FOLDERS:

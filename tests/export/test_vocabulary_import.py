@@ -13,7 +13,7 @@ from phonograd.device_runtime.text.messages import tokenize
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.presets import PRESETS
 from phonograd.export.torch_layout import VOCABULARY_SHA256, to_torch
-from phonograd.export.vocabulary_import import ROWS_OF_WORDS, import_vocabulary, load_vocabulary, permuted, rows_of
+from phonograd.export.vocabulary_import import ROWS_OF_WORDS, import_vocabulary, load_vocabulary, permute, rows_of
 from tests.support.command_line import Run
 
 FOREIGN = b"the\nThe\n<pad>\n<EOS>\nCat\n<unk>\ncat\nnew york\nDON\xe2\x80\x99T\n\nthe\n<reserved-0>\n"
@@ -165,7 +165,7 @@ def test_all_tensors_that_have_a_row_a_word_are_permuted_and_no_other(tied: bool
     tensors: dict[str, Array] = {
         spec.name: random.normal(size=spec.shape).astype("<f4") for spec in config.tensor_specs()
     }
-    moved = permuted(tensors, np.array(ROWS))
+    moved = permute(tensors, np.array(ROWS))
     of_words = [name for name in tensors if name in ROWS_OF_WORDS]
     assert len(of_words) == (2 if tied else 3)
     for name, array in tensors.items():

@@ -37,7 +37,7 @@ def evaluation(perplexity: float, tokens: int = 100) -> Evaluation:
 
 
 def quality(perplexity: float) -> Quality:
-    """Of general text, and of users whose perplexities differ around it."""
+    """Quality of general text, and of users whose perplexities differ around it."""
     return Quality(evaluation(perplexity), tuple(evaluation(perplexity * factor) for factor in (0.5, 1.0, 2.0)))
 
 
@@ -64,7 +64,7 @@ def round_record(number: int) -> RoundRecord:
 
 
 def record(rounds: int = 4, rehearsal: bool = True, **changed: object) -> SimulationRecord:
-    """Of a simulation with SIMULATION's settings, but for those that `changed` has."""
+    """Record of a simulation with SIMULATION's settings and those in `changed`."""
     settings = replace(phonograd.SimulationSettings(**SIMULATION), **changed)  # type: ignore[arg-type]
     job = job_of(settings, rehearsal=SHA256 if rehearsal else hashlib.sha256().hexdigest())
     return SimulationRecord(job, Users(9, 5, 0), quality(20.0), tuple(map(round_record, range(1, rounds + 1))))
@@ -77,6 +77,6 @@ def write(folder: Path, record: SimulationRecord) -> Path:
     return folder
 
 
-def finished(folder: Path, rounds: int = 4, rehearsal: bool = True, **changed: object) -> Path:
+def write_finished(folder: Path, rounds: int = 4, rehearsal: bool = True, **changed: object) -> Path:
     """The folder of `record`."""
     return write(folder, record(rounds, rehearsal, **changed))

@@ -25,7 +25,7 @@ def tail(alpha: float, C: float, statistic: float = 1.0) -> Tail:
 
 
 class Measured:
-    """In place of measure_pairs: alpha is K plus the pair's number in one direction, and twice that in the other."""
+    """Stand-in for measure_pairs: alpha is K plus the pair's number in one direction, and twice that in the other."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int, Path | None]] = []

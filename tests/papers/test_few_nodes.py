@@ -45,12 +45,12 @@ def streams() -> list[np.ndarray]:
     return np.array_split(np.array(ids, np.int64), 4)
 
 
-def averaged(artifacts: Artifacts, work: Path, settings: Plateau, threads: int = 1, nodes: int = 4) -> Reached:
+def run_averaging(artifacts: Artifacts, work: Path, settings: Plateau, threads: int = 1, nodes: int = 4) -> Reached:
     train = Averaging(artifacts, streams()[:nodes], work, threads)
-    return train_to_plateau(settings, artifacts.path(WEIGHTS), work, train, validated(artifacts))
+    return train_to_plateau(settings, artifacts.path(WEIGHTS), work, train, validator(artifacts))
 
 
-def validated(artifacts: Artifacts) -> Callable[[Path], float]:
+def validator(artifacts: Artifacts) -> Callable[[Path], float]:
     """The perplexity of a model on the nodes' own text."""
     text = np.concatenate(streams())
 
@@ -66,7 +66,7 @@ def test_nodes_train_in_turn_once_and_are_averaged_then(
     artifacts: Artifacts, tmp_path: Path, margin: Margin, threads: int
 ) -> None:
     settings = Plateau(learning_rate=0.75, factor=0.5, lowerings=9, limit=3, epochs=(4,))
-    reached = averaged(artifacts, tmp_path, settings, threads)
+    reached = run_averaging(artifacts, tmp_path, settings, threads)
     assert (reached.passes, reached.uploads) == (3, 12)
     margin("loss after the last round", math.log(reached.perplexity), high=math.log(V) / 2)
     floats = sum(values.size for values in load_tensors(tmp_path / reached.model).values())
@@ -77,7 +77,7 @@ def test_nodes_train_in_turn_once_and_are_averaged_then(
 def test_in_the_first_round_each_node_continues_the_model_of_the_one_before(
     artifacts: Artifacts, tmp_path: Path
 ) -> None:
-    reached = averaged(artifacts, tmp_path, Plateau(2.0, 1.0, 9, 1), nodes=2)
+    reached = run_averaging(artifacts, tmp_path, Plateau(2.0, 1.0, 9, 1), nodes=2)
     assert reached.uploads == 2
     weights = artifacts.path(WEIGHTS)
     for number, stream in enumerate(streams()[:2]):
@@ -100,7 +100,7 @@ def test_compressed_gradients_train_with_a_part_of_the_bytes(
 ) -> None:
     settings = Plateau(0.75, 1.0, 99, 20)  # the steepest rate at which every kernel set and seed ends below 0.6
     train = Compressed(artifacts.manifest, streams(), tmp_path, threads)
-    reached = train_to_plateau(settings, artifacts.path(WEIGHTS), tmp_path, train, validated(artifacts))
+    reached = train_to_plateau(settings, artifacts.path(WEIGHTS), tmp_path, train, validator(artifacts))
     steps = -(-400 // (4 * 8))
     assert reached.uploads == 20 * steps * 4
     margin("loss of the best epoch", math.log(reached.perplexity), high=math.log(V) / 2)
@@ -133,9 +133,9 @@ def test_training_resumes_in_the_same_bits(artifacts: Artifacts, tmp_path: Path,
         )
         for limit in stops:  # killed after so many passes, while the next model is checked
             with pytest.raises(KeyboardInterrupt):
-                validate = killed_at(limit, validated(artifacts))
+                validate = killed_at(limit, validator(artifacts))
                 train_to_plateau(settings, artifacts.path(WEIGHTS), work, train, validate)
-        ended.append(train_to_plateau(settings, artifacts.path(WEIGHTS), work, train, validated(artifacts)))
+        ended.append(train_to_plateau(settings, artifacts.path(WEIGHTS), work, train, validator(artifacts)))
         assert (work / ended[-1].model).exists()
     assert ended[0] == ended[1]
     models = [(tmp_path / name / ended[0].model).read_bytes() for name in ("whole", "killed")]

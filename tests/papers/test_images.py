@@ -43,7 +43,7 @@ def test_nodes_learn_a_new_kind_and_rehearsal_keeps_the_old(
 ) -> None:
     general, kept_back = made_images(1000, 10, PIXELS, 1), made_images(200, 10, PIXELS, 1, 1)
     order = np.random.default_rng(2).permutation(PIXELS)
-    nodes, tested = (made_images(count, 10, PIXELS, 1, shown).permuted(order) for count, shown in ((240, 2), (200, 3)))
+    nodes, tested = (made_images(count, 10, PIXELS, 1, shown).permute(order) for count, shown in ((240, 2), (200, 3)))
     first = load_tensors(classifier.folder / "first.safetensors")
     phases = [Pretraining(8, 0.01, 0.9, 0.0002), Pretraining(2, 0.001, 0.95, 0.0005)]
     trained = pretrain(CONFIG, first, general, phases, 10, 1, classifier.threads, tmp_path / "state.pt")
@@ -120,14 +120,14 @@ def test_pretraining_resumes_after_each_epoch_in_the_same_bits(tmp_path: Path) -
     whole = pretrain(*job, tmp_path / "whole.pt")
     heard = []
 
-    def killed(done: int, _epochs: int) -> None:
+    def kill(done: int, _epochs: int) -> None:
         heard.append(done)
         if done in (2, 4):
             raise KeyboardInterrupt
 
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            pretrain(*job, tmp_path / "killed.pt", killed)
+            pretrain(*job, tmp_path / "killed.pt", kill)
     resumed = pretrain(*job, tmp_path / "killed.pt", lambda done, _: heard.append(done))
     assert heard == [1, 2, 3, 4, 5]
     for name, values in whole.items():
@@ -137,7 +137,7 @@ def test_pretraining_resumes_after_each_epoch_in_the_same_bits(tmp_path: Path) -
 
 
 def test_nodes_in_one_batch_train_as_the_engine_does(tmp_path: Path, seed: int, threads: int) -> None:
-    """Without dropout, and with gradients of which the norm clips some."""
+    """No dropout; the norm clips some gradients."""
     config = PerceptronConfig((PIXELS, 16, 16, 10), 0.0, 0.0, clip_norm=0.5)
     classifier = Classifier(tmp_path / "graphs", 10, 64, threads)
     write_perceptron(classifier.folder, config, classifier.minibatch, classifier.evaluated)

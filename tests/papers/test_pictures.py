@@ -11,7 +11,7 @@ from phonograd.papers import result
 from phonograd.papers.curves import Point, lines
 from phonograd.papers.experiment import Experiment, Plot, load
 from phonograd.papers.page import page
-from phonograd.papers.pictures import described, picture, write_page
+from phonograd.papers.pictures import describe, picture, write_page
 from phonograd.papers.result import Result
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -97,14 +97,14 @@ def test_the_page_shows_the_picture_and_few_rounds(tmp_path: Path, monkeypatch: 
 
 
 def test_the_pictures_are_those_of_the_results() -> None:
-    """By their figures, not their bytes, which another version of matplotlib may change."""
+    """Compare figures, not bytes, which another version of matplotlib may change."""
     folder = result.results_folder()
     assert folder is not None
     shown = set(re.findall(r"\(pictures/([^)]+)\.svg\)", page(folder)))
     assert shown == {path.stem for path in (DOCS / "pictures").glob("*.svg")}
     for name in shown:
         path = DOCS / "pictures" / f"{name}.svg"
-        words = described(load(name), result.read_result(folder / f"{name}.json"))
+        words = describe(load(name), result.read_result(folder / f"{name}.json"))
         assert f"<dc:description>{words}</dc:description>" in path.read_text("utf-8"), (
             "phonograd reproduce --page docs/results.md"
         )

@@ -9,7 +9,7 @@ import pytest
 from phonograd.device_runtime.base.errors import StateError
 from phonograd.papers.kinds import bytes_to_quality, simulated
 from phonograd.papers.run import Context, Outcome
-from tests.papers.finished import SIMULATION, finished
+from tests.papers.finished import SIMULATION, write_finished
 
 RUNS = {"with": simulated.Run(folder="with"), "without": simulated.Run(rehearsal=False, folder="without")}
 SETTINGS = simulated.Settings(simulation=SIMULATION, runs=RUNS, curve=True)
@@ -20,7 +20,7 @@ def run(tmp_path: Path, settings: simulated.Settings, **given: Path) -> Outcome:
 
 
 def test_a_simulation_ends_with_the_mean_of_its_last_evaluations(tmp_path: Path) -> None:
-    with_, without = (finished(tmp_path / name, rehearsal=name == "with") for name in ("with", "without"))
+    with_, without = (write_finished(tmp_path / name, rehearsal=name == "with") for name in ("with", "without"))
     found = run(tmp_path, SETTINGS, **{"with": with_, "without": without})
     assert list(found.rows)[:4] == ["initial", "with, round 2", "with, round 4", "with"]
     assert found.rows["with, round 2"]["general perplexity"] == pytest.approx(18)
@@ -43,12 +43,12 @@ def test_a_simulation_ends_with_the_mean_of_its_last_evaluations(tmp_path: Path)
 )
 def test_another_simulation_is_refused(tmp_path: Path, changed: dict[str, int], message: str) -> None:
     settings = simulated.Settings(simulation=SIMULATION, runs={"with": RUNS["with"]})
-    folder = finished(tmp_path / "with", **changed)
+    folder = write_finished(tmp_path / "with", **changed)
     with pytest.raises(StateError, match=message):
         run(tmp_path, settings, **{"with": folder})
 
 
-def compared(tmp_path: Path, **given: Path) -> Outcome:
+def compare(tmp_path: Path, **given: Path) -> Outcome:
     """rows-f32 beside full-f32, whose models are the same."""
     runs = {
         "rows": simulated.Run(folder="rows"),
@@ -59,8 +59,8 @@ def compared(tmp_path: Path, **given: Path) -> Outcome:
 
 
 def test_rounds_after_those_asked_for_are_left_out(tmp_path: Path) -> None:
-    rows, full = finished(tmp_path / "rows", rounds=6), finished(tmp_path / "full", codec="full-f32")
-    found = compared(tmp_path, rows=rows, full=full)
+    rows, full = write_finished(tmp_path / "rows", rounds=6), write_finished(tmp_path / "full", codec="full-f32")
+    found = compare(tmp_path, rows=rows, full=full)
     assert found.facts["rows: rounds"] == 4
     assert found.rows["rows"]["user perplexity"] == pytest.approx(math.sqrt(18 * 16))
     assert found.rows["rows"]["MB up to the target"] == 2.0
@@ -68,13 +68,13 @@ def test_rounds_after_those_asked_for_are_left_out(tmp_path: Path) -> None:
 
 
 def test_lossless_codecs_share_one_run(tmp_path: Path) -> None:
-    rows, full = finished(tmp_path / "rows"), finished(tmp_path / "full", codec="full-f32")
+    rows, full = write_finished(tmp_path / "rows"), write_finished(tmp_path / "full", codec="full-f32")
     document = json.loads((full / "simulation.json").read_text())
     document["rounds"][0]["bytes_up"] = 6 * 10**6  # of two phones
     (full / "simulation.json").write_text(json.dumps(document))
-    found = compared(tmp_path, rows=rows, full=full)
+    found = compare(tmp_path, rows=rows, full=full)
     assert found.rows["full"] == found.rows["rows"] | {"MB up in a round": 6.0, "MB up to the target": 12.0}
     document["rounds"][0]["model_sha256"] = "1" * 64
     (full / "simulation.json").write_text(json.dumps(document))
     with pytest.raises(StateError, match="full and rows: the same model expected after round 1, found two"):
-        compared(tmp_path, rows=rows, full=full)
+        compare(tmp_path, rows=rows, full=full)

@@ -9,7 +9,7 @@ from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.papers.experiment import Claim, Experiment, load, names
 from phonograd.papers.page import _same_runs, page
 from phonograd.papers.result import Result, read_result, results_folder
-from phonograd.papers.verdicts import ClaimError, judged, require_all
+from phonograd.papers.verdicts import ClaimError, judge, require_all
 
 EXPERIMENT = Experiment(
     title="Paper P, Table 0",
@@ -27,7 +27,7 @@ def result(one: tuple[float, ...], two: tuple[float, ...], figure: str = "loss",
 
 
 def verdict(claim: Claim, found: Result, experiment: Experiment = EXPERIMENT) -> str:
-    (one,) = judged(msgspec.structs.replace(experiment, claims=(claim,)), found)
+    (one,) = judge(msgspec.structs.replace(experiment, claims=(claim,)), found)
     return one.verdict
 
 
@@ -53,7 +53,7 @@ def test_figures_in_percent_differ_by_points() -> None:
         assert verdict(claim, result((10.0,) * 3, (two,) * 3, "hits, %")) == expected
 
 
-def paired(differences: list[float], pooled: float | None = None) -> Result:
+def paired_result(differences: list[float], pooled: float | None = None) -> Result:
     before = tuple(5.0 + place for place in range(len(differences)))
     after = tuple(value * factor for value, factor in zip(before, differences, strict=True))
     mean = sum(differences) / len(differences) if pooled is None else pooled
@@ -70,25 +70,25 @@ def paired(differences: list[float], pooled: float | None = None) -> Result:
     ],
 )
 def test_pairs_of_users_or_nodes_decide_with_one_seed(factors: list[float], expected: str) -> None:
-    assert verdict(ASCENDING, paired(factors)) == expected
+    assert verdict(ASCENDING, paired_result(factors)) == expected
 
 
 def test_users_who_show_what_the_pooled_figure_does_not_leave_it_open() -> None:
     factors = [1.3, 1.2, 1.4, 1.1, 1.3, 1.2, 1.5, 0.98, 1.2, 1.3]
-    assert verdict(ASCENDING, paired(factors, pooled=0.9)) == "inconclusive"
+    assert verdict(ASCENDING, paired_result(factors, pooled=0.9)) == "inconclusive"
 
 
 def test_an_interval_stands_beside_the_mean_that_it_is_of() -> None:
     factors = [2.0, 2.1, 2.2, 1.9, 2.0, 2.0, 2.1, 1.9, 2.0, 2.0]
     experiment = msgspec.structs.replace(EXPERIMENT, claims=(ASCENDING,))
-    (one,) = judged(experiment, paired(factors, pooled=1.5))
+    (one,) = judge(experiment, paired_result(factors, pooled=1.5))
     pooled, each = one.ours.split("; each ")
     assert pooled == "+50 %"
     assert each.startswith("+102 % (95 %: +9")
 
 
 def test_seeds_and_users_that_disagree_are_inconclusive() -> None:
-    (before,), (after,) = paired([1.3] * 12).units["one"]["loss"], paired([1.3] * 12).units["two"]["loss"]
+    (before,), (after,) = paired_result([1.3] * 12).units["one"]["loss"], paired_result([1.3] * 12).units["two"]["loss"]
     units = {"one": {"loss": (before,) * 3}, "two": {"loss": (after,) * 3}}
     assert verdict(ASCENDING, result((2.0,) * 3, (1.0,) * 3, units=units)) == "inconclusive"
 
@@ -126,7 +126,7 @@ def test_a_chain_is_as_strong_as_its_weakest_pair() -> None:
     chain = Claim("one, two, three", "loss", ("one", "two", "three"))
     rows = {"one": {"loss": (1.0,) * 3}, "two": {"loss": (2.0,) * 3}, "three": {"loss": (3.0, 3.0, 1.9)}}
     found = msgspec.structs.replace(result((1.0,) * 3, (2.0,) * 3), rows=rows)
-    (one,) = judged(msgspec.structs.replace(EXPERIMENT, claims=(chain,)), found)
+    (one,) = judge(msgspec.structs.replace(EXPERIMENT, claims=(chain,)), found)
     assert (one.verdict, one.evidence) == ("inconclusive", "2 of 3 seeds")
 
 
@@ -134,11 +134,11 @@ def test_a_small_run_is_held_to_the_means_alone() -> None:
     claims = (Claim("only full", "loss", ("two", "one"), small=False), ASCENDING)
     both = msgspec.structs.replace(EXPERIMENT, claims=claims)
     small = msgspec.structs.replace(result((1.0,), (2.0,)), small=True)
-    assert [one.claim.says for one in judged(both, small)] == ["one is less"]
-    require_all("p-table0", judged(both, small))
+    assert [one.claim.says for one in judge(both, small)] == ["one is less"]
+    require_all("p-table0", judge(both, small))
     wrong = msgspec.structs.replace(small, rows={"one": {"loss": (2.0,)}, "two": {"loss": (1.0,)}})
     with pytest.raises(ClaimError, match="expected that one is less; the figures above do not show it"):
-        require_all("p-table0", judged(both, wrong))
+        require_all("p-table0", judge(both, wrong))
 
 
 def test_a_claim_about_no_figure_is_named() -> None:
@@ -168,7 +168,7 @@ def test_the_page_opens_with_every_claims_verdict() -> None:
             assert f"| {experiment.title} |" in opening
         elif experiment.title.startswith("Paper"):
             found = read_result(path)
-            for one in judged(experiment, found):
+            for one in judge(experiment, found):
                 if not one.claim.own:
                     expected += 1
                     assert any(one.claim.says in row and row[-1] == f"{one.verdict} |" for row in shown)

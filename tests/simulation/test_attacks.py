@@ -25,7 +25,7 @@ from phonograd.simulation.attacks.canaries import (
     Secrets,
     SkewNormal,
     exposure_of,
-    planted,
+    plant,
     rank_of,
 )
 from phonograd.simulation.records import AttackRecord, Canaries, Estimate, Exposure, ExposureChange, Membership
@@ -154,9 +154,9 @@ def test_a_secret_is_ranked_among_those_that_nobody_has(monkeypatch: pytest.Monk
 
 
 def test_another_model_exposes_secrets_no_more_than_controls(tmp_path: Path) -> None:
-    """It trained on none of them: their exposure is log2 n - log2 n! / n of n = 216, and changes by chance alone."""
+    """The model trained on none: their exposure is log2 n - log2 n! / n of n = 216, and changes by chance alone."""
     settings = replace(FORM, insertions=(0, 1), each=12, controls=150)
-    plan = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
+    plan = canaries.plan(settings, encoded_users(), sorted(USERS), VOCABULARY, 300, seed=1)
     other = tmp_path / "other.safetensors"
     save_tensors(other, phonograd.seeded_weights(MODEL, 99))
     controls, written = canaries.measure(ARTIFACTS, plan, ARTIFACTS.path("weights.safetensors"), other, 1, 1).changes
@@ -197,17 +197,17 @@ def test_true_positives_at_one_per_cent_need_a_hundred_others() -> None:
 @pytest.mark.parametrize(("text_bytes", "seed"), [(60, 0), (100, 1), (333, 2), (5000, 3)])
 def test_all_insertions_are_in_the_text_of_the_first_round(text_bytes: int, seed: int) -> None:
     own = [b"w1 w%d w%d" % (line, line % 7) for line in range(30)]
-    mixed = planted(own, b"w9", 9, text_bytes, seed)
+    mixed = plant(own, b"w9", 9, text_bytes, seed)
     first, _ = text_slice(mixed, text_bytes, 0)
     assert first.count(b"w9") == 9
     assert [message for message in mixed if message != b"w9"] == own
     if text_bytes == 5000:
-        assert mixed != planted(own, b"w9", 9, text_bytes, seed + 1)
+        assert mixed != plant(own, b"w9", 9, text_bytes, seed + 1)
 
 
 def test_secrets_are_of_different_users_and_differ() -> None:
     settings = CanarySettings(insertions=(0, 1, 2), each=4, controls=18, words=3, form="w1")
-    made = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
+    made = canaries.plan(settings, encoded_users(), sorted(USERS), VOCABULARY, 300, seed=1)
     written = [canary for canary in made.canaries if canary.user is not None]
     assert len({canary.user for canary in written}) == len(written) == 8
     assert len({canary.secret for canary in made.canaries}) == 26  # all there are but one
@@ -217,22 +217,22 @@ def test_secrets_are_of_different_users_and_differ() -> None:
         ]
         assert len(added) == canary.insertions
     with pytest.raises(phonograd.UsageError, match="8 users who take part expected, found 3"):
-        canaries.plan(settings, encoded(), sorted(USERS)[:3], VOCABULARY, 300, seed=1)
+        canaries.plan(settings, encoded_users(), sorted(USERS)[:3], VOCABULARY, 300, seed=1)
     with pytest.raises(phonograd.UsageError, match="at most 10 bytes expected"):
-        canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 20, seed=1)
+        canaries.plan(settings, encoded_users(), sorted(USERS), VOCABULARY, 20, seed=1)
     with pytest.raises(ValueError, match="`words` is 3, expected more, as its cube must exceed 27 secrets"):
         replace(settings, controls=19)
     with pytest.raises(phonograd.UsageError, match="60 expected in the vocabulary, found 38"):
         Secrets.of(replace(settings, words=60), VOCABULARY, 1)
 
 
-def encoded() -> dict[str, list[bytes]]:
+def encoded_users() -> dict[str, list[bytes]]:
     return {user: [message.encode() for message in messages] for user, messages in USERS.items()}
 
 
 @pytest.mark.learns
 def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path, margin: Margin, seed: int) -> None:
-    """After many passes over one user's text, a secret told eight times is the most likely of 216."""
+    """A secret told eight times is the most likely of 216, after many passes over one user's text."""
     learned = replace(SIMULATION, rounds=1, clients_per_round=1, epochs=40, seed=seed)
     form = replace(FORM, insertions=(8,))
     settings = phonograd.AttackSettings(form, membership_users=6)
@@ -265,7 +265,7 @@ def test_members_are_tested_on_what_they_wrote_themselves(tmp_path: Path, monkey
     phonograd.simulate_attacks(
         ARTIFACTS, USERS, tmp_path / "run", SIMULATION, phonograd.AttackSettings(FORM), workers=1
     )
-    own = {message for messages in encoded().values() for message in messages}
+    own = {message for messages in encoded_users().values() for message in messages}
     assert [len(side) for side in tested] == [5, 7]
     with pytest.raises(phonograd.UsageError, match="found 0 of 12"):  # whose update is lost took no part
         phonograd.simulate_attacks(

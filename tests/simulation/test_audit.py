@@ -13,7 +13,7 @@ from scipy.stats import binom
 import phonograd
 from phonograd.device_runtime.base.errors import StateError
 from phonograd.server_agg.settings.masked import MaskedSettings
-from phonograd.simulation.attacks.audit import coins_of, messages_of, repeated, right_guesses
+from phonograd.simulation.attacks.audit import coins_of, messages_of, repeat, right_guesses
 from phonograd.simulation.attacks.bound import chance_of_right, epsilon_at_least
 from phonograd.simulation.folder import read_record
 from phonograd.simulation.simulator import Simulation, Texts
@@ -115,7 +115,7 @@ def test_a_canary_repeats_words_of_its_own() -> None:
     assert {message.count(b" ") for message in messages} == {3}
     assert messages != messages_of(CANARIES, words(V), 2)
     assert messages_of(replace(CANARIES, canaries=24), words(V), 1) == messages[:24]
-    assert [len(repeated(b"w1 w2", nbytes, 3)) for nbytes in (1, 18, 19)] == [3, 3, 4]
+    assert [len(repeat(b"w1 w2", nbytes, 3)) for nbytes in (1, 18, 19)] == [3, 3, 4]
     with pytest.raises(phonograd.UsageError, match="a word or more expected, found none"):
         messages_of(CANARIES, words(2), 1)
 

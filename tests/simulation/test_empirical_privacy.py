@@ -152,7 +152,7 @@ def test_figure_4_shows_the_tail_and_its_fit() -> None:
     """Drawn from a known tail, the plotted points lie on the fitted lines."""
     log_ratios = (np.log(3.0) - np.log(np.random.default_rng(2).uniform(size=200_000))) / 15
     pair = Pair("a", "b", fit_tail(log_ratios), log_ratios)
-    (left, right, quantiles) = (plotted(plot, pair) for plot in (tail_plot, exponential_plot, quantile_plot))
+    (left, right, quantiles) = (draw(plot, pair) for plot in (tail_plot, exponential_plot, quantile_plot))
     (texts, fit) = left.lines
     x, share = texts.get_data()
     used = x >= fit.get_xdata()[0]
@@ -163,7 +163,7 @@ def test_figure_4_shows_the_tail_and_its_fit() -> None:
     assert np.allclose(expected[: len(expected) * 9 // 10], found[: len(found) * 9 // 10], atol=0.02)
 
 
-def plotted(plot: Callable[[Any, Pair], None], pair: Pair) -> Any:
+def draw(plot: Callable[[Any, Pair], None], pair: Pair) -> Any:
     _, axes = plt.subplots()
     plot(axes, pair)
     plt.close()

@@ -19,7 +19,7 @@ from tests.support.chromium import chromium
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """Of two simulations with other users and another seed."""
+    """Page of two simulations with other users and another seed."""
     run(tmp_path / "all", replace(SETTINGS, rounds=2))
     fewer = {name: lines for name, lines in USERS.items() if name != "user-1"}
     settings = replace(SETTINGS, rounds=1, seed=6)

@@ -83,7 +83,7 @@ def test_a_round_that_fails_keeps_what_links_left_out(tmp_path: Path) -> None:
     assert not now.link.exists()
 
 
-def ended(number: int, link_bytes: int | None, outcome: str = "closed") -> RoundRecord:
+def ended_round(number: int, link_bytes: int | None, outcome: str = "closed") -> RoundRecord:
     return msgspec.structs.replace(round_record(number), link_bytes=link_bytes, outcome=outcome)
 
 
@@ -104,7 +104,7 @@ def ended(number: int, link_bytes: int | None, outcome: str = "closed") -> Round
     ],
 )
 def test_a_phone_pays_for_links_or_the_model(held: dict[str, int], links: list[int | None], expected: int) -> None:
-    rounds = [ended(number, nbytes) for number, nbytes in enumerate(links, 1)]
+    rounds = [ended_round(number, nbytes) for number, nbytes in enumerate(links, 1)]
     part = Participation("a", 0, 0, drops_out=False, late=False, duplicate=False)
     assert bytes_down([part], held, rounds, 100) == expected
     assert bytes_down([part, part], held, rounds, 100) == 2 * expected
@@ -112,4 +112,4 @@ def test_a_phone_pays_for_links_or_the_model(held: dict[str, int], links: list[i
 
 def test_a_failed_round_costs_nothing_to_follow() -> None:
     part = Participation("a", 0, 0, drops_out=False, late=False, duplicate=False)
-    assert bytes_down([part], {}, [ended(1, 10), ended(2, None, "failed"), ended(3, 5)], 100) == 15
+    assert bytes_down([part], {}, [ended_round(1, 10), ended_round(2, None, "failed"), ended_round(3, 5)], 100) == 15

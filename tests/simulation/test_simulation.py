@@ -84,7 +84,7 @@ def test_a_server_makes_the_same_models(
     simulated = run(tmp_path / "simulated", settings)
     rules = phonograd.RoundRules(clients_per_round=settings.clients_per_round, publish=publish)
     server_settings = phonograd.ServerSettings(port=0, rules=rules, strategy=strategy)
-    with Simulation(ARTIFACTS, Texts(encoded(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
+    with Simulation(ARTIFACTS, Texts(encoded_users(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
         population = unused.population
     served, received = [], []
     with phonograd.start_server(ARTIFACTS, tmp_path / "state", server_settings) as server:
@@ -114,7 +114,7 @@ def test_a_server_makes_the_same_models(
     assert (first.left_out == 0) == (publish == "rows-f32")
 
 
-def encoded() -> dict[str, list[bytes]]:
+def encoded_users() -> dict[str, list[bytes]]:
     return {user: [message.encode() for message in messages] for user, messages in USERS.items()}
 
 
@@ -138,7 +138,7 @@ def test_a_round_of_transfer_learning_makes_the_servers_student(tmp_path: Path) 
     transfer = replace(TRANSFER.transfer, general=str(text))
     settings = replace(TRANSFER, rounds=1, transfer=transfer)
     simulated = run_transfer(tmp_path / "simulated", settings)
-    with Simulation(DISTILLING, Texts(encoded(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
+    with Simulation(DISTILLING, Texts(encoded_users(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
         population = unused.population
     updates = []
     for part in next(schedule(settings, sorted(population.training))):
@@ -228,7 +228,7 @@ def test_a_user_goes_on_where_its_last_round_ended() -> None:
 def test_a_late_update_moves_to_the_next_rounds_model(tmp_path: Path) -> None:
     settings = replace(SETTINGS, rounds=3, clients_per_round=7, late_phones=0.5, late="next")
     simulated = run(tmp_path / "run", settings)
-    with Simulation(ARTIFACTS, Texts(encoded(), [], []), settings, tmp_path / "population", 1) as unused:
+    with Simulation(ARTIFACTS, Texts(encoded_users(), [], []), settings, tmp_path / "population", 1) as unused:
         users = sorted(unused.population.training)
     parts = [parts for _, parts in zip(range(3), schedule(settings, users), strict=False)]
     late = {part.user for part in parts[1] if part.late}
@@ -262,7 +262,7 @@ def trained_in(
 ) -> tuple[dict[str, np.ndarray], int]:
     """What a user's phone trained in a round, and the tokens."""
     part = next(part for part in parts if part.user == user)
-    messages, _ = text_slice(encoded()[user], settings.text_bytes, part.earlier)
+    messages, _ = text_slice(encoded_users()[user], settings.text_bytes, part.earlier)
     settings = phonograd.TrainSettings(weights=base, phone=user, round_number=number)
     trained = phonograd.train(ARTIFACTS, messages, settings, rehearsal=GENERAL, out=out)
     with TensorFile(out) as file:

@@ -23,7 +23,7 @@ from phonograd.server_agg.aggregation.strategies.averaging import Averaging
 from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.workers import Workers, start_workers
-from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, comparable, encoded, run
+from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, comparable, encoded_users, run
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
@@ -58,7 +58,7 @@ def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypa
     def start(*arguments: Any) -> Workers:
         return LastFirst(start_workers(*arguments))
 
-    texts = Texts(encoded(), *([line.encode() for line in lines] for lines in (GENERAL, GENERAL[:50])))
+    texts = Texts(encoded_users(), *([line.encode() for line in lines] for lines in (GENERAL, GENERAL[:50])))
     with Simulation(ARTIFACTS, texts, unreliable, tmp_path / "reversed", 1, start) as simulation:
         assert comparable(simulation.run()) == expected
 
@@ -66,13 +66,13 @@ def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypa
 def test_the_server_adds_updates_while_later_phones_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events, take = [], Averaging.take
 
-    def added(*arguments: Any) -> Any:
+    def add_and_note(*arguments: Any) -> Any:
         events.append("added")
         return take(*arguments)
 
-    monkeypatch.setattr(Averaging, "take", added)
+    monkeypatch.setattr(Averaging, "take", add_and_note)
     settings, general = replace(SETTINGS, rounds=1), [line.encode() for line in GENERAL]
-    with Simulation(ARTIFACTS, Texts(encoded(), general, []), settings, tmp_path / "out", 1) as simulation:
+    with Simulation(ARTIFACTS, Texts(encoded_users(), general, []), settings, tmp_path / "out", 1) as simulation:
         simulation.run(progress=lambda *_: events.append("trained"))
     assert events[:8] == ["trained", "added"] * 4
 
@@ -83,7 +83,9 @@ def test_few_phones_are_in_memory_at_a_time(tmp_path: Path) -> None:
     def jobs() -> Iterator[PhoneJob]:
         for place in range(20):
             asked.append(place)
-            yield PhoneJob("user", encoded()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}")
+            yield PhoneJob(
+                "user", encoded_users()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}"
+            )
 
     with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:
         assert all(len(asked) <= done + 5 for done, _ in enumerate(workers.train(jobs())))
@@ -92,7 +94,7 @@ def test_few_phones_are_in_memory_at_a_time(tmp_path: Path) -> None:
 
 def test_ctrl_c_while_workers_start_is_the_parents_alone() -> None:
     """A new Python that imports would answer it with a traceback."""
-    users = [messages[:9] for messages in encoded().values()][:2]
+    users = [messages[:9] for messages in encoded_users().values()][:2]
     with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:
         workers.evaluate([EvaluationJob(ARTIFACTS.path(WEIGHTS), messages) for messages in users])
         for process in cast(Any, workers)._pool._processes:
@@ -106,9 +108,9 @@ import time
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.workers import start_workers
-from tests.simulation.test_simulation import ARTIFACTS, SETTINGS, encoded
+from tests.simulation.test_simulation import ARTIFACTS, SETTINGS, encoded_users
 with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:
-    workers.evaluate([EvaluationJob(ARTIFACTS.path(WEIGHTS), messages[:9]) for messages in encoded().values()])
+    workers.evaluate([EvaluationJob(ARTIFACTS.path(WEIGHTS), messages[:9]) for messages in encoded_users().values()])
     print(*workers._pool._processes, flush=True)
     time.sleep(600)
 """
@@ -125,7 +127,7 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 
 def test_an_error_does_not_wait_for_the_phones_that_train(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     base = ARTIFACTS.path(WEIGHTS), ARTIFACTS.weights_sha256
-    job = PhoneJob("user", encoded()["user-1"], 1, *base, 0, tmp_path / "update")
+    job = PhoneJob("user", encoded_users()["user-1"], 1, *base, 0, tmp_path / "update")
     endless = replace(SETTINGS, epochs=10**6)
     waited = threading.Event()
 
@@ -163,7 +165,7 @@ def test_a_worker_that_a_signal_ends(
 ) -> None:
     base = ARTIFACTS.path("weights.safetensors")
     jobs = (
-        PhoneJob("user", encoded()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}")
+        PhoneJob("user", encoded_users()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}")
         for place in range(1000)
     )
     with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 import phonograd
-from phonograd.commands.configured import configured
+from phonograd.commands.configured import config_options
 from phonograd.commands.round_settings import server_settings_from
 from phonograd.config.serve import SERVE
 from phonograd.config.values import Config
@@ -19,7 +19,7 @@ def settings_of(*options: str) -> ServerSettings:
     made: list[ServerSettings] = []
 
     @click.command()
-    @configured(SERVE)
+    @config_options(SERVE)
     def command(config: Config) -> None:
         made.append(server_settings_from(config))
 

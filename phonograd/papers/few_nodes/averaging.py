@@ -33,13 +33,13 @@ class Averaging:
         for place, group in enumerate([nodes] if reached.passes else [[node] for node in nodes]):
             round_ = NodeRound(base, self.work, reached.uploads + place)
             for node in group:
-                weights = self._trained(base, node, epochs, reached.learning_rate, round_.seed(str(node)))
+                weights = self._train(base, node, epochs, reached.learning_rate, round_.seed(str(node)))
                 round_.add(str(node), weights, len(self.streams[node]))
             base = round_.close()
             nbytes += round_.nbytes
         return base, len(nodes), nbytes
 
-    def _trained(self, base: Path, node: int, epochs: int, learning_rate: float, seed: int) -> Mapping[str, Array]:
+    def _train(self, base: Path, node: int, epochs: int, learning_rate: float, seed: int) -> Mapping[str, Array]:
         """The weights of a node after its epochs, by way of a file."""
         out = self.work / "node.safetensors"
         settings = RoundSettings(

@@ -12,13 +12,15 @@ from phonograd.device_runtime.base.documents import Amount, Count, Positive, Rec
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.base.files import write_bytes
 
-# A smaller fall of the perplexity is none.
+# A smaller fall of the perplexity does not count.
 LEAST_FALL = 0.005
 _STATE = "state.json"
 
 
 class Plateau(Record, frozen=True):
-    """When training slows down and stops. A pass is a round of averaging or an epoch of DGC. One that does not lower
+    """Rule by which training slows down and stops.
+
+    A pass is a round of averaging or an epoch of DGC. One that does not lower
     the best perplexity by LEAST_FALL multiplies the learning rate by `factor`; training stops when that has happened
     `lowerings` times, or after `limit` passes. epochs: of a node in a pass, before the first lowering, after it, and so
     on; the last for all later ones.

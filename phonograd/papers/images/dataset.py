@@ -25,7 +25,7 @@ class Images:
         return len(self.labels)
 
     def minibatches(self, size: int) -> int:
-        """Whole minibatches of this size. Raises TrainingError if there is none."""
+        """Whole minibatches of this size. Raises TrainingError for fewer images."""
         if len(self) < size:
             raise TrainingError(f"{len(self)} images: expected at least a minibatch, {size}")
         return len(self) // size
@@ -34,7 +34,7 @@ class Images:
         """The images at these places."""
         return Images(self.pixels[places], self.labels[places])
 
-    def permuted(self, order: Array) -> "Images":
+    def permute(self, order: Array) -> "Images":
         """The same images with their pixels in another order [P]: as hard to learn, and new to a model."""
         return Images(np.ascontiguousarray(self.pixels[:, order]), self.labels)
 

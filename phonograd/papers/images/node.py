@@ -87,7 +87,7 @@ class Phase(Record, frozen=True):
 
 
 class FineTuning(Record, frozen=True):
-    """Fine-tuning on nodes. images: of each node; per_round: nodes that take part, drawn anew."""
+    """Fine-tuning on nodes. images: of each node; per_round: nodes drawn each time."""
 
     nodes: Positive
     images: Positive
@@ -116,7 +116,7 @@ def fine_tune(
     """Run all rounds from `weights`; yields each one's number when its model is work/NUMBER.safetensors.
 
     The first nodes x images of data.nodes become the nodes'. rehearsal: each node also trains on as many general
-    images, drawn anew each round. work: a folder, of which the next round removes the model; the same call resumes from
+    images, new ones each round. work: a folder, of which the next round removes the model; the same call resumes from
     the last one, whose number it yields again. What is drawn follows from seed and round. Raises TrainingError,
     StorageError.
     """

@@ -46,7 +46,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     for place, K in enumerate(settings.sets):
         pairs = []
         for number in range(settings.pairs):
-            pairs.append(context.kept(f"K {K}, pair {number + 1}", partial(measured.figures, K, number)))
+            pairs.append(context.measure_once(f"K {K}, pair {number + 1}", partial(measured.figures, K, number)))
             context.progress(place * settings.pairs + number + 1, len(settings.sets) * settings.pairs, f"pairs, K {K}")
         rows |= _curve(pairs[0]) if settings.figure else _table(f"K {K}", pairs)
         units[f"K {K}, median"] = {name: [figures[name] for figures in pairs] for name in pairs[0]}
@@ -63,7 +63,7 @@ class _Measured:
     context: Context
 
     def figures(self, K: int, number: int) -> dict[str, float]:
-        """Those of the direction with the larger epsilon, and of the other one."""
+        """Figures of the direction with the larger epsilon, and of the other."""
         artifacts, texts = self._inputs
         settings, context = self.settings, self.context
         simulation = settings_of(settings.simulation | {"clients_per_round": K, "seed": context.seed}, {})

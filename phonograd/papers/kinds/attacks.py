@@ -42,7 +42,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {}
     for row, one in settings.runs.items():
-        figures = context.kept(row, partial(_attacked, settings, row, one, context))
+        figures = context.measure_once(row, partial(_attack, settings, row, one, context))
         for name, value in figures.items():
             part, _, figure = name.rpartition(": ")
             if part == FACT:
@@ -52,7 +52,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     return Outcome(rows, facts)
 
 
-def _attacked(settings: Settings, row: str, one: Run, context: Context) -> dict[str, float]:
+def _attack(settings: Settings, row: str, one: Run, context: Context) -> dict[str, float]:
     chosen = settings.simulation | one.simulation | {"seed": context.seed, "test_users": 0}
     simulation = settings_of(chosen, one.strategy)
     try:

@@ -8,7 +8,16 @@ from msgspec import field
 
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import StateError
-from phonograd.papers.kinds.simulated import Run, by_user, figures_of, last_ones, mean_of, measured, run_of, simulated
+from phonograd.papers.kinds.simulated import (
+    Run,
+    by_user,
+    evaluated_rounds,
+    figures_of,
+    last_ones,
+    mean_of,
+    run_of,
+    simulate_row,
+)
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import SimulationRecord
 
@@ -32,7 +41,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     records = {}
     for row, one in settings.runs.items():
         simulation = settings.simulation | ({"rounds": 1} if row in settings.same_models else {})
-        records[row] = simulated(simulation, {}, row, one, context)
+        records[row] = simulate_row(simulation, {}, row, one, context)
     runs = {row: run_of(record) for row, record in records.items()}
     for row, other in settings.same_models.items():
         records[row] = _with_bytes_of(records[other], records[row], f"{row} and {other}")
@@ -41,7 +50,7 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows |= {f"{row}, round {number}": figures for number, figures in _points(record).items()}
         rows[row] = _last(record) | _until(record, settings.user_perplexity)
     facts = {f"{row}: rounds": float(len(record.rounds)) for row, record in records.items()}
-    units = {row: by_user(last_ones(measured(record))) | _by_round(record) for row, record in records.items()}
+    units = {row: by_user(last_ones(evaluated_rounds(record))) | _by_round(record) for row, record in records.items()}
     return Outcome(rows, facts, units, runs)
 
 
@@ -62,7 +71,7 @@ def _last(record: SimulationRecord) -> dict[str, float]:
         "MB up in a round": sum(ended.bytes_up for ended in rounds) / len(rounds) / 1e6,
         "MB down in a round": sum(ended.bytes_down for ended in rounds) / len(rounds) / 1e6,
     }
-    ended = mean_of([figures_of(quality) for quality in last_ones(measured(record))])
+    ended = mean_of([figures_of(quality) for quality in last_ones(evaluated_rounds(record))])
     return figures | {
         name: ended[name] for name in ("user perplexity", "general perplexity", "user KSS, %") if name in ended
     }

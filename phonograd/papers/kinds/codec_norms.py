@@ -11,7 +11,7 @@ from pathlib import Path
 import phonograd
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
-from phonograd.papers.kinds.uploads import Settings, texts_of_phones, trained
+from phonograd.papers.kinds.uploads import Settings, texts_of_phones, train_once
 from phonograd.papers.run import Context, Outcome
 
 __all__ = ["Settings", "run"]
@@ -28,9 +28,9 @@ def run(settings: Settings, context: Context) -> Outcome:
         norms: list[dict[str, float]] = []
         for phone, messages in texts.items():
             context.progress(len(norms), settings.phones, f"{layer} output layer")
-            weights = partial(trained, context, artifacts, phone, messages, drawn)
+            weights = partial(train_once, context, artifacts, phone, messages, drawn)
             measure = partial(_norms, settings.codecs, artifacts, phone, weights, context.work / "update")
-            norms.append(context.kept(f"norms {phone} {layer}", measure))
+            norms.append(context.measure_once(f"norms {phone} {layer}", measure))
         for codec in settings.codecs:
             rows[f"{codec}, {layer}"] = _figures([one[codec] / one[EXACT] for one in norms])
         facts[f"{layer}: exact norm, mean"] = statistics.fmean(one[EXACT] for one in norms)

@@ -62,25 +62,25 @@ def run(settings: Settings, context: Context) -> Outcome:
         save_tensors(general, pretrain(*job, state, progress))
         return figures(general)
 
-    def tuned(row: str, rehearsal: bool) -> list[dict[str, float]]:
+    def tune(row: str, rehearsal: bool) -> list[dict[str, float]]:
         """The figures after each round of `shown`."""
         work = context.folder(row)
 
-        def measured(number: int) -> dict[str, float]:
-            return context.kept(_point(row, number), partial(figures, work / f"{number}.safetensors"))
+        def measure(number: int) -> dict[str, float]:
+            return context.measure_once(_point(row, number), partial(figures, work / f"{number}.safetensors"))
 
         for number in fine_tune(train_round, general, data, settings, rehearsal, context.seed, work):
             context.progress(number, rounds, row)
             if number in shown:
-                measured(number)
-        return [measured(number) for number in shown]  # kept, also by an earlier run
+                measure(number)
+        return [measure(number) for number in shown]  # kept, also by an earlier run
 
     rounds = len(settings.rates)
     shown = [number for number in range(1, rounds + 1) if number % settings.every == 0 or number > rounds - _MEASURED]
-    rows = {"initial": context.kept("initial", initial)}
+    rows = {"initial": context.measure_once("initial", initial)}
     curves: dict[str, dict[str, float]] = {}
     for row, rehearsal in (("with rehearsal", True), ("without", False)):
-        points = tuned(row, rehearsal)
+        points = tune(row, rehearsal)
         rows[row] = {name: fmean(point[name] for point in points[-_MEASURED:]) for name in points[0]}
         curves |= {
             _point(row, number): point
@@ -106,4 +106,4 @@ def _data(settings: Settings, context: Context) -> Data:
     random = np.random.default_rng(context.seed)
     order = random.permutation(general.pixels.shape[1])
     drawn = random.permutation(len(all_nodes))[: settings.nodes * settings.images]
-    return Data(general, all_nodes.take(drawn).permuted(order), test, test.permuted(order))
+    return Data(general, all_nodes.take(drawn).permute(order), test, test.permute(order))

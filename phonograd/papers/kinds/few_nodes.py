@@ -38,20 +38,22 @@ def run(settings: Settings, context: Context) -> Outcome:
     streams = np.array_split(stream, settings.nodes)
     first = artifacts.path(WEIGHTS)
 
-    def averaged() -> dict[str, float]:
+    def run_averaging() -> dict[str, float]:
         work = context.folder("averaging")
         train = Averaging(artifacts, streams, work, context.workers)
-        return _trained("averaging", settings.averaging, artifacts, work, train, context)
+        return _train_until_plateau("averaging", settings.averaging, artifacts, work, train, context)
 
-    def compressed() -> dict[str, float]:
+    def run_dgc() -> dict[str, float]:
         work = context.folder("DGC")
         train = Compressed(artifacts.manifest, streams, work, context.workers)
-        return _trained("DGC", settings.compressed, artifacts, work, train, context)
+        return _train_until_plateau("DGC", settings.compressed, artifacts, work, train, context)
 
     rows = {
-        "initial": context.kept("initial", lambda: {"perplexity": _perplexity(artifacts, first, "test-text", context)}),
-        "averaging": context.kept("averaging", averaged),
-        "DGC": context.kept("DGC", compressed),
+        "initial": context.measure_once(
+            "initial", lambda: {"perplexity": _perplexity(artifacts, first, "test-text", context)}
+        ),
+        "averaging": context.measure_once("averaging", run_averaging),
+        "DGC": context.measure_once("DGC", run_dgc),
     }
     return Outcome(rows, {"tokens": len(stream), "MB of the weights": first.stat().st_size / 1e6})
 
@@ -68,7 +70,7 @@ def _artifacts(settings: Settings, context: Context) -> phonograd.Artifacts:
     return phonograd.open_artifacts(folder)
 
 
-def _trained(
+def _train_until_plateau(
     row: str, plateau: Plateau, artifacts: phonograd.Artifacts, work: Path, train_pass: TrainPass, context: Context
 ) -> dict[str, float]:
     """Figures of the model that is best on the validation text; uploads and bytes until training stopped."""
@@ -90,6 +92,6 @@ def _trained(
 
 
 def _perplexity(artifacts: phonograd.Artifacts, weights: Path, text: str, context: Context) -> float:
-    """With unknown words, as on PTB, where they are words of the corpus."""
+    """Perplexity with unknown words, which are words of the corpus on PTB."""
     with phonograd.open_model(artifacts, weights=weights) as model:
         return model.evaluate(context.input(text)).perplexity_with_unknown

@@ -18,7 +18,7 @@ from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids
-from phonograd.papers.kinds.simulated import by_user, last_ones, mean_of, measured, run_of, settings_of
+from phonograd.papers.kinds.simulated import by_user, evaluated_rounds, last_ones, mean_of, run_of, settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.quality import Quality, spread
 from phonograd.simulation.records import SimulationRecord
@@ -97,17 +97,19 @@ def run(settings: Settings, context: Context) -> Outcome:
 
 
 def _figures(record: SimulationRecord, settings: Settings) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Of a row, and of each client that never trains."""
-    points = measured(record)
+    """Return the row's figures and each held-out client's."""
+    points = evaluated_rounds(record)
     if settings.chosen:
-        best = min(points, key=lambda number: _pooled(points[number].users))
+        best = min(points, key=lambda number: _pooled_perplexity(points[number].users))
         figures = _scores(_tests(points[best])) | {"best round": float(best)}
         ended = [points[best]]
     else:
         ended = last_ones(points)
         figures = mean_of([_scores(_tests(quality)) for quality in ended])
     if settings.target is not None:
-        reached = [number for number, quality in points.items() if _pooled(_tests(quality)) <= settings.target]
+        reached = [
+            number for number, quality in points.items() if _pooled_perplexity(_tests(quality)) <= settings.target
+        ]
         figures["rounds to the target"] = float(min(reached, default=len(record.rounds) + 1))
     last = record.rounds[-1]
     if last.epsilon is not None:
@@ -121,7 +123,7 @@ def _tests(quality: Quality) -> Sequence[Evaluation]:
     return [quality.general] if quality.general is not None else quality.users
 
 
-def _pooled(texts: Sequence[Evaluation]) -> float:
+def _pooled_perplexity(texts: Sequence[Evaluation]) -> float:
     found = spread(texts, "perplexity")
     if found is None:
         raise TextError("simulation: a test expected, which the figures are of; give test_bytes or test_users")
@@ -129,7 +131,7 @@ def _pooled(texts: Sequence[Evaluation]) -> float:
 
 
 def _scores(texts: Sequence[Evaluation]) -> dict[str, float]:
-    figures = {"perplexity": _pooled(texts)}
+    figures = {"perplexity": _pooled_perplexity(texts)}
     for name, figure in (("top-1", "top1"), ("top-1 of paper M", "top1_with_unknown")):
         if found := spread(texts, figure):  # type: ignore[arg-type]
             figures |= {f"{name}, %": 100 * found.pooled, f"{name}, ± %": 100 * found.error}
@@ -164,7 +166,7 @@ class _Bigram:
     following: Ids
 
     def reset(self) -> None:
-        """It has no state."""
+        """Do nothing: there is no state."""
 
     def logits(self, tokens: Ids) -> Floats:
         """See Scorer."""

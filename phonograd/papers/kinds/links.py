@@ -10,12 +10,12 @@ from phonograd.papers.kinds.simulated import (
     LAST,
     Run,
     by_user,
+    evaluated_rounds,
     figures_of,
     last_ones,
     mean_of,
-    measured,
     run_of,
-    simulated,
+    simulate_row,
 )
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import SimulationRecord
@@ -37,13 +37,13 @@ class Settings(Record, frozen=True):
 
 def run(settings: Settings, context: Context) -> Outcome:
     """Run both simulations, or read those that were given. Raises StateError if no round of one has made a model."""
-    exact = simulated(settings.simulation, {}, LOSSLESS, settings.lossless, context)
-    lossy = simulated(settings.simulation, {}, LOSSY, settings.lossy, context)
+    exact = simulate_row(settings.simulation, {}, LOSSLESS, settings.lossless, context)
+    lossy = simulate_row(settings.simulation, {}, LOSSY, settings.lossy, context)
     model = phonograd.open_artifacts(context.input("artifacts")).path("weights.safetensors").stat().st_size
     rows: dict[str, dict[str, float]] = {"initial": figures_of(exact.before), WHOLE: _down(model, model)}
     facts: dict[str, float] = {}
     for row, record in ((LOSSLESS, exact), (LOSSY, lossy)):
-        points = {number: _after(record, number, exact) for number in measured(record)}
+        points = {number: _after(record, number, exact) for number in evaluated_rounds(record)}
         rows |= {f"{row}, round {number}": figures for number, figures in points.items()}
         rows[row] = mean_of([points[number] for number in sorted(points)[-LAST:]])
         rows[row] |= _down(fmean(_links(record, model)), model)
@@ -55,7 +55,7 @@ def run(settings: Settings, context: Context) -> Outcome:
 
 def _units(record: SimulationRecord, exact: SimulationRecord, model: int) -> dict[str, list[float]]:
     """Figures of each user, and of each round's link."""
-    users, theirs = (by_user(last_ones(measured(one))) for one in (record, exact))
+    users, theirs = (by_user(last_ones(evaluated_rounds(one))) for one in (record, exact))
     name = "user perplexity"
     above = [100 * (ours / lossless - 1) for ours, lossless in zip(users[name], theirs[name], strict=True)]
     left_out = [100 * (ended.left_out or 0.0) for ended in record.rounds]
@@ -77,9 +77,9 @@ def _down(nbytes: float, model: int) -> dict[str, float]:
 
 def _after(record: SimulationRecord, number: int, exact: SimulationRecord) -> dict[str, float]:
     """The figures after a round; of lossy links, beside those of lossless ones."""
-    figures = figures_of(measured(record)[number])
+    figures = figures_of(evaluated_rounds(record)[number])
     if record is not exact:
-        lossless = figures_of(measured(exact)[number])
+        lossless = figures_of(evaluated_rounds(exact)[number])
         figures |= {_above(name): 100 * (figures[name] / lossless[name] - 1) for name in _COMPARED}
     return figures | {LEFT_OUT: 100 * (record.rounds[number - 1].left_out or 0.0)}
 

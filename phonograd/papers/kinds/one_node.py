@@ -103,7 +103,7 @@ def run(settings: Settings, context: Context) -> Outcome:
         measured = []
         for number, node in enumerate(nodes):
             context.progress(place * len(nodes) + number, len(methods) * len(nodes), f"{row}, {node.name}")
-            measured.append(context.kept(f"{row} / {node.name}", partial(phone.measure, node, method)))
+            measured.append(context.measure_once(f"{row} / {node.name}", partial(phone.measure, node, method)))
         general, user = ([_evaluation(one, whose) for one in measured] for whose in (_GENERAL, _USER))
         rows[row] = figures_on(general, user)
         of_nodes = [figures_on([one], [other]) for one, other in zip(general, user, strict=True)]
@@ -119,7 +119,7 @@ def _evaluation(figures: Mapping[str, float], whose: str) -> Evaluation:
 
 
 def _nodes(users: Mapping[str, Messages], settings: Settings, seed: int) -> list[_Node]:
-    """Those drawn from the users with enough text. Raises TextError if they are too few."""
+    """Draw nodes from the users with enough text. Raises TextError if they are too few."""
     wanted = settings.text_bytes + settings.test_bytes
     enough = [user for user in sorted(users) if sum(len(message) + 1 for message in users[user]) >= wanted]
     if len(enough) < settings.nodes:

@@ -57,13 +57,14 @@ class Settings(Record, frozen=True):
 def run(settings: Settings, context: Context) -> Outcome:
     """Run the simulations, or read those that were given."""
     records = {
-        row: simulated(settings.simulation, settings.strategy, row, one, context) for row, one in settings.runs.items()
+        row: simulate_row(settings.simulation, settings.strategy, row, one, context)
+        for row, one in settings.runs.items()
     }
     rows: dict[str, dict[str, float]] = {}
     units: dict[str, dict[str, list[float]]] = {}
     facts: dict[str, float] = {}
     for row, record in records.items():
-        points = measured(record)
+        points = evaluated_rounds(record)
         rows.setdefault("initial", figures_of(record.before))
         units.setdefault("initial", by_user([record.before]))
         if settings.curve:
@@ -107,12 +108,12 @@ def _of_text(text: Evaluation) -> dict[str, float]:
     return figures if text.kss is None else figures | {"user KSS, %": 100 * text.kss}
 
 
-def measured(record: SimulationRecord) -> dict[int, Quality]:
+def evaluated_rounds(record: SimulationRecord) -> dict[int, Quality]:
     """The rounds whose models were evaluated."""
     return {ended.number: ended.quality for ended in record.rounds if ended.quality is not None}
 
 
-def simulated(
+def simulate_row(
     simulation: Mapping[str, Any],
     strategy: Mapping[str, Any],
     row: str,
@@ -126,7 +127,7 @@ def simulated(
     settings = settings_of(merged, {**strategy, **one.strategy}, _transfer(one, context))
     given = context.optional(one.folder) if one.folder else None
     if given is not None:
-        return _given(given, settings, one.rehearsal)
+        return _read_earlier(given, settings, one.rehearsal)
     return phonograd.simulate(
         context.input(one.artifacts),
         context.input("users"),
@@ -157,7 +158,7 @@ def _transfer(one: Run, context: Context) -> dict[str, Any]:
     return {**one.transfer, **named}
 
 
-def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool) -> SimulationRecord:
+def _read_earlier(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool) -> SimulationRecord:
     """A simulation that ran before. Raises StateError if it is another one or too short."""
     record = read_record(folder)
     for name, value in job_of(wanted).items():
@@ -165,7 +166,7 @@ def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool) 
             raise StateError(f"{folder}: a simulation with {name} {value} expected, found {record.job.get(name)}")
     if (record.job["rehearsal"] == _NO_TEXT) == rehearsal:
         raise StateError(f"{folder}: a simulation with{'' if rehearsal else 'out'} rehearsal expected, found the other")
-    if not measured(record) or len(record.rounds) < wanted.rounds:
+    if not evaluated_rounds(record) or len(record.rounds) < wanted.rounds:
         raise StateError(f"{folder}: {wanted.rounds} rounds expected, found {len(record.rounds)}; let it finish")
     return msgspec.structs.replace(record, rounds=record.rounds[: wanted.rounds])
 

@@ -35,7 +35,7 @@ def run(settings: Settings, context: Context) -> Outcome:
         for codec in settings.codecs:
             context.progress(len(rows), len(settings.layers) * len(settings.codecs), f"{codec}, {layer}")
             measure = partial(_round, settings, context, texts, drawn, codec)
-            rows[f"{codec}, {layer}"] = context.kept(f"{codec} {layer}", measure)
+            rows[f"{codec}, {layer}"] = context.measure_once(f"{codec} {layer}", measure)
     manifest = phonograd.open_artifacts(context.input("artifacts")).manifest
     return Outcome(rows, {"phones a round": settings.phones, "parameters": manifest.model.parameters})
 
@@ -51,7 +51,7 @@ def _round(
         update = Path(place) / "update"
         with phonograd.start_server(artifacts, Path(place) / "state", server_settings) as server:
             for phone, messages in texts.items():
-                weights, tokens = trained(context, artifacts, phone, messages, drawn)
+                weights, tokens = train_once(context, artifacts, phone, messages, drawn)
                 phonograd.encode_update(weights, artifacts, update, tokens=tokens, codec=codec, phone=phone)
                 phonograd.upload(server.admin, update, phone)
         done = phonograd.report(Path(place) / "state")["rounds"][0]
@@ -63,7 +63,7 @@ def _round(
     }
 
 
-def trained(
+def train_once(
     context: Context, artifacts: phonograd.Artifacts, phone: str, messages: Messages, drawn: int | None
 ) -> tuple[Path, int]:
     """The weights that a phone trained, and on how many tokens; trained once."""
@@ -80,7 +80,7 @@ def trained(
         done = phonograd.train(artifacts, messages, settings, rehearsal=rehearsal, out=weights)
         return {"tokens": done.report.tokens}
 
-    return weights, int(context.kept(f"{phone} {drawn}", train)["tokens"])
+    return weights, int(context.measure_once(f"{phone} {drawn}", train)["tokens"])
 
 
 def texts_of_phones(settings: Settings, context: Context) -> dict[str, Messages]:

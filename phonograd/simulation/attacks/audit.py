@@ -65,7 +65,7 @@ class AuditSettings(Settings, frozen=True):
 
 
 def coins_of(canaries: int, seed: int) -> list[bool]:
-    """For each canary whether it may take part, with chance 1/2."""
+    """Draw for each canary whether it may take part, with chance 1/2."""
     random = SplitMix64(stream_of(seed, "coins of canaries"))
     return [random.below(2) == 1 for _ in range(canaries)]
 
@@ -116,7 +116,7 @@ def audit(
     names = [f"canary-{number}" for number in range(settings.canaries)]
     least = least_tokens(artifacts.manifest.training, simulation.user_share, texts.rehearsal)
     enrolled = {
-        name: repeated(message, simulation.text_bytes, math.ceil(least / (settings.words + 1)))
+        name: repeat(message, simulation.text_bytes, math.ceil(least / (settings.words + 1)))
         for name, message in zip(names, messages, strict=True)
     }
     texts = dataclasses.replace(texts, users=_with(texts.users, enrolled))
@@ -142,7 +142,7 @@ def audit(
     )
 
 
-def repeated(message: bytes, nbytes: int, times: int) -> Messages:
+def repeat(message: bytes, nbytes: int, times: int) -> Messages:
     """The message, at least so many times and bytes."""
     return [message] * max(times, math.ceil(nbytes / (len(message) + 1)))
 

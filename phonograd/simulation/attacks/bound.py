@@ -27,7 +27,7 @@ def chance_of_right(coins: int, guesses: int, right: int, epsilon: float, delta:
 
 
 def epsilon_at_least(coins: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """A lower bound of epsilon at `delta`, 0 if there is none: too large with a chance of at most 1 - confidence.
+    """A lower bound of epsilon at `delta`, 0 without one: too large with a chance of at most 1 - confidence.
 
     Raises ValueError unless right <= guesses <= coins, delta in [0, 1), confidence in (0, 1).
     """
@@ -36,17 +36,17 @@ def epsilon_at_least(coins: int, guesses: int, right: int, delta: float, confide
     if not (0 <= delta < 1 and 0 < confidence < 1):
         raise ValueError(f"delta in [0, 1) and confidence in (0, 1) expected, found {delta} and {confidence}")
 
-    def refuted(epsilon: float) -> bool:
+    def is_refuted(epsilon: float) -> bool:
         return chance_of_right(coins, guesses, right, epsilon, delta) <= 1 - confidence
 
-    if not refuted(0):
+    if not is_refuted(0):
         return 0.0
     low, high = 0.0, 1.0
-    while refuted(high):
+    while is_refuted(high):
         low, high = high, 2 * high
     while high - low > _NEAR:
         middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
     return low
 
 

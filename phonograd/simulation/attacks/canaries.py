@@ -62,7 +62,7 @@ class SkewNormal:
 
     @classmethod
     def fit(cls, values: Doubles) -> "SkewNormal":
-        """By the values' mean, standard deviation and skewness; values that are all alike have width 0."""
+        """Fit the values' mean, standard deviation and skewness; values that are all alike have width 0."""
         mean, deviation = float(values.mean()), float(values.std())
         if deviation == 0:
             return cls(mean, 0, 0)
@@ -196,7 +196,7 @@ def plan(
     Raises UsageError if these are too few, or `text_bytes` too small.
     """
     secrets = Secrets.of(settings, vocabulary, seed)
-    canaries = tuple(_drawn(settings, members, seed))
+    canaries = tuple(_draw_canaries(settings, members, seed))
     texts = dict(users)
     for canary in canaries:
         if canary.user is None:
@@ -204,11 +204,11 @@ def plan(
         words = [vocabulary.words[secrets.words[place]] for place in canary.secret]
         message = b" ".join((settings.form.encode(), *words))
         places = stream_of(seed, f"places of {canary.user}'s secret")
-        texts[canary.user] = planted(users[canary.user], message, canary.insertions, text_bytes, places)
+        texts[canary.user] = plant(users[canary.user], message, canary.insertions, text_bytes, places)
     return Plan(secrets, canaries, texts)
 
 
-def _drawn(settings: CanarySettings, members: Sequence[str], seed: int) -> Iterator[Canary]:
+def _draw_canaries(settings: CanarySettings, members: Sequence[str], seed: int) -> Iterator[Canary]:
     written = sum(number > 0 for number in settings.drawn)
     if len(members) < written:
         raise UsageError(
@@ -230,7 +230,7 @@ def _secret(words: int, random: SplitMix64) -> tuple[int, int, int]:
     return random.below(words), random.below(words), random.below(words)
 
 
-def planted(messages: Messages, message: bytes, insertions: int, text_bytes: int, seed: int) -> Messages:
+def plant(messages: Messages, message: bytes, insertions: int, text_bytes: int, seed: int) -> Messages:
     """A user's messages with one more, `insertions` times at random places of the `text_bytes` that it trains on first.
 
     Raises UsageError if it does not fit in half of them.

@@ -37,7 +37,7 @@ def tpr_of(members: Doubles, others: Doubles) -> float:
 
 
 def estimate(measure: Callable[[Doubles, Doubles], float], members: Doubles, others: Doubles, seed: int) -> Estimate:
-    """A measure, and its 2.5th and 97.5th percentile over users drawn anew with repetition."""
+    """A measure, and its 2.5th and 97.5th percentile over users drawn with replacement."""
     random = np.random.default_rng(seed)
     drawn = [
         measure(random.choice(members, len(members)), random.choice(others, len(others))) for _ in range(RESAMPLES)

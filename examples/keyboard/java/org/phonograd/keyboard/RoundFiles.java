@@ -25,7 +25,7 @@ final class RoundFiles implements RoundClient.Text {
         partial = server.resolveSibling(".recent.txt.partial");
     }
 
-    /** The server; throws what says why there is none, without the token. */
+    /** The server; throws why it is missing, without the token. */
     ServerConnection server() throws IOException {
         try {
             JSONObject said = new JSONObject(new String(Files.readAllBytes(server), StandardCharsets.UTF_8));

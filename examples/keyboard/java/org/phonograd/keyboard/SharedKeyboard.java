@@ -32,7 +32,7 @@ final class SharedKeyboard {
             @Override
             public void run() {
                 files = new RoundFiles(new Workspace(context));
-                if (keyboard == null) keyboard = opened(new Workspace(context).artifacts);
+                if (keyboard == null) keyboard = openKeyboard(new Workspace(context).artifacts);
                 final Keyboard found = keyboard;
                 MAIN.post(new Runnable() {
                     @Override
@@ -66,14 +66,14 @@ final class SharedKeyboard {
         Log.w(TAG, what + ": " + code);
     }
 
-    private static Keyboard opened(File artifacts) {
+    private static Keyboard openKeyboard(File artifacts) {
         File words = new File(artifacts.getParentFile(), "personal");
         try {
             return Keyboard.open(artifacts, null, words);
         } catch (ProgramException error) {
             warn("no suggestions", error);
             boolean damaged = error.outcome == Ending.Outcome.STATE_REFUSED;
-            // Kept for whoever wants to look; the next start begins anew.
+            // Kept for a look at it; the next start begins without it.
             if (damaged && !words.renameTo(new File(words + ".damaged"))) Log.w(TAG, "damaged words stay");
         } catch (IOException error) {
             warn("no suggestions", error);

@@ -49,7 +49,7 @@ final class Typing {
     private final StringBuilder learned = new StringBuilder(); // of what was typed here and is no longer in pieces
     private Piece reopened; // the piece whose word is being typed again
 
-    /** Begins in a field. keyboard: null while the model is being opened, or if there is none. */
+    /** Begins in a field. keyboard: null while the model is being opened, or without a model. */
     Typing(Keyboard keyboard, Field field, FieldRules rules) throws ProgramException {
         this.keyboard = rules.suggest ? keyboard : null;
         this.field = field;
