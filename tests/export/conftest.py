@@ -10,7 +10,7 @@ __all__ = ["phono"]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """On models this small two OpenMP threads only wait for each other, and on a busy machine for seconds a test."""
+    """Use one thread: on such small models two only wait for each other, on a busy machine for seconds a test."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -12,7 +12,7 @@ from torch import nn
 
 from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.export.model_file import load_model
-from tests.export.test_model_file import own, refusal, same, saved, zeros
+from tests.export.test_model_file import own, refusal, same, save, zeros
 from tests.support.own_models import RNNModel
 
 WRAPPED = {name.replace("rnn.", "rnn.module."): tensor for name, tensor in own().items()}
@@ -38,8 +38,8 @@ FOREIGN = {
     ids=["lightning", "module", "compiled", "sequential"],
 )
 def test_tensors_of_others_beside_the_models(tmp_path: Path, state: dict[str, Any]) -> None:
-    expected = load_model(saved(tmp_path / "my.pt", own()))
-    path = saved(tmp_path / "mixed.pt", {**FOREIGN, **state})
+    expected = load_model(save(tmp_path / "my.pt", own()))
+    path = save(tmp_path / "mixed.pt", {**FOREIGN, **state})
     message = refusal(path)
     assert "not understood: criterion.weight [11], n_averaged torch.int64[], words list[], drop torch.int32" in message
     assert "found: encoder.weight [11, 4]" not in message  # the foreign ones come first, and the model's have its names
@@ -51,11 +51,11 @@ def test_tensors_of_others_beside_the_models(tmp_path: Path, state: dict[str, An
 
 def test_two_models_in_a_file(tmp_path: Path) -> None:
     both = {f"{place}.{name}": tensor for place in ("model", "ema") for name, tensor in own().items()}
-    path = saved(tmp_path / "my.pt", both)
+    path = save(tmp_path / "my.pt", both)
     assert "found recurrent layers in ema and in model; leave one out with `ignore`, such as 'model.*'" in refusal(path)
-    same(load_model(path, ignore=["ema.*"]), load_model(saved(tmp_path / "one.pt", own())))
+    same(load_model(path, ignore=["ema.*"]), load_model(save(tmp_path / "one.pt", own())))
     both = {f"{place}.{name}": tensor for place in "01" for name, tensor in own().items()}
-    assert "0.encoder.weight would be called 'encoder.weight'" in refusal(saved(path, both))
+    assert "0.encoder.weight would be called 'encoder.weight'" in refusal(save(path, both))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_two_models_in_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_state_dict_lies_deeper(tmp_path: Path, content: object, key: str, told: str) -> None:
-    expected = load_model(saved(tmp_path / "my.pt", own()))
+    expected = load_model(save(tmp_path / "my.pt", own()))
     path = tmp_path / "nested.pt"
     torch.save(content, path)
     assert f"found {told}" in refusal(path)
@@ -85,7 +85,7 @@ def test_a_safetensors_file_has_no_keys(tmp_path: Path) -> None:
 
 def test_strides_that_ask_for_more_than_is_stored(tmp_path: Path) -> None:
     huge = torch.zeros(1).expand(1 << 20, 1 << 20)
-    path = saved(tmp_path / "my.pt", {**own(), "encoder.weight": huge, "decoder.weight": huge})
+    path = save(tmp_path / "my.pt", {**own(), "encoder.weight": huge, "decoder.weight": huge})
     assert f"encoder.weight [1048576, 1048576]: {1 << 42} bytes expected, its storage holds 4" in refusal(path)
 
 
@@ -125,15 +125,15 @@ def test_zip_files_of_others_are_named(tmp_path: Path) -> None:
 )
 def test_quantized_models_are_named(tmp_path: Path, parts: set[Any], told: str) -> None:
     mine = torch.ao.quantization.quantize_dynamic(RNNModel("lstm", 11, 4, 4, 1, tied=False), parts)
-    assert f"{told} quantized model" in refusal(saved(tmp_path / "my.pt", mine.state_dict()))
+    assert f"{told} quantized model" in refusal(save(tmp_path / "my.pt", mine.state_dict()))
 
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_a_dropped_copy_beside_the_weight_is_not_read(tmp_path: Path, beside: bool) -> None:
-    state, expected = own(), load_model(saved(tmp_path / "plain.pt", own()))
+    state, expected = own(), load_model(save(tmp_path / "plain.pt", own()))
     state["rnn.weight_hh_l0_raw"] = state.pop("rnn.weight_hh_l0")
     copy = {"rnn.weight_hh_l0": zeros(16, 4)} if beside else {}
-    found = load_model(saved(tmp_path / "my.pt", {**state, **copy}))
+    found = load_model(save(tmp_path / "my.pt", {**state, **copy}))
     same(found, expected)
     assert "rnn.weight_hh_l0_raw is the weight" in found.remarks[0]
     assert ("rnn.weight_hh_l0 beside it, which may be a dropped copy" in found.remarks[0]) == beside

@@ -25,7 +25,7 @@ class Scaled(RNNModel):
 
 
 class WithState(RNNModel):
-    """As PyTorch's example: it takes a state, and gives log-probabilities [T x B, V] and the next one."""
+    """A model like PyTorch's example: it takes a state, and gives log-probabilities [T x B, V] and the next one."""
 
     def init_hidden(self, batch: int) -> Tensor:
         """Zeros."""
@@ -38,14 +38,14 @@ class WithState(RNNModel):
 
 
 class Odd(RNNModel):
-    """It takes what no other does."""
+    """A model that takes what no other does."""
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]
         """Never called."""
         raise AssertionError
 
 
-def made(kind: type[RNNModel], cell: str = "gru") -> nn.Module:
+def make_model(kind: type[RNNModel], cell: str = "gru") -> nn.Module:
     torch.manual_seed(2)
     model = kind(cell, len(WORDS), 4, 4, 1, False)
     for parameter in model.parameters():
@@ -55,7 +55,7 @@ def made(kind: type[RNNModel], cell: str = "gru") -> nn.Module:
 
 @pytest.mark.parametrize(("kind", "batch_first"), [(RNNModel, False), (RNNModel, True), (WithState, False)])
 def test_a_model_that_computes_what_its_tensors_do(tmp_path: Path, kind: type[RNNModel], batch_first: bool) -> None:
-    model, heard = made(kind), list[str]()
+    model, heard = make_model(kind), list[str]()
     model.rnn.batch_first = batch_first
     phonograd.export_artifacts(model, WORDS, tmp_path / "artifacts", progress=heard.append)
     assert heard[-1] == "comparison with the model"
@@ -63,19 +63,19 @@ def test_a_model_that_computes_what_its_tensors_do(tmp_path: Path, kind: type[RN
 
 
 def test_a_forward_that_does_more_is_refused(tmp_path: Path) -> None:
-    little = made(Scaled)
+    little = make_model(Scaled)
     for parameter in little.parameters():
         nn.init.uniform_(parameter, -0.05, 0.05)
     with pytest.raises(phonograd.WeightsError, match="its forward computes something else"):
         phonograd.export_artifacts(little, WORDS, tmp_path / "artifacts")
     with pytest.raises(phonograd.WeightsError, match="its forward computes something else .* differ by up to"):
-        phonograd.export_artifacts(made(Scaled), WORDS, tmp_path / "artifacts")
+        phonograd.export_artifacts(make_model(Scaled), WORDS, tmp_path / "artifacts")
     assert not (tmp_path / "artifacts").exists()
-    phonograd.export_artifacts(made(Scaled).state_dict(), WORDS, tmp_path / "artifacts")  # nobody can tell
+    phonograd.export_artifacts(make_model(Scaled).state_dict(), WORDS, tmp_path / "artifacts")  # nobody can tell
 
 
 def test_a_forward_that_takes_something_else_needs_another(tmp_path: Path) -> None:
-    model, out = made(Odd), tmp_path / "artifacts"
+    model, out = make_model(Odd), tmp_path / "artifacts"
     with pytest.raises(phonograd.UsageError, match=r"found TypeError: .*'lengths'; give as `forward` a function"):
         phonograd.export_artifacts(model, WORDS, out)
     with pytest.raises(phonograd.UsageError, match=r"found ValueError: scores of 11 words for each of \[7, 3\] tokens"):
@@ -90,23 +90,27 @@ def test_a_forward_that_takes_something_else_needs_another(tmp_path: Path) -> No
 def test_what_is_compared_is_what_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked: list[str] | None
 ) -> None:
-    def changed(function: Any, at: int) -> Any:
+    def call_with_other_weights(function: Any, at: int) -> Any:
         def with_other_weights(*arguments: Any) -> Any:
             weights = {name: array * np.float32(1.01) for name, array in arguments[at].items()}
             return function(*arguments[:at], weights, *arguments[at + 1 :])
 
         return with_other_weights
 
-    monkeypatch.setattr(written, "training_graph", changed(written.training_graph, 2))  # ONNX Runtime's checkpoint
-    monkeypatch.setattr(written, "save_tensors", changed(written.save_tensors, 1))  # what the native engine reads
-    model, out = made(RNNModel), tmp_path / "artifacts"
+    monkeypatch.setattr(
+        written, "training_graph", call_with_other_weights(written.training_graph, 2)
+    )  # ONNX Runtime's checkpoint
+    monkeypatch.setattr(
+        written, "save_tensors", call_with_other_weights(written.save_tensors, 1)
+    )  # what the native engine reads
+    model, out = make_model(RNNModel), tmp_path / "artifacts"
     with pytest.raises(phonograd.WeightsError, match="no artifacts were written"):
         phonograd.export_artifacts(model, WORDS, out, check=checked)
     assert not out.exists()
 
 
 def test_rows_in_another_order(tmp_path: Path) -> None:
-    """And more of them: Words in capitals are merged, here into ones without."""
+    """More rows, too: words in capitals are merged, here into ones without."""
     theirs = tmp_path / "theirs.txt"
     theirs.write_text("\n".join(["A", *reversed(WORDS)]))
     torch.manual_seed(2)
@@ -118,7 +122,7 @@ def test_rows_in_another_order(tmp_path: Path) -> None:
 
 
 class Long(RNNModel):
-    """It does more in long windows, so that a text tells."""
+    """A model that does more in long windows, so that a text shows it."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [T, B, V]."""
@@ -130,18 +134,18 @@ class Long(RNNModel):
 def test_the_perplexity_of_a_text(tmp_path: Path, kind: type[RNNModel]) -> None:
     text, both = ["a b c d e f g h i a c e x"] * 30, list[phonograd.Evaluation]()
     done = phonograd.export_artifacts(
-        made(kind), WORDS, tmp_path / "artifacts", check=text, on_check=lambda *found: both.extend(found)
+        make_model(kind), WORDS, tmp_path / "artifacts", check=text, on_check=lambda *found: both.extend(found)
     )
     ours, exported = both
     assert (ours.tokens, ours.unknown_tokens) == (exported.tokens, exported.unknown_tokens) == (420, 30)
     assert ours.perplexity == pytest.approx(exported.perplexity, rel=1e-4)
     assert ours.perplexity_with_unknown == pytest.approx(exported.perplexity_with_unknown, rel=1e-4)
-    if kind is WithState:  # as the phone evaluates: a forward without a state starts each window anew
+    if kind is WithState:  # as the phone evaluates: a forward without a state starts each window afresh
         assert exported == phonograd.evaluate(done, text)
 
 
 def test_a_forward_that_differs_on_a_text_alone(tmp_path: Path) -> None:
-    model, out, both = made(Long), tmp_path / "artifacts", list[phonograd.Evaluation]()
+    model, out, both = make_model(Long), tmp_path / "artifacts", list[phonograd.Evaluation]()
     phonograd.export_artifacts(model, WORDS, tmp_path / "unseen")
     with pytest.raises(phonograd.WeightsError, match=r"perplexity [\d.]+, exported [\d.]+, 0.1 % apart allowed"):
         phonograd.export_artifacts(
@@ -154,7 +158,7 @@ def test_a_forward_that_differs_on_a_text_alone(tmp_path: Path) -> None:
 def test_words_that_no_text_has_are_told(tmp_path: Path) -> None:
     heard: list[str] = []
     words = [*WORDS[:5], "Don't", "don't", "end.", "@-@", "</s>", "<reserved-1>"]
-    phonograd.export_artifacts(made(RNNModel), words, tmp_path / "artifacts", progress=heard.append)
+    phonograd.export_artifacts(make_model(RNNModel), words, tmp_path / "artifacts", progress=heard.append)
     assert heard[0].startswith(
         "warning: vocabulary: 4 of 11 words (36.36%) are unused, as no text is split into them: "
     )

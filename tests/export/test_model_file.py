@@ -19,7 +19,7 @@ from phonograd.export.torch_model import LanguageModel
 from tests.support.own_models import RNNModel
 
 
-def saved(path: Path, tensors: dict[str, Any], **beside: object) -> Path:
+def save(path: Path, tensors: dict[str, Any], **beside: object) -> Path:
     torch.save({**beside, "state_dict": tensors} if beside else tensors, path)
     return path
 
@@ -58,7 +58,7 @@ def test_shape_and_weights_of_pytorchs_example(
 ) -> None:
     torch.manual_seed(5)
     mine = RNNModel(cell, 11, embedding, hidden, layers, tied, bias)
-    found = load_model(saved(tmp_path / "my.pt", mine.state_dict()))
+    found = load_model(save(tmp_path / "my.pt", mine.state_dict()))
     assert found.config == LanguageModelConfig(cell, 11, embedding, hidden, layers, tied, bias)
     ours = LanguageModel(found.config)
     ours.load(found.weights)
@@ -69,7 +69,7 @@ def test_shape_and_weights_of_pytorchs_example(
 def test_a_projection_is_found_by_the_sizes(tmp_path: Path) -> None:
     config = LanguageModelConfig("lstm", 11, 5, 4, 1, tied=True, output_bias=False)
     state = LanguageModel(config, seed=2).state_dict()
-    assert load_model(saved(tmp_path / "my.pt", state)).config == config
+    assert load_model(save(tmp_path / "my.pt", state)).config == config
 
 
 @pytest.mark.parametrize("layout", ["torch", "weights.safetensors"])
@@ -88,8 +88,8 @@ def test_our_own_files_are_read_too(tmp_path: Path, layout: str) -> None:
 
 def test_a_state_dict_may_lie_in_a_checkpoint_or_an_old_file(tmp_path: Path) -> None:
     state = own()
-    expected = load_model(saved(tmp_path / "my.pt", state))
-    same(load_model(saved(tmp_path / "checkpoint.pt", state, epoch=3, best=1.5)), expected)
+    expected = load_model(save(tmp_path / "my.pt", state))
+    same(load_model(save(tmp_path / "checkpoint.pt", state, epoch=3, best=1.5)), expected)
     torch.save({"model": state}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     same(load_model(tmp_path / "old.pt"), expected)
     save_tensors(tmp_path / "my.safetensors", {name: tensor.numpy() for name, tensor in state.items()})
@@ -97,8 +97,8 @@ def test_a_state_dict_may_lie_in_a_checkpoint_or_an_old_file(tmp_path: Path) -> 
 
 
 def test_other_names_are_mapped(tmp_path: Path) -> None:
-    expected = load_model(saved(tmp_path / "my.pt", own()))
-    wrapped = saved(tmp_path / "wrapped.pt", {f"module.model.{name}": tensor for name, tensor in own().items()})
+    expected = load_model(save(tmp_path / "my.pt", own()))
+    wrapped = save(tmp_path / "wrapped.pt", {f"module.model.{name}": tensor for name, tensor in own().items()})
     found = load_model(wrapped)
     same(found, expected)
     assert found.remarks == (f"{wrapped}: module.model.encoder.weight is read as encoder.weight, others likewise",)
@@ -107,7 +107,7 @@ def test_other_names_are_mapped(tmp_path: Path) -> None:
         next(new + n.removeprefix(old) for old, new in others.items() if n.startswith(old)): t for n, t in own().items()
     }
     renames = [("net", ""), ("words", "encoder"), ("rnns.main.", "rnn."), ("lm_head", "decoder")]
-    same(load_model(saved(tmp_path / "odd.pt", odd), renames=renames), expected)
+    same(load_model(save(tmp_path / "odd.pt", odd), renames=renames), expected)
     one = [("net.", ""), ("words.weight", "embedding.weight"), ("rnns.main", "lstm"), ("lm_head", "decoder")]
     same(load_model(tmp_path / "odd.pt", renames=one), expected)
     message = refusal(tmp_path / "odd.pt", *renames[:2], ("head", "decoder"))
@@ -118,21 +118,21 @@ def test_other_names_are_mapped(tmp_path: Path) -> None:
 def test_tied_but_stored_twice(tmp_path: Path) -> None:
     state = own(tied=True)
     state["decoder.weight"] = state["decoder.weight"].clone()
-    found = load_model(saved(tmp_path / "my.pt", state))
+    found = load_model(save(tmp_path / "my.pt", state))
     assert found.config.tied
     assert "decoder.weight equals the embedding" in found.remarks[0]
     state["decoder.weight"][3, 0] += 1
-    assert not load_model(saved(tmp_path / "my.pt", state)).config.tied
+    assert not load_model(save(tmp_path / "my.pt", state)).config.tied
     del state["decoder.weight"]
-    assert load_model(saved(tmp_path / "my.pt", state)).config.tied
+    assert load_model(save(tmp_path / "my.pt", state)).config.tied
 
 
 @pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "F16"), (torch.bfloat16, "BF16")])
 def test_half_precision_becomes_float32_and_is_told(tmp_path: Path, dtype: torch.dtype, name: str) -> None:
     half = {key: tensor.to(dtype) for key, tensor in own().items()}
-    found = load_model(saved(tmp_path / "half.pt", half))
+    found = load_model(save(tmp_path / "half.pt", half))
     wide = {key: tensor.float() for key, tensor in half.items()}
-    same(found, load_model(saved(tmp_path / "wide.pt", wide)))
+    same(found, load_model(save(tmp_path / "wide.pt", wide)))
     assert found.remarks == (f"{tmp_path / 'half.pt'}: converted from {name} to float32",)
 
 
@@ -152,7 +152,7 @@ def test_no_code_of_the_file_is_run(tmp_path: Path) -> None:
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    whole = saved(tmp_path / "my.pt", own())
+    whole = save(tmp_path / "my.pt", own())
     cut = tmp_path / "cut.pt"
     cut.write_bytes(whole.read_bytes()[:-200])
     assert "it is truncated" in refusal(cut)
@@ -169,11 +169,11 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     torch.save({"epoch": 3, "net": {}}, whole)
     assert "or a dict with one as state_dict, model_state_dict, model; found epoch, net" in refusal(whole)
     assert "not understood: words list[]; export it without what scores don't need, by `ignore`" in refusal(
-        saved(whole, {**own(), "words": ["a"]})
+        save(whole, {**own(), "words": ["a"]})
     )
 
 
-def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
+def with_changes(**tensors: Tensor | None) -> dict[str, Tensor]:
     state: dict[str, Any] = {**own(), **tensors}
     return {name: tensor for name, tensor in state.items() if tensor is not None}
 
@@ -208,13 +208,13 @@ PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
     ],
 )
 def test_models_that_are_none_of_ours(tmp_path: Path, tensors: dict[str, Any], parts: list[str]) -> None:
-    message = refusal(saved(tmp_path / "my.pt", changed(**tensors)))
+    message = refusal(save(tmp_path / "my.pt", with_changes(**tensors)))
     for part in parts:
         assert part in message
 
 
 def test_a_declared_shape_is_held_to(tmp_path: Path) -> None:
-    path, config = saved(tmp_path / "my.pt", own()), LanguageModelConfig("lstm", 11, 4, 4, 2)
+    path, config = save(tmp_path / "my.pt", own()), LanguageModelConfig("lstm", 11, 4, 4, 2)
     same(load_model(path, declared=config), load_model(path))
     for change, part in (
         (
@@ -284,7 +284,7 @@ def test_layouts_that_compute_the_same_are_read_and_told(tmp_path: Path, kind: s
         mine = mine.double()
     if "weight_norm" in kind:
         normalise(mine, kind)
-    found = load_model(saved(tmp_path / "my.pt", mine.state_dict()))
+    found = load_model(save(tmp_path / "my.pt", mine.state_dict()))
     ours = LanguageModel(found.config)
     ours.load(found.weights)
     torch.testing.assert_close(ours(tokens, ours.zero_state(3))[0], mine(tokens).float())

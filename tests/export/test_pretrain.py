@@ -101,7 +101,7 @@ def test_a_stopped_and_resumed_run_ends_as_an_undisturbed_one(
     result = run(tmp_path / "halves", config, tmp_path / "state", model=model)
     assert dataclasses.replace(result, weights=expected.weights) == expected
     assert (tmp_path / "halves").read_bytes() == (tmp_path / "whole").read_bytes()
-    # Of each model exported anew, the ONNX Runtime's checkpoint may differ; nothing reads it here.
+    # ONNX Runtime's checkpoint may differ each time a model is exported; nothing reads it here.
     states = [everything(tmp_path / name) for name in ("state", "whole-state")]
     assert states[0].keys() == states[1].keys()
     saved = [name for name in states[0] if not name.startswith("artifacts")]

@@ -23,11 +23,11 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Rounds:
     """The settings of each part that was trained."""
     seen: Rounds = []
 
-    def noted(settings: RoundSettings) -> Round:
+    def note_settings(settings: RoundSettings) -> Round:
         seen.append(settings)
         return Round(settings)
 
-    monkeypatch.setattr(pretrain_native, "Round", noted)
+    monkeypatch.setattr(pretrain_native, "Round", note_settings)
     return seen
 
 
@@ -94,12 +94,12 @@ def test_a_run_that_diverges_tells_where_and_what_it_leaves(tmp_path: Path, monk
 def test_a_kill_between_the_weights_and_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    def killed(*_: Any) -> None:
+    def kill(*_: Any) -> None:
         raise KilledError
 
     def until(calls: int, done: Callable[..., None]) -> Callable[..., None]:
         left = iter(range(calls))
-        return lambda *arguments: killed() if next(left, None) is None else done(*arguments)
+        return lambda *arguments: kill() if next(left, None) is None else done(*arguments)
 
     expected = run(tmp_path / "whole", NATIVE)
     with monkeypatch.context() as patch, pytest.raises(KilledError):

@@ -29,7 +29,7 @@ def test_perplexity_without_and_with_unknown_words() -> None:
 
 
 def weights_leave_the_finite_numbers_in(step: int, patch: pytest.MonkeyPatch) -> None:
-    """As at too high a rate; but there rounding would decide when, and so whether training or validation sees it."""
+    """Make weights infinite at this step. With too high a rate rounding would decide when, and which part sees it."""
 
     def step_and_spoil(model: LanguageModel, *arguments: Any, **named: Any) -> Any:
         trained = train_step(model, *arguments, **named)
@@ -107,10 +107,10 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_each_epoch_begins_with_zero_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zero = []
 
-    def noted(*arguments: Any, **named: Any) -> Any:
+    def note_state(*arguments: Any, **named: Any) -> Any:
         zero.append(not any(state.any() for state in arguments[2]))
         return train_step(*arguments, **named)
 
-    monkeypatch.setattr(pretrain_torch, "train_step", noted)
+    monkeypatch.setattr(pretrain_torch, "train_step", note_state)
     run(tmp_path / "out", replace(CONFIG, epochs=2))
     assert zero == [True, *[False] * 6] * 2

@@ -18,7 +18,15 @@ def text(tmp_path: Path) -> Path:
 def test_words_come_by_count_then_by_bytes(text: Path) -> None:
     built = build_vocabulary([text], 7)
     assert built.vocabulary.words == (b"<unk>", b"<eos>", b"the", b"cat", b",", b"a", b"apple")
-    assert built.counts == (3, 3, 3, 2, 1, 1, 1)  # left out: bee, dog, zebra; three messages, the empty line is none
+    assert built.counts == (
+        3,
+        3,
+        3,
+        2,
+        1,
+        1,
+        1,
+    )  # left out: bee, dog, zebra; three messages, the empty line uncounted
     assert built.coverage == 8 / 11
 
 
