@@ -97,7 +97,7 @@ def test_a_part_within_another_is_not_counted_in_it(monkeypatch: pytest.MonkeyPa
             now[0] += 2
             raise KeyError
         now[0] += 4
-    now[0] += 8  # nobody's
+    now[0] += 8  # in no part
     with counters.part(DISK):
         now[0] += 16
     told = counters.so_far()

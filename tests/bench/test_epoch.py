@@ -47,7 +47,7 @@ def fake(variant: str = "", name: str = "") -> Entry:
 
 @pytest.fixture
 def no_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For rules that have nothing to do with them: each ceiling is a process."""
+    """Leave the ceilings out of tests of other rules: each ceiling is a process."""
     monkeypatch.setattr("phonograd.bench.epoch.CEILINGS", ())
 
 
@@ -141,7 +141,7 @@ def test_the_ceiling_is_the_fastest_product_in_the_same_precision() -> None:
     fast, slow = Entry("a", "p"), Entry("b", "p")
     reduced = Entry("c bf16", "p", "bf16")
     rates = {slow: [9.0, 1.0, 1.0], fast: [2.0, 2.0, 2.0], reduced: [5.0, 5.0, 5.0]}
-    assert _fastest(rates, False) == [2.0, 2.0, 2.0]  # by the median: a product that is fast once is none
+    assert _fastest(rates, False) == [2.0, 2.0, 2.0]  # by the median: being fast once does not count
     assert _fastest(rates, True) == [5.0, 5.0, 5.0]
     assert _fastest({slow: [1.0]}, True) == ()
     assert _fraction(10.0, [1.0, 2.0, 4.0], [20.0, 20.0, 20.0]) == 0.25

@@ -98,7 +98,7 @@ def test_a_body_is_the_update_in_another_phone_s_name(material: Path, maker: Bod
     assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
 
-def received(folder: Path) -> list[bytes]:
+def received_bodies(folder: Path) -> list[bytes]:
     return sorted(path.read_bytes() for path in folder.iterdir())
 
 
@@ -116,7 +116,12 @@ def test_every_receiver_gets_the_bytes(maker: BodyMaker, tmp_path: Path, pause: 
             parcels = [dataclasses.replace(put_file(body, f"{n}"), pause=pause) for n, body in enumerate(bodies)]
             for one in send_at_once(receiver.port, parcels):
                 assert one.began + pause <= one.last_byte <= one.answered
-    assert received(tmp_path / "copied") == received(tmp_path / "bare") == received(tmp_path / "synced") == sent
+    assert (
+        received_bodies(tmp_path / "copied")
+        == received_bodies(tmp_path / "bare")
+        == received_bodies(tmp_path / "synced")
+        == sent
+    )
 
 
 def test_a_server_takes_an_update_and_refuses_a_damaged_one(material: Path, maker: BodyMaker, tmp_path: Path) -> None:

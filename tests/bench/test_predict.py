@@ -21,7 +21,7 @@ MESSAGES = [b"w1 w2 nonsense w3", b"w4 <unk> w5", b"w6"]
 
 
 def test_savings_are_those_of_the_engine() -> None:
-    """In windows of any length, though a predictor begins with <eos> by itself."""
+    """Savings hold in windows of any length, though a predictor begins with <eos> by itself."""
     backend = NativeBackend(ARTIFACTS, None, BackendOptions())
     expected = evaluate(backend, words(80), MESSAGES, 1, 5, kss=True)
     backend.close()

@@ -11,7 +11,7 @@ from phonograd.device_runtime.base.errors import ArtifactsError
 
 
 def test_the_committed_page_is_what_the_committed_results_give() -> None:
-    """It has every kind of result, of several CPUs, and the last figures of former contestants."""
+    """The page has every kind of result, of several CPUs, and the last figures of former contestants."""
     assert PAGE.read_text("utf-8") == render(load_results(FOLDER))
 
 

@@ -88,7 +88,7 @@ def test_a_peer_with_another_loss_disagrees(
 def test_who_lacks_something_of_this_cpu_is_left_out_with_the_reason(
     peer: None, only_native: None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the native engine on a CPU without bf16, which finds that out when the first phone trains."""
+    """The native engine on a CPU without bf16, which finds that out when the first phone trains."""
     monkeypatch.setenv("FAKE_SIMULATOR", "no such CPU")
     result = bench_simulate(folder, SHORT)
     assert [one["name"] for one in result["contestants"]] == ["native"]
