@@ -47,7 +47,7 @@ def test_top1_counts_words_and_unknown_ones_as_misses() -> None:
 
 
 def test_top1_is_of_words_that_a_keyboard_may_suggest() -> None:
-    """Where <unk> or <eos> is the most probable, the word after it is the first suggestion; of equals, the first."""
+    """<unk> or <eos> is the most probable: the word after it is the first suggestion; of equals, the first."""
     for best in ([0.4, 0.1], [0.1, 0.4], [0.3, 0.2]):
         result = evaluate(
             FixedScores([*best, 0.19, 0.06, 0.03, 0.19, 0.03]), VOCABULARY, [b"the to zzz <unk> the"], 1, 4
@@ -114,10 +114,10 @@ def test_what_a_scorer_or_a_listener_raises_ends_the_evaluation() -> None:
         def logits(self, tokens: Ids) -> Floats:
             raise LookupError("scores")
 
-    def heard(done: int, total: int) -> None:
+    def fail_at_progress(done: int, total: int) -> None:
         raise LookupError(done, total)
 
     with pytest.raises(LookupError, match="scores"):
         evaluate(Failing(MODEL), VOCABULARY, [b"the"], 1, 2)
     with pytest.raises(LookupError, match=r"2, 5"):
-        evaluate(FixedScores(MODEL), VOCABULARY, [b"the to a they"], 1, 2, progress=heard)
+        evaluate(FixedScores(MODEL), VOCABULARY, [b"the to a they"], 1, 2, progress=fail_at_progress)

@@ -13,7 +13,7 @@ CONFIG = TrainingConfig(minibatch=3, bptt=4)
 
 
 def manifest(training: TrainingConfig = CONFIG) -> Manifest:
-    """Of a model of 7 words: a uniform guess costs ln 7 = 1.95 nats."""
+    """The manifest of a model of 7 words: a uniform guess costs ln 7 = 1.95 nats."""
     return Manifest(LanguageModelConfig("lstm", 7, 2, 2, 1), training, (), (), {}, {})
 
 

@@ -18,7 +18,7 @@ def test_another_implementation_finds_the_same_seed() -> None:
 
 
 def test_random_seeds_fit_an_update_and_differ() -> None:
-    """Of 50 draws of 56 bits two are equal once in 10^13 runs."""
+    """Two of 50 draws of 56 bits are equal once in 10^13 runs."""
     seeds = {random_seed() for _ in range(50)}
     assert len(seeds) == 50
     assert all(0 <= seed <= MAX_COUNT for seed in seeds)

@@ -194,7 +194,7 @@ def test_figures(messages: list[bytes], seed: int, ties: bool, hole: bool, bptt:
 
 
 def test_standard_errors_are_those_of_a_bootstrap_over_messages() -> None:
-    """Of messages whose tokens are alike: long ones and short ones."""
+    """Messages whose tokens are alike: long ones and short ones."""
     random = np.random.default_rng(3)
     n = random.integers(1, 30, 200)
     x = random.poisson(random.gamma(4, 0.5, 200) * n)
