@@ -49,4 +49,4 @@ def descendants(monkeypatch: pytest.MonkeyPatch) -> Iterator[Descendants]:
     """All of them end."""
     started = Descendants(monkeypatch)
     yield started
-    until(lambda: not started.left(), f"the end of {started.left()}")
+    until(lambda: not started.running_lines(), f"the end of {started.running_lines()}")

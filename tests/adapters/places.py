@@ -50,7 +50,7 @@ class Workshop:
     updates: Sequence[Path]
 
 
-def served(
+def served_model_hash(
     artifacts: phonograd.Artifacts,
     texts: Mapping[str, Sequence[str]],
     folder: Path,
@@ -79,7 +79,7 @@ class Descendants:
         self._mark = f"PHONOGRAD_TEST_MARK={uuid4()}"
         patch.setenv(*self._mark.split("="))
 
-    def left(self) -> list[str]:
+    def running_lines(self) -> list[str]:
         """The command lines of those that run."""
         found = []
         for process in Path("/proc").iterdir():

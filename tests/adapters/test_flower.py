@@ -22,7 +22,7 @@ import phonograd
 from phonograd.adapters.flower import UpdateStrategy, train_reply
 from phonograd.adapters.flower.files import ARRAYS, STYPE, UPDATE
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
-from tests.adapters.places import GENERAL, USERS, Descendants, Workshop, served
+from tests.adapters.places import GENERAL, USERS, Descendants, Workshop, served_model_hash
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -98,7 +98,7 @@ def test_the_models_of_our_own_server(
     strategy = UpdateStrategy(workshop.artifacts, tmp_path, settings, clients_per_round=len(NODES))
     result = strategy.start(grid, num_rounds=2)
     place = tmp_path_factory.mktemp("served")
-    assert strategy.model_sha256 == served(workshop.artifacts, USERS, place, settings)
+    assert strategy.model_sha256 == served_model_hash(workshop.artifacts, USERS, place, settings)
     assert strategy.refusals == {1: (), 2: ()}
     assert grid.most_alive == 1
     assert grid.most_files == (0 if settings.strategy == "fedavg" else len(NODES) - 1)
@@ -254,7 +254,7 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descendants: Descend
 @pytest.fixture(scope="module")
 def model(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The hash of our own server's model after the same two rounds."""
-    return served(workshop.artifacts, TEXTS, tmp_path_factory.mktemp("served"))
+    return served_model_hash(workshop.artifacts, TEXTS, tmp_path_factory.mktemp("served"))
 
 
 def test_on_a_superlink_with_supernodes(workshop: Workshop, flower: Flower, model: str) -> None:

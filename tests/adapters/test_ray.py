@@ -52,7 +52,7 @@ def test_a_bad_update_is_the_same_error(workshop: Workshop, tmp_path: Path) -> N
 def test_a_killed_fold_leaves_no_process(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descendants: Descendants
 ) -> None:
-    """Its worker sleeps over its first update; the fixture sees it end."""
+    """The fold's worker sleeps over its first update; the fixture sees it end."""
     asleep = kill_workers(monkeypatch, tmp_path, "phonograd.server_agg.aggregation.fold", "Fold", "accumulate")
     monkeypatch.setenv("SLEEPS", "1")
     line = [sys.executable, "-m", "phonograd", "fold", workshop.artifacts.folder, *workshop.updates]
@@ -63,11 +63,11 @@ def test_a_killed_fold_leaves_no_process(
         assert asleep.done
         process.kill()
         assert process.wait() == -signal.SIGKILL
-        until(lambda: not descendants.left())
+        until(lambda: not descendants.running_lines())
 
 
 def test_work_that_kills_every_worker_is_an_error() -> None:
-    """And so is work that needs its result."""
+    """Work that needs its result is an error too."""
     with cluster(1):
         dead = ray.remote(max_retries=0)(lambda: os.kill(os.getpid(), signal.SIGKILL)).remote()
         for reference in (dead, ray.remote(lambda result: result).remote(dead)):
