@@ -69,7 +69,7 @@ def read(kind: type[S], value: Any) -> S:
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, ValueError):  # of a record's own check
             raise FieldError(str(error.__cause__)) from error
-        raise FieldError(_explained(kind, value, str(error))) from error
+        raise FieldError(_explain(kind, value, str(error))) from error
 
 
 def written(record: Record) -> dict[str, Any]:
@@ -90,10 +90,10 @@ def require_json(value: Any, path: str = "") -> None:
         for key, inner in value.items():
             # msgspec reads the key "-0" as the number 0.
             _require(isinstance(key, str) and key != "-0", path, "keys that are strings, and none -0", key)
-            require_json(inner, _joined(path, key))
+            require_json(inner, _join(path, key))
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
-            require_json(inner, _joined(path, index))
+            require_json(inner, _join(path, index))
     elif isinstance(value, float):
         _require(math.isfinite(value), path, "a finite number", value)
     else:
@@ -108,21 +108,21 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) < len(pairs):
         twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
-        raise FieldError(f"has the key {_shown(twice)} twice in one object")
+        raise FieldError(f"has the key {_show(twice)} twice in one object")
     return document
 
 
-def _explained(kind: type[msgspec.Struct], document: Any, message: str) -> str:
+def _explain(kind: type[msgspec.Struct], document: Any, message: str) -> str:
     """msgspec's message in words, with the whole path and with what was found there."""
     place = _PLACE.search(message)
     said = message[: place.start()] if place else message
     steps = _STEP.findall(place[2]) if place else []
     key_wrong = place is not None and place[1] is not None
-    path, step, found, node = _followed(kind, document, message, [*steps, "..."] if key_wrong else steps)
+    path, step, found, node = _follow_steps(kind, document, message, [*steps, "..."] if key_wrong else steps)
     if not key_wrong:
-        path = _joined(path, step)
+        path = _join(path, step)
     if field := _FIELD.fullmatch(said):
-        return f"{_joined(path, field[2])}: {_FIELD_WORDS[field[1]]}"
+        return f"{_join(path, field[2])}: {_FIELD_WORDS[field[1]]}"
     if "enum" in node:
         expected = " or ".join(map(repr, node["enum"]))
     elif said.startswith("Expected"):
@@ -133,19 +133,19 @@ def _explained(kind: type[msgspec.Struct], document: Any, message: str) -> str:
         expected = f"a number between {lowest} and {highest}"
     if key_wrong:
         expected, found = f"as a key {expected}", step
-    return _said(path, expected, found)
+    return _message(path, expected, found)
 
 
-def _followed(
+def _follow_steps(
     kind: type[msgspec.Struct], document: Any, message: str, steps: list[str]
 ) -> tuple[str, str | int, Any, Schema]:
-    """Where the steps lead: the path but for its last step, that step, the value there, and its schema."""
+    """Follow the steps, and return the path but for its last step, that step, the value there, and its schema."""
     definitions = schemas(kind)
     document = found = copy.deepcopy(document)
     path, node = "", definitions[kind.__name__]
     step: str | int = ""
     for name in steps:
-        path = _joined(path, step)
+        path = _join(path, step)
         if isinstance(found, list):
             step, node = int(name), node["items"]
         elif name == "...":
@@ -159,7 +159,7 @@ def _followed(
 
 
 def _refused_key(kind: type[msgspec.Struct], document: Any, mapping: dict[str, Any], message: str) -> str:
-    """Which key of a mapping in the document msgspec means: the one without which it says something else."""
+    """Find the key of a mapping in the document that msgspec means: the one without which it says something else."""
     key, value = "", None
     for key in list(mapping):
         value = mapping.pop(key)
@@ -179,19 +179,19 @@ def _in_words(kinds: re.Match[str]) -> str:
 
 def _require(good: bool, path: str, expected: str, found: object) -> None:
     if not good:
-        raise FieldError(_said(path, expected, found))
+        raise FieldError(_message(path, expected, found))
 
 
-def _said(path: str, expected: str, found: object) -> str:
-    return f"{path}: expected {expected}, found {_shown(found)}".removeprefix(": ")
+def _message(path: str, expected: str, found: object) -> str:
+    return f"{path}: expected {expected}, found {_show(found)}".removeprefix(": ")
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def _joined(path: str, step: str | int) -> str:
+def _join(path: str, step: str | int) -> str:
     if isinstance(step, int):
         return f"{path}[{step}]"
     return f"{path}.{step}" if path else step

@@ -34,7 +34,7 @@ class Field:
     """A field of settings, as it is declared.
 
     kind: its type without bounds. name: in Python. default: `msgspec.NODEFAULT` if it must be given. about: its
-    description, for help and comments. low, high: bounds, None if there is none; open_low, open_high: whether the
+    description, for help and comments. low, high: bounds, None without; open_low, open_high: whether the
     bound itself is out of range. choices: of a Literal. optional: whether None is a value. many: a tuple of `kind`.
     """
 
@@ -99,10 +99,10 @@ class Field:
         return " or ".join([self._range(), *choices, *words])
 
     def _range(self) -> str:
-        """Return the range in words, or the type's name where there is none."""
-        low = "" if self.low is None else f"{'more than' if self.open_low else 'at least'} {_shown(self.low)}"
+        """Return the range in words, or the type's name without one."""
+        low = "" if self.low is None else f"{'more than' if self.open_low else 'at least'} {_show_number(self.low)}"
         most = None if self.high in (MANY, MOST) else self.high
-        high = "" if most is None else f"{'below' if self.open_high else 'at most'} {_shown(most)}"
+        high = "" if most is None else f"{'below' if self.open_high else 'at most'} {_show_number(most)}"
         return ", ".join(part for part in (low, high) if part) or _WORDS.get(self.kind, self.kind.__name__)
 
 
@@ -182,5 +182,5 @@ def _collect(hint: Any, bounds: dict[str, Any], kinds: list[Any], choices: list[
     return False
 
 
-def _shown(number: float) -> str:
+def _show_number(number: float) -> str:
     return f"{number:g}".replace("e+0", "e").replace("e-0", "e-") if isinstance(number, float) else str(number)

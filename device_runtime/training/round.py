@@ -30,7 +30,7 @@ SAVE_EVERY = 5
 
 
 class ResumableState(Settings, frozen=True):
-    """Where training keeps its state, so that a run that was killed goes on to the same bits (backend native)."""
+    """State that training keeps, so that a run that was killed goes on to the same bits (backend native)."""
 
     folder: Annotated[Path, about("Folder to save resumable state in, and to resume from (native).")]
     save_every: Annotated[Count, about("Steps from one save of the state to the next, which 5 seconds end too.")] = (
@@ -113,15 +113,15 @@ class Round(Handle):
         self._signal = 0
         self._raised: list[BaseException] = []
         # The library asks it for as long as the round is open.
-        self._asked = dict(structs()["pg_round_options"]._fields_)["stop"](lambda _: self._stopped())
+        self._asked = dict(structs()["pg_round_options"]._fields_)["stop"](lambda _: self._is_stopped())
         options = _options(settings)
         options.stop = self._asked
         super().__init__(load_library(), "round", options)
 
     @property
     def text(self) -> TextShares:
-        """Of the text that will be trained on."""
-        return msgspec.convert(self._described(), TextShares)
+        """Shares of the text that will be trained on."""
+        return msgspec.convert(self._job(), TextShares)
 
     def train(
         self, progress: Callable[[int, int, float], None] | None = None, stop: Callable[[], int] | None = None
@@ -135,20 +135,20 @@ class Round(Handle):
         """
         self._stop = stop
 
-        def heard(_: object, address: int) -> None:
+        def hear_progress(_: object, address: int) -> None:
             step = structs()["pg_progress"].from_address(address)
-            with self._noted():
+            with self._keep_error():
                 if progress is not None and not self._raised:
                     progress(step.step, step.steps, step.loss)
 
-        on_progress = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)(heard)
+        on_progress = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)(hear_progress)
         with signals_noted(self._raised):
             (finished,) = self._library.call("pg_round_train", self.handle, on_progress, None)
         if self._raised:
             raise self._raised[0]
         if not finished:
             saved = "the state is saved: run the same command to resume" if self._saved else "nothing is saved"
-            job = self._described()
+            job = self._job()
             raise StoppedError(f"interrupted after step {job['steps_done']} of {job['steps']}; {saved}", self._signal)
         found = json.loads(self._library.text("pg_round_report", self.handle))
         return msgspec.convert({**found, "report": found}, Trained)
@@ -157,17 +157,17 @@ class Round(Handle):
         """Remove the saved state of a finished round, once its report is kept."""
         self._library.call("pg_round_discard_state", self.handle)
 
-    def _described(self) -> dict[str, Any]:
+    def _job(self) -> dict[str, Any]:
         job: dict[str, Any] = json.loads(self._library.text("pg_round_job", self.handle))
         return job
 
-    def _stopped(self) -> bool:
-        with self._noted():
+    def _is_stopped(self) -> bool:
+        with self._keep_error():
             self._signal = self._stop() if self._stop else 0
         return bool(self._signal or self._raised)
 
     @contextmanager
-    def _noted(self) -> Iterator[None]:
+    def _keep_error(self) -> Iterator[None]:
         """What is raised in a callback, such as by Ctrl-C, is raised where training ends."""
         try:
             yield

@@ -182,7 +182,7 @@ def refuse(reason: str, *names: str) -> None:
 
 
 def refuse_all_but(reason: str, *names: str) -> None:
-    """Raise UsageError if a parameter that is none of these is on the command line."""
+    """Raise UsageError if another parameter than these is on the command line."""
     kept = (*names, "as_json", "quiet")
     refuse(reason, *(str(param.name) for param in _given_params() if param.name not in kept))
 

@@ -133,7 +133,7 @@ class OneRound:
         once its phone and those before it in the plan have trained. So their order does not depend on the workers.
         """
         if self._takes_late:
-            yield from self._arrived(self._late)
+            yield from self._count_arrivals(self._late)
         results = workers.train(self._jobs())
         for place, part in enumerate(self.parts):
             while part.user not in self._results:
@@ -144,11 +144,11 @@ class OneRound:
             if result.diverged or part.drops_out or part.late:
                 continue
             arrival = Arrival(part.user, self._update(self.number, place), result.sha256)
-            yield from self._arrived([arrival] * (2 if part.duplicate else 1))
+            yield from self._count_arrivals([arrival] * (2 if part.duplicate else 1))
         if self._results and not self._losses:
             raise TrainingError(next(iter(self._results.values())).diverged)
 
-    def _arrived(self, arrivals: list[Arrival]) -> list[Arrival]:
+    def _count_arrivals(self, arrivals: list[Arrival]) -> list[Arrival]:
         self._bytes_up += sum(self._bytes_of(arrival) for arrival in arrivals)
         return arrivals
 

@@ -104,16 +104,16 @@ def close_round(
 
 
 def _add(arrival: Arrival, strategy: Strategy, aggregation: Aggregation) -> ClientUpdate:
-    def opened() -> AbstractContextManager[DecodedUpdate]:
+    def open_update() -> AbstractContextManager[DecodedUpdate]:
         return decoded_file(aggregation.base, arrival.path, arrival.late_base)
 
     if isinstance(aggregation, GridMean):
         aggregation.add_file(arrival.path)
-        return ClientUpdate(arrival.sha256, 1, {}, opened)
+        return ClientUpdate(arrival.sha256, 1, {}, open_update)
     with UpdateFile(arrival.path) as update:
         if arrival.late_base is None:
             update.check_base(aggregation.base_sha256)
         weight = strategy.weight(update.info)
-    with opened() as source:
+    with open_update() as source:
         measures = aggregation.take(source, weight)
-    return ClientUpdate(arrival.sha256, weight, measures, opened)
+    return ClientUpdate(arrival.sha256, weight, measures, open_update)

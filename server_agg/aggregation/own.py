@@ -1,4 +1,4 @@
-"""Strategies of one's own: classes outside phonograd, loaded by name, and what keeps their faults to their rounds."""
+"""Custom strategies: classes outside phonograd, loaded by name, and what keeps their faults to their rounds."""
 
 import contextlib
 import dataclasses
@@ -25,13 +25,13 @@ RESERVED = ("round", "parent_sha256")  # of a model's metadata
 
 
 class OwnStrategyError(PhonogradError):
-    """A strategy of one's own failed: it raised an error, or returned what is no measure, delta or metadata."""
+    """A custom strategy failed: it raised an error, or returned what is no measure, delta or metadata."""
 
     exit_code = 31
 
 
 def own_strategy(own: str | type[Aggregation], **settings: Any) -> StrategySettings:
-    """The settings of a round by a strategy of one's own; `settings` are those of its dataclass `Settings`.
+    """The settings of a round by a custom strategy; `settings` are those of its dataclass `Settings`.
 
     own: its class, or what `OWN.load` takes. Raises UsageError, ValueError for a setting that it refuses.
     """

@@ -57,7 +57,7 @@ class StrategySettings(Settings, frozen=True):
     max_tokens: Annotated[
         Count, about("Most tokens that an update may claim. The claim is its weight and cannot be verified.")
     ] = 10_000_000
-    own: Annotated[str, about("The settings of a strategy of one's own, as JSON.")] = ""
+    own: Annotated[str, about("Settings of a custom strategy, as JSON.")] = ""
 
     server_optimizer: Annotated[
         ServerOptimizer,
@@ -122,7 +122,7 @@ class StrategySettings(Settings, frozen=True):
 
     @property
     def is_own(self) -> bool:
-        """Whether the strategy is one's own, by MODULE:CLASS."""
+        """Whether the strategy is a custom class, MODULE:CLASS."""
         return OWN_NAME.fullmatch(self.strategy) is not None
 
     @property

@@ -46,7 +46,7 @@ class MaskedMean(Aggregation):
         self._sum = MaskedSum(self._about.values, self._about.width)
 
     def add_file(self, path: Path) -> None:
-        """Add an update. Raises UpdateError, with nothing changed, for a file that is none of the cohort."""
+        """Add an update. Raises UpdateError, with nothing changed, for a file that is not the cohort's."""
         self._sum.add(self._facts().cohort, path)
 
     def _unmask(self, facts: Facts) -> int:

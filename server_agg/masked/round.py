@@ -136,7 +136,7 @@ class MaskedRound:
     def advance(self, now: float, closes_at: float | None) -> str | None:
         """Go on to the next stage if this one has ended. Returns `failure`: why not, if it has in vain."""
         self._see_updates()
-        while self.failure is None and self.facts.ended(now, closes_at):
+        while self.failure is None and self.facts.is_over(now, closes_at):
             facts, name = self.facts, self.facts.stage.name
             if len(facts.through) < facts.least:
                 self.failure = f"{name}: at least {facts.least} phones expected, {len(facts.through)} got through"

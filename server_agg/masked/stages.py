@@ -98,7 +98,7 @@ class Facts:
         others: Mapping[StageName, int] = {"agreeing": self.agree, "answering": 1}
         return others.get(self.stage.name, self.settings.min_cohort)
 
-    def ended(self, now: float, closes_at: float | None) -> bool:
+    def is_over(self, now: float, closes_at: float | None) -> bool:
         """Whether all are through with the stage, or its time is over. closes_at: the round's deadline."""
         through, settings = self.through, self.settings
         if self.stage.name == "gathering":

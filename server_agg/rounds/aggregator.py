@@ -288,10 +288,10 @@ class RoundAggregator:
         """An accepted update, opened when the aggregation reads it."""
         measures: Measures = json.loads(row.measures or "{}")
 
-        def opened() -> AbstractContextManager[DecodedUpdate]:
+        def open_update() -> AbstractContextManager[DecodedUpdate]:
             return decoded_file(self.base, self._fetch(row), self._late_base(row.base_sha256))
 
-        return ClientUpdate(str(row.sha256), row.weight or 1, measures, opened)
+        return ClientUpdate(str(row.sha256), row.weight or 1, measures, open_update)
 
     def _fetch(self, row: Update) -> Path:
         return self._folder.fetch(self._folder.update(str(row.sha256)), self._folder.stored_update(row.id))

@@ -39,7 +39,7 @@ class RoundSnapshot:
     def surely_admits(self, phone: str) -> bool:
         """Whether memory alone tells that `phone` may take part; if not, the ledger tells why, or that it may.
 
-        "": whether memory alone tells what there is to tell of the round.
+        "": whether memory alone tells all of the round.
         """
         if self.phones is None or not phone:
             return self.phones is not None

@@ -132,6 +132,6 @@ def refuse_rewind(session: Session, open_: Round, sha256: str) -> None:
         return
     raise RewoundNoiseError(
         f"round {open_.number}: {steps} rounds of its run of {FTRL} have released noise, which later noise takes back; "
-        "from an earlier model it would be another release, that epsilon does not count; go on, or start anew in "
+        "from an earlier model it would be another release, that epsilon does not count; go on, or start again in "
         "another `state` folder, whose epsilon adds to this one's"
     )

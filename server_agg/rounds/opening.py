@@ -17,7 +17,7 @@ REFUSALS_KEPT = 100  # rounds for which updates that were refused unsent stay in
 
 
 def expect_open_round(ledger: Ledger, session: Session) -> Round:
-    """The open round. Raises StorageError if there is none: the ledger is damaged."""
+    """The open round. Raises StorageError without one: the ledger is damaged."""
     round_ = queries.open_round(session)
     if round_ is None:
         raise StorageError(f"{ledger.name}: expected an open round, found none; restore the state folder")

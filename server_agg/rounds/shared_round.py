@@ -2,7 +2,7 @@
 
 - Another one may have opened a round, or changed it: the ledger is read, in the transaction that counts.
 - The transaction that accepts the last update marks the round as closing; then it takes no more, at any server.
-- Whoever has the closing lock makes the model, of the sums of all (`partial_sums`). A server that is killed loses the
+- The server with the closing lock makes the model, of the sums of all (`partial_sums`). A killed server loses the
   lock, and the next one makes the same model.
 """
 

@@ -57,7 +57,7 @@ def covering_noise(
     masked: MaskedSettings | None = None,
     begun_run: str | None = None,
 ) -> CoveringNoise | None:
-    """The noise of rounds with these settings, of dp-ftrl the largest of its rounds; None if there is none.
+    """The noise of rounds with these settings, of dp-ftrl the largest of its rounds; None without noise.
 
     population: enrolled phones; phones: expected in a round, of strategies that don't sample. begun_run: dp-ftrl's, as
     text; None: a new one. Raises MissingExtraError for dp-ftrl without SciPy, UsageError for masked settings that do

@@ -40,7 +40,7 @@ class SecuritySettings(Settings, frozen=True):
         self.require("tls_key", self.tls_key is None or self.tls_cert is not None, "`tls_cert` beside it")
 
     def asks_for_tokens(self, host: str) -> bool:
-        """Whether a server on `host` requires tokens of phones. Admin requests need one unless auth is none."""
+        """Whether a server on `host` requires tokens of phones. Admin requests need one unless `auth` says none."""
         return self.auth == "tokens" or (self.auth == "auto" and not is_loopback(host))
 
     def warnings(self, host: str) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ def delete_refused_unsent(session: Session, number: int) -> None:
 
 
 def update_row(session: Session, identifier: str) -> Any:
-    """The columns of an update, which is not loaded; None if there is none."""
+    """The columns of an update, which is not loaded; None without one."""
     return session.execute(_ROW, {"identifier": identifier}).one_or_none()
 
 
@@ -161,7 +161,7 @@ def is_selected(session: Session, number: int, phone: str) -> bool:
 
 
 def last_run(session: Session) -> str | None:
-    """The run of dp-ftrl; None if there is none."""
+    """The run of dp-ftrl; None without one."""
     wanted = select(Round.run).where(Round.run.is_not(None)).order_by(Round.number.desc())
     return session.scalar(wanted.limit(1))
 

@@ -65,7 +65,7 @@ class Store:
         """Delete objects elsewhere; those that are missing are fine."""
 
     def presigned_url(self, name: str) -> str:
-        """A URL for whoever has no account there, good for PRESIGNED_SECONDS / 2 at least; the same for a while."""
+        """A URL for clients without an account there, good for PRESIGNED_SECONDS / 2 at least; the same for a while."""
         raise StorageError(f"{name}: expected an object store, to be fetched from; leave `downloads` out")
 
 

@@ -115,7 +115,7 @@ def phone_percentiles(session: Session, direction: Direction, numbers: Sequence[
     By nearest rank, so each is the bytes of one phone. Phones that named themselves and sent some of an update ("up"),
     or asked for a model or links ("down"); no entry for a round without one.
     """
-    # Bodies of other requests than uploads are nobody's: those that were refused unread.
+    # Bodies of other requests than uploads belong to no phone: those that were refused unread.
     up_body = case((Traffic.kind.in_(("upload", *MASKED_KINDS)), Traffic.up_body_bytes), else_=0)
     up, down = Traffic.up_header_bytes + up_body, Traffic.down_header_bytes + Traffic.down_body_bytes
     asked = case((Traffic.kind.in_((*ASKED_KINDS, *ASKED_KINDS.values())), 1), else_=0)

@@ -69,7 +69,7 @@ class RayWorkers:
 
 
 class _Phone:
-    """In an actor's process. shared: references to what a VirtualPhone takes, which come with each job, because Ray
+    """A phone in an actor. shared: references to what a VirtualPhone takes, which come with each job, because Ray
     may start the actor again at any time.
     """
 
@@ -77,12 +77,12 @@ class _Phone:
         self._phone: VirtualPhone | None = None
 
     def train(self, shared: Sequence[Any], job: PhoneJob) -> PhoneResult:
-        return self._opened(shared).train(job)
+        return self._open_phone(shared).train(job)
 
     def evaluate(self, shared: Sequence[Any], job: EvaluationJob) -> Evaluation:
-        return self._opened(shared).evaluate(job)
+        return self._open_phone(shared).evaluate(job)
 
-    def _opened(self, shared: Sequence[Any]) -> VirtualPhone:
+    def _open_phone(self, shared: Sequence[Any]) -> VirtualPhone:
         if self._phone is None:
             self._phone = VirtualPhone(*ray.get(shared))
         return self._phone

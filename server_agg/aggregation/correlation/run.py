@@ -56,7 +56,7 @@ class Run(Record, frozen=True):
             if (now := getattr(settings, name)) != before:
                 raise WeightsError(
                     f"`{name}` is {now}, expected {before}, with which the run of dp-ftrl began: its noise and its "
-                    "epsilon hold for no other; keep it, or start a run anew"
+                    "epsilon hold for no other; keep it, or start another run"
                 )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array
 
-# Coefficients are computed in float64: a rise by less is none.
+# Coefficients are computed in float64: a smaller rise does not count.
 _ROUNDING = 1e-12
 
 

@@ -57,5 +57,5 @@ __all__ = [
 
 
 def strategy_of(settings: StrategySettings) -> Strategy:
-    """The strategy named in the settings. Raises UsageError for one of one's own that is not loaded."""
+    """The strategy named in the settings. Raises UsageError for a custom one that is not loaded."""
     return Strategy(settings, OWN.find(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])

@@ -46,7 +46,7 @@ def prepare(connection: Connection, name: str, create: bool) -> None:
         raise StorageError(
             f"{name}: expected a ledger of a release (version {FIRST} or later), found version {found}, made by a "
             "phonograd from before the first release; choose an empty `state` folder, or an empty database, and start "
-            "anew"
+            "again"
         )
     if found == 0 and not create:
         raise StorageError(
