@@ -14,7 +14,7 @@ from phonograd.bench.phone_cost import (
     KERNELS,
     Count,
     Run,
-    _counted,
+    _instructions,
     bench_phone,
     count_instructions,
     kernel_loop,
@@ -147,11 +147,11 @@ def test_every_run_of_the_phones_binary_is_counted_and_projected() -> None:
 
 def test_what_was_not_counted_is_not_projected() -> None:
     paper = preset_named("popov-2x650").model
-    assert _counted([], paper, "fp32") == {30000: None, 3000: None}
+    assert _instructions([], paper, "fp32") == {30000: None, 3000: None}
     count = Count("LSTM 2x650, 30,000 words", "aarch64", "cortex-a53", "fp32", 3210, 200, 5e6, 2.8)
-    assert _counted([count], paper, "fp32") == {3210: 5e6}
-    assert _counted([count], paper, "bf16") == {3210: None}
-    assert _counted([replace(count, machine="x86_64")], paper, "fp32") == {30000: None, 3000: None}
+    assert _instructions([count], paper, "fp32") == {3210: 5e6}
+    assert _instructions([count], paper, "bf16") == {3210: None}
+    assert _instructions([replace(count, machine="x86_64")], paper, "fp32") == {30000: None, 3000: None}
 
 
 # Five and the call that writes "hi" and a line's end, then two, twice a thousand, and two.

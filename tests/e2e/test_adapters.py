@@ -10,7 +10,7 @@ from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
-from tests.e2e.test_bad_input import refused
+from tests.e2e.test_bad_input import assert_refused
 from tests.support.command_line import Run, Workplace, keys
 from tests.support.serving import serving
 
@@ -44,9 +44,9 @@ def test_the_tensors_that_train(
 
 def test_what_is_no_rank_is_refused(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     export = ("export", *SHAPE, "--vocab", workplace.vocabulary, "--out", tmp_path / "a")
-    refused(phono(*export, *keys(phones="adapters=8")), 5, "adapters is 8, expected below 8, the columns of its")
-    refused(phono(*export, *keys(phones="adapters=0")), 2, "adapters")
-    refused(phono(*export, *keys(phones="train=lstm.7")), 2, "tensor lstm.7: one of embedding.weight,")
+    assert_refused(phono(*export, *keys(phones="adapters=8")), 5, "adapters is 8, expected below 8, the columns of its")
+    assert_refused(phono(*export, *keys(phones="adapters=0")), 2, "adapters")
+    assert_refused(phono(*export, *keys(phones="train=lstm.7")), 2, "tensor lstm.7: one of embedding.weight,")
     assert not (tmp_path / "a").exists()
 
 
@@ -89,5 +89,5 @@ def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -
     assert found[0]["perplexity"] == pytest.approx(found[1]["perplexity"], rel=1e-5)
     assert found[0]["perplexity"] != pytest.approx(before[0]["perplexity"], rel=1e-4)
     assert np.any(load_tensors(merged)["decoder.weight"] != first["decoder.weight"])
-    refused(phono("merge", merged, "--out", tmp_path / "again"), 6, "a model with adapters expected, found none")
-    refused(phono("eval", artifacts, *text, "--weights", merged), 6, "embedding.weight.adapter.A")
+    assert_refused(phono("merge", merged, "--out", tmp_path / "again"), 6, "a model with adapters expected, found none")
+    assert_refused(phono("eval", artifacts, *text, "--weights", merged), 6, "embedding.weight.adapter.A")

@@ -14,7 +14,7 @@ from phonograd.device_runtime.formats.model_config import Cell, LanguageModelCon
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.export.torch_model import LanguageModel
-from tests.e2e.test_bad_input import refused
+from tests.e2e.test_bad_input import assert_refused
 from tests.support.command_line import Run, Workplace, keys
 from tests.support.own_models import RNNModel
 from tests.support.serving import serving
@@ -66,8 +66,8 @@ def test_a_checkpoint_of_more_than_the_model(phono: Run, workplace: Workplace, t
     plain, mixed = state_dict(tmp_path / "my.pt", "lstm", 1, False, True), tmp_path / "mixed.pt"
     torch.save({"net": [{**torch.load(plain), "criterion.weight": torch.ones(3)}]}, mixed)
     line = ("export", "--vocab", workplace.vocabulary, "--model", mixed, "--out", tmp_path / "a")
-    refused(phono(*line), 6, "weights lie at net.0: choose with read.key")
-    refused(
+    assert_refused(phono(*line), 6, "weights lie at net.0: choose with read.key")
+    assert_refused(
         phono(*line, *keys(read="key=net.0")),
         6,
         "not understood: criterion.weight [3]; export it without what scores don't need, by read.ignore",
@@ -109,8 +109,8 @@ def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: 
     ],
 )
 def test_a_model_is_declared_once(phono: Run, arguments: tuple[str, ...], part: str) -> None:
-    refused(phono("export", *arguments, "--vocab", "v", "--out", "o"), 2, part)
-    refused(
+    assert_refused(phono("export", *arguments, "--vocab", "v", "--out", "o"), 2, part)
+    assert_refused(
         phono("pretrain", "--vocab", "v", "--text", "t", "--out", "o"),
         2,
         "give --preset, or shape.cell, shape.layers and",
@@ -122,11 +122,11 @@ def test_another_vocabulary_than_the_models(phono: Run, workplace: Workplace, tm
     lines = workplace.vocabulary.read_bytes().splitlines(keepends=True)
     fewer.write_bytes(b"".join(lines[:-1]))
     outcome = phono("export", "--model", model, "--vocab", fewer, "--out", tmp_path / "a")
-    refused(outcome, 4, f"{fewer}: 17 words expected, as {model} has rows, found 16; give the vocabulary")
+    assert_refused(outcome, 4, f"{fewer}: 17 words expected, as {model} has rows, found 16; give the vocabulary")
     outcome = phono(
         "export", "--model", model, "--vocab", fewer, *keys(read=f"weights_vocab={fewer}"), "--out", tmp_path / "a"
     )
-    refused(outcome, 4, f"{fewer}: 17 words expected")
+    assert_refused(outcome, 4, f"{fewer}: 17 words expected")
 
 
 def test_names_of_ones_own_and_what_was_done_is_said(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_names_of_ones_own_and_what_was_done_is_said(phono: Run, workplace: Work
     named = {name.replace("encoder", "emb").replace("decoder", "head"): value.half() for name, value in state.items()}
     torch.save({"epoch": 1, "model": named}, tmp_path / "mine.pt")
     export = ("export", "--model", tmp_path / "mine.pt", "--vocab", workplace.vocabulary, "--out", tmp_path / "a")
-    refused(phono(*export), 6, "encoder.weight [V, E]", "found emb.weight [17, 12], rnn.weight_ih_l0 [36, 12]")
+    assert_refused(phono(*export), 6, "encoder.weight [V, E]", "found emb.weight [17, 12], rnn.weight_ih_l0 [36, 12]")
     outcome = phono(*export, "--rename", "emb=encoder", "--rename", "head=decoder")
     assert outcome.code == 0
     assert f"export: {tmp_path / 'mine.pt'}: converted from F16 to float32" in outcome.err
@@ -157,7 +157,7 @@ def test_a_text_checks_an_export(phono: Run, workplace: Workplace, tmp_path: Pat
     assert all(title in table for title in ("pytorch", "exported", "perplexity_with_unknown"))
     text.write_bytes(b"the elsewhere\n")
     assert f"warning: {text}: 50% of the words are unknown to the vocabulary" in phono(*export, "--overwrite").err
-    refused(
+    assert_refused(
         phono(*export[:-1], tmp_path / "b", "--check", tmp_path / "none"), 3, "none: cannot be opened: No such file"
     )
 
@@ -189,13 +189,13 @@ def test_frozen_tensors_stay_at_home(phono: Run, workplace: Workplace, tmp_path:
     document = phono(*export, *keys(phones='freeze=["encoder","lstm.0"]'), "--out", artifacts, "--json").document
     assert document["frozen"] == frozen
     assert "embedding.weight, lstm.0.W, lstm.0.R, lstm.0.B" in phono("inspect", artifacts).out
-    refused(
+    assert_refused(
         phono(*export, *keys(phones="freeze=lstm.7"), "--out", tmp_path / "b"),
         2,
         "tensor lstm.7: one of embedding.weight,",
     )
     everything = keys(phones='freeze=["encoder","rnn","decoder"]')
-    refused(phono(*export, *everything, "--out", tmp_path / "b"), 5, "so that there is something to train")
+    assert_refused(phono(*export, *everything, "--out", tmp_path / "b"), 5, "so that there is something to train")
 
     with serving(artifacts, tmp_path / "state", "--clients-per-round", "1") as url:
         train = ("train", artifacts, "--user", workplace.user, "--server", url, "--json")

@@ -25,7 +25,7 @@ from tests.golden.cases import spread_of
 from tests.native import test_crypto
 from tests.native.formats_tool import SOURCES as FORMATS_SOURCES
 from tests.native.test_formats import pad
-from tests.native.test_kernels import SOURCES, hold, promised
+from tests.native.test_kernels import SOURCES, hold, promised_errors
 from tests.native.test_pull import SHAPES, Chain
 from tests.support.artifacts import exported
 from tests.support.phone_command import MODEL, TRAINING, Place, outcome_of, until_step
@@ -94,7 +94,7 @@ def kernels_tool() -> Path:
 
 def test_neon_keeps_the_error_bounds(kernels_tool: Path) -> None:
     found = outcome_of(qemu_line("cortex-a53", kernels_tool, "functions", "neon")).events[0]
-    for name, bound in promised().items():
+    for name, bound in promised_errors().items():
         assert (found[name]["wrong"], found[name]["ulp"] <= bound) == (0, True), (name, found[name])
 
 

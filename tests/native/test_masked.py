@@ -276,7 +276,7 @@ def test_a_sum_that_no_codes_have_fails(trio: tuple[Fleet, dict[str, Any]]) -> N
     sent = of_all(phones, found.answer_list(sorted(phones)))
     signatures = {name: message(one, "agreement")["signature"] for name, one in sent.items()}
     answers = {name: message(one, "answer") for name, one in of_all(phones, {"signatures": signatures}).items()}
-    with pytest.raises(UpdateError, match="none of codes"):
+    with pytest.raises(UpdateError, match="no sum of codes"):
         total.unmask(cohort, answers)
 
 

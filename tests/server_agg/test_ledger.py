@@ -201,7 +201,9 @@ def test_announcing_an_update_looks_at_no_other_upload(
         looked: list[int] = []
         stored = coordinator.uploads.bytes.stored
         monkeypatch.setattr(
-            coordinator.uploads.bytes, "stored", lambda session, rows: looked.append(len(rows)) or stored(session, rows)
+            coordinator.uploads.bytes,
+            "stored_bytes",
+            lambda session, rows: looked.append(len(rows)) or stored(session, rows),
         )
         coordinator.create_upload(UploadMetadata("phone9", 1000))
         assert looked == []

@@ -13,7 +13,7 @@ import phonograd
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.server_agg.aggregation.correlation.errors import running_sum_errors
-from phonograd.server_agg.aggregation.correlation.run import begun
+from phonograd.server_agg.aggregation.correlation.run import begin_run
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.simulation.schedule import schedule
 from tests.simulation.test_simulation import (
@@ -171,8 +171,8 @@ def test_the_command_says_what_a_run_costs(phono: Run) -> None:
     settings = replace(STRATEGY, planned_rounds=20, min_separation=5, noise_buffers=4)
     assert found["epsilon"] == privacy_spent([PrivateRounds(1.0, 2.0)], 1e-6).epsilon
     assert (found["zcdp"], found["neighbours"]) == (0.125, "add or remove one user's whole text")
-    assert found["sensitivity"] == begun(settings).sensitivity
+    assert found["sensitivity"] == begin_run(settings).sensitivity
     noise = found["noise_of_running_sum"]
-    errors = running_sum_errors(begun(settings).blt, 20, 5, 2)
+    errors = running_sum_errors(begin_run(settings).blt, 20, 5, 2)
     assert noise == {name: 2 * error for name, error in dataclasses.asdict(errors).items()}
     assert noise["blt"] < min(noise["independent"], noise["tree"], noise["refined_tree"])
