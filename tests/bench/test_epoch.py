@@ -13,8 +13,8 @@ from phonograd.bench.contestants import (
     Entry,
     Worker,
     of_kind,
-    sampled,
     selected_entries,
+    with_samples,
     worker_environment,
 )
 from phonograd.bench.epoch import (
@@ -121,7 +121,7 @@ def check_phases_and_ceilings(of_all_kinds: Document) -> None:
 
 def test_every_kind_by_native_full_and_sampled_and_the_first_by_torch_and_ort() -> None:
     entries = selected_entries(["native", "ort", "torch"], ["sparse"])
-    entries += sampled(entries, 100)
+    entries += with_samples(entries, 100)
     entries += [entry for name in KINDS[1:] for entry in of_kind(entries, name)]
     entries += selected_entries(["torch"], ["eager"])
     models = {name: kind_named(name, MODEL) for name in KINDS}
