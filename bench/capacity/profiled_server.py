@@ -28,7 +28,7 @@ METHODS: tuple[tuple[Any, str, str], ...] = (
     (FileBytes, "delete", DISK),
     (StateFolder, "sync", DISK),
     (StateFolder, "link_into_place", DISK),
-    (RoundAggregator, "_measured", DECODING),
+    (RoundAggregator, "_measure_file", DECODING),
     (RoundAggregator, "take", DECODING),
     (LiveRound, "close_round", MAKING),
 )

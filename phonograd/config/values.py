@@ -219,7 +219,7 @@ def _source_name(key: str, source: str) -> str:
 
 def _document(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: expected TOML: {error}") from error
     except OSError as error:

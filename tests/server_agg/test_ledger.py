@@ -199,7 +199,7 @@ def test_announcing_an_update_looks_at_no_other_upload(
         with coordinator.ledger.reading() as session:
             assert queries.pending_bytes(session) == 1000 + 900 + 800 + 700 + 600
         looked: list[int] = []
-        stored = coordinator.uploads.bytes.stored
+        stored = coordinator.uploads.bytes.stored_bytes
         monkeypatch.setattr(
             coordinator.uploads.bytes,
             "stored_bytes",
