@@ -5,11 +5,11 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
