@@ -166,7 +166,7 @@ def run_line(line: str, server: contextlib.ExitStack) -> None:
     arguments = shlex.split(line.rstrip(" &"), comments=True)[1:]
     for option, value in zip(["", *arguments], arguments, strict=False):
         if option not in WRITTEN:
-            give(Path(value))
+            give(Path(value.rpartition("=")[2]))  # also of --set KEY=PATH
     if arguments[0] == "serve":
         server.close()
         server.enter_context(serving([one for one in arguments if one != "&"]))
