@@ -12,7 +12,7 @@ from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.settings import Count, NotNegative, Positive, Settings, Share
 from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.masked.phone import PhoneMasking
+from phonograd.device_runtime.masked.phone import LeastCohort, PhoneMasking, VendorKey
 from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 
@@ -67,14 +67,8 @@ class MaskingSettings(Settings, frozen=True):
     """
 
     certificates: Annotated[Mapping[str, str] | None, about("By phone name, hex.")] = None
-    vendor: Annotated[
-        str | None,
-        about(
-            "The vendor's public key: phones without its certificate are refused.  [default: phones are known by the "
-            "key that they had first]"
-        ),
-    ] = None
-    min_cohort: Annotated[Count, about("The fewest phones that a phone takes part with.")] = PhoneMasking.min_cohort
+    vendor: VendorKey = None
+    min_cohort: LeastCohort = PhoneMasking.min_cohort
 
     def check_together(self) -> None:
         """Raise ValueError if the vendor's key is not one."""

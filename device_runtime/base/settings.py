@@ -34,8 +34,9 @@ class Field:
     """A field of settings, as it is declared.
 
     kind: its type without bounds. name: in Python. default: `msgspec.NODEFAULT` if it must be given. about: its
-    description, for help and comments. low, high: bounds, None without; open_low, open_high: whether the
-    bound itself is out of range. choices: of a Literal. optional: whether None is a value. many: a tuple of `kind`.
+    description, for help and comments. low, high: bounds, None without; open_low, open_high: whether the bound itself
+    is out of range. choices: of a Literal. optional: whether None is a value; none_word: what files and options say for
+    it, "" if they leave it out. many: a tuple of `kind`. path_unless: of text that is a path but for this word.
     """
 
     name: str

@@ -4,15 +4,28 @@ import ctypes
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import TookPartError
+from phonograd.device_runtime.base.settings import Count
 from phonograd.device_runtime.engine.c_abi import Handle, load_library
 from phonograd.device_runtime.engine.header import new
 
 Action = Literal["send", "upload", "done"]
+
+
+# Fields of settings that phones take part with.
+VendorKey = Annotated[
+    str | None,
+    about(
+        "The vendor's public key: phones without its certificate are refused.  [default: phones are known by the key "
+        "that they had first]"
+    ),
+]
+LeastCohort = Annotated[Count, about("The fewest phones that a phone takes part with.")]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def config_options(layout: Layout, **types: click.ParamType[Any]) -> Decorator:
             values = Config(layout, config, assignments, given)
             for key, value in values.paths():
                 if key not in given:  # so that no output replaces an input, whatever names it
-                    types.get(key.rpartition(".")[2], INPUT).convert(value, None, context)
+                    types.get(keys[key][1].name, INPUT).convert(value, None, context)
             context.meta[NAMES] = values.names()
             command(config=values, **options)
 

@@ -42,13 +42,7 @@ def table(
 ) -> Table:
     """A table of these fields; none named: all of them. renamed: a field, by the key that it has here."""
     fields = names or (() if renamed else tuple(fields_of(kind)))
-    return Table(
-        path,
-        kind,
-        {**dict(renamed.items()), **{name: name for name in fields}},
-        about,
-        chosen_by,
-    )
+    return Table(path, kind, renamed | {name: name for name in fields}, about, chosen_by)
 
 
 def mark_unused(table: Table) -> Table:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from phonograd.config.layout import Layout, table
-from phonograd.config.strategies import STRATEGY, STRATEGY_TABLES
+from phonograd.config.strategies import STRATEGY, STRATEGY_TABLES, publish_tables
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Settings
 from phonograd.server_agg.aggregation.settings import STRATEGIES
@@ -45,13 +45,7 @@ SERVE = Layout(
         ),
         table("rounds", RoundRules, "clients_per_round", "min_clients", "max_clients", "deadline_seconds", "late"),
         table("rounds", Masking),
-        table("publish", RoundRules, codec="publish"),
-        table(
-            "publish.top-rows",
-            RoundRules,
-            *("publish_rows", "publish_bits"),
-            chosen_by=("publish.codec", ("top-rows",)),
-        ),
+        *publish_tables(RoundRules),
         *STRATEGY_TABLES,
         table(
             "masked",

@@ -9,7 +9,7 @@ from typing import Annotated
 from phonograd.api.inputs import Engine
 from phonograd.config.layout import Layout, Table, mark_unused, table
 from phonograd.config.serve import MASKED, Masking
-from phonograd.config.strategies import STRATEGY, STRATEGY_TABLES
+from phonograd.config.strategies import STRATEGY, STRATEGY_TABLES, publish_tables
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Count, Settings
 from phonograd.device_runtime.engine.backend import PrecisionChoice
@@ -59,13 +59,7 @@ _OF_SIMULATE = table("", Study, "general_test", "compare", "engine", "accept_noi
 _ROUNDS = (
     table("rounds", SimulationSettings, "late", count="rounds"),
     table("rounds", Masking),
-    table("publish", SimulationSettings, codec="publish"),
-    table(
-        "publish.top-rows",
-        SimulationSettings,
-        *("publish_rows", "publish_bits"),
-        chosen_by=("publish.codec", ("top-rows",)),
-    ),
+    *publish_tables(SimulationSettings),
     table("failures", SimulationSettings, "drop_outs", "late_phones", "duplicates"),
     table(
         "masked",

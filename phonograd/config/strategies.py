@@ -1,7 +1,7 @@
-"""Tables of a round's strategy, for all files that have one."""
+"""Tables of a round's strategy, and of how it publishes, for all files that have them."""
 
 from phonograd.config.layout import MODULE_CLASS, Table, table
-from phonograd.device_runtime.base.settings import fields_of
+from phonograd.device_runtime.base.settings import Settings, fields_of
 from phonograd.server_agg.aggregation.settings import FTRL, SAMPLED_STRATEGIES, TRANSFER, StrategySettings
 from phonograd.server_agg.transfer.settings import TransferSettings
 
@@ -39,3 +39,12 @@ STRATEGY_TABLES = (
     table("optimizer.momentum", StrategySettings, "momentum", chosen_by=(OPTIMIZER, ("momentum",))),
     table("optimizer.adam", StrategySettings, "beta1", "beta2", "adam_epsilon", chosen_by=(OPTIMIZER, ("adam",))),
 )
+
+
+def publish_tables(kind: type[Settings]) -> tuple[Table, Table]:
+    """The tables of how a round publishes its model; the kind has the fields of RoundRules."""
+    top_rows = ("publish_rows", "publish_bits")
+    return (
+        table("publish", kind, codec="publish"),
+        table("publish.top-rows", kind, *top_rows, chosen_by=("publish.codec", ("top-rows",))),
+    )

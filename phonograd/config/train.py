@@ -7,9 +7,9 @@ from phonograd.api.training import ResumableState, TrainSettings
 from phonograd.config.connection import CONNECTION_TABLE, SERVER, SERVER_TABLE
 from phonograd.config.layout import GIVEN, Layout, table
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.settings import Count, Settings
+from phonograd.device_runtime.base.settings import Settings
 from phonograd.device_runtime.engine.backend import BackendOptions, PrecisionChoice
-from phonograd.device_runtime.masked.phone import PhoneMasking
+from phonograd.device_runtime.masked.phone import LeastCohort, PhoneMasking, VendorKey
 
 STATE = "state"
 
@@ -41,14 +41,8 @@ class Masked(Settings, frozen=True):
     certificate: Annotated[
         str | None, about("The vendor's certificate of the phone's name and key: see phonograd keys sign.")
     ] = None
-    vendor: Annotated[
-        str | None,
-        about(
-            "The vendor's public key: phones without its certificate are refused.  [default: phones are known by the "
-            "key that they had first]"
-        ),
-    ] = None
-    min_cohort: Annotated[Count, about("The fewest phones that a phone takes part with.")] = PhoneMasking.min_cohort
+    vendor: VendorKey = None
+    min_cohort: LeastCohort = PhoneMasking.min_cohort
 
 
 TRAIN = Layout(
