@@ -24,8 +24,8 @@ from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.stores import store_at
 from tests.cluster.conftest import Open, administrator
 from tests.cluster.test_replicas import follow, rounds
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.faults import raising
-from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.command_line import Run
 
@@ -50,7 +50,7 @@ def back_to_the_exported_model(
     workshop: Workshop, state: Path, settings: ServerSettings, place: Path | ServerStorage
 ) -> None:
     """A closed round, one with an update, a rollback without a server, and a round after it."""
-    with opened(workshop, state, settings) as server:
+    with open_coordinator(workshop, state, settings) as server:
         for phone in "ab":
             send(server, workshop.update(ord(phone)), phone)
         send(server, workshop.update(3, 2, base=server.folder.model(server.current.base_sha256)), "a")
@@ -60,7 +60,7 @@ def back_to_the_exported_model(
     with pytest.raises(UnknownRoundError, match="round 7: expected a closed round"):
         phonograd.rollback(place, 7)
     assert phonograd.rollback(place, 0) == {"round": 3, "base_sha256": workshop.base_sha256}
-    with opened(workshop, state, settings) as server:
+    with open_coordinator(workshop, state, settings) as server:
         assert (server.current.round, server.current.base_sha256) == (3, workshop.base_sha256)
         (entry,) = AuditLog(server.ledger).entries()
         assert (entry.action, entry.subject) == ("rollback", "to round 0")
@@ -85,14 +85,14 @@ def test_a_lost_model_is_gone_back_from(
     workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
 ) -> None:
     settings = settings_with(**place, clients_per_round=1)
-    with opened(workshop, tmp_path / "one", settings) as server:
+    with open_coordinator(workshop, tmp_path / "one", settings) as server:
         send(server, workshop.update(1), "a")
         lost = server.current.base_sha256
     store_at(storage.store).delete([f"models/{lost}.safetensors"])
     with pytest.raises(UnknownRoundError, match="its model file .* was deleted"):
         phonograd.rollback(storage, 1)
     assert phonograd.rollback(storage, 0)["round"] == 3
-    with opened(workshop, tmp_path / "two", settings) as server:
+    with open_coordinator(workshop, tmp_path / "two", settings) as server:
         assert send(server, workshop.update(2, 3), "a").round_closed
 
 
@@ -177,7 +177,7 @@ def test_a_ledger_that_an_earlier_release_runs_on_is_left_as_it_is(
     workshop: Workshop, tmp_path: Path, database: str, place: dict[str, object], storage: ServerStorage, phono: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    with opened(workshop, tmp_path / "first", settings_with(**place)):
+    with open_coordinator(workshop, tmp_path / "first", settings_with(**place)):
         pass
     monkeypatch.setattr(migrations, "VERSION", VERSION + 1)
     message = f"expected ledger version {VERSION + 1}, found {VERSION}, which a server's start migrates"
@@ -193,7 +193,7 @@ def test_a_ledger_that_an_earlier_release_runs_on_is_left_as_it_is(
 def test_a_role_that_may_only_read_reports(
     workshop: Workshop, tmp_path: Path, database: str, place: dict[str, object]
 ) -> None:
-    with opened(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
+    with open_coordinator(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
         send(server, workshop.update(1), "a")
     role = database.rpartition("/")[2]
     with administrator(database) as connection:
@@ -206,7 +206,7 @@ def test_a_role_that_may_only_read_reports(
 
 
 def test_the_commands(workshop: Workshop, tmp_path: Path, place: dict[str, object], phono: Run) -> None:
-    with opened(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
+    with open_coordinator(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
         send(server, workshop.update(1), "a")
     ledger = ("--ledger", place["ledger"])
     both = (*ledger, "--store", place["store"])

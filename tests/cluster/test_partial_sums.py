@@ -28,7 +28,7 @@ from phonograd.server_agg.storage.stores import ObjectStore
 from phonograd.server_agg.storage.tables import Process, Update
 from tests.cluster.conftest import Open
 from tests.cluster.test_replicas import one_process, rounds, send_without_closing
-from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.waiting import until
 
@@ -76,7 +76,7 @@ def model_of_one(workshop: Workshop, tmp_path: Path, **changes: object) -> tuple
     """Updates of a round, and the model that one server makes of them."""
     settings = settings_with(clients_per_round=3, **changes)
     (updates,) = one_process(workshop, tmp_path / "one", settings, 1)
-    with opened(workshop, tmp_path / "one", settings) as alone:
+    with open_coordinator(workshop, tmp_path / "one", settings) as alone:
         return updates, alone.current.base_sha256
 
 
@@ -153,7 +153,7 @@ def test_a_sum_that_is_lost_costs_its_updates_folding(
 ) -> None:
     updates, expected = model_of_one(workshop, tmp_path)
     (first,) = replicas(1)
-    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
         for seed in (0, 1):
             send(second, updates[seed], f"phone{seed}")
     store = first.folder.store
@@ -173,7 +173,7 @@ def test_a_server_that_stops_leaves_its_sum(
     updates, expected = model_of_one(workshop, tmp_path)
     (first,) = replicas(1)
     for seed in (0, 1):
-        with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
+        with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
             send(second, updates[seed], f"phone{seed}")
     assert send(first, updates[2], "phone2").round_closed
     assert (first.current.base_sha256, folded_again) == (expected, [])
@@ -213,7 +213,7 @@ def test_a_sum_of_other_updates_than_the_ledger_has_is_not_used(
 ) -> None:
     updates, expected = model_of_one(workshop, tmp_path)
     (first,) = replicas(1)
-    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
         send(second, updates[0], "phone0")
         send(second if whose == "another's" else first, updates[1], "phone1")
     owned_by(first.ledger, "phone0", None if whose == "another's" else first.ledger.process)
@@ -280,7 +280,7 @@ def test_sums_that_would_overflow_together_fail_the_round(
     with TensorFile(workshop.base_path) as base:
         far = {name: base.read(name) + 2.0**29 for name in base.specs}
     sent = [workshop.update(seed, trained=far) for seed in (1, 2)]
-    with opened(workshop, tmp_path / "second", settings_with(**place, **changes)) as second:
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, **changes)) as second:
         send(second, sent[0], "phone1")
     send(first, sent[1], "phone2")
     failed, following = rounds(first.ledger)
@@ -293,7 +293,7 @@ def test_sums_of_ended_rounds_are_deleted(
 ) -> None:
     """And of the servers, those that ended a day ago are forgotten."""
     (first,) = replicas(1, clients_per_round=1)
-    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=1)) as second:
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=1)) as second:
         send_without_closing(second, workshop.update(1))
     store = first.folder.store
     assert isinstance(store, ObjectStore)

@@ -4,7 +4,7 @@ import contextlib
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -25,21 +25,9 @@ from phonograd.server_agg.storage.quality import all_quality, report_quality
 from phonograd.server_agg.storage.tables import Base, Traffic, Update
 from tests.cluster.conftest import administrator, break_the_lock
 from tests.cluster.pooler import pooled
-from tests.server_agg.test_kept_sums import check_a_history
-from tests.server_agg.test_ledger import (
-    a_ledger,
-    an_update,
-    test_a_report_reads_one_snapshot,
-    test_the_ledger_itself_holds_that_a_phone_counts_once,
-    test_traffic_is_added_up_and_outlives_a_failed_transaction,
-)
+from tests.server_agg.ledger_changes import check_a_history
+from tests.server_agg.ledgers import LEDGER_CHECKS, a_ledger, an_update
 
-# The tests of SQLite's ledger, with this file's fixture.
-__all__ = [
-    "test_a_report_reads_one_snapshot",
-    "test_the_ledger_itself_holds_that_a_phone_counts_once",
-    "test_traffic_is_added_up_and_outlives_a_failed_transaction",
-]
 pytestmark = pytest.mark.cluster
 
 
@@ -47,6 +35,11 @@ pytestmark = pytest.mark.cluster
 def ledger(database: str) -> Iterator[Ledger]:
     with contextlib.closing(a_ledger(database)) as ledger:
         yield ledger
+
+
+@pytest.mark.parametrize("check", LEDGER_CHECKS)
+def test_what_every_ledger_holds(check: Callable[[Ledger], None], ledger: Ledger) -> None:
+    check(ledger)
 
 
 def test_servers_that_start_together_make_the_tables_once(database: str) -> None:

@@ -20,8 +20,8 @@ from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.tables import Round
 from tests.cluster.test_private_replicas import FTRL, models, update_of
 from tests.cluster.test_replicas import rounds, send_without_closing
+from tests.server_agg.coordinators import open_coordinator
 from tests.server_agg.dying_server import ending_when_all_came, lives_of
-from tests.server_agg.test_rounds import opened
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.waiting import until
 
@@ -42,7 +42,7 @@ def test_a_server_killed_amid_a_closing_leaves_one_noise_to_the_one_that_takes_o
     changes = FTRL | run | {"ledger": database, "store": bucket, "clients_per_round": 1}
     chance, when = random.Random(SEED), Counter[str]()
     with (
-        opened(workshop, tmp_path / "second", settings_with(**changes)) as second,
+        open_coordinator(workshop, tmp_path / "second", settings_with(**changes)) as second,
         (tmp_path / "first.log").open("w") as errors,
         lives_of(workshop.artifacts, tmp_path / "first", changes, stderr=errors) as lives,
     ):

@@ -29,14 +29,14 @@ from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.tables import Ending, Model, Update
 from tests.cluster.conftest import Open, break_the_lock
 from tests.cluster.test_replicas import follow, rounds
-from tests.server_agg import test_ftrl_serving as of_one_server
+from tests.server_agg import ftrl_runs
+from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.faults import raising
-from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Clock, Workshop, settings_with
 
 pytestmark = pytest.mark.cluster
 
-FTRL = of_one_server.FTRL | {"min_separation": 2}
+FTRL = ftrl_runs.FTRL | {"min_separation": 2}
 SAMPLED = FTRL | {"strategy": "dp-fedavg", "sampling": 1.0, "population": 2}
 
 
@@ -111,7 +111,7 @@ def test_the_same_models_as_one_server_with_the_same_keys(
     assert len(set(keys)) == 3
     left, clock = iter([*keys, bytes(32)]), Clock()
     monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=lambda _: next(left)))
-    with opened(workshop, tmp_path / "alone", settings_with(**changes), clock) as alone:
+    with open_coordinator(workshop, tmp_path / "alone", settings_with(**changes), clock) as alone:
         enrol(alone)
         for updates in sent:
             for seed, update in enumerate(updates):
@@ -319,7 +319,7 @@ def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
 
     def start(noise: float) -> None:
         settings = settings_with(**place | SAMPLED | {"noise_multiplier": noise})
-        with opened(workshop, tmp_path / f"other{next(others)}", settings) as other:
+        with open_coordinator(workshop, tmp_path / f"other{next(others)}", settings) as other:
             deadline(other, seconds=first.ledger.clock() - other.ledger.clock())
 
     def meanwhile(source: Path, target: Path, name: str) -> None:
@@ -366,14 +366,14 @@ def test_a_server_with_other_settings_than_the_run_opens_no_round_of_it(
     assert (other.overdue, len(rounds(first.ledger))) == (True, 1)
     follow([first], 2)
     settings = settings_with(**place | FTRL | change, end_privacy=True)
-    with pytest.raises(UsageError), opened(workshop, tmp_path / "late", settings):
+    with pytest.raises(UsageError), open_coordinator(workshop, tmp_path / "late", settings):
         pass
     # As if it had looked before the run began.
     run = None if "strategy" in change else begin_run(settings.strategy).text
     monkeypatch.setattr(noise_runs, "required_run", lambda *_: run)
     with (
         pytest.raises(StorageError, match=r"round 2: `\w+` is .*, expected"),
-        opened(workshop, tmp_path / "at once", settings),
+        open_coordinator(workshop, tmp_path / "at once", settings),
     ):
         pass
     end_round(first)
@@ -393,11 +393,11 @@ def test_buffers_are_in_the_store_and_a_server_that_lacks_them_fetches_them(
     end_round(first, second)
     name = f"{models(first)[-1].buffers_sha256}.safetensors"
     store = first.folder.store
-    assert (store.names("buffers"), files(second.folder.buffers)) == ([name], set())
+    assert (store.names("buffers"), file_names(second.folder.buffers)) == ([name], set())
     send(second, update_of(workshop, second, 1), "phone1")
     assert (second.folder.buffers / name).stat().st_mode & 0o777 == 0o600
     end_round(second, first)
-    assert name not in {*store.names("buffers"), *files(first.folder.buffers), *files(second.folder.buffers)}
+    assert name not in {*store.names("buffers"), *file_names(first.folder.buffers), *file_names(second.folder.buffers)}
     with pytest.raises(RewoundNoiseError):
         first.rollback(1)
     kept = tmp_path / "kept"
@@ -411,7 +411,7 @@ def test_buffers_are_in_the_store_and_a_server_that_lacks_them_fetches_them(
         settings = settings_with(**place | FTRL)
         with (
             pytest.raises(StorageError, match="restore the state folder|damaged in the store"),
-            opened(workshop, tmp_path / "third", settings),
+            open_coordinator(workshop, tmp_path / "third", settings),
         ):
             pass
     store.put(kept, f"buffers/{current}")

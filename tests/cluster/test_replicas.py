@@ -20,9 +20,9 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Round, Update
 from tests.cluster.conftest import Open
+from tests.server_agg.coordinators import open_coordinator, send
+from tests.server_agg.dashboard_pages import PAGES
 from tests.server_agg.faults import raising
-from tests.server_agg.test_dashboard import PAGES
-from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, announced
 from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
 from tests.support.waiting import until
@@ -57,7 +57,7 @@ def follow(coordinators: list[Coordinator], number: int) -> None:
 def one_process(workshop: Workshop, state: Path, settings: ServerSettings, count: int = 2) -> list[list[Path]]:
     """The updates of rounds on a server of the default kind; its models are in its folder."""
     made = []
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         for number in range(1, count + 1):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             made.append([workshop.update(10 * number + seed, number, 100 * seed, base=base) for seed in (1, 2, 3)])
@@ -84,7 +84,7 @@ def test_the_same_models_as_one_process(
         for seed, update in enumerate(sent):
             send(three[(seed + number) % 3], update, f"phone{seed}")
         follow(three, number + 1)
-    with opened(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes)) as alone:
+    with open_coordinator(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes)) as alone:
         assert {coordinator.current.base_sha256 for coordinator in three} == {alone.current.base_sha256}
         kept = {path.name: sha256_of_file(path) for path in alone.folder.models.iterdir()}
     for coordinator in three:
@@ -191,7 +191,7 @@ def test_a_server_that_dies_while_it_closes_a_round(
     second.round.refresh()
     assert second.current.closing is not None
     follow([second], 2)
-    with opened(workshop, tmp_path / "one") as alone:
+    with open_coordinator(workshop, tmp_path / "one") as alone:
         assert second.current.base_sha256 == alone.current.base_sha256
     follow([first], 2)
 
@@ -296,7 +296,7 @@ def test_a_server_that_starts_leaves_the_uploads_of_others_alone(
     sinks = [first.uploads.bytes.append(upload.id, 0) for upload in uploads]
     for sink in sinks:
         sink.write(memoryview(data[:500]))
-    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)):
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)):
         for upload, sink in zip(uploads, sinks, strict=True):
             sink.write(memoryview(data[500:]))
             sha256 = first.uploads.bytes.sha256(upload.id)

@@ -17,42 +17,8 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tens
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.report.document import read_report
 from tests.server_agg.hostile_updates import Parts
-from tests.server_agg.workshop import RunningServer, Workshop, client_of
-
-StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
-
-
-def headers_of(data: bytes, phone: str = "phone1") -> dict[str, str]:
-    """Of a whole upload in one request."""
-    return upload_headers(phone, len(data), hashlib.sha256(data).hexdigest())
-
-
-def post(http: httpx.Client, update: Path, phone: str) -> httpx.Response:
-    data = update.read_bytes()
-    return http.post("/v1/uploads", content=data, headers=headers_of(data, phone))
-
-
-def head_of(data: bytes, phone: str = "phone1", **more: str) -> bytes:
-    """The same request up to its body, for a socket."""
-    headers = {"Host": "localhost", "Content-Length": str(len(data))} | headers_of(data, phone) | more
-    lines = ("POST /v1/uploads HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", "")
-    return "\r\n".join(lines).encode()
-
-
-def receipt(http: httpx.Client, created: httpx.Response) -> dict[str, Any]:
-    """The receipt of an upload that arrived whole."""
-    found: dict[str, Any] = http.get(created.headers["Location"]).json()["receipt"]
-    return found
-
-
-def check_problem(response: httpx.Response, status: int, detail: str) -> None:
-    assert response.status_code == status
-    assert response.headers["content-type"] == "application/problem+json"
-    problem = response.json()
-    assert problem["status"] == status
-    assert detail in problem["detail"]
-    assert problem["title"]
-    assert "Traceback" not in response.text
+from tests.server_agg.http_uploads import check_problem, headers_of, post, receipt
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of
 
 
 def uploads(server: RunningServer) -> list[tuple[Any, ...]]:

@@ -25,8 +25,7 @@ from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.report.document import read_report
 from tests.server_agg.faults import QUICK
-from tests.server_agg.test_app import StartServer
-from tests.server_agg.workshop import RunningServer, Workshop
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop
 from tests.support.ports import reserved_port
 from tests.support.waiting import until
 

@@ -29,9 +29,9 @@ from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.checked_answers import Checked
-from tests.server_agg.slow_models import PARTS, Work, unhindered
-from tests.server_agg.test_app import check_problem, post, receipt
-from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.coordinators import file_names, open_coordinator, send
+from tests.server_agg.http_uploads import check_problem, post, receipt
+from tests.server_agg.slow_models import PARTS, Work, model_after, send_two, unhindered
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Clock, RunningServer, Workshop, run_server, settings_with
 from tests.support.waiting import until
@@ -41,26 +41,14 @@ def slow_coordinator(
     workshop: Workshop, state: Path, work: Work, clock: Clock | None = None, **changes: object
 ) -> AbstractContextManager[Coordinator]:
     settings = settings_with(**{"strategy": "transfer", "clients_per_round": 2} | changes)
-    return opened(workshop, state, settings, clock, work)
-
-
-def send_two(workshop: Workshop, coordinator: Coordinator) -> None:
-    send(coordinator, workshop.update(1), "a")
-    send(coordinator, workshop.update(2), "b")
-
-
-def closed(coordinator: Coordinator, number: int = 1) -> str:
-    """The model that the round after `number` begins with."""
-    until(lambda: coordinator.current.round > number, "the next round")
-    coordinator.tick()  # waits until the round's files are deleted, too
-    return coordinator.current.base_sha256
+    return open_coordinator(workshop, state, settings, clock, work)
 
 
 def calm_model(workshop: Workshop, state: Path) -> str:
     """The round's model when nothing goes wrong."""
     with slow_coordinator(workshop, state, unhindered()) as coordinator:
         send_two(workshop, coordinator)
-        return closed(coordinator)
+        return model_after(coordinator)
 
 
 # While it closes
@@ -76,10 +64,10 @@ def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_pa
         assert (current.round, current.base_sha256, current.accepted) == (1, workshop.base_sha256, 2)
         assert current.closing is not None
         work.allow()
-        model = closed(coordinator)
+        model = model_after(coordinator)
         assert coordinator.current.closing is None
         assert sha256_of_file(coordinator.folder.model(model)) == model != workshop.base_sha256
-        assert files(tmp_path / "state" / "closing") == files(tmp_path / "state" / "updates") == set()
+        assert file_names(tmp_path / "state" / "closing") == file_names(tmp_path / "state" / "updates") == set()
         assert send(coordinator, workshop.update(2), "b").model_sha256 == model  # the receipt of the same update
     rounds = read_report(tmp_path / "state")["rounds"]
     assert [(entry["ending"], entry["model_sha256"]) for entry in rounds] == [("full", model), (None, None)]
@@ -103,7 +91,7 @@ def test_a_closing_round_takes_no_more_updates_and_the_phone_comes_again(worksho
             coordinator.create_upload(UploadMetadata("a", 100))
         assert send(coordinator, workshop.update(1), "a").accepted == 2  # the answer may have been lost
         work.allow()
-        closed(coordinator)
+        model_after(coordinator)
         assert coordinator.ingest(late.id, sha256, 0).round == 2
 
 
@@ -117,7 +105,7 @@ def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: 
         assert coordinator.current.closing.since == clock.now
         coordinator.tick()
         work.allow()
-        closed(coordinator)
+        model_after(coordinator)
         assert work.jobs == 1
     assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
 
@@ -136,7 +124,7 @@ def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, wo
         work.allow(2)
         until(lambda: coordinator.round.retry_seconds == 30, "a later estimate")
         work.allow(1)
-        closed(coordinator)
+        model_after(coordinator)
         assert coordinator.round.retry_seconds == 9
 
 
@@ -156,7 +144,7 @@ def test_a_stop_at_any_part_goes_on_there_with_the_same_model(parts: int, worksh
             current = coordinator.current
             assert (current.round, current.strategy, current.closing is None) == (1, "transfer", False)
         work.allow(PARTS - parts)
-        assert closed(coordinator) == calm_model(workshop, tmp_path / "calm")
+        assert model_after(coordinator) == calm_model(workshop, tmp_path / "calm")
         assert (coordinator.current.strategy, coordinator.current.clients_per_round) == ("fedavg", 5)
     assert work.parts == PARTS  # none was made twice
 
@@ -173,7 +161,7 @@ def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop:
         assert found is not None
         assert (found.state, found.complete) == ("receiving", True)
         work.allow()
-        closed(coordinator)
+        model_after(coordinator)
         assert coordinator.ingest(late.id, sha256_of_file(update), 0).round == 2
 
 
@@ -181,12 +169,12 @@ def test_a_model_that_cannot_be_made_fails_the_round(workshop: Workshop, state: 
     work.errors = [WeightsError("update abc: not finite")]
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
-        assert closed(coordinator) == workshop.base_sha256
-        assert files(state / "closing") == set()
-        assert len(files(state / "updates")) == 2
+        assert model_after(coordinator) == workshop.base_sha256
+        assert file_names(state / "closing") == set()
+        assert len(file_names(state / "updates")) == 2
         work.allow()
         send_two(workshop, coordinator)  # they are of today's model: they count again
-        assert closed(coordinator, 2) != workshop.base_sha256
+        assert model_after(coordinator, 2) != workshop.base_sha256
         assert coordinator.discard(1) == 2
     first, second, _ = read_report(state)["rounds"]
     assert (first["ending"], first["reason"]) == ("failed", "update abc: not finite")
@@ -233,7 +221,7 @@ def test_a_rollback_stops_the_work(workshop: Workshop, state: Path, work: Work) 
 
         until(ended, "the next round's end")
     assert [entry["ending"] for entry in read_report(state)["rounds"]] == ["rollback", "full", None]
-    assert files(state / "closing") == set()
+    assert file_names(state / "closing") == set()
 
 
 def test_a_model_that_is_ready_when_its_round_is_rolled_back_ends_no_other(
@@ -256,7 +244,7 @@ def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, st
     with slow_coordinator(workshop, state, work) as coordinator:
         current = coordinator.current
         assert (current.round, current.strategy, current.closing) == (2, "transfer", None)
-        assert files(state / "closing") == set()
+        assert file_names(state / "closing") == set()
 
 
 def test_the_report_names_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import logging
 import socket
 import ssl
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,15 +24,14 @@ from phonograd.server_agg.http.tcp import CountedListener
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes, Sink
-from tests.server_agg.relay import Relay, relay_to
-from tests.server_agg.test_app import StartServer, head_of, post
-from tests.server_agg.test_watching import scrape
+from tests.server_agg.http_uploads import head_of, post
+from tests.server_agg.metrics import scrape
+from tests.server_agg.relay import Relay, linux, relay_to
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 log = logging.getLogger(__name__)
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the counters are Linux's")
 
 BUFFER_BYTES = 1 << 14  # asked for of each socket's buffers; the kernel takes twice that
 TLS_BYTES = 8000  # at most, of a handshake and of the heads of records

@@ -4,7 +4,6 @@ import contextlib
 import html
 import re
 from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx
@@ -20,66 +19,17 @@ from phonograd.server_agg.report.document import projection, read_phones, read_r
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import Quality, Traffic, Update
+from tests.server_agg.dashboard_pages import PAGES, read, rows_of
 from tests.server_agg.history import write_history
-from tests.server_agg.test_app import post
+from tests.server_agg.http_uploads import post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 
-PAGES = ("/", "/dashboard/live", "/dashboard/rounds", "/dashboard/rounds/1", "/dashboard/models")
 EVIL = "<script>alert('x')</script>\"'&\N{RIGHT-TO-LEFT OVERRIDE}"
 Watch = Callable[[int], contextlib.AbstractContextManager[httpx.Client]]
-VOID = {"meta", "link", "img", "input", "br"}
-
-
-class Reader(HTMLParser):
-    """Holds a page to balanced tags; collects its cells row by row and everything that a browser would fetch or run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.rows: list[list[str]] = []
-        self.fetched: list[str] = []
-        self.attributes: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        self.attributes |= named.keys()
-        self.fetched += [str(named[name]) for name in ("src", "data-url") if name in named]
-        self.fetched += [str(named["href"])] if tag in ("link", "use", "image") else []
-        if tag == "script":
-            assert "src" in named
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes |= dict(attrs).keys()
-
-    def handle_data(self, data: str) -> None:
-        assert not (self.open and self.open[-1] in ("script", "style")), "script or style in the page itself"
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    assert reader.open == []
-    return reader
 
 
 def shown_size(nbytes: int) -> str:
     return formats.size(nbytes).replace("\xa0", " ")
-
-
-def rows_of(text: str) -> list[list[str]]:
-    return [[" ".join(cell.split()) for cell in row] for row in read(text).rows]
 
 
 @pytest.fixture

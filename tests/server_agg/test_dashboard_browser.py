@@ -12,7 +12,7 @@ import pytest
 
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.history import write_history
-from tests.server_agg.test_app import post
+from tests.server_agg.http_uploads import post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.chromium import Tab, chromium
 from tests.support.waiting import until

@@ -20,8 +20,8 @@ from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import Traffic
-from tests.server_agg.test_report import final_report
-from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.coordinators import open_coordinator, send
+from tests.server_agg.http_uploads import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, settings_with
 
 TRANSACTION = ("BEGIN", "BEGIN IMMEDIATE")
@@ -57,7 +57,7 @@ def plans_of(coordinator: Coordinator, statements: list[tuple[str, Any]]) -> dic
 
 def test_no_statement_of_a_phone_reads_a_table_from_end_to_end(workshop: Workshop, state: Path) -> None:
     limited = settings_with(clients_per_round=2, max_clients=50, models_kept=9)
-    with opened(workshop, state, limited) as coordinator:
+    with open_coordinator(workshop, state, limited) as coordinator:
         for number in (1, 2, 3):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             for phone in (1, 2):
@@ -85,7 +85,7 @@ def test_no_statement_of_a_phone_reads_a_table_from_end_to_end(workshop: Worksho
 
 
 def test_an_update_takes_few_statements_however_many_requests_were_counted(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, settings_with(clients_per_round=9)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=9)) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
         for phone in range(20):
             coordinator.ledger.count(1, f"phone{phone}", "round", WireBytes(up_headers=phone))
@@ -104,7 +104,7 @@ def test_an_update_takes_few_statements_however_many_requests_were_counted(works
 
 
 def test_the_round_in_memory_has_as_many_updates_as_the_ledger(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, settings_with(clients_per_round=3)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=3)) as coordinator:
 
         def check(expected: int) -> None:
             current = coordinator.current

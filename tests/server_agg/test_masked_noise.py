@@ -22,8 +22,8 @@ from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts
 from tests.server_agg.masked_fleet import Fleet, masked_settings
+from tests.server_agg.private_runs import end_round
 from tests.server_agg.test_masked_rounds import a_round, opened
-from tests.server_agg.test_private_rounds import end_round
 from tests.server_agg.workshop import Clock, Workshop, settings_with
 
 

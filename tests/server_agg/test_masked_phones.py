@@ -15,10 +15,11 @@ from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
 from phonograd.server_agg.masked import round as round_
 from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.settings.masked import MaskedSettings
-from tests.server_agg.test_report import final_report, until
+from tests.server_agg.http_uploads import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.simulation.test_published import ARTIFACTS
 from tests.support.command_line import Run, phono
+from tests.support.waiting import until
 
 __all__ = ["phono"]
 

@@ -29,9 +29,9 @@ from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts
 from tests.reference.masked import write_masked
+from tests.server_agg.coordinators import file_names, send
 from tests.server_agg.masked_fleet import STAGE_SECONDS, Fleet, masked_settings
 from tests.server_agg.test_masked_rounds import a_round, check_model, opened
-from tests.server_agg.test_rounds import files, send
 from tests.server_agg.workshop import Clock, Workshop
 
 TEN = [f"phone{one}" for one in range(10)]
@@ -48,7 +48,7 @@ def check_failed(coordinator: Coordinator, reason: str, base_sha256: str) -> Non
     assert ended.ending == "failed" and ended.result_sha256 is None
     assert reason in str(ended.reason)
     assert (coordinator.current.round, coordinator.current.base_sha256) == (2, base_sha256)
-    assert files(coordinator.folder.updates) == set()
+    assert file_names(coordinator.folder.updates) == set()
     with coordinator.ledger.reading() as session:
         assert not cohorts.has_messages(session, 1)
 

@@ -16,7 +16,7 @@ from phonograd.server_agg.openapi.document import openapi_document
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
 from tests.server_agg.checked_answers import Checked
-from tests.server_agg.test_app import headers_of
+from tests.server_agg.http_uploads import headers_of
 from tests.server_agg.tus_phone import BODY
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with, small_workshop
 

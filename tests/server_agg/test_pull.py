@@ -24,7 +24,7 @@ from phonograd.server_agg.http import model_routes
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.faults import raising
-from tests.server_agg.test_links_in_rounds import LOSSY, run_round
+from tests.server_agg.link_rounds import LOSSY, run_round
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.support.waiting import until
 

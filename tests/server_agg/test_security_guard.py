@@ -32,7 +32,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditEntry, AuditLog
 from phonograd.server_agg.storage.ledger import Ledger
 from tests.server_agg.faults import raising
-from tests.server_agg.test_app import check_problem
+from tests.server_agg.http_uploads import check_problem
 from tests.support.waiting import PATIENCE_SECONDS
 
 TOKENS = SecuritySettings(auth="tokens")

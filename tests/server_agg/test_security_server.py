@@ -30,7 +30,7 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditLog
 from tests.server_agg.checked_answers import Checked
 from tests.server_agg.conftest import Certificates
-from tests.server_agg.test_app import check_problem, head_of
+from tests.server_agg.http_uploads import check_problem, head_of
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.command_line import Run, phono
 from tests.support.waiting import PATIENCE_SECONDS, until

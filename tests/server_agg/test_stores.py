@@ -21,9 +21,9 @@ from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.stores import ObjectStore, store_at
 from phonograd.server_agg.storage.tables import Chunk
+from tests.server_agg.coordinators import open_coordinator, send, undisturbed_model
 from tests.server_agg.faults import adds_up, raising
-from tests.server_agg.test_report import final_report
-from tests.server_agg.test_rounds import opened, send, undisturbed
+from tests.server_agg.http_uploads import final_report
 from tests.server_agg.tus_phone import BODY, announced, checksum, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 
@@ -77,9 +77,9 @@ def test_urls_that_are_no_store(wrong: str, message: str) -> None:
 def test_the_same_model_as_with_a_folder_and_old_objects_are_deleted(
     workshop: Workshop, tmp_path: Path, url: str
 ) -> None:
-    model = undisturbed(workshop, tmp_path / "folder")
+    model = undisturbed_model(workshop, tmp_path / "folder")
     settings = settings_with(clients_per_round=3, store=url, models_kept=1, server_optimizer="momentum")
-    with opened(workshop, tmp_path / "state", settings) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings) as coordinator:
         for number in (1, 2):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             for seed in (1, 2, 3):
@@ -94,14 +94,14 @@ def test_the_same_model_as_with_a_folder_and_old_objects_are_deleted(
 
 
 def test_a_lost_copy_is_fetched_and_a_damaged_object_is_not_taken(workshop: Workshop, tmp_path: Path, url: str) -> None:
-    model = undisturbed(workshop, tmp_path / "folder")
+    model = undisturbed_model(workshop, tmp_path / "folder")
     state, settings = tmp_path / "state", settings_with(clients_per_round=3, store=url)
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         for seed in (1, 2):
             send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
     for part in ("models", "updates"):
         shutil.rmtree(state / part)
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         assert send(coordinator, workshop.update(3, tokens=300), "phone3").model_sha256 == model
         found = coordinator.folder.model(model)
         found.unlink()
@@ -116,7 +116,7 @@ def test_a_lost_copy_is_fetched_and_a_damaged_object_is_not_taken(workshop: Work
 def test_a_round_whose_updates_the_store_lost_fails(workshop: Workshop, tmp_path: Path, url: str) -> None:
     """As one whose files are gone from the folder: no waiting brings them back."""
     state, settings = tmp_path / "state", settings_with(clients_per_round=2, store=url, strategy="median")
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         send(coordinator, workshop.update(1), "a")
         coordinator.folder.store.delete(f"updates/{name}" for name in coordinator.folder.store.names("updates"))
         shutil.rmtree(coordinator.folder.updates)
@@ -128,7 +128,7 @@ def test_a_round_whose_updates_the_store_lost_fails(workshop: Workshop, tmp_path
 
 def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path, url: str) -> None:
     state, storage = tmp_path / "state", ServerStorage(tmp_path / "state", url)
-    with opened(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
         send(coordinator, workshop.update(1), "a")
     shutil.rmtree(state / "models")
     assert [model["kept"] for model in read_lineage(storage)] == [True]
@@ -137,14 +137,14 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path, url: st
     assert len(stored(url)["updates"]) == 1
     assert offline.roll_back(storage, 0, "operator:me") == {"round": 2, "base_sha256": workshop.base_sha256}
     assert stored(url)["updates"] == []
-    with opened(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
         assert coordinator.current.round == 2
 
 
 def test_a_store_that_does_not_answer_keeps_no_rollback_back(
     workshop: Workshop, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=2, store=url)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=2, store=url)) as coordinator:
         send(coordinator, workshop.update(1), "a")
         with monkeypatch.context() as patch:
             patch.setattr(ObjectStore, "delete", raising(StorageError("the store does not answer")))

@@ -11,9 +11,9 @@ from phonograd.device_runtime.base.documents import read
 from phonograd.server_agg.http.round_routes import RoundForPhone, _answer_body
 from phonograd.server_agg.security.registry import PhoneRegistry
 from tests.server_agg.checked_answers import Checked
-from tests.server_agg.test_app import StartServer, post
-from tests.server_agg.test_private_rounds import ENDLESS, PHONES, enrol
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.server_agg.http_uploads import post
+from tests.server_agg.private_runs import ENDLESS, PHONES, enrol
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, run_server
 
 
 @pytest.fixture

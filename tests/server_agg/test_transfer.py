@@ -44,9 +44,9 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.transfer import TransferSettings, closing, transfer
 from phonograd.server_agg.transfer.text import drawn_text, generated_text
+from tests.server_agg.coordinators import send
 from tests.server_agg.faults import raising
-from tests.server_agg.test_closing_rounds import closed, send_two
-from tests.server_agg.test_rounds import send
+from tests.server_agg.slow_models import model_after, send_two
 from tests.server_agg.trained_weights import TrainedWeights, decoded, stored
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.artifacts import exported, words
@@ -381,7 +381,7 @@ def test_a_round_ends_with_the_student(generated: bool, pupils: Workshop, text: 
     settings = chosen("generated" if generated else text)
     with contextlib.closing(Coordinator(pupil(), tmp_path / "state", settings)) as coordinator:
         send_two(pupils, coordinator)
-        assert closed(coordinator) == student_alone(pupils, None if generated else text)
+        assert model_after(coordinator) == student_alone(pupils, None if generated else text)
 
 
 def test_a_teacher_that_is_not_finite_is_refused_when_it_comes(pupils: Workshop, text: Path, tmp_path: Path) -> None:
@@ -441,7 +441,7 @@ def test_a_round_that_was_begun_keeps_its_text(pupils: Workshop, text: Path, tmp
     with contextlib.closing(Coordinator(pupil(), state, averaging)) as coordinator:
         assert coordinator.current.strategy == "transfer"
         send(coordinator, pupils.update(2), "b")
-        assert closed(coordinator) == student_alone(pupils, text)
+        assert model_after(coordinator) == student_alone(pupils, text)
         assert coordinator.current.strategy == "fedavg"
 
 
@@ -453,7 +453,7 @@ def test_other_settings_of_the_student_are_taken_before_the_first_update(
             pass
     with contextlib.closing(Coordinator(pupil(), state, chosen(text))) as coordinator:
         send_two(pupils, coordinator)
-        assert closed(coordinator) == student_alone(pupils, text)
+        assert model_after(coordinator) == student_alone(pupils, text)
 
 
 @pytest.mark.parametrize(("setting", "value"), [("server_optimizer", "adam"), ("server_lr", 0.5)])

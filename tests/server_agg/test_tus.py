@@ -17,11 +17,10 @@ from tusclient.uploader import Uploader
 
 from phonograd.server_agg.report.document import read_phones
 from tests.server_agg.faults import arriving
+from tests.server_agg.http_uploads import check_problem, final_report
 from tests.server_agg.relay import relay_to
-from tests.server_agg.test_app import StartServer, check_problem
-from tests.server_agg.test_report import final_report
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone, announced, checksum, encoded, incoming, metadata, phone_with
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
 
 # One server for all that leave it as it was but for an update of a phone of their own.

@@ -12,9 +12,8 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.server_client import report_quality
 from phonograd.server_agg.rounds.live_round import LiveRound
 from tests.server_agg.faults import raising
-from tests.server_agg.test_app import StartServer
-from tests.server_agg.test_watching import Samples, scrape, some_work, spend
-from tests.server_agg.workshop import Clock, RunningServer, client_of
+from tests.server_agg.metrics import Samples, scrape, some_work, spend
+from tests.server_agg.workshop import Clock, RunningServer, StartServer, client_of
 from tests.support.command_line import Run, phono
 from tests.support.waiting import until
 from tests.support.watching_examples import (
