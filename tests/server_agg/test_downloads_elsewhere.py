@@ -26,9 +26,10 @@ from tests.server_agg.checked_answers import Checked
 from tests.server_agg.faults import adds_up
 from tests.server_agg.http_uploads import final_report
 from tests.server_agg.link_rounds import LOSSY, run_round
-from tests.server_agg.signed_store import SignedStore
+from tests.server_agg.signed_store import SignedStore, signed_store
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 
+__all__ = ["signed_store"]
 TOKEN = f"pgd_{'0' * 16}_{'0' * 64}"
 
 
