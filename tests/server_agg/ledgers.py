@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from phonograd.server_agg.rounds.opening import add_round
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
 from phonograd.server_agg.storage.tables import Model, Round, Traffic, Update, UpdateState
+from tests.server_agg.coordinators import open_coordinator
+from tests.server_agg.workshop import Workshop, settings_with
 
 
 def a_ledger(place: Path | str) -> Ledger:
@@ -33,7 +35,6 @@ def an_update(identifier: str, state: UpdateState, round_: int = 1, codec: str |
 
 
 STEPS_COUNTED_IN = 10  # instructions of SQLite's virtual machine
-FEW, MANY = 20, 3000
 
 
 @contextlib.contextmanager
@@ -68,6 +69,21 @@ def add_history(coordinator: Coordinator, updates: int) -> None:
             for n in range(updates)
         ]
         session.execute(insert(Update), rows)
+
+
+def check_that_size_costs_nothing(
+    workshop: Workshop, folder: Path, prepare: Callable[[Coordinator, int], None], act: Callable[[Coordinator], object]
+) -> None:
+    """`act` takes about as many steps after preparations of many rows as after those of few."""
+    steps = []
+    for size in (20, 3000):
+        settings = settings_with(clients_per_round=2, max_clients=3)
+        with open_coordinator(workshop, folder / f"{size}", settings) as coordinator:
+            prepare(coordinator, size)
+            with count_steps(coordinator) as counted:
+                act(coordinator)
+        steps.append(counted[0])
+    assert 0 < steps[1] < 1.2 * steps[0]
 
 
 def a_ledger_with(state: Path, *traffic: tuple[Any, ...]) -> Path:

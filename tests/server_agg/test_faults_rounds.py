@@ -366,10 +366,14 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
     ]  # fmt: skip
 
 
-def test_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None:
-    for deed in (offline.roll_back, offline.discard):
+def test_reports_and_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None:
+    for deed in (
+        read_report,
+        lambda state: offline.roll_back(state, 1, "me"),
+        lambda state: offline.discard(state, 1, "me"),
+    ):
         with pytest.raises(StorageError, match="no ledger found; expected the state folder"):
-            deed(tmp_path, 1, "operator:me")
+            deed(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
