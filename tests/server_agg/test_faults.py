@@ -29,7 +29,7 @@ from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, raising, states
 from tests.server_agg.http_uploads import check_problem, final_report
 from tests.server_agg.relay import relay_to
-from tests.server_agg.tus_phone import BODY, TusPhone, announced, checksum, incoming, phone_with
+from tests.server_agg.tus_phone import TusPhone, announced, checksum, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, settings_with
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -103,12 +103,10 @@ def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: Start
     with start_server(idle_seconds=0.3) as server, client_of(server.url) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload(Upload_Metadata="")
-        head = {"Upload-Offset": "0", "Content-Type": BODY, "Content-Length": "1000", **checksum(phone.data[:1000])}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in phone.headers(head).items())
-        request = f"PATCH {phone.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{lines}\r\n".encode()
+        head = phone.patch_head(**{"Content-Length": "1000"}, **checksum(phone.data[:1000]))
         for ending in ("given up", "dropped", "taken over"):
             with socket.create_connection(("127.0.0.1", server.port)) as connection:
-                connection.sendall(request + b"\0" * 500)
+                connection.sendall(head + b"\0" * 500)
                 if ending == "given up":
                     assert answer_on(connection).startswith(b"HTTP/1.1 408 ")
                 elif ending == "taken over":
