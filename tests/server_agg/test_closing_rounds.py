@@ -19,8 +19,6 @@ from phonograd.device_runtime.client import connection
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.server_client import current_round, open_round, upload_update
 from phonograd.server_agg.refusals import (
-    DuplicatePhoneError,
-    RoundClosingError,
     UnknownRoundError,
 )
 from phonograd.server_agg.report.document import read_report
@@ -51,6 +49,16 @@ def calm_model(workshop: Workshop, state: Path) -> str:
         return model_after(coordinator)
 
 
+def until_closed(coordinator: Coordinator, number: int) -> None:
+    """Tick until round `number` is open."""
+
+    def is_open() -> bool:
+        coordinator.tick()
+        return coordinator.current.round == number
+
+    until(is_open, f"round {number}")
+
+
 # While it closes
 
 
@@ -71,28 +79,6 @@ def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_pa
         assert send(coordinator, workshop.update(2), "b").model_sha256 == model  # the receipt of the same update
     rounds = read_report(tmp_path / "state")["rounds"]
     assert [(entry["ending"], entry["model_sha256"]) for entry in rounds] == [("full", model), (None, None)]
-
-
-def test_a_closing_round_takes_no_more_updates_and_the_phone_comes_again(workshop: Workshop, tmp_path: Path) -> None:
-    work = Work()
-    with slow_coordinator(workshop, tmp_path / "state", work, late="next", retry_seconds=7) as coordinator:
-        late = coordinator.create_upload(UploadMetadata("c", workshop.update(3).stat().st_size))
-        shutil.copy(workshop.update(3), coordinator.folder.upload(late.id))
-        send_two(workshop, coordinator)
-        assert str(coordinator.participation("c")) == "round 1: closing, the server trains its model; come again in 7 s"
-        with pytest.raises(RoundClosingError) as caught:
-            coordinator.create_upload(UploadMetadata("d", 100))
-        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "7"})
-        sha256 = sha256_of_file(workshop.update(3))
-        with pytest.raises(RoundClosingError):
-            coordinator.ingest(late.id, sha256, 10)
-        assert coordinator.folder.upload(late.id).is_file()  # its bytes need not be sent again
-        with pytest.raises(DuplicatePhoneError):
-            coordinator.create_upload(UploadMetadata("a", 100))
-        assert send(coordinator, workshop.update(1), "a").accepted == 2  # the answer may have been lost
-        work.allow()
-        model_after(coordinator)
-        assert coordinator.ingest(late.id, sha256, 0).round == 2
 
 
 def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: Work) -> None:
@@ -190,11 +176,7 @@ def test_after_a_disk_error_the_next_tick_tries_again(
     with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
         send_two(workshop, coordinator)
 
-        def ended() -> bool:
-            coordinator.tick()
-            return coordinator.current.round == 2
-
-        until(ended, "the round's end")
+        until_closed(coordinator, 2)
         assert coordinator.current.base_sha256 == calm_model(workshop, tmp_path / "calm")
     assert work.jobs == 3
     assert "round 1 cannot be closed, retrying: no space left" in caplog.text
@@ -208,18 +190,14 @@ def test_a_rollback_stops_the_work(workshop: Workshop, state: Path, work: Work) 
         with pytest.raises(UnknownRoundError, match="round 1: expected a failed round"):
             coordinator.discard(1)
         assert coordinator.current.closing is not None
-        opened = coordinator.rollback(0)
-        assert (opened.round, opened.closing, opened.accepted) == (2, None, 0)
+        current = coordinator.rollback(0)
+        assert (current.round, current.closing, current.accepted) == (2, None, 0)
         work.allow()
         base = workshop.base_path
         send(coordinator, workshop.update(1, 2, base=base), "a")
         send(coordinator, workshop.update(2, 2, base=base), "b")
 
-        def ended() -> bool:
-            coordinator.tick()  # the new work waits until the old has stopped
-            return coordinator.current.round == 3
-
-        until(ended, "the next round's end")
+        until_closed(coordinator, 3)  # the new work waits until the old has stopped
     assert [entry["ending"] for entry in read_report(state)["rounds"]] == ["rollback", "full", None]
     assert file_names(state / "closing") == set()
 
@@ -238,22 +216,11 @@ def test_a_model_that_is_ready_when_its_round_is_rolled_back_ends_no_other(
 def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, state: Path, work: Work) -> None:
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
-        with pytest.raises(StorageError, match="another server uses this state folder"):
-            Coordinator(workshop.artifacts, state, coordinator.settings)
     assert offline.roll_back(state, 0, "operator:me") == {"round": 2, "base_sha256": workshop.base_sha256}
     with slow_coordinator(workshop, state, work) as coordinator:
         current = coordinator.current
         assert (current.round, current.strategy, current.closing) == (2, "transfer", None)
         assert file_names(state / "closing") == set()
-
-
-def test_the_report_names_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:
-    with slow_coordinator(workshop, tmp_path / "state", Work()) as coordinator:
-        send_two(workshop, coordinator)
-        report = read_report(tmp_path / "state")
-    (entry,) = report["rounds"]
-    assert (entry["closing_at"] > 0, entry["closed_at"], entry["ending"]) == (True, None, None)
-    assert report_rows(report)[0]["model"] == "closing"
 
 
 @pytest.fixture
@@ -282,7 +249,9 @@ def close_slowly(http: httpx.Client, workshop: Workshop) -> None:
         assert post(http, workshop.update(seed), phone).status_code == 201
 
 
-def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, server: RunningServer) -> None:
+def test_a_closing_round_takes_no_more_updates_and_phones_are_told_to_come_again(
+    http: httpx.Client, workshop: Workshop, server: RunningServer, work: Work
+) -> None:
     begun = TusPhone(http, "c", workshop.update(3).read_bytes())
     begun.create_upload()
     begun.patch(0, begun.data[:100])
@@ -306,6 +275,11 @@ def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, s
     assert receipt(http, post(http, workshop.update(1), "a"))["accepted"] == 2
     assert http.get("/healthz").status_code == 200
     assert http.get("/v1/model").headers["etag"] == f'"{workshop.base_sha256}"'
+    assert TusPhone(http, "a", b"another update").create_upload().status_code == 409
+    work.allow()
+    until(lambda: server.coordinator.current.round == 2, "the next round")
+    assert begun.patch(len(begun.data), b"").status_code == 204  # its bytes need not be sent again
+    assert begun.outcome().json()["receipt"]["round"] == 2
 
 
 def test_our_upload_waits_as_told(
@@ -378,7 +352,9 @@ def test_an_operator_sees_the_progress(
     assert ">closing</span>" in http.get("/dashboard/rounds").text
     assert "Closing since (UTC)" in http.get("/dashboard/rounds/1").text
     report = http.get("/v1/report").json()
-    assert report["rounds"][0]["closing_at"] is not None
+    (entry,) = report["rounds"]
+    assert (entry["closing_at"] > 0, entry["closed_at"], entry["ending"]) == (True, None, None)
+    assert report_rows(report)[0]["model"] == "closing"
     work.allow(2)
     until(lambda: server.coordinator.current.round == 2, "the next round")
     metrics = http.get("/metrics").text
