@@ -281,16 +281,6 @@ def test_clipping_is_the_papers(per_layer: bool, base: TensorFile) -> None:
     assert length({name: scales[name] * delta for name, delta in deltas.items()}) <= 1.5
 
 
-def test_fixed_and_clipped_divisors() -> None:
-    fixed_settings = StrategySettings(clip_norm=2.0, sampling=0.1, min_share=0.5)
-    fixed = GaussianMean(fixed_settings, 1000, 1.5)
-    clipped = GaussianMean(structs.replace(fixed_settings, estimator="clipped"), 1000, 1.5)
-    assert [fixed.divisor(weight) for weight in (0, 80, 500)] == [100.0] * 3
-    assert [clipped.divisor(weight) for weight in (0, 80, 500)] == [50.0, 80.0, 500.0]
-    assert (fixed.sensitivity, clipped.sensitivity) == (0.02, 0.08)  # S/(qW), 2S/(qW_min)
-    assert (fixed.noise_std, clipped.noise_std) == (0.03, 0.12)  # z x sensitivity
-
-
 @pytest.mark.parametrize("cap", [None, 150])
 @pytest.mark.parametrize("estimator", ["fixed", "clipped"])
 def test_the_mean_is_numpys(estimator: str, cap: int | None, base: TensorFile) -> None:

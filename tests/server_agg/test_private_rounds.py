@@ -103,28 +103,6 @@ def test_the_noise_is_of_the_stated_size(workshop: Workshop, tmp_path: Path) -> 
     assert noise.std() == pytest.approx(expected, rel=4 / np.sqrt(2 * len(noise)))  # 4 standard errors
 
 
-@pytest.mark.usefixtures("known_draws")
-def test_a_round_closed_again_after_a_crash_has_the_same_noise(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, made = Clock(), []
-    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
-        enrol(coordinator)
-        name = min(drawn_phones(coordinator))
-        send(coordinator, update_of(workshop, coordinator, name), name)
-        clock.now += 101
-        with monkeypatch.context() as patch:
-            patch.setattr("phonograd.server_agg.rounds.live_round.opening.add_round", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                coordinator.tick()
-        made.append({path.name for path in coordinator.folder.models.iterdir()})
-    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
-        assert coordinator.current.round == 2
-        made.append({path.name for path in coordinator.folder.models.iterdir()})
-    assert made[0] == made[1]
-    assert len(made[1]) == 2  # the exported one and round 1's, once
-
-
 def test_no_round_passes_the_budget(workshop: Workshop, tmp_path: Path) -> None:
     clock, once = Clock(), PrivateRounds(0.5, NOISE)
     budget = privacy_spent([once, once], 1e-5).epsilon + 1e-6
