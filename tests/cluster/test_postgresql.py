@@ -3,7 +3,6 @@
 import contextlib
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,7 @@ from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.quality import all_quality, report_quality
 from phonograd.server_agg.storage.tables import Base, Traffic, Update
 from tests.cluster.conftest import administrator, break_the_lock
-from tests.cluster.pooler import pooled
+from tests.cluster.pooler import pooler_before
 from tests.server_agg.ledger_changes import check_a_history
 from tests.server_agg.ledgers import LEDGER_CHECKS, a_ledger, an_update
 
@@ -157,7 +156,7 @@ def test_a_closing_lock_is_one_process_s_and_dies_with_its_connection(ledger: Le
 
 @pytest.fixture
 def pooler(database: str) -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder, pooled(database, Path(folder)) as url:
+    with tempfile.TemporaryDirectory() as folder, pooler_before(database, Path(folder)) as url:
         yield url
 
 
@@ -183,13 +182,3 @@ def test_statements_repeated_behind_a_pooler(ledger: Ledger, pooler: str) -> Non
                 with one.writing() as session:
                     sums = {session.scalar(select(func.sum(Traffic.up_header_bytes))) for _ in range(10)}
             assert sums == {2 * number}
-
-
-def test_the_clock_is_the_database_s(ledger: Ledger, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [ledger.clock()]
-    for hours in (-1, 1):
-        now = time.time() + 3600 * hours
-        monkeypatch.setattr(time, "time", lambda now=now: now)
-        with contextlib.closing(Ledger(database)) as other:
-            found.append(other.clock())
-    assert found == pytest.approx([found[0]] * 3, abs=600)

@@ -42,7 +42,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningS
         yield running
 
 
-def trained(server: RunningServer, name: str, folder: Path) -> tuple[JoinedRound, Path]:
+def join_and_train(server: RunningServer, name: str, folder: Path) -> tuple[JoinedRound, Path]:
     """A phone that has a place in the open round, and its grid update."""
     joined, grid = join_round(server.url, ARTIFACTS, name, cache=folder / f"models-{name}"), folder / f"{name}.grid"
     text = [f"w{ord(name)} w{number % 7} w{number % 5}" for number in range(40)]
@@ -53,7 +53,7 @@ def trained(server: RunningServer, name: str, folder: Path) -> tuple[JoinedRound
 
 def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(server: RunningServer, tmp_path: Path) -> None:
     def part(name: str) -> phonograd.UploadReceipt | None:
-        joined, grid = trained(server, name, tmp_path)
+        joined, grid = join_and_train(server, name, tmp_path)
         receipt = joined.take_part(grid, masking(tmp_path, name))
         with pytest.raises(TookPartError, match="has taken part in round 1"):
             joined.take_part(grid, masking(tmp_path, name))
@@ -82,7 +82,7 @@ def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phon
 def test_phones_take_part_in_the_round_after_a_failed_one_with_the_same_update(
     server: RunningServer, tmp_path: Path
 ) -> None:
-    parts = {name: trained(server, name, tmp_path) for name in NAMES}
+    parts = {name: join_and_train(server, name, tmp_path) for name in NAMES}
 
     def part(name: str) -> phonograd.UploadReceipt | None:
         joined, grid = parts[name]

@@ -1,4 +1,4 @@
-"""Strategies of one's own: what they are loaded from, what the example averages, and that their faults harm nothing."""
+"""Your own strategies: what they are loaded from, what the example averages, and that their faults harm nothing."""
 
 import json
 import sys

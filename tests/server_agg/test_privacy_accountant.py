@@ -106,7 +106,7 @@ def test_sampling_takes_each_with_its_probability() -> None:
 
 
 def test_nobody_can_foresee_a_draw() -> None:
-    """It is the operating system's, not a generator's that starts where somebody says."""
+    """The operating system draws, and no generator that somebody can seed."""
     names = [f"phone{number}" for number in range(200)]
     draws = []
     for _ in range(2):

@@ -94,7 +94,7 @@ def test_jax_privacy_finds_the_same(row: dict[str, Any]) -> None:
 
 
 def max_error(blt: Blt, rounds: int) -> float:
-    """Of the running sum, which is largest in the last round."""
+    """The running sum's error, which is largest in the last round."""
     return float(np.linalg.norm(blt.inverse(rounds).cumsum()))
 
 

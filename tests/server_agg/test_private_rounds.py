@@ -160,7 +160,7 @@ def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) 
 
 
 def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
-    """In no file, however a round ends; and the next key is another, whatever a program's own generators are at."""
+    """No file has it, however a round ends; seeding a program's own generators does not bring it back."""
     clock, keys = Clock(), []
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         for end in ("rollback", "deadline"):
@@ -180,7 +180,7 @@ def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
 
 
 def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Workshop, state: Path) -> None:
-    """Between the end of a round and the end of its key."""
+    """A crash comes between the end of a round and that of its key."""
     with private_coordinator(workshop, state, Clock()) as coordinator:
         key = coordinator.folder.noise_keys.get_or_create(1)
         coordinator.folder.noise_keys.delete_all_except = lambda number: 1 / 0  # type: ignore[method-assign]
@@ -193,7 +193,7 @@ def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Worksh
 
 @pytest.mark.usefixtures("known_draws")
 def test_a_late_update_has_no_place_in_a_round_that_draws_its_phones(workshop: Workshop, tmp_path: Path) -> None:
-    """Its phone was drawn for another round: what it learned would count beyond what sampling accounts for."""
+    """Sampling does not account for a phone that was drawn for another round."""
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0, late="next") as coordinator:
         enrol(coordinator)
@@ -307,7 +307,7 @@ def test_a_round_without_noise_that_nobody_joined_spends_nothing(workshop: Works
 
 
 def test_nobody_is_drawn_before_enough_are_enrolled(workshop: Workshop, tmp_path: Path) -> None:
-    """Else the first phone of a fleet would be a round of its own; and the deadline runs from the draw on."""
+    """The first phone of a fleet would be a round by itself; the deadline runs from the draw on."""
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0, population=len(PHONES)) as coordinator:
         registry = PhoneRegistry(coordinator.ledger)
@@ -345,7 +345,7 @@ def test_phones_do_not_learn_how_many_came(workshop: Workshop, tmp_path: Path) -
 def test_a_server_that_draws_its_phones_asks_for_tokens_on_loopback_too(
     workshop: Workshop, state: Path, strategy: str
 ) -> None:
-    """Under another strategy as well, while a private round is open: else anyone could speak for who was drawn."""
+    """Tokens are asked for as long as a private round is open: else anyone could speak for who was drawn."""
     with private_coordinator(workshop, state, Clock(), sampling=1.0, deadline_seconds=1e9) as coordinator:
         enrol(coordinator)
         send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")

@@ -72,7 +72,7 @@ def chain(request: pytest.FixtureRequest, tmp_path: Path) -> Chain:
     return Chain(tmp_path, request.param)
 
 
-def joined(chain: Chain, first: int, last: int) -> Path:
+def join_links(chain: Chain, first: int, last: int) -> Path:
     path = chain.folder / f"links-{first}-{last}"
     path.write_bytes(b"".join(chain.link(number).read_bytes() for number in range(first, last + 1)))
     return path
@@ -90,7 +90,7 @@ def test_links_lead_to_the_published_models_to_the_bit(chain: Chain) -> None:
         assert published.model.sha256 == sha256_of_file(chain.model(seed))
         assert published.link is not None and published.link.sha256 == sha256_of_file(chain.link(seed))
     for first, last in ((1, 1), (2, 3), (1, 3)):
-        path = follow(chain, joined(chain, first, last), first - 1, last)
+        path = follow(chain, join_links(chain, first, last), first - 1, last)
         assert path.read_bytes() == chain.model(last).read_bytes()
     with TensorFile(path) as model:
         assert model.metadata == {"round": "3", "frozen": "still", "é": "\N{SNOWMAN}"}
@@ -158,7 +158,7 @@ def test_a_lossless_round_after_lossy_ones_brings_all_that_they_left_out(tmp_pat
     wanted = {name: values + delta(1).get(name, np.float32(0)) for name, values in weights(0).items()}
     found = load_tensors(chain.model(2))
     assert all(np.allclose(found[name], wanted[name], rtol=0, atol=1e-6) for name in wanted)
-    assert follow(chain, joined(chain, 1, 2), 0, 2).read_bytes() == chain.model(2).read_bytes()
+    assert follow(chain, join_links(chain, 1, 2), 0, 2).read_bytes() == chain.model(2).read_bytes()
 
 
 def test_a_link_no_smaller_than_its_model_is_not_kept(tmp_path: Path) -> None:

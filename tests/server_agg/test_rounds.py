@@ -352,7 +352,7 @@ def test_says_what_helps_against_an_error_of_the_ledger(
 def test_there_is_room_for_what_is_announced(
     publish: str, files: int, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For this update, what is missing of those on their way, and what the round publishes; else 507 at once."""
+    """Room for this update, for what is missing of others, and for what the round publishes; else 507 at once."""
     with open_coordinator(workshop, tmp_path / "state", settings_with(publish=publish)) as coordinator:
         model, usage = coordinator.current.model_bytes, shutil.disk_usage(tmp_path)
         free = [0]

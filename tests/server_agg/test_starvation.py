@@ -26,7 +26,7 @@ CROWD = 50
 
 @contextlib.contextmanager
 def crowd(server: RunningServer, workshop: Workshop) -> Iterator[list[socket.socket]]:
-    """As many phones as CROWD, each on a connection over which it has sent its whole update."""
+    """Open CROWD connections, over each of which a phone has sent its whole update."""
     with contextlib.ExitStack() as stack:
         connections = []
         data = workshop.update(1).read_bytes()

@@ -4,6 +4,7 @@ import email.utils
 import gzip
 import hashlib
 import io
+import re
 import secrets
 import socket
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tusclient.exceptions import TusCommunicationError
 from tusclient.uploader import Uploader
 
 from phonograd.server_agg.report.document import read_phones
+from tests.server_agg.checked_answers import Checked
 from tests.server_agg.faults import arriving
 from tests.server_agg.http_uploads import check_problem, final_report
 from tests.server_agg.relay import relay_to
@@ -40,7 +42,18 @@ def server(workshop: Workshop) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with client_of(server.url) as client:
+    """A client that holds each answer about uploads to the OpenAPI document."""
+    with client_of(server.url) as plain, client_of(server.url) as client:
+        checked = Checked(plain)
+
+        def ask(method: str, url: str, **options: Any) -> httpx.Response:
+            if url.rstrip("/") == "/v1/uploads":
+                return checked.ask(method, url, "/v1/uploads", **options)
+            if re.fullmatch("/v1/uploads/[0-9a-f]+/?", url):
+                return checked.ask(method, url, "/v1/uploads/{id}", **options)
+            return plain.request(method, url, **options)
+
+        client.request = ask  # type: ignore[method-assign, assignment]
         yield client
 
 
@@ -200,7 +213,7 @@ def test_bytes_without_checksum_that_changed_are_found_by_the_whole_s_hash(phone
 def test_a_body_may_come_with_the_announcement(phone: TusPhone) -> None:
     answer = phone.create_upload(phone.data[:500], Content_Type=BODY, **checksum(phone.data[:500]))
     assert (answer.status_code, answer.headers["Upload-Offset"]) == (201, "500")
-    # Its answer got lost; the phone announces anew, again with the beginning.
+    # Its answer got lost; the phone announces once more, again with the beginning.
     again = phone.create_upload(phone.data[:500], Content_Type=BODY)
     assert (again.status_code, again.headers["Upload-Offset"]) == (201, "500")
     assert again.headers["Location"] == answer.headers["Location"]

@@ -33,24 +33,24 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
     totals = read_report(server.state)["totals"]
     samples, kinds = scrape(server.url)
 
-    def summed(name: str, **labels: str) -> float:
+    def sum_of(name: str, **labels: str) -> float:
         wanted = set(labels.items())
         return sum(value for (found, given), value in samples.items() if found == name and wanted <= set(given))
 
     wire = "phonograd_wire_bytes_total"
-    assert summed(wire, kind="upload", direction="up", part="body") == totals["up_body_bytes"]
-    assert summed(wire, direction="up", part="header") == totals["up_header_bytes"]
-    assert summed(wire, direction="down", part="body") == totals["down_body_bytes"]
-    assert summed(wire, direction="down", part="header") == totals["down_header_bytes"]
-    assert summed(wire, kind="model", direction="down", part="body") == totals["model_bytes"]
-    assert summed("phonograd_wire_requests_total") == totals["requests"]
-    assert summed("phonograd_upload_setups_total") == totals["setups"]
+    assert sum_of(wire, kind="upload", direction="up", part="body") == totals["up_body_bytes"]
+    assert sum_of(wire, direction="up", part="header") == totals["up_header_bytes"]
+    assert sum_of(wire, direction="down", part="body") == totals["down_body_bytes"]
+    assert sum_of(wire, direction="down", part="header") == totals["down_header_bytes"]
+    assert sum_of(wire, kind="model", direction="down", part="body") == totals["model_bytes"]
+    assert sum_of("phonograd_wire_requests_total") == totals["requests"]
+    assert sum_of("phonograd_upload_setups_total") == totals["setups"]
     for outcome in ("useful", "retried", "rejected", "late", "unfinished"):
-        assert summed("phonograd_update_bytes", outcome=outcome) == totals[f"{outcome}_bytes"]
+        assert sum_of("phonograd_update_bytes", outcome=outcome) == totals[f"{outcome}_bytes"]
     states = {"accepted": 2, "rejected": 1, "receiving": 1}
-    assert {state: summed("phonograd_updates", state=state) for state in states} == states
-    assert summed("phonograd_rounds_closed_total", ending="full") == 1
-    assert summed("phonograd_accepted_bytes") == totals["useful_bytes"]
+    assert {state: sum_of("phonograd_updates", state=state) for state in states} == states
+    assert sum_of("phonograd_rounds_closed_total", ending="full") == 1
+    assert sum_of("phonograd_accepted_bytes") == totals["useful_bytes"]
     plain = {name: value for (name, labels), value in samples.items() if not labels}
     assert (plain["phonograd_round"], plain["phonograd_round_accepted"], plain["phonograd_round_needed"]) == (2, 0, 2)
     assert (plain["phonograd_uploads_under_way"], plain["phonograd_uploads_missing_bytes"]) == (1, 4096)
@@ -113,7 +113,7 @@ def test_requests_are_counted_by_route_method_and_status(server: RunningServer, 
     http.get("/v1/round", headers={"Host": "evil.example"})
     samples: Samples = {}
 
-    def counted() -> dict[tuple[str, str, str], float]:
+    def counts() -> dict[tuple[str, str, str], float]:
         samples.clear()
         samples.update(scrape(server.url)[0])
         name = "phonograd_http_request_seconds_count"
@@ -131,7 +131,7 @@ def test_requests_are_counted_by_route_method_and_status(server: RunningServer, 
         ("GET", "/v1/round", "200"): 1,
         ("GET", "/v1/round", "403"): 1,
     }
-    until(lambda: counted() == expected)
+    until(lambda: counts() == expected)
     buckets = [dict(labels) for name, labels in samples if name == "phonograd_http_request_seconds_bucket"]
     limits = [labels["le"] for labels in buckets if labels["route"] == "unmatched"]
     assert limits == [*map(str, BUCKETS), "+Inf"]

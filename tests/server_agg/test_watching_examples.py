@@ -117,10 +117,10 @@ def test_the_unit_starts_a_server_by_options_that_it_has(tmp_path: Path) -> None
 def test_with_json_the_dashboards_link_is_on_stdout_alone(
     server: RunningServer, phono: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def started(artifacts: Path, state: Path, settings: Any, ready: Any) -> None:
+    def start(artifacts: Path, state: Path, settings: Any, ready: Any) -> None:
         ready(server, server.coordinator.current)
 
-    monkeypatch.setattr("phonograd.api.serving.serve", started)
+    monkeypatch.setattr("phonograd.api.serving.serve", start)
     monkeypatch.setattr("phonograd.commands.server.configure", lambda *_: None)
     options = ("--artifacts", server.workshop.artifacts.folder, "--state", tmp_path / "other")
     told, kept = phono("serve", *options), phono("serve", *options, "--json")
