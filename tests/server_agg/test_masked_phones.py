@@ -11,7 +11,7 @@ import pytest
 import phonograd
 from phonograd.api.rounds import JoinedRound, join_round
 from phonograd.device_runtime.base.errors import TookPartError
-from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
+from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity, require_new_model
 from phonograd.server_agg.masked import round as round_
 from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -66,6 +66,11 @@ def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(server: Runni
     ended = final_report(server)["rounds"][0]
     assert (ended["ending"], ended["accepted"]) == ("full", 3)
     assert server.coordinator.current.base_sha256 != ARTIFACTS.weights_sha256
+    phone = masking(tmp_path, "a")
+    for base, number in ((ARTIFACTS.weights_sha256, 1), ("0" * 64, 2)):
+        require_new_model(phone, base, number)
+    with pytest.raises(TookPartError, match="this phone has sent a masked update of model .* which round 2 has again"):
+        require_new_model(phone, ARTIFACTS.weights_sha256, 2)
 
 
 def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phono: Run) -> None:

@@ -248,6 +248,22 @@ def test_too_few_phones_fail_the_round(workshop: Workshop, state: Path, stage: s
             coordinator.masked_message("keys", "phone9", 1, fleet.phones["phone9"].keys())
 
 
+def test_shares_that_do_not_fit_are_left_out(workshop: Workshop, state: Path) -> None:
+    clock = Clock()
+    with open_masked(workshop, state, 10, clock) as coordinator:
+        fleet = Fleet(coordinator, workshop, 10)
+        fleet.to("upload")
+        for name in TEN[1:]:
+            fleet.deliver(name)
+        clock.now += STAGE_SECONDS + 1
+        fleet.to("answer", TEN[1:])
+        kind, message = fleet.requests["phone1"]
+        assert kind == "answer"  # nobody waited for the dead to agree
+        fleet.requests["phone1"] = kind, {**message, "shares": dict.fromkeys(message["shares"], "5a" * 32)}
+        fleet.run({"phone0": "upload"}, random.Random(0), clock)
+        check_model(coordinator, fleet, TEN[1:], workshop)
+
+
 def test_a_rollback_ends_the_round(workshop: Workshop, state: Path) -> None:
     clock = Clock()
     with open_masked(workshop, state, clock=clock) as coordinator:
