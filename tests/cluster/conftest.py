@@ -83,11 +83,11 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """fsspec's memory store hands the same open file to all who read it at a time."""
     do, lock = ObjectStore._do, threading.RLock()
 
-    def locked(store: ObjectStore, *arguments: Any) -> Any:
+    def lock_and_do(store: ObjectStore, *arguments: Any) -> Any:
         with lock:
             return do(store, *arguments)
 
-    monkeypatch.setattr(ObjectStore, "_do", locked)
+    monkeypatch.setattr(ObjectStore, "_do", lock_and_do)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ pool_mode = transaction
 
 
 @contextlib.contextmanager
-def pooled(database: str, folder: Path) -> Iterator[str]:
+def pooler_before(database: str, folder: Path) -> Iterator[str]:
     """The URL of a database, as a pooler serves it; `folder`: for its files."""
     program = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
     if program is None:

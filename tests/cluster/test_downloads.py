@@ -12,8 +12,8 @@ from phonograd.device_runtime.client.connection import Connection
 from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.resumable_download import download_model
 from phonograd.server_agg.settings.security import SecuritySettings
-from tests.server_agg.test_links_in_rounds import LOSSY, run_round
-from tests.server_agg.test_report import final_report
+from tests.server_agg.http_uploads import final_report
+from tests.server_agg.link_rounds import LOSSY, run_round
 from tests.server_agg.workshop import Workshop, client_of, run_server
 from tests.support.nginx import nginx
 

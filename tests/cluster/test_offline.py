@@ -9,23 +9,21 @@ from sqlalchemy import text
 import phonograd
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import StorageError, UsageError, WeightsError
-from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.refusals import LateUpdateError, UnknownRoundError
 from phonograd.server_agg.report.document import report_of
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.uploads import UploadMetadata
-from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage import migrations
 from phonograd.server_agg.storage.audit import AuditLog
 from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.stores import store_at
 from tests.cluster.conftest import Open, administrator
-from tests.cluster.test_replicas import follow, rounds
+from tests.cluster.servers import endings, follow, rounds, upload
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.faults import raising
-from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.command_line import Run
 
@@ -46,36 +44,29 @@ def one_after_another(workshop: Workshop, servers: list[Coordinator], count: int
         send(server, workshop.update(number, number, base=base), "a")
 
 
-def back_to_the_exported_model(
-    workshop: Workshop, state: Path, settings: ServerSettings, place: Path | ServerStorage
+def test_going_back_while_all_servers_are_stopped(
+    workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
 ) -> None:
-    """A closed round, one with an update, a rollback without a server, and a round after it."""
-    with opened(workshop, state, settings) as server:
+    """There are a closed round and one with an update, then the rollback, then another round."""
+    settings = settings_with(**place, clients_per_round=2, server_lr=0.5)
+    with open_coordinator(workshop, tmp_path / "one", settings) as server:
         for phone in "ab":
             send(server, workshop.update(ord(phone)), phone)
         send(server, workshop.update(3, 2, base=server.folder.model(server.current.base_sha256)), "a")
         reported = written(report_of(server.ledger))
-    assert phonograd.report(place) == reported
-    assert phonograd.round_report(place, 2)[0]["state"] == "accepted"
+    assert phonograd.report(storage) == reported
+    assert phonograd.round_report(storage, 2)[0]["state"] == "accepted"
     with pytest.raises(UnknownRoundError, match="round 7: expected a closed round"):
-        phonograd.rollback(place, 7)
-    assert phonograd.rollback(place, 0) == {"round": 3, "base_sha256": workshop.base_sha256}
-    with opened(workshop, state, settings) as server:
+        phonograd.rollback(storage, 7)
+    assert phonograd.rollback(storage, 0) == {"round": 3, "base_sha256": workshop.base_sha256}
+    with open_coordinator(workshop, tmp_path / "one", settings) as server:
         assert (server.current.round, server.current.base_sha256) == (3, workshop.base_sha256)
         (entry,) = AuditLog(server.ledger).entries()
         assert (entry.action, entry.subject) == ("rollback", "to round 0")
         for phone in "ab":
             send(server, workshop.update(ord(phone), 3), phone)
 
-
-def test_going_back_while_all_servers_are_stopped(
-    workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
-) -> None:
-    changes: dict[str, object] = {"clients_per_round": 2, "server_lr": 0.5}
-    back_to_the_exported_model(workshop, tmp_path / "alone", settings_with(**changes), tmp_path / "alone")
-    back_to_the_exported_model(workshop, tmp_path / "one", settings_with(**place, **changes), storage)
-    models, alone = phonograd.models(storage), phonograd.models(tmp_path / "alone")
-    assert [(model["sha256"], model["kept"]) for model in models] == [(model["sha256"], True) for model in alone]
+    assert [model["kept"] for model in phonograd.models(storage)] == [True] * 3
     ended = phonograd.report(storage)["rounds"]
     assert [entry["ending"] for entry in ended] == ["full", "rollback", "full", None]
     assert [entry["rolled_back"] for entry in ended] == [True, True, False, False]
@@ -85,14 +76,14 @@ def test_a_lost_model_is_gone_back_from(
     workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
 ) -> None:
     settings = settings_with(**place, clients_per_round=1)
-    with opened(workshop, tmp_path / "one", settings) as server:
+    with open_coordinator(workshop, tmp_path / "one", settings) as server:
         send(server, workshop.update(1), "a")
         lost = server.current.base_sha256
     store_at(storage.store).delete([f"models/{lost}.safetensors"])
     with pytest.raises(UnknownRoundError, match="its model file .* was deleted"):
         phonograd.rollback(storage, 1)
     assert phonograd.rollback(storage, 0)["round"] == 3
-    with opened(workshop, tmp_path / "two", settings) as server:
+    with open_coordinator(workshop, tmp_path / "two", settings) as server:
         assert send(server, workshop.update(2, 3), "a").round_closed
 
 
@@ -101,16 +92,15 @@ def test_servers_that_run_follow_a_rollback(workshop: Workshop, storage: ServerS
     one_after_another(workshop, [first, second], 2)
     second.tick()
     stale = workshop.update(7, 3, base=second.folder.fetch(second.folder.model(second.current.base_sha256)))
-    upload = second.create_upload(UploadMetadata("b", stale.stat().st_size))
-    second.folder.upload(upload.id).write_bytes(stale.read_bytes())
+    ingest = upload(second, stale, "b")
     assert phonograd.rollback(storage, 0)["round"] == 4
     with pytest.raises(LateUpdateError):  # though no tick has come since then
-        second.ingest(upload.id, sha256_of_file(stale), 0)
+        ingest()
     follow([first, second], 4)
     assert {server.current.base_sha256 for server in (first, second)} == {workshop.base_sha256}
     assert send(first, workshop.update(9, 4), "a").round_closed
     follow([second, first], 5)
-    assert [round_.ending for round_ in rounds(first.ledger)] == ["full", "full", "rollback", "full", None]
+    assert endings(first) == ["full", "full", "rollback", "full", None]
     kept = [f"{sha256}.safetensors" for sha256 in (workshop.base_sha256, first.current.base_sha256)]
     assert (first.folder.store.names("updates"), sorted(first.folder.store.names("models"))) == ([], sorted(kept))
 
@@ -123,7 +113,7 @@ def test_nothing_changes_while_a_server_closes_a_round(
     replicas: Open,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also because it deletes old models then, and one of them may be the one to return to."""
+    """Closing deletes old models, perhaps the one to return to."""
     (server,) = replicas(1, clients_per_round=1)
     record_model = LiveRound.record_model
 
@@ -135,7 +125,7 @@ def test_nothing_changes_while_a_server_closes_a_round(
 
     monkeypatch.setattr(LiveRound, "record_model", meanwhile)
     assert send(server, workshop.update(1), "a").round_closed
-    assert [round_.ending for round_ in rounds(server.ledger)] == ["full", None]
+    assert endings(server) == ["full", None]
 
 
 def test_kept_updates_are_discarded_while_servers_run(
@@ -177,7 +167,7 @@ def test_a_ledger_that_an_earlier_release_runs_on_is_left_as_it_is(
     workshop: Workshop, tmp_path: Path, database: str, place: dict[str, object], storage: ServerStorage, phono: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    with opened(workshop, tmp_path / "first", settings_with(**place)):
+    with open_coordinator(workshop, tmp_path / "first", settings_with(**place)):
         pass
     monkeypatch.setattr(migrations, "VERSION", VERSION + 1)
     message = f"expected ledger version {VERSION + 1}, found {VERSION}, which a server's start migrates"
@@ -193,7 +183,7 @@ def test_a_ledger_that_an_earlier_release_runs_on_is_left_as_it_is(
 def test_a_role_that_may_only_read_reports(
     workshop: Workshop, tmp_path: Path, database: str, place: dict[str, object]
 ) -> None:
-    with opened(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
+    with open_coordinator(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
         send(server, workshop.update(1), "a")
     role = database.rpartition("/")[2]
     with administrator(database) as connection:
@@ -206,7 +196,7 @@ def test_a_role_that_may_only_read_reports(
 
 
 def test_the_commands(workshop: Workshop, tmp_path: Path, place: dict[str, object], phono: Run) -> None:
-    with opened(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
+    with open_coordinator(workshop, tmp_path / "first", settings_with(**place, clients_per_round=1)) as server:
         send(server, workshop.update(1), "a")
     ledger = ("--ledger", place["ledger"])
     both = (*ledger, "--store", place["store"])

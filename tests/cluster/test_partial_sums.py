@@ -21,14 +21,13 @@ from phonograd.server_agg.rounds import opening, partial_sums, sweeping
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.live_round import LiveRound
-from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.server import _beat, _tick
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.stores import ObjectStore
 from phonograd.server_agg.storage.tables import Process, Update
 from tests.cluster.conftest import Open
-from tests.cluster.test_replicas import one_process, rounds, send_without_closing
-from tests.server_agg.test_rounds import opened, send
+from tests.cluster.servers import before_acceptance, deadline, one_process, rounds, send_without_closing, upload
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.waiting import until
 
@@ -41,11 +40,11 @@ def folded_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     add_again = RoundAggregator.add_again
 
-    def recorded(self: RoundAggregator, aggregation: object, row: Update) -> None:
+    def record(self: RoundAggregator, aggregation: object, row: Update) -> None:
         found.append(str(row.sha256))
         add_again(self, aggregation, row)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(RoundAggregator, "add_again", recorded)
+    monkeypatch.setattr(RoundAggregator, "add_again", record)
     return found
 
 
@@ -76,8 +75,19 @@ def model_of_one(workshop: Workshop, tmp_path: Path, **changes: object) -> tuple
     """Updates of a round, and the model that one server makes of them."""
     settings = settings_with(clients_per_round=3, **changes)
     (updates,) = one_process(workshop, tmp_path / "one", settings, 1)
-    with opened(workshop, tmp_path / "one", settings) as alone:
+    with open_coordinator(workshop, tmp_path / "one", settings) as alone:
         return updates, alone.current.base_sha256
+
+
+def model_of_three(replicas: Open, updates: list[Path], **changes: object) -> tuple[Coordinator, str]:
+    """One of three servers of which each got an update, and the model that all have then."""
+    three = replicas(3, **changes)
+    with serving(*three):
+        for seed, (one, sent) in enumerate(zip(three, updates, strict=True)):
+            send(one, sent, f"phone{seed}")
+        until(lambda: all(one.current.round == 2 for one in three), "the next round")
+    (model,) = {one.current.base_sha256 for one in three}
+    return three[0], model
 
 
 @pytest.mark.parametrize(
@@ -87,12 +97,7 @@ def test_the_closer_waits_for_the_sums_of_servers_that_live(
     changes: dict[str, object], workshop: Workshop, tmp_path: Path, replicas: Open, folded_again: list[str]
 ) -> None:
     updates, expected = model_of_one(workshop, tmp_path, **changes)
-    three = replicas(3, **changes)
-    with serving(*three):
-        for seed, (one, sent) in enumerate(zip(three, updates, strict=True)):
-            send(one, sent, f"phone{seed}")
-        until(lambda: all(one.current.round == 2 for one in three), "the next round")
-    assert {one.current.base_sha256 for one in three} == {expected}
+    assert model_of_three(replicas, updates, **changes)[1] == expected
     assert folded_again == []
 
 
@@ -112,18 +117,13 @@ class Counted(Averaging):
 
 
 def test_a_strategy_of_ones_own_adds_what_other_servers_accepted(
-    workshop: Workshop, tmp_path: Path, replicas: Open, folded_again: list[str]
+    workshop: Workshop, tmp_path: Path, replicas: Open
 ) -> None:
     name = own_strategy(Counted).strategy
     updates, expected = model_of_one(workshop, tmp_path, strategy=name)
-    folded_again.clear()
-    three = replicas(3, strategy=name)
-    with serving(*three):
-        for seed, (one, sent) in enumerate(zip(three, updates, strict=True)):
-            send(one, sent, f"phone{seed}")
-        until(lambda: all(one.current.round == 2 for one in three), "the next round")
-    assert {one.current.base_sha256 for one in three} == {expected}
-    with TensorFile(three[0].folder.fetch(three[0].folder.model(expected))) as model:
+    first, found = model_of_three(replicas, updates, strategy=name)
+    assert found == expected
+    with TensorFile(first.folder.fetch(first.folder.model(expected))) as model:
         assert model.metadata["seen"] == "3"
 
 
@@ -153,7 +153,7 @@ def test_a_sum_that_is_lost_costs_its_updates_folding(
 ) -> None:
     updates, expected = model_of_one(workshop, tmp_path)
     (first,) = replicas(1)
-    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
         for seed in (0, 1):
             send(second, updates[seed], f"phone{seed}")
     store = first.folder.store
@@ -173,7 +173,7 @@ def test_a_server_that_stops_leaves_its_sum(
     updates, expected = model_of_one(workshop, tmp_path)
     (first,) = replicas(1)
     for seed in (0, 1):
-        with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
+        with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
             send(second, updates[seed], f"phone{seed}")
     assert send(first, updates[2], "phone2").round_closed
     assert (first.current.base_sha256, folded_again) == (expected, [])
@@ -191,8 +191,7 @@ def test_a_dead_server_is_not_waited_for(
     monkeypatch.setattr(partial_sums, "POLL_SECONDS", None)  # which no one can sleep
     updates, expected = model_of_one(workshop, tmp_path)
     first, second, third = replicas(3)
-    clock = first.ledger.clock
-    second.ledger.clock = lambda: clock() - partial_sums.ALIVE_SECONDS - 1
+    deadline(second, seconds=-partial_sums.ALIVE_SECONDS - 1)
     second.beat()
     send(second, updates[0], "phone0")
     send(third, updates[1], "phone1")
@@ -213,7 +212,7 @@ def test_a_sum_of_other_updates_than_the_ledger_has_is_not_used(
 ) -> None:
     updates, expected = model_of_one(workshop, tmp_path)
     (first,) = replicas(1)
-    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)) as second:
         send(second, updates[0], "phone0")
         send(second if whose == "another's" else first, updates[1], "phone1")
     owned_by(first.ledger, "phone0", None if whose == "another's" else first.ledger.process)
@@ -228,17 +227,10 @@ def test_an_update_that_came_too_late_is_taken_out_again(
     first, second = replicas(2)
     for seed in (0, 1):
         send(second, updates[seed], f"phone{seed}")
-    upload = second.create_upload(UploadMetadata("b", workshop.update(9).stat().st_size))
-    second.folder.upload(upload.id).write_bytes(workshop.update(9).read_bytes())
-    link_into_place = second.folder.link_into_place
-
-    def slowly(source: Path, target: Path, name: str) -> None:
-        link_into_place(source, target, name)
-        send_without_closing(first, updates[2], "phone2")
-
-    second.folder.link_into_place = slowly  # type: ignore[method-assign]
+    ingest = upload(second, workshop.update(9), "b")
+    before_acceptance(second, lambda: send_without_closing(first, updates[2], "phone2"))
     with pytest.raises(RoundClosingError):
-        second.ingest(upload.id, sha256_of_file(workshop.update(9)), 0)
+        ingest()
     with serving(first, second):
         until(lambda: first.current.round == second.current.round == 2, "the next round")
     assert (second.current.base_sha256, folded_again) == (expected, [])
@@ -280,7 +272,7 @@ def test_sums_that_would_overflow_together_fail_the_round(
     with TensorFile(workshop.base_path) as base:
         far = {name: base.read(name) + 2.0**29 for name in base.specs}
     sent = [workshop.update(seed, trained=far) for seed in (1, 2)]
-    with opened(workshop, tmp_path / "second", settings_with(**place, **changes)) as second:
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, **changes)) as second:
         send(second, sent[0], "phone1")
     send(first, sent[1], "phone2")
     failed, following = rounds(first.ledger)
@@ -291,9 +283,9 @@ def test_sums_that_would_overflow_together_fail_the_round(
 def test_sums_of_ended_rounds_are_deleted(
     workshop: Workshop, tmp_path: Path, place: dict[str, object], replicas: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And of the servers, those that ended a day ago are forgotten."""
+    """Servers that ended a day ago are forgotten, too."""
     (first,) = replicas(1, clients_per_round=1)
-    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=1)) as second:
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=1)) as second:
         send_without_closing(second, workshop.update(1))
     store = first.folder.store
     assert isinstance(store, ObjectStore)
@@ -302,8 +294,7 @@ def test_sums_of_ended_rounds_are_deleted(
     first.tick()
     assert first.current.round == 2
     assert store.names("parts") == ["2-ab/0"]
-    clock = first.ledger.clock
-    first.ledger.clock = lambda: clock() + sweeping.FORGET_SECONDS + 60
+    deadline(first, seconds=sweeping.FORGET_SECONDS + 60)
     first.beat()
     sweeping.sweep_store(first.folder, first.ledger, first.settings)
     with first.ledger.reading() as session:
@@ -322,15 +313,15 @@ def test_a_beat_tells_once_of_a_round_that_closes_and_of_the_next(workshop: Work
 def test_a_server_that_gave_its_sum_away_keeps_none_and_takes_no_more(
     workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another server may have ended the round since, whose updates nobody can read any more."""
+    """Once another server has ended the round, nobody can read its updates any more."""
     first, second = replicas(2, clients_per_round=2, late="next")
     send(second, workshop.update(1), "a")
     send_without_closing(first, workshop.update(2), "b")
     mine = second.round.aggregator
-    assert mine._aggregation is not None
+    assert mine._aggregation
     with first.ledger.closing_lock():
         second.tick()
-    assert mine._aggregation is None
+    assert not mine._aggregation
     first.tick()
     sweeping.sweep_folder(second.folder, second.ledger, second.settings)
     with monkeypatch.context() as patch, pytest.raises(RoundClosingError):

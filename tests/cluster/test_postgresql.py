@@ -3,8 +3,7 @@
 import contextlib
 import tempfile
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -24,22 +23,10 @@ from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.quality import all_quality, report_quality
 from phonograd.server_agg.storage.tables import Base, Traffic, Update
 from tests.cluster.conftest import administrator, break_the_lock
-from tests.cluster.pooler import pooled
-from tests.server_agg.test_kept_sums import check_a_history
-from tests.server_agg.test_ledger import (
-    a_ledger,
-    an_update,
-    test_a_report_reads_one_snapshot,
-    test_the_ledger_itself_holds_that_a_phone_counts_once,
-    test_traffic_is_added_up_and_outlives_a_failed_transaction,
-)
+from tests.cluster.pooler import pooler_before
+from tests.server_agg.ledger_changes import check_a_history
+from tests.server_agg.ledgers import LEDGER_CHECKS, a_ledger, an_update
 
-# The tests of SQLite's ledger, with this file's fixture.
-__all__ = [
-    "test_a_report_reads_one_snapshot",
-    "test_the_ledger_itself_holds_that_a_phone_counts_once",
-    "test_traffic_is_added_up_and_outlives_a_failed_transaction",
-]
 pytestmark = pytest.mark.cluster
 
 
@@ -47,6 +34,11 @@ pytestmark = pytest.mark.cluster
 def ledger(database: str) -> Iterator[Ledger]:
     with contextlib.closing(a_ledger(database)) as ledger:
         yield ledger
+
+
+@pytest.mark.parametrize("check", LEDGER_CHECKS)
+def test_what_every_ledger_holds(check: Callable[[Ledger], None], ledger: Ledger) -> None:
+    check(ledger)
 
 
 def test_servers_that_start_together_make_the_tables_once(database: str) -> None:
@@ -164,7 +156,7 @@ def test_a_closing_lock_is_one_process_s_and_dies_with_its_connection(ledger: Le
 
 @pytest.fixture
 def pooler(database: str) -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder, pooled(database, Path(folder)) as url:
+    with tempfile.TemporaryDirectory() as folder, pooler_before(database, Path(folder)) as url:
         yield url
 
 
@@ -190,13 +182,3 @@ def test_statements_repeated_behind_a_pooler(ledger: Ledger, pooler: str) -> Non
                 with one.writing() as session:
                     sums = {session.scalar(select(func.sum(Traffic.up_header_bytes))) for _ in range(10)}
             assert sums == {2 * number}
-
-
-def test_the_clock_is_the_database_s(ledger: Ledger, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [ledger.clock()]
-    for hours in (-1, 1):
-        now = time.time() + 3600 * hours
-        monkeypatch.setattr(time, "time", lambda now=now: now)
-        with contextlib.closing(Ledger(database)) as other:
-            found.append(other.clock())
-    assert found == pytest.approx([found[0]] * 3, abs=600)

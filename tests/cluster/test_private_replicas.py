@@ -1,13 +1,11 @@
 """Private strategies on several servers: one noise key, one released noise a round, the same rules everywhere."""
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import StorageError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -21,69 +19,32 @@ from phonograd.server_agg.refusals import (
     RoundClosingError,
 )
 from phonograd.server_agg.rounds import noise_runs
-from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.uploads import UploadMetadata
-from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage import noise_keys
-from phonograd.server_agg.storage.tables import Ending, Model, Update
+from phonograd.server_agg.storage.tables import Ending, Model
 from tests.cluster.conftest import Open, break_the_lock
-from tests.cluster.test_replicas import follow, rounds
-from tests.server_agg import test_ftrl_serving as of_one_server
+from tests.cluster.servers import (
+    FTRL,
+    SAMPLED,
+    accepted_phones,
+    before_acceptance,
+    deadline,
+    end_round,
+    endings,
+    enrol,
+    follow,
+    models,
+    name_of,
+    rounds,
+    update_of,
+    upload,
+)
+from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.faults import raising
-from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Clock, Workshop, settings_with
 
 pytestmark = pytest.mark.cluster
-
-FTRL = of_one_server.FTRL | {"min_separation": 2}
-SAMPLED = FTRL | {"strategy": "dp-fedavg", "sampling": 1.0, "population": 2}
-
-
-def name_of(value: object) -> str:
-    return str(value["strategy"] if isinstance(value, dict) else value)
-
-
-def enrol(*coordinators: Coordinator, count: int = 3) -> None:
-    for number in range(count):
-        PhoneRegistry(coordinators[0].ledger).add(f"phone{number}", "phone", "90d", "test")
-    for coordinator in coordinators:
-        coordinator.tick()
-
-
-def deadline(*coordinators: Coordinator, seconds: float = 101.0) -> None:
-    """Let time pass, at all servers."""
-
-    def later(clock: Callable[[], float]) -> Callable[[], float]:
-        return lambda: clock() + seconds
-
-    for coordinator in coordinators:
-        coordinator.ledger.clock = later(coordinator.ledger.clock)
-
-
-def end_round(first: Coordinator, *others: Coordinator) -> None:
-    """Let the first one end the round at its deadline."""
-    number = first.current.round
-    deadline(first, *others)
-    follow([first, *others], number + 1)
-
-
-def update_of(workshop: Workshop, coordinator: Coordinator, seed: int) -> Path:
-    coordinator.round.refresh()
-    base = coordinator.folder.fetch(coordinator.folder.model(coordinator.current.base_sha256))
-    return workshop.update(seed, round=coordinator.current.round, base=base)
-
-
-def models(coordinator: Coordinator) -> list[Model]:
-    with coordinator.ledger.reading() as session:
-        return list(session.scalars(select(Model).order_by(Model.round)))
-
-
-def upload(coordinator: Coordinator, update: Path, phone: str) -> str:
-    """All bytes of an update; it is not ingested yet."""
-    made = coordinator.create_upload(UploadMetadata(phone, update.stat().st_size))
-    coordinator.folder.upload(made.id).write_bytes(update.read_bytes())
-    return made.id
 
 
 @pytest.mark.parametrize(
@@ -111,7 +72,7 @@ def test_the_same_models_as_one_server_with_the_same_keys(
     assert len(set(keys)) == 3
     left, clock = iter([*keys, bytes(32)]), Clock()
     monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=lambda _: next(left)))
-    with opened(workshop, tmp_path / "alone", settings_with(**changes), clock) as alone:
+    with open_coordinator(workshop, tmp_path / "alone", settings_with(**changes), clock) as alone:
         enrol(alone)
         for updates in sent:
             for seed, update in enumerate(updates):
@@ -133,7 +94,7 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     replicas: Open,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another one closes the round meanwhile, from beginning to end, and deletes the key."""
+    """Meanwhile another one closes the round, from beginning to end, and deletes the key."""
     first, second = replicas(2, **changes)
     enrol(first, second)
     end_round(first, second)  # so that there are buffers
@@ -148,15 +109,15 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
         assert second.folder.store.names("noise")[0].startswith("3-")
         return original(*arguments)
 
-    def recorded(current: object, ending: object, model: Model) -> None:
+    def record(current: object, ending: object, model: Model) -> None:
         if current is first.round:
             made.append((model.sha256, model.buffers_sha256, model.buffers_seal))
         record_model(current, ending, model)  # type: ignore[arg-type]
 
     if target != "record_model":
-        monkeypatch.setattr(LiveRound, "record_model", recorded)
+        monkeypatch.setattr(LiveRound, "record_model", record)
     else:
-        original = recorded
+        original = record
     deadline(first, second)
     monkeypatch.setattr(place, target, too_late)
     with pytest.raises(StorageError, match="round 2: another server ended it"):
@@ -166,7 +127,7 @@ def test_a_server_that_lost_the_lock_makes_the_same_bytes(
     published = models(first)[-1]
     assert made == [(published.sha256, published.buffers_sha256, published.buffers_seal)]
     end_round(first, second)
-    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline"] * 3 + [None]
+    assert endings(first) == ["deadline"] * 3 + [None]
     kept = [f"{one.buffers_sha256}.safetensors" for one in models(first)[-1:] if one.buffers_sha256]
     assert first.folder.store.names("buffers") == kept
 
@@ -210,7 +171,7 @@ def test_a_server_that_lost_the_lock_leaves_the_next_round_alone(
     monkeypatch.setattr(first.round, "follow", slowly)
     first.round.end_if_complete()
     assert next(calls) == 4
-    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
+    assert endings(first) == ["deadline", None]
 
 
 def test_a_private_round_neither_ends_nor_refuses_anybody_when_as_many_came_as_were_expected(
@@ -222,31 +183,21 @@ def test_a_private_round_neither_ends_nor_refuses_anybody_when_as_many_came_as_w
         assert (receipt.accepted, receipt.round_closed) == (None, False)
     follow([first, second], 1)
     end_round(second, first)
-    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
+    assert endings(first) == ["deadline", None]
 
 
 def test_a_phone_that_is_offered_at_two_servers_at_once_is_taken_once(workshop: Workshop, replicas: Open) -> None:
     first, second = replicas(2, **FTRL)
-    identifiers = []
-    for server, seed in ((first, 1), (second, 2)):
-        update = update_of(workshop, server, seed)
+    update, identifiers = update_of(workshop, first, 1), []
+    for server in (first, second):
         with server.ledger.writing() as session:  # as if neither had seen the other's
             row = server.uploads.add(session, UploadMetadata("phone1", update.stat().st_size), 1)
         server.folder.upload(row.id).write_bytes(update.read_bytes())
-        identifiers.append((server, row.id, sha256_of_file(update)))
-    link_into_place = second.folder.link_into_place
-
-    def slowly(source: Path, target: Path, name: str) -> None:
-        link_into_place(source, target, name)
-        server, identifier, sha256 = identifiers[0]
-        server.ingest(identifier, sha256, 0)
-
-    second.folder.link_into_place = slowly  # type: ignore[method-assign]
+        identifiers.append(row.id)
+    before_acceptance(second, lambda: first.ingest(identifiers[0], sha256_of_file(update), 0))
     with pytest.raises(DuplicatePhoneError):
-        second.ingest(*identifiers[1][1:], 0)
-    second.folder.link_into_place = link_into_place  # type: ignore[method-assign]
-    with first.ledger.reading() as session:
-        assert list(session.scalars(select(Update.phone).where(Update.state == "accepted"))) == ["phone1"]
+        second.ingest(identifiers[1], sha256_of_file(update), 0)
+    assert accepted_phones(first) == {"phone1"}
     end_round(first, second)
 
 
@@ -272,17 +223,16 @@ def test_a_phone_rests_at_all_servers(workshop: Workshop, replicas: Open) -> Non
 
 def test_what_halts_a_round_halts_it_at_all_servers(workshop: Workshop, replicas: Open) -> None:
     first, second = replicas(2, **FTRL | {"planned_rounds": 1, "min_separation": 1, "max_participations": 1})
-    base = update_of(workshop, first, 1)
-    identifier = upload(second, base, "phone1")
+    before = second.create_upload(UploadMetadata("phone1", update_of(workshop, first, 1).stat().st_size))
     deadline(first, second)
     follow([first], 2)
     assert "all 1 rounds of the run of dp-ftrl are over" in str(second.participation("phone2"))
     update = update_of(workshop, first, 2)
     with pytest.raises(NotSelectedError, match="the model is final"):
-        second.create_upload(UploadMetadata("phone2", update.stat().st_size))
-    second.folder.upload(identifier).write_bytes(update.read_bytes())
+        upload(second, update, "phone2")
+    second.folder.upload(before.id).write_bytes(update.read_bytes())
     with pytest.raises(NotSelectedError, match="the model is final"):
-        second.ingest(identifier, sha256_of_file(update), 0)
+        second.ingest(before.id, sha256_of_file(update), 0)
     assert second.folder.store.names("buffers") == []
 
 
@@ -310,39 +260,33 @@ def test_a_server_follows_a_round_whose_phones_another_one_drew(replicas: Open) 
 def test_a_round_is_closed_with_the_settings_that_the_ledger_accounts_for(
     workshop: Workshop, tmp_path: Path, place: dict[str, object], replicas: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a server that started meanwhile; none, once it is closing."""
+    """A server that started meanwhile has changed them; none changes them once the round is closing."""
     (first,) = replicas(1, **SAMPLED | {"noise_multiplier": 8.0})
     enrol(first)
-    identifier = upload(first, update_of(workshop, first, 1), "phone1")
-    link_into_place, write_model, used = first.folder.link_into_place, next_model.write_model, []
+    ingest, write_model, used = upload(first, update_of(workshop, first, 1), "phone1"), next_model.write_model, []
     others, looks, ending_of = itertools.count(), itertools.count(1), LiveRound.find_ending
 
     def start(noise: float) -> None:
         settings = settings_with(**place | SAMPLED | {"noise_multiplier": noise})
-        with opened(workshop, tmp_path / f"other{next(others)}", settings) as other:
+        with open_coordinator(workshop, tmp_path / f"other{next(others)}", settings) as other:
             deadline(other, seconds=first.ledger.clock() - other.ledger.clock())
 
-    def meanwhile(source: Path, target: Path, name: str) -> None:
-        link_into_place(source, target, name)
-        start(4.0)
-
-    first.folder.link_into_place = meanwhile  # type: ignore[method-assign]
+    before_acceptance(first, lambda: start(4.0))
     with pytest.raises(RoundClosingError):  # it was measured with other settings
-        first.ingest(identifier, sha256_of_file(update_of(workshop, first, 1)), 0)
-    first.folder.link_into_place = link_into_place  # type: ignore[method-assign]
+        ingest()
 
-    def noted(settings: object, *arguments: object) -> object:
+    def note_and_write(settings: object, *arguments: object) -> object:
         used.append(settings.noise_multiplier)  # type: ignore[attr-defined]
         start(2.0)
         return write_model(settings, *arguments)  # type: ignore[arg-type]
 
-    def decided(current: LiveRound) -> Ending | None:
+    def decide(current: LiveRound) -> Ending | None:
         if next(looks) == 2:  # it has the lock, and is about to mark the round
             start(3.0)
         return ending_of(current)
 
-    monkeypatch.setattr(next_model, "write_model", noted)
-    monkeypatch.setattr(LiveRound, "find_ending", decided)
+    monkeypatch.setattr(next_model, "write_model", note_and_write)
+    monkeypatch.setattr(LiveRound, "find_ending", decide)
     deadline(first)
     follow([first], 1)
     follow([first], 2)
@@ -366,14 +310,14 @@ def test_a_server_with_other_settings_than_the_run_opens_no_round_of_it(
     assert (other.overdue, len(rounds(first.ledger))) == (True, 1)
     follow([first], 2)
     settings = settings_with(**place | FTRL | change, end_privacy=True)
-    with pytest.raises(UsageError), opened(workshop, tmp_path / "late", settings):
+    with pytest.raises(UsageError), open_coordinator(workshop, tmp_path / "late", settings):
         pass
     # As if it had looked before the run began.
     run = None if "strategy" in change else begin_run(settings.strategy).text
     monkeypatch.setattr(noise_runs, "required_run", lambda *_: run)
     with (
         pytest.raises(StorageError, match=r"round 2: `\w+` is .*, expected"),
-        opened(workshop, tmp_path / "at once", settings),
+        open_coordinator(workshop, tmp_path / "at once", settings),
     ):
         pass
     end_round(first)
@@ -393,11 +337,11 @@ def test_buffers_are_in_the_store_and_a_server_that_lacks_them_fetches_them(
     end_round(first, second)
     name = f"{models(first)[-1].buffers_sha256}.safetensors"
     store = first.folder.store
-    assert (store.names("buffers"), files(second.folder.buffers)) == ([name], set())
+    assert (store.names("buffers"), file_names(second.folder.buffers)) == ([name], set())
     send(second, update_of(workshop, second, 1), "phone1")
     assert (second.folder.buffers / name).stat().st_mode & 0o777 == 0o600
     end_round(second, first)
-    assert name not in {*store.names("buffers"), *files(first.folder.buffers), *files(second.folder.buffers)}
+    assert name not in {*store.names("buffers"), *file_names(first.folder.buffers), *file_names(second.folder.buffers)}
     with pytest.raises(RewoundNoiseError):
         first.rollback(1)
     kept = tmp_path / "kept"
@@ -411,7 +355,7 @@ def test_buffers_are_in_the_store_and_a_server_that_lacks_them_fetches_them(
         settings = settings_with(**place | FTRL)
         with (
             pytest.raises(StorageError, match="restore the state folder|damaged in the store"),
-            opened(workshop, tmp_path / "third", settings),
+            open_coordinator(workshop, tmp_path / "third", settings),
         ):
             pass
     store.put(kept, f"buffers/{current}")

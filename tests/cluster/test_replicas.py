@@ -16,13 +16,21 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadata
-from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.server_agg.storage.ledger import Ledger
-from phonograd.server_agg.storage.tables import Round, Update
+from phonograd.server_agg.storage.tables import Update
 from tests.cluster.conftest import Open
+from tests.cluster.servers import (
+    accepted_phones,
+    before_acceptance,
+    deadline,
+    endings,
+    follow,
+    one_process,
+    rounds,
+    upload,
+)
+from tests.server_agg.coordinators import open_coordinator, send
+from tests.server_agg.dashboard_pages import PAGES
 from tests.server_agg.faults import raising
-from tests.server_agg.test_dashboard import PAGES
-from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, announced
 from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
 from tests.support.waiting import until
@@ -34,57 +42,25 @@ def once_open(send_once: Callable[[], Receipt]) -> Receipt:
     """A phone that comes again while the round is closing."""
     found: list[Receipt] = []
 
-    def sent() -> bool:
+    def is_taken() -> bool:
         with contextlib.suppress(RoundClosingError):
             found.append(send_once())
         return bool(found)
 
-    until(sent, "an open round")
+    until(is_taken, "an open round")
     return found[0]
 
 
-def rounds(ledger: Ledger) -> list[Round]:
-    with ledger.reading() as session:
-        return list(session.scalars(select(Round).order_by(Round.number)))
-
-
-def follow(coordinators: list[Coordinator], number: int) -> None:
-    for coordinator in coordinators:
-        coordinator.tick()
-        assert coordinator.current.round == number
-
-
-def one_process(workshop: Workshop, state: Path, settings: ServerSettings, count: int = 2) -> list[list[Path]]:
-    """The updates of rounds on a server of the default kind; its models are in its folder."""
-    made = []
-    with opened(workshop, state, settings) as coordinator:
-        for number in range(1, count + 1):
-            base = coordinator.folder.model(coordinator.current.base_sha256)
-            made.append([workshop.update(10 * number + seed, number, 100 * seed, base=base) for seed in (1, 2, 3)])
-            for seed, update in enumerate(made[-1]):
-                send(coordinator, update, f"phone{seed}")
-    return made
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"server_optimizer": "momentum", "publish": "top-rows", "publish_bits": 1},
-        {"strategy": "median"},
-        {"strategy": "norm-bound", "norm_bound": 0.5},
-    ],
-    ids=lambda changes: "-".join(str(value) for value in changes.values()),
-)
-def test_the_same_models_as_one_process(
-    changes: dict[str, object], workshop: Workshop, tmp_path: Path, replicas: Open
-) -> None:
+def test_the_same_models_as_one_process(workshop: Workshop, tmp_path: Path, replicas: Open) -> None:
+    """Median and norm bound are in test_partial_sums."""
+    changes: dict[str, object] = {"server_optimizer": "momentum", "publish": "top-rows", "publish_bits": 1}
     updates = one_process(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes))
     three = replicas(3, **changes)
     for number, sent in enumerate(updates, 1):
         for seed, update in enumerate(sent):
             send(three[(seed + number) % 3], update, f"phone{seed}")
         follow(three, number + 1)
-    with opened(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes)) as alone:
+    with open_coordinator(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes)) as alone:
         assert {coordinator.current.base_sha256 for coordinator in three} == {alone.current.base_sha256}
         kept = {path.name: sha256_of_file(path) for path in alone.folder.models.iterdir()}
     for coordinator in three:
@@ -104,7 +80,7 @@ def test_each_round_closes_once_whoever_comes(workshop: Workshop, replicas: Open
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(phone, range(12)))
     until(lambda: [one.tick() for one in four] and rounds(four[0].ledger)[-1].number == 5, "the last round")
-    assert [round_.ending for round_ in rounds(four[0].ledger)] == ["full"] * 4 + [None]
+    assert endings(four[0]) == ["full"] * 4 + [None]
     with four[0].ledger.reading() as session:
         taken = sorted(session.scalars(select(Update.round).where(Update.state == "accepted")))
     assert taken == [number for number in (1, 2, 3, 4) for _ in range(3)]
@@ -114,10 +90,9 @@ def test_each_round_closes_once_whoever_comes(workshop: Workshop, replicas: Open
 def test_a_round_that_closes_takes_no_more_updates(
     workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that were admitted before as well: what was folded is what was accepted."""
+    """Nor one that was admitted before: what was folded is what was accepted."""
     first, second = replicas(2, clients_per_round=1)
-    upload = second.create_upload(UploadMetadata("b", workshop.update(2).stat().st_size))
-    second.folder.upload(upload.id).write_bytes(workshop.update(2).read_bytes())
+    ingest = upload(second, workshop.update(2), "b")
     close_round, refused = LiveRound.close_round, []
 
     def meanwhile(*arguments: object) -> None:
@@ -125,7 +100,7 @@ def test_a_round_that_closes_takes_no_more_updates(
         assert second.current.closing is not None
         for _ in range(2):
             with pytest.raises(RoundClosingError) as error:
-                second.ingest(upload.id, sha256_of_file(workshop.update(2)), 0)
+                ingest()
             refused.append(error.value)
         assert second.participation("b") is not None
         close_round(*arguments)  # type: ignore[arg-type]
@@ -138,31 +113,15 @@ def test_a_round_that_closes_takes_no_more_updates(
     assert (second.current.round, second.current.accepted) == (2, 0)
 
 
-@pytest.mark.parametrize("close", [True, False], ids=["closed", "killed before it closed"])
-def test_an_update_that_was_checked_while_another_server_took_the_last(
-    close: bool, workshop: Workshop, replicas: Open
-) -> None:
+def test_an_update_that_was_checked_while_another_server_took_the_last(workshop: Workshop, replicas: Open) -> None:
     first, second = replicas(2, clients_per_round=2)
     send(first, workshop.update(1), "a")
-    upload = second.create_upload(UploadMetadata("b", workshop.update(2).stat().st_size))
-    second.folder.upload(upload.id).write_bytes(workshop.update(2).read_bytes())
-    link_into_place = second.folder.link_into_place
-
-    def slowly(source: Path, target: Path, name: str) -> None:
-        link_into_place(source, target, name)
-        if close:
-            send(first, workshop.update(3), "c")
-        else:
-            send_without_closing(first, workshop.update(3), "c")
-
-    second.folder.link_into_place = slowly  # type: ignore[method-assign]
+    ingest = upload(second, workshop.update(2), "b")
+    before_acceptance(second, lambda: send(first, workshop.update(3), "c"))
     with pytest.raises(RoundClosingError):
-        second.ingest(upload.id, sha256_of_file(workshop.update(2)), 0)
+        ingest()
     follow([second], 2)
-    ended, _ = rounds(first.ledger)
-    with first.ledger.reading() as session:
-        taken = set(session.scalars(select(Update.phone).where(Update.state == "accepted")))
-    assert (ended.ending, taken) == ("full", {"a", "c"})
+    assert (endings(first), accepted_phones(first)) == (["full", None], {"a", "c"})
 
 
 def test_a_phone_counts_once_at_all_servers(workshop: Workshop, replicas: Open) -> None:
@@ -191,16 +150,9 @@ def test_a_server_that_dies_while_it_closes_a_round(
     second.round.refresh()
     assert second.current.closing is not None
     follow([second], 2)
-    with opened(workshop, tmp_path / "one") as alone:
+    with open_coordinator(workshop, tmp_path / "one") as alone:
         assert second.current.base_sha256 == alone.current.base_sha256
     follow([first], 2)
-
-
-def send_without_closing(coordinator: Coordinator, update: Path, phone: str = "a") -> None:
-    """Accept the last update of a round, whose closing is left for later."""
-    end, coordinator._end_or_try_again = coordinator._end_or_try_again, lambda: None  # type: ignore[method-assign]
-    send(coordinator, update, phone)
-    coordinator._end_or_try_again = end  # type: ignore[method-assign]
 
 
 def test_a_server_that_has_not_heard_of_the_new_round_takes_part_in_it(workshop: Workshop, replicas: Open) -> None:
@@ -217,7 +169,7 @@ def test_a_server_that_has_not_heard_of_the_new_round_takes_part_in_it(workshop:
 def test_no_server_rolls_back_while_another_closes_the_round(
     workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which deletes old models then, perhaps the one to return to."""
+    """Closing deletes old models, perhaps the one to return to."""
     first, second = replicas(2, clients_per_round=1)
     record_model = LiveRound.record_model
 
@@ -263,8 +215,7 @@ def test_what_a_killed_server_left_is_ingested_by_another(workshop: Workshop, re
         ids[phone] = upload.id
     second.tick()
     assert {upload.phone for upload in second.uploads.unfinished_uploads()} == {"a", "b"}
-    clock = second.ledger.clock
-    second.ledger.clock = lambda: clock() + ABANDONED_SECONDS + 1
+    deadline(second, seconds=ABANDONED_SECONDS + 1)
     second.tick()
     states = {phone: second.uploads.find(identifier).state for phone, identifier in ids.items()}  # type: ignore[union-attr]
     assert states == {"a": "accepted", "b": "receiving"}
@@ -296,7 +247,7 @@ def test_a_server_that_starts_leaves_the_uploads_of_others_alone(
     sinks = [first.uploads.bytes.append(upload.id, 0) for upload in uploads]
     for sink in sinks:
         sink.write(memoryview(data[:500]))
-    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)):
+    with open_coordinator(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)):
         for upload, sink in zip(uploads, sinks, strict=True):
             sink.write(memoryview(data[500:]))
             sha256 = first.uploads.bytes.sha256(upload.id)
@@ -306,16 +257,14 @@ def test_a_server_that_starts_leaves_the_uploads_of_others_alone(
 def test_deadlines(workshop: Workshop, replicas: Open) -> None:
     first, second = replicas(2, deadline_seconds=1000.0)
     send(first, workshop.update(1), "a")
-    clock = second.ledger.clock
-    second.ledger.clock = lambda: clock() + 1001
+    deadline(first, second, seconds=1001)
     barrier = threading.Barrier(2)
 
     def tick(coordinator: Coordinator) -> None:
         barrier.wait()
         coordinator.tick()
 
-    first.ledger.clock = second.ledger.clock
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(tick, (first, second)))
     follow([first, second], 2)
-    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
+    assert endings(first) == ["deadline", None]

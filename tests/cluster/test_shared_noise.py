@@ -16,9 +16,8 @@ from phonograd.server_agg.storage import shared_noise
 from phonograd.server_agg.storage.shared_noise import SharedNoiseKeys
 from phonograd.server_agg.storage.stores import ObjectStore
 from tests.cluster.conftest import Open, administrator
-from tests.cluster.test_private_replicas import FTRL, SAMPLED, deadline, end_round, enrol, name_of
-from tests.cluster.test_replicas import rounds
-from tests.server_agg.test_rounds import opened
+from tests.cluster.servers import FTRL, SAMPLED, deadline, end_round, enrol, name_of, rounds
+from tests.server_agg.coordinators import open_coordinator
 from tests.server_agg.workshop import Workshop, settings_with
 
 pytestmark = pytest.mark.cluster
@@ -47,8 +46,8 @@ def test_a_key_is_made_once_and_neither_half_outlives_its_round(replicas: Open) 
 
 
 def test_a_key_needs_both_halves(workshop: Workshop, tmp_path: Path, place: dict[str, object]) -> None:
-    """Another one in the ledger, or in the store, makes another key; without either there is none."""
-    with opened(workshop, tmp_path / "one", settings_with(**place, **FTRL)) as server:
+    """Changing the half in the ledger, or in the store, makes another key; losing one leaves no key."""
+    with open_coordinator(workshop, tmp_path / "one", settings_with(**place, **FTRL)) as server:
         keys, store = server.folder.noise_keys, server.folder.store
         assert isinstance(store, ObjectStore)
         (name,) = store.names("noise")
@@ -74,7 +73,9 @@ def test_a_key_needs_both_halves(workshop: Workshop, tmp_path: Path, place: dict
 def test_of_two_servers_that_make_a_key_at_once_the_first_one_s_counts(
     workshop: Workshop, tmp_path: Path, place: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(workshop, tmp_path / "one", settings_with(**place)) as server:  # without noise, and without a key
+    with open_coordinator(
+        workshop, tmp_path / "one", settings_with(**place)
+    ) as server:  # without noise, and without a key
         store, made = server.folder.store, []
         assert isinstance(store, ObjectStore)
         assert (store.names("noise"), rounds(server.ledger)[0].noise_half) == ([], None)
@@ -98,7 +99,7 @@ def copy_of(database: str) -> Callable[[dict[str, object]], dict[str, object]]:
     """A backup of a service whose servers are stopped: of its database, and of its store."""
     numbers = itertools.count()
 
-    def copied(place: dict[str, object]) -> dict[str, object]:
+    def copy(place: dict[str, object]) -> dict[str, object]:
         source, url = str(place["ledger"]), f"memory://{uuid.uuid4().hex}"
         name = f"{database.rpartition('/')[2]}_{next(numbers)}"
         with administrator(database.replace(database.rpartition("/")[2], "postgres")) as connection:
@@ -109,7 +110,7 @@ def copy_of(database: str) -> Callable[[dict[str, object]], dict[str, object]]:
                 new.write(old.read(f"{part}/{found}"), f"{part}/{found}")
         return {"ledger": f"{source.rpartition('/')[0]}/{name}", "store": url}
 
-    return copied
+    return copy
 
 
 @pytest.mark.parametrize(("changes", "old"), [(SAMPLED, "ledger"), (FTRL, "store"), (SAMPLED, "store")], ids=name_of)
@@ -124,24 +125,24 @@ def test_a_backup_of_one_without_the_other_is_seen_and_no_noise_is_used_again(
     def settings(place: dict[str, object]) -> ServerSettings:
         return settings_with(**place | changes)
 
-    with opened(workshop, tmp_path / "one", settings(place)) as server:
+    with open_coordinator(workshop, tmp_path / "one", settings(place)) as server:
         enrol(server)
         end_round(server)
     backup = copy_of(place)
-    with opened(workshop, tmp_path / "one", settings(place)) as server:
+    with open_coordinator(workshop, tmp_path / "one", settings(place)) as server:
         deadline(server)  # as far as before
         end_round(server)
     mixed = place | {old: backup[old]}
-    for _ in range(2):  # nothing is made anew; and the server's own folder still has all models
+    for _ in range(2):  # nothing is made again; and the server's own folder still has all models
         refused = pytest.raises(
             StorageError, match=r"half of the noise key of round \d: the ledger|restore the state fol"
         )
-        with refused, opened(workshop, tmp_path / "one", settings(mixed)):
+        with refused, open_coordinator(workshop, tmp_path / "one", settings(mixed)):
             pass
     if changes is SAMPLED:  # whose key can be given up: the next round has another
         published = ObjectStore(str(place["store"])).names("models")
         phonograd.rollback(ServerStorage(str(mixed["ledger"]), str(mixed["store"])), 1)
         assert [name for name in ObjectStore(str(mixed["store"])).names("noise") if name < "3-"] == []
-        with opened(workshop, tmp_path / "one", settings(mixed)) as server:
+        with open_coordinator(workshop, tmp_path / "one", settings(mixed)) as server:
             end_round(server)
             assert f"{server.current.base_sha256}.safetensors" not in published

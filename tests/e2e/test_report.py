@@ -9,7 +9,7 @@ import pytest
 
 from phonograd.server_agg.report.records import PhoneCost
 from phonograd.server_agg.storage.ledger import WireBytes
-from tests.server_agg.test_costs import a_ledger_with
+from tests.server_agg.ledgers import a_ledger_with
 from tests.support.command_line import Run
 
 

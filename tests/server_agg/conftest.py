@@ -1,9 +1,13 @@
 """Fixtures: a tiny model with its artifacts folder, and servers on loopback."""
 
 import contextlib
+import functools
+import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,7 +17,10 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.util import LRUCache
 
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.server_agg.aggregation.correlation import optimise
+from phonograd.server_agg.aggregation.privacy import mechanism
 from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.storage import noise_keys
 from tests.server_agg.slow_models import Work
 from tests.server_agg.workshop import (
     SMALL,
@@ -117,3 +124,35 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture
 def tls(certificates: Certificates) -> SecuritySettings:
     return SecuritySettings(tls_cert=certificates.certificate, tls_key=certificates.key)
+
+
+optimise_blt = functools.cache(optimise.optimise_blt)
+
+
+@pytest.fixture
+def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same key for a round of every server, by its number; another one if a server makes it twice.
+
+    And a run's matrix is computed once for all tests.
+    """
+    monkeypatch.setattr("phonograd.server_agg.aggregation.correlation.run.optimise_blt", optimise_blt)
+    made: Counter[tuple[Path, int]] = Counter()
+
+    class Keys(noise_keys.NoiseKeys):
+        def get_or_create(self, number: int) -> bytes:
+            def key(count: int) -> bytes:
+                made[self._folder, number] += 1
+                return bytes([number, made[self._folder, number]]) * (count // 2)
+
+            monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=key))
+            return super().get_or_create(number)
+
+    monkeypatch.setattr("phonograd.server_agg.storage.state_folder.NoiseKeys", Keys)
+
+
+@pytest.fixture
+def known_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same phones and noise in every run."""
+    chance = random.Random(1)
+    monkeypatch.setattr(mechanism, "secrets", SimpleNamespace(randbits=chance.getrandbits))
+    monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=chance.randbytes))

@@ -9,7 +9,7 @@ from typing import Any
 
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.server_agg.report.document import MESSAGES_UP
-from tests.server_agg.tus_phone import BODY, TusPhone
+from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import RunningServer
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -38,13 +38,8 @@ def states(server: RunningServer) -> list[tuple[str, str]]:
 @contextlib.contextmanager
 def half_sent(server: RunningServer, phone: TusPhone, nbytes: int) -> Iterator[socket.socket]:
     """A connection on which a PATCH of all of `phone`'s data has come as far as `nbytes`, on disk."""
-    head = (
-        f"PATCH {phone.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
-        f"Content-Type: {BODY}\r\nContent-Length: {len(phone.data)}\r\nPhonograd-Phone: {phone.name}\r\n\r\n"
-    )
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(head.encode())
-        connection.sendall(phone.data[:nbytes])
+        connection.sendall(phone.patch_head() + phone.data[:nbytes])
         until(arriving(server, phone).exists)
         yield connection
 

@@ -14,7 +14,7 @@ from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.server import ServerSettings
 from tests.reference.masked import Cohort
 from tests.reference.masked_phone import Opened, Phone
-from tests.server_agg.test_rounds import send
+from tests.server_agg.coordinators import send
 from tests.server_agg.workshop import Clock, Workshop, settings_with
 
 STAGE_SECONDS = 60.0

@@ -3,9 +3,12 @@
 import contextlib
 import selectors
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+import pytest
 
 
 @dataclass
@@ -84,3 +87,6 @@ def relay_to(port: int, cuts: list[int | None] | None = None) -> Iterator[tuple[
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the counters are Linux's")

@@ -11,10 +11,13 @@ from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.formats.tensor_file import WrittenFile, load_tensors, save_tensors
 from phonograd.server_agg.aggregation.next_model import Student
 from phonograd.server_agg.aggregation.strategies import ClientUpdate
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.transfer import TransferSettings
 from phonograd.server_agg.transfer.teachers import write_teacher
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.server_agg.coordinators import send
+from tests.server_agg.workshop import Workshop
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 PARTS = 4
 
@@ -91,3 +94,15 @@ def unhindered() -> Work:
     work = Work()
     work.allow(1000)
     return work
+
+
+def send_two(workshop: Workshop, coordinator: Coordinator) -> None:
+    send(coordinator, workshop.update(1), "a")
+    send(coordinator, workshop.update(2), "b")
+
+
+def model_after(coordinator: Coordinator, number: int = 1) -> str:
+    """The model that the round after `number` begins with."""
+    until(lambda: coordinator.current.round > number, "the next round")
+    coordinator.tick()  # waits until the round's files are deleted, too
+    return coordinator.current.base_sha256

@@ -1,68 +1,23 @@
-import contextlib
 import hashlib
 import logging
-import sqlite3
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
 from phonograd.bench.uploads.sending import upload_headers
-from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.formats.tensor_file import save_tensors
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.report.document import read_report
 from tests.server_agg.hostile_updates import Parts
-from tests.server_agg.workshop import RunningServer, Workshop, client_of
-
-StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
-
-
-def headers_of(data: bytes, phone: str = "phone1") -> dict[str, str]:
-    """Of a whole upload in one request."""
-    return upload_headers(phone, len(data), hashlib.sha256(data).hexdigest())
+from tests.server_agg.http_uploads import check_problem, headers_of, post, receipt
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of
 
 
-def post(http: httpx.Client, update: Path, phone: str) -> httpx.Response:
-    data = update.read_bytes()
-    return http.post("/v1/uploads", content=data, headers=headers_of(data, phone))
-
-
-def head_of(data: bytes, phone: str = "phone1", **more: str) -> bytes:
-    """The same request up to its body, for a socket."""
-    headers = {"Host": "localhost", "Content-Length": str(len(data))} | headers_of(data, phone) | more
-    lines = ("POST /v1/uploads HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", "")
-    return "\r\n".join(lines).encode()
-
-
-def receipt(http: httpx.Client, created: httpx.Response) -> dict[str, Any]:
-    """The receipt of an upload that arrived whole."""
-    found: dict[str, Any] = http.get(created.headers["Location"]).json()["receipt"]
-    return found
-
-
-def check_problem(response: httpx.Response, status: int, detail: str) -> None:
-    assert response.status_code == status
-    assert response.headers["content-type"] == "application/problem+json"
-    problem = response.json()
-    assert problem["status"] == status
-    assert detail in problem["detail"]
-    assert problem["title"]
-    assert "Traceback" not in response.text
-
-
-def uploads(server: RunningServer) -> list[tuple[Any, ...]]:
-    with contextlib.closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger:
-        return ledger.execute(
-            "SELECT state, phone, received_bytes, reason FROM updates WHERE state != 'receiving'"
-        ).fetchall()
-
-
-def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
+def test_what_a_round_and_a_receipt_say(workshop: Workshop, http: httpx.Client) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}
     first = http.get("/v1/round").json()
     assert first == {
@@ -97,16 +52,6 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Cl
         "model_sha256": None,
         "bytes": update.stat().st_size,
     }
-    two = receipt(http, post(http, workshop.update(2), "phone2"))
-    assert two["round_closed"]
-
-    second = http.get("/v1/round").json()
-    assert (second["round"], second["base_sha256"], second["accepted"]) == (2, two["model_sha256"], 0)
-    content = http.get("/v1/model").content
-    assert hashlib.sha256(content).hexdigest() == two["model_sha256"]
-    averaged = load_tensors(server.coordinator.folder.model(two["model_sha256"]))
-    for name, found in averaged.items():
-        assert np.allclose(found, (workshop.trained(1)[name] + workshop.trained(2)[name]) / 2, rtol=0, atol=1e-6)
 
 
 def test_a_model_that_is_known_is_not_sent_again(server: RunningServer, http: httpx.Client) -> None:
@@ -132,7 +77,6 @@ def test_unknown_urls_and_methods(http: httpx.Client) -> None:
 def test_refusals_are_problems_in_words(
     server: RunningServer, workshop: Workshop, make_workshop: Callable[..., Workshop], http: httpx.Client
 ) -> None:
-    """One of each class; coordinator and fold have tests of all."""
     other = make_workshop(seed=4, name="other")
     parts = Parts.of(workshop.update(1).read_bytes())
     for data, status, detail in (
@@ -181,11 +125,5 @@ def test_a_body_is_never_held_in_memory(start_server: StartServer) -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         check_problem(answer, 400, "not valid JSON")
-        assert uploads(server)[0][2] == size
+        assert read_report(server.state)["totals"]["rejected_bytes"] == size
     assert peak < 8 << 20
-
-
-def test_no_report_where_there_is_no_ledger(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"ledger.sqlite: no ledger found; expected the state folder"):
-        read_report(tmp_path)
-    assert list(tmp_path.iterdir()) == []

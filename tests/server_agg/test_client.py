@@ -25,8 +25,7 @@ from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.report.document import read_report
 from tests.server_agg.faults import QUICK
-from tests.server_agg.test_app import StartServer
-from tests.server_agg.workshop import RunningServer, Workshop
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop
 from tests.support.ports import reserved_port
 from tests.support.waiting import until
 
@@ -59,13 +58,6 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, tmp_path: Path
     assert old.sha256 == sha256_of_file(path) == model.sha256
     # A connection's last bytes are recorded after its answer.
     until(lambda: client.report(server.owner) == read_report(server.state), "the same report by HTTP and from disk")
-
-
-def test_a_known_model_is_not_fetched(server: RunningServer, workshop: Workshop, tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    model = client.download_model(server.url, path, known_sha256=workshop.base_sha256)
-    assert (model.sha256, model.nbytes, model.changed) == (workshop.base_sha256, 0, False)
-    assert not path.exists()
 
 
 def test_says_why_it_was_refused(server: RunningServer, workshop: Workshop, tmp_path: Path) -> None:
@@ -321,14 +313,17 @@ def test_an_answer_in_memory_has_a_bound(
             client.current_round(impostor)
 
 
-def test_a_model_without_its_hash(impostor: str, tmp_path: Path) -> None:
-    Impostor.answer = (200, {"ETag": '"v1"'}, b"bytes")
-    with pytest.raises(ServerRefusedError, match="a model's hash expected as ETag"):
-        client.download_model(impostor, tmp_path / "model")
-
-
-def test_another_model_than_was_asked_for(impostor: str, tmp_path: Path) -> None:
-    Impostor.answer = (200, {"ETag": f'"{hashlib.sha256(b"other").hexdigest()}"'}, b"other")
-    with pytest.raises(ServerRefusedError, match="a model's hash expected as ETag, found another"):
+@pytest.mark.parametrize(
+    ("etag", "message"),
+    [
+        ("v1", "a model's hash expected as ETag"),
+        (hashlib.sha256(b"other").hexdigest(), "a model's hash expected as ETag, found another"),
+    ],
+)
+def test_a_model_that_is_not_named_as_the_one_that_was_asked_for(
+    impostor: str, tmp_path: Path, etag: str, message: str
+) -> None:
+    Impostor.answer = (200, {"ETag": f'"{etag}"'}, b"other")
+    with pytest.raises(ServerRefusedError, match=message):
         client.download_model(impostor, tmp_path / "model", sha256="b" * 64)
     assert os.listdir(tmp_path) == []

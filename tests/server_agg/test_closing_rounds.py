@@ -19,8 +19,6 @@ from phonograd.device_runtime.client import connection
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.server_client import current_round, open_round, upload_update
 from phonograd.server_agg.refusals import (
-    DuplicatePhoneError,
-    RoundClosingError,
     UnknownRoundError,
 )
 from phonograd.server_agg.report.document import read_report
@@ -29,9 +27,9 @@ from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.checked_answers import Checked
-from tests.server_agg.slow_models import PARTS, Work, unhindered
-from tests.server_agg.test_app import check_problem, post, receipt
-from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.coordinators import file_names, open_coordinator, send
+from tests.server_agg.http_uploads import check_problem, post, receipt
+from tests.server_agg.slow_models import PARTS, Work, model_after, send_two, unhindered
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Clock, RunningServer, Workshop, run_server, settings_with
 from tests.support.waiting import until
@@ -41,26 +39,24 @@ def slow_coordinator(
     workshop: Workshop, state: Path, work: Work, clock: Clock | None = None, **changes: object
 ) -> AbstractContextManager[Coordinator]:
     settings = settings_with(**{"strategy": "transfer", "clients_per_round": 2} | changes)
-    return opened(workshop, state, settings, clock, work)
-
-
-def send_two(workshop: Workshop, coordinator: Coordinator) -> None:
-    send(coordinator, workshop.update(1), "a")
-    send(coordinator, workshop.update(2), "b")
-
-
-def closed(coordinator: Coordinator, number: int = 1) -> str:
-    """The model that the round after `number` begins with."""
-    until(lambda: coordinator.current.round > number, "the next round")
-    coordinator.tick()  # waits until the round's files are deleted, too
-    return coordinator.current.base_sha256
+    return open_coordinator(workshop, state, settings, clock, work)
 
 
 def calm_model(workshop: Workshop, state: Path) -> str:
     """The round's model when nothing goes wrong."""
     with slow_coordinator(workshop, state, unhindered()) as coordinator:
         send_two(workshop, coordinator)
-        return closed(coordinator)
+        return model_after(coordinator)
+
+
+def until_closed(coordinator: Coordinator, number: int) -> None:
+    """Tick until round `number` is open."""
+
+    def is_open() -> bool:
+        coordinator.tick()
+        return coordinator.current.round == number
+
+    until(is_open, f"round {number}")
 
 
 # While it closes
@@ -76,35 +72,13 @@ def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_pa
         assert (current.round, current.base_sha256, current.accepted) == (1, workshop.base_sha256, 2)
         assert current.closing is not None
         work.allow()
-        model = closed(coordinator)
+        model = model_after(coordinator)
         assert coordinator.current.closing is None
         assert sha256_of_file(coordinator.folder.model(model)) == model != workshop.base_sha256
-        assert files(tmp_path / "state" / "closing") == files(tmp_path / "state" / "updates") == set()
+        assert file_names(tmp_path / "state" / "closing") == file_names(tmp_path / "state" / "updates") == set()
         assert send(coordinator, workshop.update(2), "b").model_sha256 == model  # the receipt of the same update
     rounds = read_report(tmp_path / "state")["rounds"]
     assert [(entry["ending"], entry["model_sha256"]) for entry in rounds] == [("full", model), (None, None)]
-
-
-def test_a_closing_round_takes_no_more_updates_and_the_phone_comes_again(workshop: Workshop, tmp_path: Path) -> None:
-    work = Work()
-    with slow_coordinator(workshop, tmp_path / "state", work, late="next", retry_seconds=7) as coordinator:
-        late = coordinator.create_upload(UploadMetadata("c", workshop.update(3).stat().st_size))
-        shutil.copy(workshop.update(3), coordinator.folder.upload(late.id))
-        send_two(workshop, coordinator)
-        assert str(coordinator.participation("c")) == "round 1: closing, the server trains its model; come again in 7 s"
-        with pytest.raises(RoundClosingError) as caught:
-            coordinator.create_upload(UploadMetadata("d", 100))
-        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "7"})
-        sha256 = sha256_of_file(workshop.update(3))
-        with pytest.raises(RoundClosingError):
-            coordinator.ingest(late.id, sha256, 10)
-        assert coordinator.folder.upload(late.id).is_file()  # its bytes need not be sent again
-        with pytest.raises(DuplicatePhoneError):
-            coordinator.create_upload(UploadMetadata("a", 100))
-        assert send(coordinator, workshop.update(1), "a").accepted == 2  # the answer may have been lost
-        work.allow()
-        closed(coordinator)
-        assert coordinator.ingest(late.id, sha256, 0).round == 2
 
 
 def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: Work) -> None:
@@ -117,7 +91,7 @@ def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: 
         assert coordinator.current.closing.since == clock.now
         coordinator.tick()
         work.allow()
-        closed(coordinator)
+        model_after(coordinator)
         assert work.jobs == 1
     assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
 
@@ -136,7 +110,7 @@ def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, wo
         work.allow(2)
         until(lambda: coordinator.round.retry_seconds == 30, "a later estimate")
         work.allow(1)
-        closed(coordinator)
+        model_after(coordinator)
         assert coordinator.round.retry_seconds == 9
 
 
@@ -156,7 +130,7 @@ def test_a_stop_at_any_part_goes_on_there_with_the_same_model(parts: int, worksh
             current = coordinator.current
             assert (current.round, current.strategy, current.closing is None) == (1, "transfer", False)
         work.allow(PARTS - parts)
-        assert closed(coordinator) == calm_model(workshop, tmp_path / "calm")
+        assert model_after(coordinator) == calm_model(workshop, tmp_path / "calm")
         assert (coordinator.current.strategy, coordinator.current.clients_per_round) == ("fedavg", 5)
     assert work.parts == PARTS  # none was made twice
 
@@ -173,7 +147,7 @@ def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop:
         assert found is not None
         assert (found.state, found.complete) == ("receiving", True)
         work.allow()
-        closed(coordinator)
+        model_after(coordinator)
         assert coordinator.ingest(late.id, sha256_of_file(update), 0).round == 2
 
 
@@ -181,12 +155,12 @@ def test_a_model_that_cannot_be_made_fails_the_round(workshop: Workshop, state: 
     work.errors = [WeightsError("update abc: not finite")]
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
-        assert closed(coordinator) == workshop.base_sha256
-        assert files(state / "closing") == set()
-        assert len(files(state / "updates")) == 2
+        assert model_after(coordinator) == workshop.base_sha256
+        assert file_names(state / "closing") == set()
+        assert len(file_names(state / "updates")) == 2
         work.allow()
         send_two(workshop, coordinator)  # they are of today's model: they count again
-        assert closed(coordinator, 2) != workshop.base_sha256
+        assert model_after(coordinator, 2) != workshop.base_sha256
         assert coordinator.discard(1) == 2
     first, second, _ = read_report(state)["rounds"]
     assert (first["ending"], first["reason"]) == ("failed", "update abc: not finite")
@@ -202,11 +176,7 @@ def test_after_a_disk_error_the_next_tick_tries_again(
     with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
         send_two(workshop, coordinator)
 
-        def ended() -> bool:
-            coordinator.tick()
-            return coordinator.current.round == 2
-
-        until(ended, "the round's end")
+        until_closed(coordinator, 2)
         assert coordinator.current.base_sha256 == calm_model(workshop, tmp_path / "calm")
     assert work.jobs == 3
     assert "round 1 cannot be closed, retrying: no space left" in caplog.text
@@ -220,20 +190,16 @@ def test_a_rollback_stops_the_work(workshop: Workshop, state: Path, work: Work) 
         with pytest.raises(UnknownRoundError, match="round 1: expected a failed round"):
             coordinator.discard(1)
         assert coordinator.current.closing is not None
-        opened = coordinator.rollback(0)
-        assert (opened.round, opened.closing, opened.accepted) == (2, None, 0)
+        current = coordinator.rollback(0)
+        assert (current.round, current.closing, current.accepted) == (2, None, 0)
         work.allow()
         base = workshop.base_path
         send(coordinator, workshop.update(1, 2, base=base), "a")
         send(coordinator, workshop.update(2, 2, base=base), "b")
 
-        def ended() -> bool:
-            coordinator.tick()  # the new work waits until the old has stopped
-            return coordinator.current.round == 3
-
-        until(ended, "the next round's end")
+        until_closed(coordinator, 3)  # the new work waits until the old has stopped
     assert [entry["ending"] for entry in read_report(state)["rounds"]] == ["rollback", "full", None]
-    assert files(state / "closing") == set()
+    assert file_names(state / "closing") == set()
 
 
 def test_a_model_that_is_ready_when_its_round_is_rolled_back_ends_no_other(
@@ -250,22 +216,11 @@ def test_a_model_that_is_ready_when_its_round_is_rolled_back_ends_no_other(
 def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, state: Path, work: Work) -> None:
     with slow_coordinator(workshop, state, work) as coordinator:
         send_two(workshop, coordinator)
-        with pytest.raises(StorageError, match="another server uses this state folder"):
-            Coordinator(workshop.artifacts, state, coordinator.settings)
     assert offline.roll_back(state, 0, "operator:me") == {"round": 2, "base_sha256": workshop.base_sha256}
     with slow_coordinator(workshop, state, work) as coordinator:
         current = coordinator.current
         assert (current.round, current.strategy, current.closing) == (2, "transfer", None)
-        assert files(state / "closing") == set()
-
-
-def test_the_report_names_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:
-    with slow_coordinator(workshop, tmp_path / "state", Work()) as coordinator:
-        send_two(workshop, coordinator)
-        report = read_report(tmp_path / "state")
-    (entry,) = report["rounds"]
-    assert (entry["closing_at"] > 0, entry["closed_at"], entry["ending"]) == (True, None, None)
-    assert report_rows(report)[0]["model"] == "closing"
+        assert file_names(state / "closing") == set()
 
 
 @pytest.fixture
@@ -294,7 +249,9 @@ def close_slowly(http: httpx.Client, workshop: Workshop) -> None:
         assert post(http, workshop.update(seed), phone).status_code == 201
 
 
-def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, server: RunningServer) -> None:
+def test_a_closing_round_takes_no_more_updates_and_phones_are_told_to_come_again(
+    http: httpx.Client, workshop: Workshop, server: RunningServer, work: Work
+) -> None:
     begun = TusPhone(http, "c", workshop.update(3).read_bytes())
     begun.create_upload()
     begun.patch(0, begun.data[:100])
@@ -318,6 +275,11 @@ def test_phones_are_told_to_come_again(http: httpx.Client, workshop: Workshop, s
     assert receipt(http, post(http, workshop.update(1), "a"))["accepted"] == 2
     assert http.get("/healthz").status_code == 200
     assert http.get("/v1/model").headers["etag"] == f'"{workshop.base_sha256}"'
+    assert TusPhone(http, "a", b"another update").create_upload().status_code == 409
+    work.allow()
+    until(lambda: server.coordinator.current.round == 2, "the next round")
+    assert begun.patch(len(begun.data), b"").status_code == 204  # its bytes need not be sent again
+    assert begun.outcome().json()["receipt"]["round"] == 2
 
 
 def test_our_upload_waits_as_told(
@@ -390,7 +352,9 @@ def test_an_operator_sees_the_progress(
     assert ">closing</span>" in http.get("/dashboard/rounds").text
     assert "Closing since (UTC)" in http.get("/dashboard/rounds/1").text
     report = http.get("/v1/report").json()
-    assert report["rounds"][0]["closing_at"] is not None
+    (entry,) = report["rounds"]
+    assert (entry["closing_at"] > 0, entry["closed_at"], entry["ending"]) == (True, None, None)
+    assert report_rows(report)[0]["model"] == "closing"
     work.allow(2)
     until(lambda: server.coordinator.current.round == 2, "the next round")
     metrics = http.get("/metrics").text

@@ -13,7 +13,7 @@ from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.report.text import phones_csv, report_csv
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
 from phonograd.server_agg.storage.tables import LINK_KINDS
-from tests.server_agg.test_ledger import a_ledger
+from tests.server_agg.ledgers import a_ledger_with
 
 
 def percentiles(state: Path) -> tuple[list[Any], list[Any]]:
@@ -21,15 +21,6 @@ def percentiles(state: Path) -> tuple[list[Any], list[Any]]:
     (entry,) = read_report(state)["rounds"]
     up, down = ([entry[f"phone_{way}_{name}_bytes"] for name in ("p50", "p90", "max")] for way in ("up", "down"))
     return up, down
-
-
-def a_ledger_with(state: Path, *traffic: tuple[Any, ...]) -> Path:
-    """A state folder's ledger: one open round with this traffic."""
-    with contextlib.closing(a_ledger(state / "ledger.sqlite")) as ledger:
-        for phone, kind, wire in traffic:
-            ledger.count(1, phone, kind, wire)
-        ledger.flush()
-    return state
 
 
 def test_percentiles_are_those_of_phones_by_nearest_rank(tmp_path: Path) -> None:

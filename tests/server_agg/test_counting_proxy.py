@@ -6,7 +6,6 @@ import logging
 import socket
 import ssl
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,15 +24,14 @@ from phonograd.server_agg.http.tcp import CountedListener
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes, Sink
-from tests.server_agg.relay import Relay, relay_to
-from tests.server_agg.test_app import StartServer, head_of, post
-from tests.server_agg.test_watching import scrape
-from tests.server_agg.tus_phone import BODY, TUS, TusPhone
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.server_agg.http_uploads import head_of, post
+from tests.server_agg.metrics import scrape
+from tests.server_agg.relay import Relay, linux, relay_to
+from tests.server_agg.tus_phone import TusPhone
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 log = logging.getLogger(__name__)
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the counters are Linux's")
 
 BUFFER_BYTES = 1 << 14  # asked for of each socket's buffers; the kernel takes twice that
 TLS_BYTES = 8000  # at most, of a handshake and of the heads of records
@@ -42,21 +40,14 @@ COUNTERS = ("up_header_bytes", "up_body_bytes", "down_header_bytes", "down_body_
 ONCE_MORE = RetryPolicy(attempts=5, first_wait_seconds=0.01, longest_wait_seconds=0.01)
 
 
-def request(path: str, phone: str, newline: str = "\r\n", *lines: str, method: str = "GET") -> bytes:
-    head = (f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Phonograd-Phone: {phone}", *lines, "", "")
+def request(path: str, phone: str, newline: str = "\r\n", *lines: str) -> bytes:
+    head = (f"GET {path} HTTP/1.1", "Host: 127.0.0.1", f"Phonograd-Phone: {phone}", *lines, "", "")
     return newline.join(head).encode()
 
 
 def update_request(update: Path, phone: str) -> bytes:
     body = update.read_bytes()
     return head_of(body, phone) + body
-
-
-def patch_request(phone: TusPhone, offset: int = 0) -> bytes:
-    """The head of a PATCH of all its bytes."""
-    lines = [f"{name}: {value}" for name, value in TUS.items()]
-    lines += [f"Upload-Offset: {offset}", f"Content-Type: {BODY}", f"Content-Length: {len(phone.data)}"]
-    return request(phone.path, phone.name, "\r\n", *lines, method="PATCH")
 
 
 class Scene:
@@ -77,7 +68,7 @@ class Scene:
             yield phone
 
 
-def everything(phone: socket.socket) -> bytes:
+def read_all(phone: socket.socket) -> bytes:
     """All up to the connection's end."""
     return b"".join(iter(lambda: phone.recv(1 << 16), b""))
 
@@ -95,8 +86,8 @@ def stalled_and_resumed_upload(scene: Scene) -> None:
         phone.create_upload()
         half = len(data) // 2
         with scene.raw() as stalled:
-            stalled.sendall(patch_request(phone) + data[:half])
-            assert b" 408 " in everything(stalled)  # after the idle time
+            stalled.sendall(phone.patch_head() + data[:half])
+            assert b" 408 " in read_all(stalled)  # after the idle time
         assert phone.offset() == half
         assert phone.patch(half, data[half:]).status_code == 204
 
@@ -119,7 +110,7 @@ def downloads_of_all_kinds(scene: Scene) -> None:
 def no_http(scene: Scene) -> None:
     with scene.raw() as phone:
         phone.sendall(request("/v1/round", "a") + b"this is no HTTP\r\n")
-        everything(phone)
+        read_all(phone)
 
 
 TRAFFIC: dict[str, Callable[[Scene], None]] = {
@@ -140,13 +131,19 @@ def test_the_ledger_has_the_bytes_of_the_proxy(traffic: str, workshop: Workshop,
         relay_to(server.port) as (wire, url),
     ):
         TRAFFIC[traffic](Scene(server, wire, url, tmp_path))
-        totals = report_once(
+        report = report_once(
             server, lambda totals: (totals["up_tcp_bytes"], totals["down_tcp_bytes"]) == (wire.up, wire.down)
-        )["totals"]
+        )
+        samples, _ = scrape(server.url)
+    totals = report["totals"]
+    carried = {labels: value for (name, labels), value in samples.items() if name == "phonograd_tcp_bytes_total"}
+    for direction, nbytes in (("up", wire.up), ("down", wire.down)):
+        assert sum(value for labels, value in carried.items() if ("direction", direction) in labels) == nbytes
+        assert sum(entry[f"{direction}_tcp_bytes"] for entry in report["rounds"]) == nbytes
     up, down = (sum(totals[f"{way}_{part}_bytes"] for part in ("header", "body")) for way in ("up", "down"))
     log.info("%s: proxy %d up, %d down; TCP the same; HTTP %d up, %d down", traffic, wire.up, wire.down, up, down)
     assert up == wire.up - (17 if traffic == "no_http" else 0)  # TCP alone has what is no HTTP request
-    assert down == wire.down or (traffic == "no_http" and 0 < wire.down - down < 200)  # the answer to what is none
+    assert down == wire.down or (traffic == "no_http" and 0 < wire.down - down < 200)  # the answer to no request
     assert min(totals[name] for name in COUNTERS) >= 0
 
 
@@ -164,7 +161,7 @@ def test_a_download_that_is_cut_counts_what_left_the_server(
 
     monkeypatch.setattr(CountedListener, "accept", narrow)
     with run_server(make_workshop(LARGE), tmp_path / "state", security=tls) as server:
-        with connected(server.port, secure=True) as phone:
+        with connect(server.port, secure=True) as phone:
             phone.sendall(request("/v1/model", "a"))
             read = 0
             while read < 270_000:  # a piece of the file and a little of the next
@@ -178,7 +175,7 @@ def test_a_download_that_is_cut_counts_what_left_the_server(
 
 
 @contextlib.contextmanager
-def connected(port: int, secure: bool = False) -> Iterator[socket.socket]:
+def connect(port: int, secure: bool = False) -> Iterator[socket.socket]:
     """A phone of small buffers."""
     with socket.socket() as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
@@ -201,9 +198,9 @@ def test_pipelined_requests_have_their_own_bytes(server: RunningServer, workshop
         "second": update_request(workshop.update(2), "second"),
         "last": request("/v1/model", "last", "\r\n", "Connection: close"),
     }
-    with connected(server.port) as phone:
+    with connect(server.port) as phone:
         phone.sendall(b"".join(sent.values()))
-        received = len(everything(phone))
+        received = len(read_all(phone))
     totals = report_once(server, lambda totals: totals["requests"] == len(sent))["totals"]
     assert totals["down_header_bytes"] + totals["down_body_bytes"] == received
     counted = {phone["phone"]: phone for phone in read_phones(server.state, 1)}
@@ -221,13 +218,13 @@ def test_a_download_that_nobody_reads_ends_and_counts_what_the_socket_took(
     read, bytes_of = [], downloads._bytes_of
     monkeypatch.setattr(downloads, "_bytes_of", lambda *asked: read.append(bytes_of(*asked)) or read[-1])
     asked, workshop = request("/v1/model", "stalled"), make_workshop(LARGE)
-    with run_server(workshop, tmp_path / "state", idle_seconds=1.0) as server, connected(server.port) as phone:
+    with run_server(workshop, tmp_path / "state", idle_seconds=1.0) as server, connect(server.port) as phone:
         phone.sendall(asked)
         until(lambda: bool(server.requests), "the download's beginning")
         totals = report_once(server, lambda totals: totals["requests"] == 1)["totals"]
         counted = totals["down_header_bytes"] + totals["down_body_bytes"]
         assert totals["model_bytes"] > 0  # no refusal
-        assert len(everything(phone)) == counted < workshop.base_path.stat().st_size
+        assert len(read_all(phone)) == counted < workshop.base_path.stat().st_size
         until(lambda: inspect.getgeneratorstate(read[0]) == inspect.GEN_CLOSED, "the end of its file")
     assert totals["up_header_bytes"] == len(asked)
 
@@ -237,8 +234,8 @@ def test_a_body_that_goes_on_after_its_answer_counts_to_its_own_request(
 ) -> None:
     phone = TusPhone(http, "late", workshop.update(1).read_bytes())
     phone.create_upload()
-    with connected(server.port) as connection:
-        connection.sendall(patch_request(phone, 5))
+    with connect(server.port) as connection:
+        connection.sendall(phone.patch_head(5))
         assert connection.recv(4096).startswith(b"HTTP/1.1 409 ")
         connection.sendall(phone.data)
         report_once(server, lambda totals: totals["up_body_bytes"] == len(phone.data))
@@ -257,8 +254,8 @@ def test_what_came_before_a_connection_broke_is_stored_though_nobody_had_asked_f
 
     monkeypatch.setattr(FileBytes, "append", slowly)
     phone.create_upload()
-    with connected(server.port) as connection:
-        connection.sendall(patch_request(phone) + phone.data[:1000])
+    with connect(server.port) as connection:
+        connection.sendall(phone.patch_head() + phone.data[:1000])
         until(lambda: bool(server.requests), "the request")
     time.sleep(0.3)  # the server notices; if it is slower, this tests less
     broken.set()
@@ -268,81 +265,37 @@ def test_what_came_before_a_connection_broke_is_stored_though_nobody_had_asked_f
 LAST_RECORD = 64  # at least the bytes of TLS's goodbye, which a client that has gone does not read
 
 
-@pytest.fixture
-def secure(workshop: Workshop, tmp_path: Path, tls: SecuritySettings) -> Iterator[tuple[RunningServer, Relay, str]]:
-    """A server with TLS, the network to it, and its URL there."""
-    with run_server(workshop, tmp_path / "state", security=tls) as server, relay_to(server.port) as (wire, url):
-        yield server, wire, url.replace("http", "https")
-
-
-def named(phone: str) -> dict[str, str]:
-    return {"Phonograd-Phone": phone}
-
-
 def report_once(server: RunningServer, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The report once no request is open, and its totals fulfil a condition: the last bytes are counted when their
     connection ends.
     """
     found: list[dict[str, Any]] = []
 
-    def fulfilled() -> bool:
+    def is_fulfilled() -> bool:
         if server.requests:
             return False
         server.coordinator.ledger.flush()
         found.append(read_report(server.state))
         return condition(found[-1]["totals"])
 
-    until(fulfilled, "the bytes that are expected")
+    until(is_fulfilled, "the bytes that are expected")
     return found[-1]
 
 
 @linux
-def test_plain_http_is_what_tcp_carries(server: RunningServer, workshop: Workshop) -> None:
-    with relay_to(server.port) as (wire, url):
-        with client_of(url, named("phone1")) as http:
-            http.get("/v1/round")
-            http.get("/v1/model")
-            post(http, workshop.update(1), "phone1")
-        with client_of(url) as http:
-            http.get("/v1/model", headers={"Connection": "close"})  # the server's last bytes are on their way
-        report = report_once(server, lambda totals: totals["down_tcp_bytes"] == wire.down)
-        samples, _ = scrape(server.url)
-    carried = {(name, *(value for _, value in labels)): value for (name, labels), value in samples.items()}
-    kinds = ("upload", "model", "round")
-    for direction, nbytes in (("up", wire.up), ("down", wire.down)):
-        assert sum(carried["phonograd_tcp_bytes_total", direction, kind] for kind in kinds) == nbytes
-    for of in (report["totals"], report["rounds"][0]):
-        assert of["up_tcp_bytes"] == wire.up == of["up_body_bytes"] + of["up_header_bytes"]
-        assert of["down_tcp_bytes"] == wire.down == of["down_body_bytes"] + of["down_header_bytes"]
-
-
-@linux
-def test_tls_is_counted_outside_http(secure: tuple[RunningServer, Relay, str], workshop: Workshop) -> None:
-    server, wire, url = secure
-    with client_of(url, named("phone1")) as http:
-        http.get("/v1/model")
-        post(http, workshop.update(1), "phone1")
-    totals = report_once(server, lambda totals: totals["up_tcp_bytes"] == wire.up)["totals"]
-    assert wire.down <= totals["down_tcp_bytes"] <= wire.down + LAST_RECORD
-    handshake = 500  # a certificate goes down; records have headers
-    assert totals["up_tcp_bytes"] > totals["up_body_bytes"] + totals["up_header_bytes"]
-    assert totals["down_tcp_bytes"] > totals["down_body_bytes"] + totals["down_header_bytes"] + handshake
-
-
-@linux
-def test_bytes_are_those_of_the_phone_and_round_that_used_the_connection(
-    secure: tuple[RunningServer, Relay, str], workshop: Workshop
+def test_bytes_under_tls_are_those_of_the_phone_and_round_that_used_the_connection(
+    workshop: Workshop, tmp_path: Path, tls: SecuritySettings
 ) -> None:
-    server, wire, url = secure
     model, updates = workshop.base_path.stat().st_size, [workshop.update(1), workshop.update(2)]
-    with client_of(url) as http:
-        http.get("/v1/model", headers=named("phone1"))
-        http.get("/v1/round", headers=named("phone2"))
-        for seed, update in enumerate(updates, 1):
-            assert post(http, update, f"phone{seed}").status_code == 201
-        http.get("/v1/round", headers=named("phone3"))
+    with run_server(workshop, tmp_path / "state", security=tls) as server, relay_to(server.port) as (wire, url):
+        with client_of(url.replace("http", "https")) as http:
+            http.get("/v1/model", headers={"Phonograd-Phone": "phone1"})
+            http.get("/v1/round", headers={"Phonograd-Phone": "phone2"})
+            for seed, update in enumerate(updates, 1):
+                assert post(http, update, f"phone{seed}").status_code == 201
+            http.get("/v1/round", headers={"Phonograd-Phone": "phone3"})
+        report = report_once(server, lambda totals: totals["up_tcp_bytes"] == wire.up)
     assert wire.connections == 1
-    report = report_once(server, lambda totals: totals["up_tcp_bytes"] == wire.up)
     phones = {phone["phone"]: phone for number in (1, 2) for phone in read_phones(server.state, number)}
     for name, update in zip(("phone1", "phone2"), updates, strict=True):
         assert update.stat().st_size < phones[name]["up_tcp_bytes"] < update.stat().st_size + 4000
@@ -351,13 +304,17 @@ def test_bytes_are_those_of_the_phone_and_round_that_used_the_connection(
     first, second = report["rounds"]
     assert second["up_tcp_bytes"] == phones["phone3"]["up_tcp_bytes"] < 1000
     assert first["up_tcp_bytes"] + second["up_tcp_bytes"] == wire.up
+    totals, handshake = report["totals"], 500  # a certificate goes down; records have headers
+    assert wire.down <= totals["down_tcp_bytes"] <= wire.down + LAST_RECORD
+    assert totals["up_tcp_bytes"] > totals["up_body_bytes"] + totals["up_header_bytes"]
+    assert totals["down_tcp_bytes"] > totals["down_body_bytes"] + totals["down_header_bytes"] + handshake
 
 
 def test_a_kernel_that_does_not_count_gives_no_figure(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tcp, "_KNOWN", False)
-    with start_server() as server, client_of(server.url, named("phone1")) as http:
+    with start_server() as server, client_of(server.url, {"Phonograd-Phone": "phone1"}) as http:
         assert http.get("/v1/round").status_code == 200
         report = report_once(server, lambda totals: totals["requests"] == 1)
         (phone,) = read_phones(server.state, 1)

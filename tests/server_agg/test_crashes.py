@@ -31,12 +31,12 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage import noise_keys
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.dying_server import ending_when_all_came, lives_of
 from tests.server_agg.faults import adds_up
+from tests.server_agg.http_uploads import headers_of
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.slow_models import unhindered
-from tests.server_agg.test_app import headers_of
-from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Workshop, client_of, settings_with
 from tests.support.ports import reserved_port
@@ -74,7 +74,7 @@ def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tup
     enrol(workshop, state, changes)
     updates: Updates = []
     models = []
-    with opened(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
+    with open_coordinator(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
         for number in range(1, ROUNDS + 1):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             codecs = ("full-f32", "rows-f32", "full-f32")
@@ -95,7 +95,7 @@ def enrol(workshop: Workshop, state: Path, changes: dict[str, object]) -> dict[s
     """Each phone's token, where the strategy asks for some; then the first round is drawn when the server starts."""
     if not settings_with(**changes).strategy.private:
         return dict.fromkeys(names())
-    with opened(workshop, state, settings_with(**changes)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(**changes)) as coordinator:
         registry = PhoneRegistry(coordinator.ledger)
         tokens: dict[str, str | None] = {name: registry.add(name, "phone", "never", "test").token for name in names()}
         coordinator.tick()
@@ -301,7 +301,7 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             killed += reaper.done
         runs += 1
         check_ledger(state, updates)
-        with opened(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
+        with open_coordinator(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
             until(lambda: coordinator.current.closing is None, "the last model")
             coordinator.tick()
             assert (coordinator.current.round, coordinator.current.accepted) == (ROUNDS + 1, 0)

@@ -4,7 +4,6 @@ import contextlib
 import html
 import re
 from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx
@@ -19,83 +18,29 @@ from phonograd.server_agg.dashboard.views import OUTCOMES, overview_charts
 from phonograd.server_agg.report.document import projection, read_phones, read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.ledger import WireBytes
-from phonograd.server_agg.storage.tables import Quality, Traffic, Update
+from phonograd.server_agg.storage.tables import Update
+from tests.server_agg.dashboard_pages import PAGES, read, rows_of
 from tests.server_agg.history import write_history
-from tests.server_agg.test_app import post
+from tests.server_agg.http_uploads import post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 
-PAGES = ("/", "/dashboard/live", "/dashboard/rounds", "/dashboard/rounds/1", "/dashboard/models")
 EVIL = "<script>alert('x')</script>\"'&\N{RIGHT-TO-LEFT OVERRIDE}"
-Watch = Callable[[int], contextlib.AbstractContextManager[httpx.Client]]
-VOID = {"meta", "link", "img", "input", "br"}
-
-
-class Reader(HTMLParser):
-    """Holds a page to balanced tags; collects its cells row by row and everything that a browser would fetch or run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.rows: list[list[str]] = []
-        self.fetched: list[str] = []
-        self.attributes: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        self.attributes |= named.keys()
-        self.fetched += [str(named[name]) for name in ("src", "data-url") if name in named]
-        self.fetched += [str(named["href"])] if tag in ("link", "use", "image") else []
-        if tag == "script":
-            assert "src" in named
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes |= dict(attrs).keys()
-
-    def handle_data(self, data: str) -> None:
-        assert not (self.open and self.open[-1] in ("script", "style")), "script or style in the page itself"
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    assert reader.open == []
-    return reader
 
 
 def shown_size(nbytes: int) -> str:
     return formats.size(nbytes).replace("\xa0", " ")
 
 
-def rows_of(text: str) -> list[list[str]]:
-    return [[" ".join(cell.split()) for cell in row] for row in read(text).rows]
-
-
-@pytest.fixture
-def watched(workshop: Workshop, tmp_path: Path) -> Watch:
-    @contextlib.contextmanager
-    def watch(rounds: int) -> Iterator[httpx.Client]:
-        write_history(workshop, tmp_path / "state", rounds)
-        with run_server(workshop, tmp_path / "state", clients_per_round=10) as server, client_of(server.url) as client:
-            yield client
-
-    return watch
+@contextlib.contextmanager
+def server_after(rounds: int, workshop: Workshop, state: Path) -> Iterator[httpx.Client]:
+    write_history(workshop, state, rounds)
+    with run_server(workshop, state, clients_per_round=10) as server, client_of(server.url) as client:
+        yield client
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 110])
-def test_pages_with_any_number_of_rounds(watched: Watch, rounds: int) -> None:
-    with watched(rounds) as http:
+def test_pages_with_any_number_of_rounds(workshop: Workshop, state: Path, rounds: int) -> None:
+    with server_after(rounds, workshop, state) as http:
         for path in PAGES:
             answer = http.get(path)
             assert answer.status_code == 200, path
@@ -115,8 +60,8 @@ def test_pages_with_any_number_of_rounds(watched: Watch, rounds: int) -> None:
         assert ("paper P&#39;s 1.83 GB a round" in plain) and ("paper P&#39;s 183 MB a phone" in plain)
 
 
-def test_every_round_is_on_a_page_once(watched: Watch) -> None:
-    with watched(30) as http:
+def test_every_round_is_on_a_page_once(workshop: Workshop, state: Path) -> None:
+    with server_after(30, workshop, state) as http:
         seen, path = [], "/dashboard/rounds"
         while path:
             text = http.get(path).text
@@ -207,42 +152,28 @@ def test_more_uploads_than_are_shown(server: RunningServer) -> None:
     assert "and 5 more" in text
 
 
-def test_what_strangers_write_is_text(server: RunningServer) -> None:
+def test_what_strangers_write_is_text(workshop: Workshop, tmp_path: Path) -> None:
     """Names are checked when they come in; a ledger that holds worse all the same harms no reader."""
-    with server.coordinator.ledger.writing() as session:
-        for state in ("rejected", "receiving"):
-            session.add(
-                Update(
-                    id=state, round=1, phone=EVIL, state=state, length=1, received_bytes=1, requests=1,
-                    created_at=server.coordinator.ledger.clock(), codec=EVIL, reason=EVIL,
-                )
-            )  # fmt: skip
-        sha256 = server.coordinator.current.base_sha256
-        session.add(Quality(sha256=sha256, metric=EVIL[:64], value=1.5, reported_at=1.0))
-        session.add(
-            Traffic(
-                round=1, phone=EVIL, kind="upload", requests=1, up_header_bytes=1, up_body_bytes=1,
-                down_header_bytes=1, down_body_bytes=1,
-            )
-        )  # fmt: skip
-    found = 0
-    with client_of(server.url) as http:
-        texts = [http.get(path).text for path in PAGES]
-    for text in texts:
+    write_history(workshop, tmp_path / "state", 2, metrics=(EVIL,), codecs={EVIL: 1000})
+    with run_server(workshop, tmp_path / "state") as server, client_of(server.url) as http:
+        server.coordinator.ledger.count(1, EVIL, "upload", WireBytes(1, 1, 1, 1))
+        with server.coordinator.ledger.writing() as session:
+            for number, state in ((1, "rejected"), (3, "receiving")):
+                session.add(
+                    Update(
+                        id=state, round=number, phone=EVIL, state=state, length=1, received_bytes=1, requests=1,
+                        created_at=server.coordinator.ledger.clock(), codec=EVIL, reason=EVIL,
+                    )
+                )  # fmt: skip
+        texts = {path: http.get(path).text for path in PAGES}
+    for text in texts.values():
         read(text)
         assert "<script>alert" not in text
         assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in text
-        found += text.count("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&#34;&#39;&amp;\N{REPLACEMENT CHARACTER}")
-    assert found >= 6
-
-
-def test_charts_of_metrics_escape_their_names(workshop: Workshop, tmp_path: Path) -> None:
-    write_history(workshop, tmp_path / "state", 2, metrics=(EVIL,), codecs={EVIL: 1000})
-    with run_server(workshop, tmp_path / "state") as server, client_of(server.url) as http:
-        text = http.get("/").text
-    read(text)
-    assert "<script>alert" not in text
-    assert text.count("&lt;script&gt;") >= 6  # tile, caption, tips, legend, codec table
+    escaped = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&#34;&#39;&amp;\N{REPLACEMENT CHARACTER}"
+    found = {path: text.count(escaped) for path, text in texts.items()}
+    assert found["/"] >= 6  # tile, caption, tips, legend, codec table
+    assert all(found[path] for path in PAGES), found
 
 
 def test_rounds_and_files_that_are_not_here(server: RunningServer) -> None:
@@ -283,8 +214,8 @@ values = st.floats(0, 1e15) | st.integers(0, 10**15).map(float)
 
 def bars(*parts: list[float], reference: float | None = None) -> Chart:
     series = [Series(f"part {place}", f"c{place}", part) for place, part in enumerate(parts)]
-    drawn = None if reference is None else Reference(reference, "the paper")
-    return charts.stacked_bars("Title", list(range(1, len(parts[0]) + 1)), series, SIZES, drawn)
+    paper = None if reference is None else Reference(reference, "the paper")
+    return charts.stacked_bars("Title", list(range(1, len(parts[0]) + 1)), series, SIZES, paper)
 
 
 def test_parts_stand_on_each_other_to_scale() -> None:
@@ -313,11 +244,11 @@ def test_a_reference_is_to_scale_or_said_to_be_not() -> None:
 @example([999_999_999.0, 1_000_000_001.0], None)  # ticks half apart
 @example([1e15 - 1, 1e15], None)
 def test_everything_stays_inside(heights: list[float], reference: float | None) -> None:
-    drawn = None if reference is None else Reference(reference, "x")
+    paper = None if reference is None else Reference(reference, "x")
     rounds = list(range(7, 7 + len(heights)))
     for chart in (
-        charts.stacked_bars("x", rounds, [Series("s", "c0", heights)], SIZES, drawn),
-        charts.lines("x", rounds, [Series("s", "c0", heights)], NUMBERS, from_zero=False, reference=drawn),
+        charts.stacked_bars("x", rounds, [Series("s", "c0", heights)], SIZES, paper),
+        charts.lines("x", rounds, [Series("s", "c0", heights)], NUMBERS, from_zero=False, reference=paper),
         charts.lines("x", rounds, [Series("s", "c0", heights)], TIMES),
     ):
         for column in chart.columns:

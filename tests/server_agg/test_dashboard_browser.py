@@ -12,7 +12,7 @@ import pytest
 
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.history import write_history
-from tests.server_agg.test_app import post
+from tests.server_agg.http_uploads import post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.chromium import Tab, chromium
 from tests.support.waiting import until
@@ -73,7 +73,7 @@ def test_every_page_on_every_screen(tab: Tab, workshop: Workshop, tmp_path: Path
 def test_the_open_round_moves(tab: Tab, workshop: Workshop, tmp_path: Path) -> None:
     with watching(workshop, tab, tmp_path / "state") as server, client_of(server.url) as http:
         tab.open(server.admin_url, f"{server.url}/")
-        tab.value("window.untouched = true")  # gone if the page were loaded anew
+        tab.value("window.untouched = true")  # gone if the page were loaded again
         assert tab.value(ACCEPTED) == "0 of 2 updates accepted"
         upload = server.coordinator.create_upload(UploadMetadata("phone9", 4000, "0" * 64))
         path = server.coordinator.folder.upload(upload.id)

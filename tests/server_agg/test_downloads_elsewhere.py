@@ -1,9 +1,6 @@
 """Models and links that nginx or an object store sends: told by the server, fetched by phones, counted as asked for."""
 
 import contextlib
-import http.server
-import re
-import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,83 +24,41 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.stores import store_at
 from tests.server_agg.checked_answers import Checked
 from tests.server_agg.faults import adds_up
-from tests.server_agg.test_links_in_rounds import LOSSY, run_round
-from tests.server_agg.test_report import final_report
+from tests.server_agg.http_uploads import final_report
+from tests.server_agg.link_rounds import LOSSY, run_round
+from tests.server_agg.signed_store import SignedStore, signed_store
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 
+__all__ = ["signed_store"]
 TOKEN = f"pgd_{'0' * 16}_{'0' * 64}"
 
 
-class Stored:
-    """An object store's side that phones see. asked: the requests' headers; answer: what a request gets, if no file."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, str]] = []
-        self.answer: tuple[int, dict[str, str], bytes] | None = None
-        self.cut = 0  # bytes after which the next answer breaks off
-        store = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                store.asked.append({name.lower(): value for name, value in self.headers.items()})
-                path, _, signature = self.path.partition("?")
-                data = bytes(MemoryFileSystem.store[path].getvalue()) if signature == "signature=1" else b""
-                start = int((re.match("bytes=([0-9]+)-", self.headers.get("Range", "")) or "00")[1])
-                told = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if start else {}
-                status, headers, body = store.answer or (206 if start else 200, told, data[start:])
-                self.send_response(status)
-                for name, value in ({"Content-Length": str(len(body))} | headers).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body[: store.cut or None])
-                store.cut = 0
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-
 @pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stored]:
-    store = Stored()
-    signed = lambda _, path, **__: f"{store.url}{path}?signature=1"  # noqa: E731
-    monkeypatch.setattr(MemoryFileSystem, "sign", signed)
-    thread = threading.Thread(target=store.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield store
-    store.server.shutdown()
-    thread.join()
-    store.server.server_close()
-
-
-@pytest.fixture
-def server(workshop: Workshop, tmp_path: Path, stored: Stored) -> Iterator[RunningServer]:
-    assert stored
+def server(workshop: Workshop, tmp_path: Path, signed_store: SignedStore) -> Iterator[RunningServer]:
+    assert signed_store
     place = {"store": f"memory://{uuid.uuid4().hex}", "downloads": "redirect"}
     with run_server(workshop, tmp_path / "state", **LOSSY, **place) as running:
         yield running
 
 
-def phone_of(server: RunningServer, stored: Stored) -> Connection:
+def phone_of(server: RunningServer, signed_store: SignedStore) -> Connection:
     """A phone whose user has allowed the store."""
-    return replace(server.owner, models_from=(stored.url,))
+    return replace(server.owner, models_from=(signed_store.url,))
 
 
 def test_a_phone_fetches_models_and_links_from_the_store(
-    server: RunningServer, stored: Stored, workshop: Workshop, tmp_path: Path
+    server: RunningServer, signed_store: SignedStore, workshop: Workshop, tmp_path: Path
 ) -> None:
     made, there = run_round(server.coordinator, workshop), tmp_path / "model"
-    whole = download_model(phone_of(server, stored), there, phone="a")
+    whole = download_model(phone_of(server, signed_store), there, phone="a")
     assert (whole.sha256, whole.received, sha256_of_file(there)) == (made.sha256, made.bytes, made.sha256)
-    link = pull_model(phone_of(server, stored), tmp_path / "new", workshop.base_path, phone="b")
+    link = pull_model(phone_of(server, signed_store), tmp_path / "new", workshop.base_path, phone="b")
     assert (link.sha256, link.links, link.received) == (made.sha256, 1, made.link_bytes)
-    assert not {"authorization", "phonograd-phone"} & {name for asked in stored.asked for name in asked}
+    assert not {"authorization", "phonograd-phone"} & {name for asked in signed_store.asked for name in asked}
 
     newest = run_round(server.coordinator, workshop)
-    assert pull_model(phone_of(server, stored), tmp_path / "two", workshop.base_path).sha256 == newest.sha256
-    assert len(stored.asked) == 2  # several links in one are the server's to send
+    assert pull_model(phone_of(server, signed_store), tmp_path / "two", workshop.base_path).sha256 == newest.sha256
+    assert len(signed_store.asked) == 2  # several links in one are the server's to send
 
     report = final_report(server)
     second, third = report["rounds"][1:3]
@@ -118,12 +73,12 @@ def test_a_phone_fetches_models_and_links_from_the_store(
 
 
 def test_a_download_goes_on_in_the_store(
-    server: RunningServer, stored: Stored, workshop: Workshop, tmp_path: Path
+    server: RunningServer, signed_store: SignedStore, workshop: Workshop, tmp_path: Path
 ) -> None:
-    stored.cut = 1000
+    signed_store.cut = 1000
     size = workshop.base_path.stat().st_size
-    assert download_model(phone_of(server, stored), tmp_path / "model").received == size
-    assert [asked.get("range") for asked in stored.asked] == [None, "bytes=1000-"]
+    assert download_model(phone_of(server, signed_store), tmp_path / "model").received == size
+    assert [asked.get("range") for asked in signed_store.asked] == [None, "bytes=1000-"]
     assert final_report(server)["totals"]["asked_bytes"] == 2 * size - 1000
 
 
@@ -137,11 +92,11 @@ def test_a_download_goes_on_in_the_store(
     ],
 )
 def test_what_is_not_the_model_is_not_taken_for_it(
-    server: RunningServer, stored: Stored, tmp_path: Path, answer: Any, error: str
+    server: RunningServer, signed_store: SignedStore, tmp_path: Path, answer: Any, error: str
 ) -> None:
-    stored.answer = answer
+    signed_store.answer = answer
     with pytest.raises((ServerRefusedError, WeightsError), match=error) as refused:
-        download_model(phone_of(server, stored), tmp_path / "model")
+        download_model(phone_of(server, signed_store), tmp_path / "model")
     assert "signature" not in str(refused.value)
     assert list(tmp_path.glob("*model*")) == []
 
@@ -165,11 +120,15 @@ def test_where_a_phone_lets_itself_be_sent(tmp_path: Path) -> None:
         Connection("http://10.0.0.1", models_from=("store",))
 
 
-def test_a_bare_redirect_is_not_followed(stored: Stored, tmp_path: Path) -> None:
-    stored.answer = (302, {"Location": f"{stored.url}/other", ELSEWHERE_HEADER: f"{stored.url}/other"}, b"")
+def test_a_bare_redirect_is_not_followed(signed_store: SignedStore, tmp_path: Path) -> None:
+    signed_store.answer = (
+        302,
+        {"Location": f"{signed_store.url}/other", ELSEWHERE_HEADER: f"{signed_store.url}/other"},
+        b"",
+    )
     with pytest.raises(ServerRefusedError, match="refused \\(302"):
-        download_model(stored.url, tmp_path / "model")
-    assert len(stored.asked) == 1
+        download_model(signed_store.url, tmp_path / "model")
+    assert len(signed_store.asked) == 1
 
 
 def test_answers_without_bodies_are_as_the_document_says(server: RunningServer) -> None:
@@ -199,7 +158,7 @@ def test_nginx_is_told_a_file_and_others_get_the_bytes(workshop: Workshop, tmp_p
     assert read_report(tmp_path / "state")["totals"]["asked_bytes"] == size - 10
 
 
-def test_a_url_is_signed_once_in_a_while(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_is_signed_once_in_a_while(signed_store: SignedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     signed: list[str] = []
     now = [0.0]
     monkeypatch.setattr(MemoryFileSystem, "sign", lambda _, path, **__: signed.append(path) or str(len(signed)))

@@ -12,7 +12,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.rounds.uploads import UploadMetadata
-from tests.server_agg.test_rounds import opened
+from tests.server_agg.coordinators import open_coordinator
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.disk_diary import DiskDiary
 
@@ -45,7 +45,10 @@ def test_accepted_means_durable(workshop: Workshop, state: Path, monkeypatch: py
     """Bytes, their second name, the row; then the first name goes. The model before the round's end, that before the
     answer."""
     update = workshop.update(1)
-    with opened(workshop, state, settings_with(clients_per_round=1)) as coordinator, monkeypatch.context() as patch:
+    with (
+        open_coordinator(workshop, state, settings_with(clients_per_round=1)) as coordinator,
+        monkeypatch.context() as patch,
+    ):
         upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
         arrived = coordinator.folder.upload(upload.id)
         arrived.write_bytes(update.read_bytes())
@@ -61,7 +64,7 @@ def test_accepted_means_durable(workshop: Workshop, state: Path, monkeypatch: py
 
 
 def test_a_committed_row_is_on_disk(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         for session_of in (coordinator.ledger.reading, coordinator.ledger.writing):
             with session_of() as session:
                 found = [session.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous")]
@@ -71,7 +74,7 @@ def test_a_committed_row_is_on_disk(workshop: Workshop, tmp_path: Path) -> None:
 def test_the_state_folder_is_its_owners_alone(workshop: Workshop, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        with opened(workshop, tmp_path / "state"):
+        with open_coordinator(workshop, tmp_path / "state"):
             assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     finally:
         os.umask(before)

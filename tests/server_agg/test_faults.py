@@ -25,13 +25,12 @@ from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, raising, states
+from tests.server_agg.http_uploads import check_problem, final_report
 from tests.server_agg.relay import relay_to
-from tests.server_agg.test_app import StartServer, check_problem
-from tests.server_agg.test_report import final_report
-from tests.server_agg.test_rounds import opened, send
-from tests.server_agg.tus_phone import BODY, TusPhone, announced, checksum, incoming, phone_with
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
+from tests.server_agg.tus_phone import TusPhone, announced, checksum, incoming, phone_with
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, settings_with
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
@@ -55,7 +54,7 @@ def test_connections_that_drop_anywhere(start_server: StartServer, workshop: Wor
         assert adds_up(closed)
         assert adds_up(open_)
         assert incoming(server) == []
-    with opened(workshop, server.state.parent / "calm", settings_with(clients_per_round=2)) as coordinator:
+    with open_coordinator(workshop, server.state.parent / "calm", settings_with(clients_per_round=2)) as coordinator:
         receipts = [send(coordinator, update, f"phone{phone}") for phone, update in enumerate(updates)]
     assert receipts[-1].model_sha256 == model
 
@@ -104,12 +103,10 @@ def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: Start
     with start_server(idle_seconds=0.3) as server, client_of(server.url) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload(Upload_Metadata="")
-        head = {"Upload-Offset": "0", "Content-Type": BODY, "Content-Length": "1000", **checksum(phone.data[:1000])}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in phone.headers(head).items())
-        request = f"PATCH {phone.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{lines}\r\n".encode()
+        head = phone.patch_head(**{"Content-Length": "1000"}, **checksum(phone.data[:1000]))
         for ending in ("given up", "dropped", "taken over"):
             with socket.create_connection(("127.0.0.1", server.port)) as connection:
-                connection.sendall(request + b"\0" * 500)
+                connection.sendall(head + b"\0" * 500)
                 if ending == "given up":
                     assert answer_on(connection).startswith(b"HTTP/1.1 408 ")
                 elif ending == "taken over":
@@ -190,7 +187,7 @@ def test_an_upload_that_ends_while_its_bytes_come_is_gone(
 
 
 def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
         upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
@@ -213,7 +210,7 @@ def test_what_has_come_whole_is_ingested_and_does_not_expire(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The phone has done its part, and may not know that its last request broke off. Not while the disk refuses."""
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
         data = update.read_bytes()
         whole, part = (coordinator.create_upload(UploadMetadata(phone, len(data))) for phone in ("phone1", "phone2"))
@@ -239,7 +236,7 @@ def test_what_has_come_whole_is_ingested_and_does_not_expire(
 
 def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:
     """A request that found the upload open a moment before it ended makes its file anew."""
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         upload = coordinator.create_upload(UploadMetadata("phone1", 1000))
         coordinator.uploads.abort(upload.id, "terminated", "the phone gave it up", 410)
         coordinator.folder.upload(upload.id).write_bytes(bytes(100))
@@ -251,10 +248,10 @@ def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: 
     """Its request never ended, so nothing had counted it."""
     update = workshop.update(1)
     size = update.stat().st_size
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         upload = coordinator.create_upload(UploadMetadata("phone1", size))
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes()[:-100])
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
         coordinator.ingest(upload.id, sha256_of_file(update), 100)
     (entry,) = read_report(tmp_path / "state")["rounds"]
@@ -262,7 +259,7 @@ def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: 
 
 
 def test_an_update_that_counts_in_a_later_round_takes_its_bytes_along(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
         late = workshop.update(1)
         upload = coordinator.create_upload(UploadMetadata("phone1", late.stat().st_size))
         coordinator.uploads.count_received(upload.id, 1000)
@@ -345,14 +342,14 @@ def test_what_changed_on_its_way_does_not_count_after_a_restart_either(workshop:
     state, update = tmp_path / "state", workshop.update(1)
     data = bytearray(update.read_bytes())
     data[-2] ^= 1  # still an update, of other weights
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         metadata = UploadMetadata("phone1", len(data), sha256=sha256_of_file(update))
         upload = coordinator.create_upload(metadata)
         coordinator.folder.upload(upload.id).write_bytes(data)
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         assert coordinator.current.accepted == 0
         again = coordinator.create_upload(metadata)
         assert (again.id, again.offset) == (upload.id, 0)
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         assert coordinator.current.accepted == 1

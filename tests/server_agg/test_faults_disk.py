@@ -18,12 +18,11 @@ from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.state_folder import StateFolder
+from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.faults import QUICK, raising
-from tests.server_agg.test_app import StartServer, check_problem
-from tests.server_agg.test_report import final_report
-from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.http_uploads import check_problem, final_report
 from tests.server_agg.tus_phone import announced, incoming, phone_with
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, run_server, settings_with
 
 refuse = raising(StorageError("updates: cannot write: Input/output error"))
 
@@ -119,7 +118,7 @@ def test_a_disk_that_is_full_at_any_step(
                 break
         assert at > 10
         assert incoming(server) == []
-        assert files(server.state / "drafts") == set()
+        assert file_names(server.state / "drafts") == set()
         assert [entry["accepted"] for entry in final_report(server)["rounds"]] == [1] * (steps.index(at) + 1) + [0]
 
 
@@ -127,7 +126,7 @@ def test_a_round_s_end_is_finished_before_the_next_is_touched(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ended in the ledger, the disk refuses what follows: the next round must not take the ended one's place."""
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         with monkeypatch.context() as patch:
             patch.setattr(StateFolder, "delete_updates_except", refuse)
             receipt = send(coordinator, workshop.update(1), "a")
@@ -169,14 +168,14 @@ def test_a_complete_upload_waits_for_space_at_a_restart(
     workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update = workshop.update(1)
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
     with monkeypatch.context() as patch:
         patch.setattr(StateFolder, "link_into_place", refuse)
-        with opened(workshop, state) as coordinator:
+        with open_coordinator(workshop, state) as coordinator:
             assert coordinator.current.accepted == 0
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         assert coordinator.current.accepted == 1
 
 

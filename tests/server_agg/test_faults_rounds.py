@@ -19,15 +19,12 @@ from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.faults import adds_up, raising
-from tests.server_agg.test_app import StartServer, check_problem, post, receipt
-from tests.server_agg.test_private_rounds import drawn, end_round, enrol, known_draws, private_coordinator, update_of
-from tests.server_agg.test_report import final_report
-from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.http_uploads import check_problem, final_report, post, receipt
+from tests.server_agg.private_runs import drawn_phones, end_round, enrol, private_coordinator, update_of
 from tests.server_agg.tus_phone import announced, phone_with
-from tests.server_agg.workshop import Clock, Workshop, client_of, settings_with
-
-__all__ = ["known_draws"]
+from tests.server_agg.workshop import Clock, StartServer, Workshop, client_of, settings_with
 
 
 @pytest.fixture
@@ -59,7 +56,7 @@ def test_phones_that_announce_and_vanish_do_not_keep_a_round_full(
     workshop: Workshop, tmp_path: Path, clock: Clock
 ) -> None:
     settings = settings_with(clients_per_round=2, max_clients=2, announce_seconds=100.0)
-    with opened(workshop, tmp_path / "state", settings, clock) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings, clock) as coordinator:
         vanished, slow = (coordinator.create_upload(UploadMetadata(name, 1000)) for name in ("vanished", "slow"))
         coordinator.folder.upload(slow.id).write_bytes(b"x")
         os.utime(coordinator.folder.upload(slow.id), (clock.now, clock.now))
@@ -79,7 +76,7 @@ def test_phones_that_announce_and_vanish_do_not_keep_a_round_full(
 
 def test_a_deadline_closes_a_round_that_has_enough(workshop: Workshop, tmp_path: Path, clock: Clock) -> None:
     settings = settings_with(clients_per_round=3, min_clients=2, deadline_seconds=60.0)
-    with opened(workshop, tmp_path / "state", settings, clock) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings, clock) as coordinator:
         assert coordinator.current.closes_at == pytest.approx(clock.now + 60)
         send(coordinator, workshop.update(1), "a")
         clock.now += 61
@@ -98,7 +95,7 @@ def test_a_deadline_closes_a_round_that_has_enough(workshop: Workshop, tmp_path:
 
 def test_a_deadline_waits_for_as_many_as_the_strategy_needs(workshop: Workshop, tmp_path: Path, clock: Clock) -> None:
     settings = settings_with(strategy="multi-krum", krum_byzantine=1, clients_per_round=6, deadline_seconds=60.0)
-    with opened(workshop, tmp_path / "state", settings, clock) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings, clock) as coordinator:
         for seed in range(4):
             send(coordinator, workshop.update(seed), f"p{seed}")
         clock.now += 61
@@ -129,7 +126,7 @@ def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
 
 def test_a_late_update_of_a_model_that_is_gone(workshop: Workshop, tmp_path: Path) -> None:
     settings = settings_with(clients_per_round=1, late="next", models_kept=1)
-    with opened(workshop, tmp_path / "state", settings) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings) as coordinator:
         send(coordinator, workshop.update(1), "a")
         base = coordinator.folder.model(coordinator.current.base_sha256)  # the exported one is kept for good
         in_time, late = (workshop.update(phone, 2, base=base) for phone in (2, 3))
@@ -139,7 +136,7 @@ def test_a_late_update_of_a_model_that_is_gone(workshop: Workshop, tmp_path: Pat
 
 
 def test_a_late_update_of_a_round_that_was_undone_is_dropped(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
         bad = coordinator.folder.model(str(send(coordinator, workshop.update(1), "a").model_sha256))
         coordinator.rollback(0)
         with pytest.raises(LateUpdateError, match="is of round 2, which is closed"):
@@ -147,12 +144,12 @@ def test_a_late_update_of_a_round_that_was_undone_is_dropped(workshop: Workshop,
 
 
 def test_the_model_of_a_late_update_is_kept_as_long_as_it_is_needed(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, settings_with(clients_per_round=1, late="next")) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=1, late="next")) as coordinator:
         send(coordinator, workshop.update(1), "a")
     models = []
     for kept in (None, 1):
         settings = settings_with(clients_per_round=2, late="next", models_kept=kept)
-        with opened(workshop, state, settings) as coordinator:
+        with open_coordinator(workshop, state, settings) as coordinator:
             if kept is None:
                 send(coordinator, workshop.update(2), "b")
             else:
@@ -221,7 +218,9 @@ def test_updates_that_fedatt_accepts_can_be_averaged(workshop: Workshop, tmp_pat
     """Two phones, each with one weight of another tensor as far from the base as an update may be."""
     base = load_tensors(workshop.base_path)
     names = list(base)[:2]
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=2, strategy="fedatt")) as coordinator:
+    with open_coordinator(
+        workshop, tmp_path / "state", settings_with(clients_per_round=2, strategy="fedatt")
+    ) as coordinator:
         for seed, name in enumerate(names):
             far = {other: weights.copy() for other, weights in base.items()}
             far[name].flat[0] = base[name].flat[0] + FAR
@@ -237,17 +236,17 @@ def test_updates_that_fedatt_accepts_can_be_averaged(workshop: Workshop, tmp_pat
 
 @pytest.mark.usefixtures("no_model")
 def test_a_round_that_cannot_be_closed_fails_and_the_next_one_is_open(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, TWO) as coordinator:
+    with open_coordinator(workshop, state, TWO) as coordinator:
         send(coordinator, workshop.update(1), "a")
         receipt = send(coordinator, workshop.update(2), "b")
         assert (receipt.round_closed, receipt.model_sha256, receipt.accepted) == (True, None, 2)
         current = coordinator.current
         assert (current.round, current.base_sha256, current.accepted) == (2, workshop.base_sha256, 0)
-        assert len(files(state / "updates")) == 2
+        assert len(file_names(state / "updates")) == 2
         # The same bytes are of today's model: they count again.
         assert send(coordinator, workshop.update(1, round=2), "a").round == 2
         assert send(coordinator, workshop.update(2), "b").round == 2
-    with opened(workshop, state, TWO) as coordinator:  # and so after a restart
+    with open_coordinator(workshop, state, TWO) as coordinator:  # and so after a restart
         assert coordinator.current.round == 3
     report = read_report(state)
     assert [(entry["ending"], entry["reason"]) for entry in report["rounds"]] == [
@@ -264,7 +263,7 @@ def test_a_bug_in_a_close_fails_the_round_and_shows_its_traceback(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(next_model, "write_model", raising(ZeroDivisionError("division by zero")))
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         send(coordinator, workshop.update(1), "a")
         assert coordinator.current.round == 2
     (failed,) = [record for record in caplog.records if record.levelno == logging.ERROR]
@@ -290,7 +289,7 @@ def test_a_server_goes_on_after_a_failed_round(
         assert http.post("/v1/discard?round=1").json() == {"round": 1, "discarded": 2}
         check_problem(http.post("/v1/discard?round=2"), 404, "round 2: expected a failed round")
         check_problem(http.post("/v1/rollback?round=1"), 404, "round 1: expected a closed round with a model")
-        assert files(server.state / "updates") == set()
+        assert file_names(server.state / "updates") == set()
         rounds = final_report(server)["rounds"]
     assert all(adds_up(entry) for entry in rounds)
 
@@ -305,7 +304,7 @@ def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         enrol(coordinator)
-        for name in sorted(drawn(coordinator)):
+        for name in sorted(drawn_phones(coordinator)):
             send(coordinator, update_of(workshop, coordinator, name), name)
         end_round(coordinator, clock)
         assert coordinator.current.round == 2
@@ -327,7 +326,7 @@ def test_too_many_open_files_are_no_reason_to_fail(
         except OSError as error:
             raise WeightsError("update: cannot be opened: Too many open files") from error
 
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         with monkeypatch.context() as patch:
             patch.setattr(next_model, "write_model", refused)
             assert not send(coordinator, workshop.update(1), "a").round_closed
@@ -337,7 +336,7 @@ def test_too_many_open_files_are_no_reason_to_fail(
 
 def test_a_stored_update_that_is_gone_fails_the_round(workshop: Workshop, state: Path) -> None:
     """No restart and no waiting brings it back."""
-    with opened(workshop, state, settings_with(clients_per_round=2, strategy="median")) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=2, strategy="median")) as coordinator:
         send(coordinator, workshop.update(1), "a")
         for path in (state / "updates").iterdir():
             path.unlink()
@@ -351,7 +350,7 @@ def test_a_stored_update_that_is_gone_fails_the_round(workshop: Workshop, state:
 
 def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None:
     state, settings = tmp_path / "state", settings_with(clients_per_round=1, server_lr=0.5)
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         send(coordinator, workshop.update(1), "a")
         with pytest.raises(StorageError, match="another server uses this state folder; stop it"):
             offline.roll_back(state, 0, "operator:me")
@@ -359,7 +358,7 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
         offline.roll_back(state, 7, "operator:me")
     (state / "updates" / "damaged").write_bytes(b"what keeps a server from starting")
     assert offline.roll_back(state, 0, "operator:me") == {"round": 3, "base_sha256": workshop.base_sha256}
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         assert (coordinator.current.round, coordinator.current.base_sha256) == (3, workshop.base_sha256)
     rounds = read_report(state)["rounds"]
     assert [(entry["ending"], entry["rolled_back"]) for entry in rounds] == [
@@ -367,22 +366,26 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
     ]  # fmt: skip
 
 
-def test_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None:
-    for deed in (offline.roll_back, offline.discard):
+def test_reports_and_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None:
+    for deed in (
+        read_report,
+        lambda state: offline.roll_back(state, 1, "me"),
+        lambda state: offline.discard(state, 1, "me"),
+    ):
         with pytest.raises(StorageError, match="no ledger found; expected the state folder"):
-            deed(tmp_path, 1, "operator:me")
+            deed(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("no_model")
 def test_kept_updates_are_discarded_without_a_server(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, settings_with(clients_per_round=1)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=1)) as coordinator:
         send(coordinator, workshop.update(1), "a")
         send(coordinator, workshop.update(2), "b")
-    assert len(files(state / "updates")) == 2
+    assert len(file_names(state / "updates")) == 2
     assert offline.discard(state, 1, "operator:me") == 1
-    assert len(files(state / "updates")) == 1
+    assert len(file_names(state / "updates")) == 1
     assert offline.discard(state, 2, "operator:me") == 1
-    assert files(state / "updates") == set()
+    assert file_names(state / "updates") == set()
     assert offline.discard(state, 2, "operator:me") == 0
     Coordinator(workshop.artifacts, state, TWO).close()

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,7 @@ from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import (
-    Array,
-    TensorFile,
-)
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
 from tests.server_agg.rounds_of_updates import SHA, SHAPES, model
@@ -38,7 +36,7 @@ def base() -> Iterator[TensorFile]:
         yield file
 
 
-def measured_first(fold: Fold, update: DecodedUpdate, weight: int) -> None:
+def measure_first(fold: Fold, update: DecodedUpdate, weight: int) -> None:
     fold.accumulate(update, weight)
 
 
@@ -47,13 +45,10 @@ def in_one_pass(fold: Fold, update: DecodedUpdate, weight: int) -> None:
     assert reach == max(update.norms("inf").values())
 
 
-either_way = pytest.mark.parametrize("add", [measured_first, in_one_pass])
-
-
 def fold_of(
     base: TensorFile,
     updates: list[tuple[dict[str, Array], int]],
-    add: Callable[[Fold, DecodedUpdate, int], None] = measured_first,
+    add: Callable[[Fold, DecodedUpdate, int], None] = measure_first,
 ) -> Fold:
     fold = Fold(base, SHA)
     for weights, weight in updates:
@@ -115,32 +110,33 @@ def test_an_empty_fold_is_the_base_to_the_bit() -> None:
         assert bits(Fold(base, SHA)) == odd.tobytes()
 
 
-@either_way
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_refuses_values_that_are_not_finite_and_changes_nothing(
-    base: TensorFile, bad: float, add: Callable[[Fold, DecodedUpdate, int], None]
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({("bias", 9): np.nan}, "tensor bias: element 9 differs from the base by nan, expected a finite"),
+        ({("bias", 9): -np.inf}, "tensor bias: element 9 differs from the base by -inf, expected a finite"),
+        ({("bias", 9): 2.0**31}, r"expected differences from the base below 2\*\*30, found 2.14748e\+09"),
+        (
+            {(name, ...): 2.0**28 for name in SHAPES},
+            r"would reach \d+, the limit is 2\*\*62; an update is far from the base",
+        ),
+    ],
+)
+@pytest.mark.parametrize("add", [measure_first, in_one_pass])
+def test_refuses_an_update_and_changes_nothing(
+    base: TensorFile,
+    changes: dict[tuple[str, Any], float],
+    message: str,
+    add: Callable[[Fold, DecodedUpdate, int], None],
 ) -> None:
-    good, evil = (tensors(np.random.default_rng(n)) for n in (1, 2))
-    evil["bias"][9] = bad  # in the last tensor: the others have been seen by then
-    fold = fold_of(base, [(good, 5)])
+    """What is wrong with the last tensor is seen after the others."""
+    evil = tensors(np.random.default_rng(2))
+    for (name, element), value in changes.items():
+        evil[name][element] = value
+    fold = fold_of(base, [(tensors(np.random.default_rng(1)), 5)])
     before = fold.to_bytes()
-    with pytest.raises(
-        WeightsError, match=rf"tensor bias: element 9 differs from the base by {bad}, expected a finite"
-    ):
+    with pytest.raises(WeightsError, match=message):
         add(fold, TrainedWeights(evil).on(base), 5)
-    assert fold.to_bytes() == before
-
-
-@either_way
-def test_refuses_what_is_too_far_and_changes_nothing(
-    base: TensorFile, add: Callable[[Fold, DecodedUpdate, int], None]
-) -> None:
-    good, far = (tensors(np.random.default_rng(n)) for n in (1, 2))
-    far["bias"][9] = 2.0**31
-    fold = fold_of(base, [(good, 5)])
-    before = fold.to_bytes()
-    with pytest.raises(WeightsError, match=r"expected differences from the base below 2\*\*30, found 2.14748e\+09"):
-        add(fold, TrainedWeights(far).on(base), 5)
     assert fold.to_bytes() == before
 
 
@@ -158,20 +154,6 @@ def test_an_update_that_changes_while_it_is_added_makes_the_fold_unusable(
         fold.to_bytes()
 
 
-@either_way
-def test_refuses_what_would_overflow_and_changes_nothing(
-    base: TensorFile, add: Callable[[Fold, DecodedUpdate, int], None]
-) -> None:
-    far = {name: np.full(shape, 2.0**28, np.float32) for name, shape in SHAPES.items()}
-    fold = fold_of(base, [(far, 2)])
-    before = fold.to_bytes()
-    with pytest.raises(WeightsError, match=r"would reach \d+, the limit is 2\*\*62; an update is far from the base"):
-        add(fold, TrainedWeights(far).on(base), 2)
-    with pytest.raises(WeightsError, match="would reach"):
-        fold.merge(fold_of(base, [(far, 2)]))
-    assert fold.to_bytes() == before
-
-
 def test_refuses_a_total_weight_beyond_its_counter(base: TensorFile) -> None:
     same = {name: base.read(name) for name in SHAPES}
     fold = fold_of(base, [(same, SUM_LIMIT - 1)])
@@ -181,7 +163,7 @@ def test_refuses_a_total_weight_beyond_its_counter(base: TensorFile) -> None:
 
 
 def test_an_update_that_is_taken_out_again_was_never_there(base: TensorFile) -> None:
-    """At weights where sums are beyond a double's whole numbers, too."""
+    """The same at weights where sums are beyond a double's whole numbers."""
     first, second = ((tensors(np.random.default_rng(n)), 10**n) for n in (6, 3))
     alone, scales = fold_of(base, [second]), dict.fromkeys(SHAPES, 0.3)
     fold = fold_of(base, [first, second])
@@ -206,17 +188,22 @@ def test_a_packed_fold_is_merged_like_itself(base: TensorFile, tmp_path: Path) -
     assert fold.to_bytes() == fold_of(base, [second, first]).to_bytes()
 
 
-def test_merge_refuses_another_base(base: TensorFile) -> None:
+def test_a_merge_that_would_overflow_changes_nothing(base: TensorFile) -> None:
+    far = {name: np.full(shape, 2.0**28, np.float32) for name, shape in SHAPES.items()}
+    fold, other = fold_of(base, [(far, 2)]), fold_of(base, [(far, 2)])
+    with pytest.raises(WeightsError, match="would reach"):
+        fold.merge(other)
+    assert fold.to_bytes() == other.to_bytes()
+
+
+def test_refuses_another_base_and_one_that_is_not_float32(base: TensorFile) -> None:
     with pytest.raises(WeightsError, match="expected a fold of model abababababab…, found one of cdcdcdcdcdcd…"):
         Fold(base, SHA).merge(Fold(base, "cd" * 32))
-
-
-def test_refuses_a_base_that_is_not_float32() -> None:
     with (
-        model({"half": np.zeros(3, np.float16)}) as base,
+        model({"half": np.zeros(3, np.float16)}) as half,
         pytest.raises(WeightsError, match=r"half F16\[3\]: expected F32"),
     ):
-        Fold(base, SHA)
+        Fold(half, SHA)
 
 
 def test_bytes_round_trip(base: TensorFile) -> None:
@@ -227,7 +214,7 @@ def test_bytes_round_trip(base: TensorFile) -> None:
     assert back.to_bytes() == fold_of(base, [(second, 9), (first, 5)]).to_bytes()
 
 
-def damaged(data: bytes, offset: int, value: bytes) -> bytes:
+def overwrite(data: bytes, offset: int, value: bytes) -> bytes:
     return data[:offset] + value + data[offset + len(value) :]
 
 
@@ -237,17 +224,17 @@ def damaged(data: bytes, offset: int, value: bytes) -> bytes:
         (lambda data: b"", r"bytes for this model, found 0"),
         (lambda data: data[:-1], r"bytes for this model, found \d+"),
         (lambda data: data + b"\0", r"bytes for this model, found \d+"),
-        (lambda data: damaged(data, 0, b"X"), "expected magic 504847464f4c4400, found 58"),
-        (lambda data: damaged(data, 8, b"\x02"), "expected version 1, found 2"),
-        (lambda data: damaged(data, 12, b"\x1f"), "expected fraction bits 32, found 31"),
-        (lambda data: damaged(data, 16, b"\0"), "expected base model ababab.*, found 00ab"),
-        (lambda data: damaged(data, 48, b"\0\0\0\0"), "expected tensor table .*, found 00000000"),
-        (lambda data: damaged(data, 80, b"\xff" * 8), "contradict; the bytes are damaged"),
-        (lambda data: damaged(data, 88, b"\xff" * 8), "contradict; the bytes are damaged"),
-        (lambda data: damaged(data, 80, b"\0" * 8), "contradict; the bytes are damaged"),
-        (lambda data: damaged(data, 96, b"\xff" * 8), "contradict; the bytes are damaged"),
-        (lambda data: damaged(data, HEADER.size + 7, b"\x7f"), "a sum exceeds the bound"),
-        (lambda data: damaged(data, HEADER.size, b"\0" * 7 + b"\x80"), "a sum exceeds the bound"),
+        (lambda data: overwrite(data, 0, b"X"), "expected magic 504847464f4c4400, found 58"),
+        (lambda data: overwrite(data, 8, b"\x02"), "expected version 1, found 2"),
+        (lambda data: overwrite(data, 12, b"\x1f"), "expected fraction bits 32, found 31"),
+        (lambda data: overwrite(data, 16, b"\0"), "expected base model ababab.*, found 00ab"),
+        (lambda data: overwrite(data, 48, b"\0\0\0\0"), "expected tensor table .*, found 00000000"),
+        (lambda data: overwrite(data, 80, b"\xff" * 8), "contradict; the bytes are damaged"),
+        (lambda data: overwrite(data, 88, b"\xff" * 8), "contradict; the bytes are damaged"),
+        (lambda data: overwrite(data, 80, b"\0" * 8), "contradict; the bytes are damaged"),
+        (lambda data: overwrite(data, 96, b"\xff" * 8), "contradict; the bytes are damaged"),
+        (lambda data: overwrite(data, HEADER.size + 7, b"\x7f"), "a sum exceeds the bound"),
+        (lambda data: overwrite(data, HEADER.size, b"\0" * 7 + b"\x80"), "a sum exceeds the bound"),
     ],
 )
 def test_refuses_hostile_bytes(damage: Callable[[bytes], bytes], message: str, base: TensorFile) -> None:

@@ -16,11 +16,11 @@ from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import store_at
 from phonograd.server_agg.storage.tables import Model
-from tests.server_agg.test_ftrl_serving import FTRL, end_round, give, known_noise, serving
-from tests.server_agg.test_rounds import files
+from tests.server_agg.coordinators import file_names
+from tests.server_agg.ftrl_runs import FTRL, end_round, give, serve_ftrl
 from tests.server_agg.workshop import Clock, Workshop, client_of, run_server
 
-__all__ = ["known_noise"]  # a fixture of all tests here too
+pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 class Killed(BaseException):
@@ -59,10 +59,10 @@ def undisturbed() -> list[Any]:
 def whole_run(workshop: Workshop, state: Path, moment: str | None, patch: pytest.MonkeyPatch) -> list[Any]:
     """The models and buffers of three rounds, whose second one is closed amid a kill."""
     clock, made = Clock(1e9), []
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
-        old = files(coordinator.folder.buffers)
+        old = file_names(coordinator.folder.buffers)
         give(workshop, coordinator, "phone2")
         if moment is not None:
             with patch.context() as context:
@@ -70,17 +70,17 @@ def whole_run(workshop: Workshop, state: Path, moment: str | None, patch: pytest
                 clock.now += 101
                 with pytest.raises(Killed):
                     coordinator.tick()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         if moment is None:
             end_round(coordinator, clock)
         assert coordinator.current.round == 3
-        assert old.isdisjoint(files(coordinator.folder.buffers))
-        assert files(coordinator.folder.noise_keys._folder) == {"3"}
+        assert old.isdisjoint(file_names(coordinator.folder.buffers))
+        assert file_names(coordinator.folder.noise_keys._folder) == {"3"}
         end_round(coordinator, clock)
         with coordinator.ledger.reading() as session:
             made = [(one.sha256, one.buffers_sha256) for one in session.query(Model).order_by(Model.round)]
-        assert files(coordinator.folder.buffers) == {f"{made[-1][1]}.safetensors"}
-        assert files(coordinator.folder.models) == {f"{model}.safetensors" for model, _ in made}
+        assert file_names(coordinator.folder.buffers) == {f"{made[-1][1]}.safetensors"}
+        assert file_names(coordinator.folder.models) == {f"{model}.safetensors" for model, _ in made}
     return made
 
 
@@ -99,7 +99,7 @@ def test_a_kill_while_a_round_is_published_changes_no_bit(
 
 def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
     (path,) = (state / "buffers").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -116,7 +116,7 @@ def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
 def test_files_of_buffers_are_useless_once_they_were_used(workshop: Workshop, state: Path, store: str | None) -> None:
     """They are sealed; the ledger has the current ones' seal alone, which no file beside it has."""
     clock, closed, seals = Clock(), {}, list[bytes]()
-    with serving(workshop, state, clock, store=store) as coordinator:
+    with serve_ftrl(workshop, state, clock, store=store) as coordinator:
         for number in (1, 2):
             end_round(coordinator, clock)
             (path,) = coordinator.folder.buffers.iterdir()
@@ -145,7 +145,7 @@ def test_harmed_buffers_are_refused_and_fail_no_round(
     workshop: Workshop, state: Path, tmp_path: Path, harm: str, running: bool
 ) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
         (path,) = coordinator.folder.buffers.iterdir()
         sound = path.read_bytes()
@@ -159,10 +159,10 @@ def test_harmed_buffers_are_refused_and_fail_no_round(
             assert coordinator.current.round == 3
             return
     _harm(path, harm, workshop, tmp_path)
-    with pytest.raises(StorageError, match="restore the state folder"), serving(workshop, state, clock):
+    with pytest.raises(StorageError, match="restore the state folder"), serve_ftrl(workshop, state, clock):
         pass
     path.write_bytes(sound)
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
 
 
@@ -173,7 +173,7 @@ def _harm(path: Path, harm: str, workshop: Workshop, tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     else:
         clock = Clock()
-        with serving(workshop, tmp_path / "foreign", clock, clip_norm=0.3) as other:
+        with serve_ftrl(workshop, tmp_path / "foreign", clock, clip_norm=0.3) as other:
             end_round(other, clock)
             (found,) = other.folder.buffers.iterdir()
             shutil.copy(found, path)

@@ -20,8 +20,8 @@ from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNois
 from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of, sealed
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
+from tests.server_agg.ftrl_runs import matrix
 from tests.server_agg.rounds_of_updates import SHA, Round, deltas_of, length, model, random_weights, trained
-from tests.server_agg.test_privacy_ftrl import matrix
 from tests.server_agg.trained_weights import TrainedWeights
 
 SETTINGS = StrategySettings(

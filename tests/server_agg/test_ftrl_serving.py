@@ -1,16 +1,10 @@
 """A server's run of dp-ftrl: how long phones rest, what a run fixes, and what nobody can undo."""
 
-import contextlib
-import functools
 import html
 import json
 import math
 import shutil
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -28,75 +22,15 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.masked import MaskedSettings
-from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.sums import epsilon_spent
 from phonograd.server_agg.storage.tables import Round
-from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.coordinators import file_names, open_coordinator, send
+from tests.server_agg.ftrl_runs import FTRL, end_round, give, serve_ftrl, update_of
 from tests.server_agg.workshop import Clock, Workshop, client_of, run_server, settings_with, write_artifacts
 from tests.support.command_line import Run, phono
 
 __all__ = ["phono"]
-
-FTRL: dict[str, Any] = {
-    "strategy": "dp-ftrl",
-    "planned_rounds": 6,
-    "min_separation": 3,
-    "max_participations": 2,
-    "noise_buffers": 2,
-    "noise_multiplier": 1.0,
-    "clip_norm": 0.1,
-    "delta": 1e-5,
-    "deadline_seconds": 100.0,
-    "clients_per_round": 2,
-}
-
-
-@contextlib.contextmanager
-def serving(workshop: Workshop, state: Path, clock: Clock, **changes: object) -> Iterator[Coordinator]:
-    with opened(workshop, state, settings_with(**FTRL | changes), clock) as coordinator:
-        yield coordinator
-
-
-optimise_blt = functools.cache(optimise.optimise_blt)
-
-
-@pytest.fixture(autouse=True)
-def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same key for a round of every server, by its number; another one if a server makes it twice.
-
-    And a run's matrix is computed once for all tests.
-    """
-    monkeypatch.setattr("phonograd.server_agg.aggregation.correlation.run.optimise_blt", optimise_blt)
-    made: Counter[tuple[Path, int]] = Counter()
-
-    class Keys(noise_keys.NoiseKeys):
-        def get_or_create(self, number: int) -> bytes:
-            def key(count: int) -> bytes:
-                made[self._folder, number] += 1
-                return bytes([number, made[self._folder, number]]) * (count // 2)
-
-            monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=key))
-            return super().get_or_create(number)
-
-    monkeypatch.setattr("phonograd.server_agg.storage.state_folder.NoiseKeys", Keys)
-
-
-def end_round(coordinator: Coordinator, clock: Clock) -> None:
-    """Let the deadline pass."""
-    number = coordinator.current.round
-    clock.now += 101
-    coordinator.tick()
-    assert coordinator.current.round == number + 1
-
-
-def update_of(workshop: Workshop, coordinator: Coordinator, seed: int) -> Path:
-    base = coordinator.folder.model(coordinator.current.base_sha256)
-    return workshop.update(seed, round=coordinator.current.round, base=base)
-
-
-def give(workshop: Workshop, coordinator: Coordinator, phone: str) -> None:
-    receipt = send(coordinator, update_of(workshop, coordinator, int(phone[-1])), phone)
-    assert (receipt.accepted, receipt.round_closed) == (None, False)
+pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def refused(workshop: Workshop, coordinator: Coordinator, phone: str) -> RestingPhoneError:
@@ -110,7 +44,7 @@ def refused(workshop: Workshop, coordinator: Coordinator, phone: str) -> Resting
 
 def test_a_phone_rests_between_its_rounds_and_takes_part_so_often(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
         clock.now += 40
@@ -121,7 +55,7 @@ def test_a_phone_rests_between_its_rounds_and_takes_part_so_often(workshop: Work
         give(workshop, coordinator, "phone2")
         end_round(coordinator, clock)
         refused(workshop, coordinator, "phone1")
-    with serving(workshop, state, clock) as coordinator:  # a restart does not forget
+    with serve_ftrl(workshop, state, clock) as coordinator:  # a restart does not forget
         refused(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
         assert coordinator.participation("phone1") is None
@@ -138,7 +72,7 @@ def test_a_phone_rests_between_its_rounds_and_takes_part_so_often(workshop: Work
 
 def test_an_upload_that_is_there_already_is_held_to_it_too(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
         update = update_of(workshop, coordinator, 1)
@@ -153,7 +87,7 @@ def test_an_upload_that_is_there_already_is_held_to_it_too(workshop: Workshop, s
 
 def test_a_round_needs_space_for_its_buffers(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, asked = Clock(), list[int]()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         monkeypatch.setattr(coordinator.folder, "check_space", asked.append)
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
@@ -165,7 +99,7 @@ def test_a_round_needs_space_for_its_buffers(workshop: Workshop, state: Path, mo
 
 def test_the_count_holds_without_separation(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock, min_separation=1) as coordinator:
+    with serve_ftrl(workshop, state, clock, min_separation=1) as coordinator:
         for _ in range(2):
             give(workshop, coordinator, "phone1")
             end_round(coordinator, clock)
@@ -176,7 +110,7 @@ def test_a_failed_round_releases_nothing_and_counts_for_nobody(
     workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         with monkeypatch.context() as patch:
             patch.setattr(next_model, "write_model", lambda *_: 1 / 0)
@@ -203,7 +137,7 @@ def step_of(coordinator: Coordinator) -> int | None:
 
 def test_a_late_update_has_no_place(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock, late="next") as coordinator:
+    with serve_ftrl(workshop, state, clock, late="next") as coordinator:
         late = update_of(workshop, coordinator, 1)
         end_round(coordinator, clock)
         with pytest.raises(LateUpdateError):
@@ -212,7 +146,7 @@ def test_a_late_update_has_no_place(workshop: Workshop, state: Path) -> None:
 
 def test_a_run_ends_and_its_epsilon_is_that_of_one_gaussian(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         for _ in range(6):
             end_round(coordinator, clock)
@@ -222,10 +156,10 @@ def test_a_run_ends_and_its_epsilon_is_that_of_one_gaussian(workshop: Workshop, 
         assert coordinator.current.round == 7
         with pytest.raises(NotSelectedError, match="the model is final"):
             give(workshop, coordinator, "phone2")
-        assert not files(coordinator.folder.buffers)  # nothing needs them
+        assert not file_names(coordinator.folder.buffers)  # nothing needs them
         with coordinator.ledger.reading() as session:
             shown = epsilon_spent(session)
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         assert coordinator.current.halted is not None
     once = privacy_spent([PrivateRounds(1.0, 1.0)], 1e-5)
     rounds = read_report(state)["rounds"]
@@ -237,7 +171,7 @@ def test_a_run_ends_and_its_epsilon_is_that_of_one_gaussian(workshop: Workshop, 
 
 def test_without_noise_epsilon_is_infinite(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock, noise_multiplier=0.0) as coordinator:
+    with serve_ftrl(workshop, state, clock, noise_multiplier=0.0) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
         with coordinator.ledger.reading() as session:
@@ -250,7 +184,7 @@ def test_what_a_run_costs_is_shown(
     workshop: Workshop, state: Path, phono: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
         end_round(coordinator, clock)
     epsilon = privacy_spent([PrivateRounds(1.0, 1.0)], 1e-5).epsilon
@@ -275,11 +209,11 @@ def test_rounds_of_other_private_strategies_add_to_it(workshop: Workshop, state:
     clock = Clock()
     wide = {"noise_multiplier": 20.0}  # which the accountant is quick with
     sampled = {"strategy": "dp-fedavg", "sampling": 0.5, **wide}
-    with serving(workshop, state, clock, **sampled) as coordinator:
+    with serve_ftrl(workshop, state, clock, **sampled) as coordinator:
         PhoneRegistry(coordinator.ledger).add("phone1", "phone", "90d", "test")
         coordinator.tick()
         end_round(coordinator, clock)
-    with serving(workshop, state, clock, **wide) as coordinator:
+    with serve_ftrl(workshop, state, clock, **wide) as coordinator:
         for _ in range(2):
             end_round(coordinator, clock)
     both = privacy_spent([PrivateRounds(0.5, 20.0), PrivateRounds(1.0, 20.0)], 1e-5).epsilon
@@ -291,24 +225,24 @@ def test_the_settings_of_a_run_are_fixed_from_its_first_round(
     workshop: Workshop, state: Path, field: str, value: object
 ) -> None:
     clock = Clock()
-    with serving(workshop, state, clock):
+    with serve_ftrl(workshop, state, clock):
         pass
     with (
         pytest.raises(UsageError, match=rf"`{field}` is {value!r}, expected"),
-        serving(workshop, state, clock, **{field: value}),
+        serve_ftrl(workshop, state, clock, **{field: value}),
     ):
         pass
-    with serving(workshop, state, clock, delta=1e-6, clients_per_round=3) as coordinator:  # nothing was lost
+    with serve_ftrl(workshop, state, clock, delta=1e-6, clients_per_round=3) as coordinator:  # nothing was lost
         end_round(coordinator, clock)
 
 
 def test_a_run_is_made_once(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         before = run_of(coordinator)
     monkeypatch.setattr(optimise, "minimize", None, raising=False)
     monkeypatch.setattr("phonograd.server_agg.aggregation.correlation.run.optimise_blt", lambda *_: 1 / 0)
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
         assert run_of(coordinator) == before
@@ -323,16 +257,16 @@ def run_of(coordinator: Coordinator) -> str:
 
 def test_a_run_does_not_begin_amid_updates_of_another_strategy(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, settings_with(clients_per_round=2), clock) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=2), clock) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
     amid = "`strategy` is 'dp-ftrl', but round 1 has updates of another strategy"
-    with pytest.raises(UsageError, match=amid), serving(workshop, state, clock):
+    with pytest.raises(UsageError, match=amid), serve_ftrl(workshop, state, clock):
         pass
 
 
 def test_a_second_run_does_not_begin_with_the_model_of_a_first(workshop: Workshop, state: Path, tmp_path: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
         made = coordinator.folder.model(coordinator.current.base_sha256)
         weights = load_tensors(made)
@@ -343,14 +277,17 @@ def test_a_second_run_does_not_begin_with_the_model_of_a_first(workshop: Worksho
     other = Workshop(tmp_path, workshop.config, artifacts)
     assert path == other.base_path
     save_tensors(path, weights, metadata)
-    with pytest.raises(UsageError, match="it is a model of a run of dp-ftrl"), serving(other, tmp_path / "new", clock):
+    with (
+        pytest.raises(UsageError, match="it is a model of a run of dp-ftrl"),
+        serve_ftrl(other, tmp_path / "new", clock),
+    ):
         pass
     assert not (tmp_path / "new").exists()
 
 
 def test_released_noise_can_not_be_undone(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         assert coordinator.rollback(0).round == 2  # nothing was released yet
         assert step_of(coordinator) == 1
@@ -368,7 +305,7 @@ def test_released_noise_can_not_be_undone(workshop: Workshop, state: Path) -> No
         end_round(coordinator, clock)
     with pytest.raises(RewoundNoiseError):
         offline.roll_back(state, 2, "test")
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         assert coordinator.current.round == 6
         end_round(coordinator, clock)
 
@@ -392,7 +329,7 @@ def test_what_a_run_can_not_have(changes: dict[str, object], message: str) -> No
 
 def test_a_phone_over_http_is_told_to_rest_before_it_trains(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with serving(workshop, state, clock) as coordinator:
+    with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
     with run_server(workshop, state, **FTRL | {"deadline_seconds": 1e6}) as server, client_of(server.url, {}) as phone:

@@ -26,7 +26,7 @@ from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.faults import adds_up
 from tests.server_agg.hostile_updates import refused
-from tests.server_agg.test_app import head_of, headers_of
+from tests.server_agg.http_uploads import head_of, headers_of
 from tests.server_agg.tus_phone import BODY, TUS, incoming
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import PATIENCE_SECONDS

@@ -20,8 +20,8 @@ from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import Traffic
-from tests.server_agg.test_report import final_report
-from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.coordinators import open_coordinator, send
+from tests.server_agg.http_uploads import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, settings_with
 
 TRANSACTION = ("BEGIN", "BEGIN IMMEDIATE")
@@ -30,7 +30,7 @@ ANNOUNCING, SETTLING = 5, 6
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[list[tuple[str, Any]]]:
+def see_statements() -> Iterator[list[tuple[str, Any]]]:
     """The statements of the block, with the parameters of the first row that each is for."""
     seen: list[tuple[str, Any]] = []
 
@@ -57,14 +57,14 @@ def plans_of(coordinator: Coordinator, statements: list[tuple[str, Any]]) -> dic
 
 def test_no_statement_of_a_phone_reads_a_table_from_end_to_end(workshop: Workshop, state: Path) -> None:
     limited = settings_with(clients_per_round=2, max_clients=50, models_kept=9)
-    with opened(workshop, state, limited) as coordinator:
+    with open_coordinator(workshop, state, limited) as coordinator:
         for number in (1, 2, 3):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             for phone in (1, 2):
                 send(coordinator, workshop.update(10 * number + phone, number, base=base), f"phone{phone}")
         first, base = workshop.update(11), coordinator.folder.model(coordinator.current.base_sha256)
         late = UploadMetadata("phone3", 1000, "0" * 64, workshop.base_sha256, 1)
-        with watched() as statements:
+        with see_statements() as statements:
             coordinator.ledger.count(4, "phone3", "round", WireBytes())
             assert coordinator.participation("phone3") is None
             with pytest.raises(LateUpdateError):
@@ -85,12 +85,12 @@ def test_no_statement_of_a_phone_reads_a_table_from_end_to_end(workshop: Worksho
 
 
 def test_an_update_takes_few_statements_however_many_requests_were_counted(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, settings_with(clients_per_round=9)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=9)) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
         for phone in range(20):
             coordinator.ledger.count(1, f"phone{phone}", "round", WireBytes(up_headers=phone))
         update = workshop.update(2)
-        with watched() as statements:
+        with see_statements() as statements:
             record = coordinator.create_upload(UploadMetadata("phone2", update.stat().st_size, None, None, 1))
             assert len(statements) <= ANNOUNCING, statements
             coordinator.folder.upload(record.id).write_bytes(update.read_bytes())
@@ -103,50 +103,25 @@ def test_an_update_takes_few_statements_however_many_requests_were_counted(works
         assert counted == {f"phone{phone}": phone for phone in range(20)}
 
 
-def test_the_round_in_memory_has_as_many_updates_as_the_ledger(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, settings_with(clients_per_round=3)) as coordinator:
-
-        def check(expected: int) -> None:
-            current = coordinator.current
-            with coordinator.ledger.reading() as session:
-                in_ledger = queries.count_updates(session, current.round, "accepted")
-            assert (current.accepted, in_ledger) == (expected, expected)
-
-        check(0)
-        assert send(coordinator, workshop.update(1), "phone1").accepted == 1
-        check(1)
-        assert send(coordinator, workshop.update(1), "phone1").accepted == 1
-        with pytest.raises(DuplicatePhoneError):
-            send(coordinator, workshop.update(7), "phone1")
-        check(1)
-        assert send(coordinator, workshop.update(2), "phone2").accepted == 2
-        check(2)
-        coordinator.rollback(0)
-        check(0)
-
-
-def test_a_small_update_is_one_request(server: RunningServer, http: httpx.Client, workshop: Workshop) -> None:
+@pytest.mark.parametrize(("too_large", "requests"), [(0, 1), (1, 3)])
+def test_a_small_update_is_one_request_and_a_large_one_is_announced_first(
+    too_large: int,
+    requests: int,
+    server: RunningServer,
+    http: httpx.Client,
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     update = workshop.update(1)
+    monkeypatch.setattr(resumable_upload, "SMALL_BYTES", update.stat().st_size - too_large)
     receipt = upload_update(server.url, update, "phone1")
     final_report(server)
     with server.coordinator.ledger.reading() as session:
         (row,) = session.scalars(select(Traffic).where(Traffic.phone == "phone1"))
         (upload,) = queries.updates_of_phone(session, "phone1", "accepted")
-    assert (row.kind, row.requests, row.up_body_bytes) == ("upload", 1, update.stat().st_size)
+    assert (row.kind, row.requests, row.up_body_bytes) == ("upload", requests, update.stat().st_size)
     told = http.get(f"/v1/uploads/{upload.id}").json()["receipt"]
     assert told == {name: getattr(receipt, name) for name in told}
-
-
-def test_a_large_update_is_announced_first(
-    server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    update = workshop.update(1)
-    monkeypatch.setattr(resumable_upload, "SMALL_BYTES", update.stat().st_size - 1)
-    assert upload_update(server.url, update, "phone1").accepted == 1
-    final_report(server)
-    with server.coordinator.ledger.reading() as session:
-        (row,) = session.scalars(select(Traffic).where(Traffic.phone == "phone1"))
-    assert row.requests == 3
 
 
 def test_what_the_phones_of_a_round_ask_for_is_read_once(

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,65 +19,15 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.http.monitoring import MetricsRoute
 from phonograd.server_agg.report.document import report_of
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.opening import add_round
-from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.server_agg.storage import figures, queries, sums
+from phonograd.server_agg.storage import figures, sums
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
 from phonograd.server_agg.storage.tables import HTTP_COUNTERS, Round, RoundFigures, Traffic, Update
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.faults import raising
+from tests.server_agg.ledger_changes import check_a_history
+from tests.server_agg.ledgers import a_ledger, add_history, check_that_size_costs_nothing
 from tests.server_agg.read_from_rows import check_report, rows_read
-from tests.server_agg.test_ledger import FEW, MANY, a_ledger, add_history, counted_steps
-from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.workshop import Workshop, settings_with
-
-STATES = ("receiving", "accepted", "repeated", "rejected", "late", "expired", "terminated")
-KINDS = ("upload", "model", "link-top-rows", "round", "keys", "refused", "asked-model")
-PHONES = ("", "a", "b", "c", "d")
-
-
-def change_rows(ledger: Ledger, random: Random) -> None:
-    """Any change of rows that a ledger allows, in any of its rounds, most of them closed."""
-    with ledger.writing() as session:
-        rounds = queries.all_rounds(session)
-        number, phone = random.choice(rounds).number, random.choice(PHONES)
-        rows = list(session.scalars(select(Update).order_by(Update.id)))
-        its = random.choice(rows) if rows else None
-        match random.randrange(7):
-            case 0 | 1:
-                of_tcp = [random.choice((None, 7)), random.choice((0, 9))]
-                wire = WireBytes(*(random.randrange(50) for _ in range(5)), *of_tcp)
-                ledger.count(number, phone, random.choice(KINDS), wire)
-            case 2:
-                codec, at = random.choice((None, "top-rows", "full-f32")), float(random.randrange(1, 9))
-                state = random.choice([state for state in STATES if state != "accepted"])
-                row = {"round": number, "phone": phone, "state": state, "length": 10, "requests": 0}
-                session.add(Update(id=f"{random.getrandbits(128):032x}", codec=codec, created_at=at, **row))
-            case 3 if its is not None and its.state != "accepted":
-                its.round, its.codec = rounds[-1].number, its.codec or "rows-f32"  # only the open one accepts
-                taken = queries.has_update(session, its.round, its.phone, "accepted")
-                its.state = "rejected" if taken else "accepted"
-                its.received_bytes, its.requests = its.received_bytes + random.randrange(20), its.requests + 1
-            case 4 if its is not None and its.state != "accepted":
-                its.round, its.base_sha256 = number, random.choice((None, "b" * 64))
-            case 5:
-                open_ = rounds[-1]
-                open_.closed_at, open_.ending = 10.0, random.choice(("full", "deadline", "failed", "rollback"))
-                open_.epsilon = random.choice((None, 1.5))
-                session.flush()
-                add_round(session, 0.0, open_.number + 1, "a" * 64, ServerSettings())
-            case 6 if random.random() < 0.5:
-                session.execute(update(Update).where(Update.round == number).values(received_bytes=30))
-            case 6:
-                queries.delete_refused_unsent(session, number)
-
-
-def check_a_history(ledger: Ledger, random: Random) -> None:
-    for _ in range(random.randrange(30)):
-        change_rows(ledger, random)
-        if random.random() < 0.3:
-            check_report(ledger)
-    check_report(ledger)
-    assert check_report(ledger)  # by now all that can be kept was kept
 
 
 @given(st.randoms(use_true_random=False))
@@ -87,35 +37,27 @@ def test_sums_are_those_of_the_rows_whatever_happens_to_them(random: Random) -> 
         check_a_history(ledger, random)
 
 
-def steps_of_reading(workshop: Workshop, state: Path, updates: int) -> dict[str, int]:
-    """Instructions of the database for a report and for metrics once a round of so many updates is over."""
-    found: dict[str, int] = {}
-    with opened(workshop, state, settings_with(clients_per_round=2)) as coordinator:
+def read_metrics(coordinator: Coordinator) -> str:
+    return bytes(MetricsRoute(coordinator, CollectorRegistry()).metrics(None).body).decode()
+
+
+@pytest.mark.parametrize("read", [lambda coordinator: report_of(coordinator.ledger), read_metrics])
+def test_reports_and_metrics_cost_no_more_in_a_ledger_with_a_long_history(
+    read: Callable[[Coordinator], object], workshop: Workshop, tmp_path: Path
+) -> None:
+    def prepare(coordinator: Coordinator, updates: int) -> None:
         add_history(coordinator, updates)
         with coordinator.ledger.writing() as session:
             session.execute(update(Round).where(Round.number == 0).values(epsilon=1.0))  # so metrics tell of privacy
-        route = MetricsRoute(coordinator, CollectorRegistry())
         report_of(coordinator.ledger)
-        for name, read in {
-            "report": lambda: report_of(coordinator.ledger),
-            "metrics": lambda: route.metrics(None),
-        }.items():
-            with counted_steps(coordinator) as counted:
-                read()
-            found[name] = counted[0]
-    return found
 
-
-def test_reports_and_metrics_cost_no_more_in_a_ledger_with_a_long_history(workshop: Workshop, tmp_path: Path) -> None:
-    few, many = (steps_of_reading(workshop, tmp_path / f"{n}", n) for n in (FEW, MANY))
-    for name in ("report", "metrics"):
-        assert 0 < many[name] < 1.2 * few[name]
+    check_that_size_costs_nothing(workshop, tmp_path, prepare, read)
 
 
 @pytest.fixture
-def over(workshop: Workshop, state: Path) -> Iterator[Coordinator]:
-    """With a closed round of two phones, of which nothing is kept yet."""
-    with opened(workshop, state, settings_with(clients_per_round=2)) as coordinator:
+def coordinator(workshop: Workshop, state: Path) -> Iterator[Coordinator]:
+    """A coordinator with a closed round of two phones, of which nothing is kept yet."""
+    with open_coordinator(workshop, state, settings_with(clients_per_round=2)) as coordinator:
         for seed in (1, 2):
             send(coordinator, workshop.update(seed), f"phone{seed}")
             coordinator.ledger.count(1, f"phone{seed}", "model", WireBytes(1, 2, 3, 1000 * seed))
@@ -123,17 +65,15 @@ def over(workshop: Workshop, state: Path) -> Iterator[Coordinator]:
         yield coordinator
 
 
-def kept(ledger: Ledger) -> dict[int, int | None]:
+def kept_maxima(ledger: Ledger) -> dict[int, int | None]:
     with ledger.reading() as session:
         return {row.round: row.down_max for row in session.scalars(select(RoundFigures))}
 
 
-def test_metrics_are_those_of_the_rows(over: Coordinator) -> None:
+def test_metrics_are_those_of_the_rows(coordinator: Coordinator) -> None:
     def metrics() -> list[str]:
-        body = bytes(MetricsRoute(over, CollectorRegistry()).metrics(None).body).decode()
-        return [
-            line for line in body.splitlines() if line.startswith("phonograd_") and not re.search("_(free|due)_", line)
-        ]
+        lines = read_metrics(coordinator).splitlines()
+        return [line for line in lines if line.startswith("phonograd_") and not re.search("_(free|due)_", line)]
 
     with rows_read():
         expected = metrics()
@@ -141,21 +81,21 @@ def test_metrics_are_those_of_the_rows(over: Coordinator) -> None:
     assert 'phonograd_updates{state="accepted"} 2.0' in expected
 
 
-def test_figures_of_a_closed_round_are_kept_until_its_rows_change(over: Coordinator) -> None:
-    ledger = over.ledger
-    assert kept(ledger) == {}
+def test_figures_of_a_closed_round_are_kept_until_its_rows_change(coordinator: Coordinator) -> None:
+    ledger = coordinator.ledger
+    assert kept_maxima(ledger) == {}
     assert report_of(ledger).rounds[0].phone_down_max_bytes == 2003
-    assert kept(ledger) == {1: 2003}
+    assert kept_maxima(ledger) == {1: 2003}
     with ledger.writing() as session:
         session.execute(update(RoundFigures).values(down_max=7))
     assert report_of(ledger).rounds[0].phone_down_max_bytes == 7  # nobody has looked at the rows
     ledger.count(1, "phone2", "model", WireBytes(down_body=5))
     assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2008
-    assert kept(ledger) == {1: 2008}
+    assert kept_maxima(ledger) == {1: 2008}
 
 
-def test_every_change_of_a_closed_round_is_seen(over: Coordinator) -> None:
-    ledger, x, of_first = over.ledger, Update.id == "x", Traffic.round == 1
+def test_every_change_of_a_closed_round_is_seen(coordinator: Coordinator) -> None:
+    ledger, x, of_first = coordinator.ledger, Update.id == "x", Traffic.round == 1
     row = {"phone": "a", "state": "rejected", "length": 10, "created_at": 0.0, "requests": 1, "received_bytes": 5}
     counters = dict.fromkeys(HTTP_COUNTERS, 3)
     for change in (
@@ -175,8 +115,10 @@ def test_every_change_of_a_closed_round_is_seen(over: Coordinator) -> None:
         assert check_report(ledger) != before
 
 
-def test_what_changes_while_a_round_is_read_is_not_lost(over: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger, read = over.ledger, figures._read
+def test_what_changes_while_a_round_is_read_is_not_lost(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, read = coordinator.ledger, figures._read
 
     def straggler() -> None:
         ledger.count(1, "phone2", "model", WireBytes(down_body=5))
@@ -195,17 +137,17 @@ def test_what_changes_while_a_round_is_read_is_not_lost(over: Coordinator, monke
 
 
 def test_a_ledger_that_cannot_be_written_is_reported_all_the_same(
-    over: Coordinator, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger, disk_full = over.ledger, raising(StorageError("the ledger failed: disk full"))
+    ledger, disk_full = coordinator.ledger, raising(StorageError("the ledger failed: disk full"))
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "writing", disk_full)
         assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2003
-    assert kept(ledger) == {}
+    assert kept_maxima(ledger) == {}
     figures.refresh(ledger)
     ledger.count(1, "phone2", "model", WireBytes(down_body=5))
     ledger.flush()
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "writing", disk_full)
         assert check_report(ledger)["rounds"][0]["phone_down_max_bytes"] == 2008
-    assert kept(ledger) == {1: 2003}
+    assert kept_maxima(ledger) == {1: 2003}

@@ -3,40 +3,24 @@
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, func, insert, select
+from sqlalchemy import insert
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.refusals import StaleUpdateError
 from phonograd.server_agg.rounds import opening
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.opening import add_round
 from phonograd.server_agg.rounds.uploads import MOST_REFUSALS, UploadMetadata
-from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import migrations, queries
-from phonograd.server_agg.storage.ledger import Ledger, WireBytes
+from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.migrations import FIRST, VERSION, VERSION_TABLE
-from phonograd.server_agg.storage.tables import Model, Round, Selected, Traffic, Update, UpdateState
-from tests.server_agg.test_rounds import opened
+from phonograd.server_agg.storage.tables import Selected
+from tests.server_agg.coordinators import open_coordinator
+from tests.server_agg.ledgers import LEDGER_CHECKS, a_ledger, add_history, check_that_size_costs_nothing, count_steps
 from tests.server_agg.workshop import Workshop, settings_with
-
-
-def a_ledger(place: Path | str) -> Ledger:
-    """A ledger with one open round."""
-    ledger = Ledger(place)
-    with ledger.writing() as session:
-        session.add(Model(sha256="a" * 64, round=0, bytes=1, created_at=0.0))
-        session.flush()
-        add_round(session, 0.0, 1, "a" * 64, ServerSettings())
-    return ledger
-
-
-def an_update(identifier: str, state: UpdateState, round_: int = 1, codec: str | None = None) -> Update:
-    row = {"phone": "a", "state": state, "length": 10, "created_at": 0.0, "requests": 0, "codec": codec}
-    return Update(id=identifier, round=round_, **row)
 
 
 @pytest.fixture
@@ -45,127 +29,44 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def test_a_report_reads_one_snapshot(ledger: Ledger) -> None:
-    count = select(func.count()).select_from(Update)
-    with ledger.reading() as session:
-        assert session.scalar(count) == 0
-        with ledger.writing() as writer:
-            writer.add(an_update("x", "rejected"))
-        assert session.scalar(count) == 0
-    with ledger.reading() as session:
-        assert session.scalar(count) == 1
-
-
-def test_the_ledger_itself_holds_that_a_phone_counts_once(ledger: Ledger) -> None:
-    with ledger.writing() as session:
-        session.add(an_update("x", "accepted"))
-    with pytest.raises(StorageError, match="UNIQUE|one_accepted_update_per_phone"), ledger.writing() as session:
-        session.add(an_update("y", "accepted"))
-    with pytest.raises(StorageError, match="(?i)foreign key"), ledger.writing() as session:
-        session.add(an_update("z", "rejected", round_=2))
-
-
-def test_traffic_is_added_up_and_outlives_a_failed_transaction(ledger: Ledger) -> None:
-    ledger.count(1, "a", "upload", WireBytes(1, 2, 3, 4))
-    ledger.count(1, "a", "upload", WireBytes(10, 20, 30, 40))
-    with contextlib.suppress(RuntimeError), ledger.writing():
-        raise RuntimeError("rolled back")
-    ledger.count(1, "", "refused", WireBytes(5, 0, 6, 0))
-    ledger.flush()
-    ledger.count(1, "a", "upload", WireBytes(100, 200, 300, 400))
-    ledger.flush()
-    with ledger.reading() as session:
-        rows = session.scalars(select(Traffic).order_by(Traffic.kind)).all()
-        found = [(row.phone, row.kind, row.requests, row.up_header_bytes, row.up_body_bytes) for row in rows]
-    assert found == [("", "refused", 1, 5, 0), ("a", "upload", 3, 111, 222)]
-
-
-STEPS_COUNTED_IN = 10  # instructions of SQLite's virtual machine
-FEW, MANY = 20, 3000
-
-
-@contextlib.contextmanager
-def counted_steps(coordinator: Coordinator) -> Iterator[list[int]]:
-    """The instructions that SQLite runs for the coordinator, as the list's one item."""
-    steps = [0]
-
-    def count() -> int:
-        steps[0] += STEPS_COUNTED_IN
-        return 0
-
-    def watch(connection: sqlite3.Connection, *_: object) -> None:
-        connection.set_progress_handler(count, STEPS_COUNTED_IN)
-
-    engine = coordinator.ledger._database.readers
-    event.listen(engine, "checkout", watch)
-    try:
-        yield steps
-    finally:
-        event.remove(engine, "checkout", watch)
-
-
-def add_history(coordinator: Coordinator, updates: int) -> None:
-    """Accepted updates of `updates` phones, all but one of them different, in an earlier round."""
-    with coordinator.ledger.writing() as session:
-        model = coordinator.current.base_sha256
-        closed = {"base_sha256": model, "result_sha256": model, "rules": "{}", "strategy": "{}", "ending": "full"}
-        session.execute(insert(Round), [{"number": 0, "opened_at": 0.0, "closed_at": 1.0, **closed}])
-        accepted = {"round": 0, "state": "accepted", "length": 10, "created_at": 0.5}
-        rows = [
-            {"id": f"{n:032x}", "phone": f"phone{n}", "sha256": f"{n:064x}", "requests": 1, **accepted}
-            for n in range(updates)
-        ]
-        session.execute(insert(Update), rows)
-
-
-def steps_of_an_upload(workshop: Workshop, state: Path, updates: int) -> int:
-    update = workshop.update(1)
-    metadata = UploadMetadata("phone1", update.stat().st_size, "0" * 64, workshop.base_sha256, 1)
-    settings = settings_with(clients_per_round=2, max_clients=3)
-    with opened(workshop, state, settings) as coordinator:
-        add_history(coordinator, updates)
-        with counted_steps(coordinator) as steps:
-            assert coordinator.participation("phone1") is None
-            record = coordinator.create_upload(metadata)
-            path = coordinator.folder.upload(record.id)
-            path.write_bytes(update.read_bytes())
-            coordinator.ingest(record.id, "0" * 64, update.stat().st_size)
-            assert coordinator.participation("phone1") is not None
-    return steps[0]
+@pytest.mark.parametrize("check", LEDGER_CHECKS)
+def test_what_every_ledger_holds(check: Callable[[Ledger], None], ledger: Ledger) -> None:
+    check(ledger)
 
 
 def test_an_upload_costs_no_more_in_a_ledger_with_a_long_history(workshop: Workshop, tmp_path: Path) -> None:
-    few, many = (steps_of_an_upload(workshop, tmp_path / f"{n}", n) for n in (FEW, MANY))
-    assert 0 < many < 1.2 * few
+    update = workshop.update(1)
+    metadata = UploadMetadata("phone1", update.stat().st_size, "0" * 64, workshop.base_sha256, 1)
+
+    def take_an_upload(coordinator: Coordinator) -> None:
+        assert coordinator.participation("phone1") is None
+        record = coordinator.create_upload(metadata)
+        coordinator.folder.upload(record.id).write_bytes(update.read_bytes())
+        coordinator.ingest(record.id, "0" * 64, update.stat().st_size)
+        assert coordinator.participation("phone1") is not None
+
+    check_that_size_costs_nothing(workshop, tmp_path, add_history, take_an_upload)
 
 
 def test_closing_a_round_reads_no_update_of_earlier_ones(workshop: Workshop, tmp_path: Path) -> None:
-    steps = []
-    for updates in (FEW, MANY):
-        settings = settings_with(clients_per_round=2)
-        with opened(workshop, tmp_path / f"{updates}", settings) as coordinator:
-            add_history(coordinator, updates)
-            with counted_steps(coordinator) as counted:
-                coordinator.round.load()
-        steps.append(counted[0])
-    assert 0 < steps[1] < 1.2 * steps[0]
+    check_that_size_costs_nothing(workshop, tmp_path, add_history, lambda one: one.round.load())
 
 
 def test_whether_a_phone_was_sampled_is_looked_up(workshop: Workshop, tmp_path: Path) -> None:
-    steps = []
-    for sampled in (FEW, MANY):
-        with opened(workshop, tmp_path / f"{sampled}", settings_with()) as one:
-            with one.ledger.writing() as session:
-                session.execute(insert(Selected), [{"round": 1, "phone": f"phone{n}"} for n in range(sampled)])
-            with counted_steps(one) as counted, one.ledger.reading() as session:
-                assert queries.is_selected(session, 1, "phone1")
-                assert not queries.is_selected(session, 1, f"phone{sampled}")
-        steps.append(counted[0])
-    assert 0 < steps[1] < 1.2 * steps[0]
+    def sample(coordinator: Coordinator, phones: int) -> None:
+        with coordinator.ledger.writing() as session:
+            session.execute(insert(Selected), [{"round": 1, "phone": f"phone{n}"} for n in range(phones)])
+
+    def look_up(coordinator: Coordinator) -> None:
+        with coordinator.ledger.reading() as session:
+            assert queries.is_selected(session, 1, "phone1")
+            assert not queries.is_selected(session, 1, "stranger")
+
+    check_that_size_costs_nothing(workshop, tmp_path, sample, look_up)
 
 
 def test_a_phone_that_is_refused_over_and_over_costs_no_more(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with()) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with()) as coordinator:
         steps = []
 
         def announce(times: int, first: int) -> None:
@@ -175,7 +76,7 @@ def test_a_phone_that_is_refused_over_and_over_costs_no_more(workshop: Workshop,
 
         announce(MOST_REFUSALS, 0)
         for first in (MOST_REFUSALS, MOST_REFUSALS + 100):
-            with counted_steps(coordinator) as counted:
+            with count_steps(coordinator) as counted:
                 announce(100, first)
             steps.append(counted[0])
         assert 0 < steps[1] < 1.2 * steps[0]
@@ -192,18 +93,18 @@ def test_a_phone_that_is_refused_over_and_over_costs_no_more(workshop: Workshop,
 def test_announcing_an_update_looks_at_no_other_upload(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(workshop, tmp_path / "state", settings_with()) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with()) as coordinator:
         for number in range(5):
             record = coordinator.create_upload(UploadMetadata(f"phone{number}", 1000))
             coordinator.uploads.count_received(record.id, 100 * number)
         with coordinator.ledger.reading() as session:
             assert queries.pending_bytes(session) == 1000 + 900 + 800 + 700 + 600
         looked: list[int] = []
-        stored = coordinator.uploads.bytes.stored_bytes
+        stored_bytes = coordinator.uploads.bytes.stored_bytes
         monkeypatch.setattr(
             coordinator.uploads.bytes,
             "stored_bytes",
-            lambda session, rows: looked.append(len(rows)) or stored(session, rows),
+            lambda session, rows: looked.append(len(rows)) or stored_bytes(session, rows),
         )
         coordinator.create_upload(UploadMetadata("phone9", 1000))
         assert looked == []
@@ -221,19 +122,24 @@ def upgrade():
 """
 
 
-def versions(path: Path) -> list[str]:
+def rows_of(path: Path, query: str) -> list[tuple[str, ...]]:
     with contextlib.closing(sqlite3.connect(path)) as ledger:
-        return [version for (version,) in ledger.execute(f"SELECT version_num FROM {VERSION_TABLE}")]
+        return ledger.execute(query).fetchall()
 
 
-def schema(path: Path) -> list[str]:
+def version(path: Path) -> str:
+    ((found,),) = rows_of(path, f"SELECT version_num FROM {VERSION_TABLE}")
+    return found
+
+
+def sqlite_dump(path: Path) -> list[str]:
     with contextlib.closing(sqlite3.connect(path)) as ledger:
-        return [str(row) for row in ledger.execute("SELECT name, sql FROM sqlite_master ORDER BY name")]
+        return list(ledger.iterdump())
 
 
 @pytest.fixture
 def todays(tmp_path: Path) -> Path:
-    """One of today's version."""
+    """A ledger of today's version."""
     path = tmp_path / "ledger.sqlite"
     Ledger(path).close()
     return path
@@ -242,48 +148,42 @@ def todays(tmp_path: Path) -> Path:
 def test_the_next_release_migrates_a_ledger_of_this_one(
     todays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert versions(todays) == [str(VERSION)]
+    assert version(todays) == str(VERSION)
     revisions = Path(shutil.copytree(migrations.REVISIONS, tmp_path / "revisions"))
     (revisions / "versions" / "next.py").write_text(NEXT)
     monkeypatch.setattr(migrations, "REVISIONS", revisions)
     monkeypatch.setattr(migrations, "VERSION", VERSION + 1)
     with pytest.raises(StorageError, match=f"version {VERSION + 1}, found {VERSION}, which a server's start migrates"):
         Ledger(todays, migrate=False)
-    assert versions(todays) == [str(VERSION)]
+    assert version(todays) == str(VERSION)
     Ledger(todays).close()
-    assert versions(todays) == [str(VERSION + 1)]
-    with contextlib.closing(sqlite3.connect(todays)) as found:
-        assert found.execute("SELECT more FROM models").fetchall() == []
+    assert version(todays) == str(VERSION + 1)
+    assert rows_of(todays, "SELECT more FROM models") == []
+
+
+SET_VERSION = f"UPDATE {VERSION_TABLE} SET version_num = "
+OLD = "made by a phonograd from before the first release"
 
 
 @pytest.mark.parametrize(
-    ("version", "message"),
+    ("change", "message"),
     [
         (
-            VERSION + 1,
+            f"{SET_VERSION}'{VERSION + 1}'",
             f"expected ledger version {VERSION} or earlier, found {VERSION + 1}, written by a newer phonograd",
         ),
-        (FIRST - 1, f"found version {FIRST - 1}, made by a phonograd from before the first release; choose an empty"),
+        (f"{SET_VERSION}'{FIRST - 1}'", f"found version {FIRST - 1}, {OLD}; choose an empty"),
+        (f"DROP TABLE {VERSION_TABLE}", f"found version 1, {OLD}"),
     ],
 )
-def test_a_ledger_of_an_unknown_version_is_refused_unchanged(version: int, message: str, todays: Path) -> None:
-    with contextlib.closing(sqlite3.connect(todays)) as found:
-        found.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{version}'")
-        found.commit()
-    before = schema(todays)
+def test_a_ledger_of_an_unknown_version_is_refused_unchanged(change: str, message: str, todays: Path) -> None:
+    with contextlib.closing(sqlite3.connect(todays)) as ledger, ledger:
+        ledger.execute(change)
+    before = sqlite_dump(todays)
     for migrate in (True, False):
         with pytest.raises(StorageError, match=message):
             Ledger(todays, migrate=migrate)
-    assert (schema(todays), versions(todays)) == (before, [str(version)])
-
-
-def test_a_ledger_without_a_version_is_refused_unchanged(todays: Path) -> None:
-    with contextlib.closing(sqlite3.connect(todays)) as found:
-        found.execute(f"DROP TABLE {VERSION_TABLE}")
-    before = schema(todays)
-    with pytest.raises(StorageError, match="found version 1, made by a phonograd from before the first release"):
-        Ledger(todays)
-    assert schema(todays) == before
+    assert sqlite_dump(todays) == before
 
 
 def test_a_file_that_is_no_ledger_is_refused_where_none_may_be_made(tmp_path: Path) -> None:

@@ -14,30 +14,10 @@ from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.tables import Model
+from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.faults import raising
-from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.link_rounds import LOSSLESS, LOSSY, few_rows, run_round
 from tests.server_agg.workshop import Workshop, settings_with
-
-LOSSY = {"clients_per_round": 1, "publish": "top-rows", "publish_bits": 1}
-LOSSLESS = {"clients_per_round": 1}
-
-
-def few_rows(workshop: Workshop, base: Path, seed: int) -> dict[str, Array]:
-    """Weights of which five embedding rows moved, and the output's bias."""
-    trained, moved = load_tensors(base), workshop.trained(seed, base=base)
-    trained["embedding.weight"][seed : seed + 5] = moved["embedding.weight"][seed : seed + 5]
-    trained["decoder.bias"] = moved["decoder.bias"]
-    return trained
-
-
-def run_round(coordinator: Coordinator, workshop: Workshop, seed: int = 0) -> Model:
-    """One round of one phone; the row of its model."""
-    opened, seed = coordinator.current, seed or coordinator.current.round
-    base = coordinator.folder.model(opened.base_sha256)
-    trained = few_rows(workshop, base, seed)
-    send(coordinator, workshop.update(seed, round=opened.round, base=base, trained=trained), "a")
-    with coordinator.ledger.reading() as session:
-        return session.get_one(Model, coordinator.current.base_sha256)
 
 
 def unpublished(coordinator: Coordinator, model: Model) -> Mapping[str, Array]:
@@ -50,14 +30,14 @@ def unpublished(coordinator: Coordinator, model: Model) -> Mapping[str, Array]:
 @pytest.mark.parametrize("changes", [LOSSLESS, LOSSY], ids=["lossless", "lossy"])
 def test_each_round_publishes_a_link(changes: dict[str, object], workshop: Workshop, tmp_path: Path) -> None:
     state, joined = tmp_path / "state", tmp_path / "links"
-    with opened(workshop, state, settings_with(**changes)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(**changes)) as coordinator:
         made = [run_round(coordinator, workshop) for _ in range(3)]
         links = [coordinator.folder.link(str(model.link_sha256)) for model in made]
         assert [link.stat().st_size for link in links] == [model.link_bytes for model in made]
         joined.write_bytes(b"".join(link.read_bytes() for link in links))
         pull_links(joined, workshop.base_path, tmp_path / "out", made[-1].sha256)
         assert sha256_of_file(tmp_path / "out") == coordinator.current.base_sha256
-        assert (len(files(coordinator.folder.residuals)) == 3) == (changes == LOSSY)
+        assert (len(file_names(coordinator.folder.residuals)) == 3) == (changes == LOSSY)
     ended = read_report(state)["rounds"]
     assert [entry["link_bytes"] for entry in ended] == [*(model.link_bytes for model in made), None]
     assert [entry["publish"] for entry in ended] == 4 * ["top-rows" if changes == LOSSY else "rows-f32"]
@@ -69,7 +49,7 @@ def test_each_round_publishes_a_link(changes: dict[str, object], workshop: Works
 
 def test_lossless_links_leave_models_as_they_are_without_links(workshop: Workshop, tmp_path: Path) -> None:
     """The weights are the only update's; the metadata are the round and the parent."""
-    with opened(workshop, tmp_path / "state", settings_with(**LOSSLESS)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(**LOSSLESS)) as coordinator:
         model = run_round(coordinator, workshop)
         with TensorFile(coordinator.folder.model(model.sha256)) as file:
             assert file.metadata == {"round": "1", "parent_sha256": workshop.base_sha256}
@@ -79,13 +59,13 @@ def test_lossless_links_leave_models_as_they_are_without_links(workshop: Worksho
 
 
 def test_what_links_left_out_is_rolled_back_with_the_model(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
         first = run_round(coordinator, workshop)
         before = unpublished(coordinator, first)
         later = [run_round(coordinator, workshop) for _ in range(2)]
         coordinator.rollback(1)
         assert coordinator.current.base_sha256 == first.sha256
-        kept = files(coordinator.folder.links)
+        kept = file_names(coordinator.folder.links)
         assert kept == {f"{first.link_sha256}.safetensors"}  # those of the rounds rolled back are gone
         base = coordinator.folder.model(first.sha256)
         again = run_round(coordinator, workshop, seed=2)
@@ -98,24 +78,24 @@ def test_what_links_left_out_is_rolled_back_with_the_model(workshop: Workshop, t
 def test_a_link_without_its_row_in_the_ledger_is_made_again(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(workshop, tmp_path / "calm", settings_with(**LOSSY)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "calm", settings_with(**LOSSY)) as coordinator:
         calm = [run_round(coordinator, workshop).sha256 for _ in range(2)]
-    with opened(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
         assert run_round(coordinator, workshop).sha256 == calm[0]
 
         with monkeypatch.context() as patched:
             patched.setattr(LiveRound, "record_model", raising(StorageError("the disk is full")))
             assert run_round(coordinator, workshop).sha256 == calm[0]  # the update is accepted, its round open
-        assert len(files(coordinator.folder.links)) == 2
-    with opened(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
+        assert len(file_names(coordinator.folder.links)) == 2
+    with open_coordinator(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
         assert coordinator.current.base_sha256 == calm[1]
-        assert (len(files(coordinator.folder.links)), len(files(coordinator.folder.residuals))) == (2, 2)
-        assert files(tmp_path / "state" / "drafts") == set()
+        assert (len(file_names(coordinator.folder.links)), len(file_names(coordinator.folder.residuals))) == (2, 2)
+        assert file_names(tmp_path / "state" / "drafts") == set()
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_a_start_checks_what_links_left_out(damage: str, workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
         path = coordinator.folder.residual(str(run_round(coordinator, workshop).residual_sha256))
     if damage == "missing":
         path.unlink()
@@ -123,13 +103,13 @@ def test_a_start_checks_what_links_left_out(damage: str, workshop: Workshop, tmp
         path.write_bytes(path.read_bytes()[:-1] + b"\1")
     with (
         pytest.raises(StorageError, match=f"{path.name}: (changed|cannot be read).*; restore the state folder"),
-        opened(workshop, tmp_path / "state", settings_with(**LOSSY)),
+        open_coordinator(workshop, tmp_path / "state", settings_with(**LOSSY)),
     ):
         pass
 
 
 def test_a_close_uses_no_damaged_residual(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
         made = run_round(coordinator, workshop)
         path = coordinator.folder.residual(str(made.residual_sha256))
         data = path.read_bytes()
@@ -143,11 +123,11 @@ def test_a_close_uses_no_damaged_residual(workshop: Workshop, tmp_path: Path) ->
 
 
 def test_links_are_kept_as_long_as_together_they_are_smaller_than_the_model(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, settings_with(**LOSSY)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(**LOSSY)) as coordinator:
         made = [run_round(coordinator, workshop) for _ in range(8)]
         sizes = [int(model.link_bytes or 0) for model in made]
         fit = max(count for count in range(9) if sum(sizes[8 - count :]) < made[-1].bytes)
         assert 1 < fit < 8
-        assert files(coordinator.folder.links) == {f"{model.link_sha256}.safetensors" for model in made[-fit:]}
-    with opened(workshop, state, settings_with(**LOSSY, links_kept=1)) as coordinator:
-        assert files(coordinator.folder.links) == {f"{made[-1].link_sha256}.safetensors"}
+        assert file_names(coordinator.folder.links) == {f"{model.link_sha256}.safetensors" for model in made[-fit:]}
+    with open_coordinator(workshop, state, settings_with(**LOSSY, links_kept=1)) as coordinator:
+        assert file_names(coordinator.folder.links) == {f"{made[-1].link_sha256}.safetensors"}

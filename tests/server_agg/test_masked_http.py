@@ -12,8 +12,8 @@ from phonograd.device_runtime.client.protocol import PHONE_HEADER
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.server_agg.settings.masked import MaskedSettings
 from tests.server_agg.faults import adds_up
+from tests.server_agg.http_uploads import final_report
 from tests.server_agg.masked_fleet import Fleet
-from tests.server_agg.test_report import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import until
 

@@ -22,8 +22,8 @@ from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts
 from tests.server_agg.masked_fleet import Fleet, masked_settings
-from tests.server_agg.test_masked_rounds import a_round, opened
-from tests.server_agg.test_private_rounds import end_round
+from tests.server_agg.masked_rounds import a_round, open_masked
+from tests.server_agg.private_runs import end_round
 from tests.server_agg.workshop import Clock, Workshop, settings_with
 
 
@@ -52,7 +52,7 @@ def test_the_least_cohort_has_the_noise_that_was_asked_for(workshop: Workshop) -
 
 def test_the_ledger_has_the_epsilon_of_all_rounds(workshop: Workshop, state: Path) -> None:
     server, clock = masked_settings(4, 3, {"distributed_noise": 0.7, "dropouts": 0.4}), Clock()
-    with opened(workshop, state, server, clock=clock) as coordinator:
+    with open_masked(workshop, state, server, clock=clock) as coordinator:
         spent = []
         for number, lost in enumerate(({}, {"phone0": "upload"}), 1):
             fleet = Fleet(coordinator, workshop, 4, seed=number)
@@ -68,7 +68,7 @@ def test_the_ledger_has_the_epsilon_of_all_rounds(workshop: Workshop, state: Pat
 
 
 def test_noise_of_phones_and_of_the_server_add_up(workshop: Workshop, state: Path) -> None:
-    """Their order does not count, in each round's epsilon and in the budget."""
+    """The order does not count, in each round's epsilon and in the budget."""
     by_phones, clock = masked_settings(3, masked={"distributed_noise": 2.0}), Clock()
     dp = {
         "strategy": "dp-fedavg",
@@ -78,12 +78,12 @@ def test_noise_of_phones_and_of_the_server_add_up(workshop: Workshop, state: Pat
         "end_privacy": True,
     }
     once = PrivateRounds(0.5, 0.2)
-    with opened(workshop, state, by_phones, clock) as coordinator:
+    with open_masked(workshop, state, by_phones, clock) as coordinator:
         Fleet(coordinator, workshop, 3).run({}, random.Random(1), clock)
         PhoneRegistry(coordinator.ledger).add("one", "phone", "90d", "test")
-    with opened(workshop, state, settings_with(**dp), clock) as coordinator:
+    with open_masked(workshop, state, settings_with(**dp), clock) as coordinator:
         end_round(coordinator, clock)
-    with opened(workshop, state, by_phones, clock) as coordinator:
+    with open_masked(workshop, state, by_phones, clock) as coordinator:
         Fleet(coordinator, workshop, 3).run({}, random.Random(1), clock)
         ended = [a_round(coordinator.ledger, number) for number in (1, 2, 3)]
         with coordinator.ledger.reading() as session:
@@ -91,7 +91,7 @@ def test_noise_of_phones_and_of_the_server_add_up(workshop: Workshop, state: Pat
     spent = [privacy_spent(rounds, 1e-9) for rounds in (noise[:1], [noise[0], once], [*noise, once])]
     assert [row.epsilon for row in ended] == pytest.approx([one.epsilon for one in spent])
     alone = privacy_spent([once, once], 1e-9).epsilon
-    with opened(workshop, state, settings_with(**dp, epsilon_budget=alone), clock) as coordinator:
+    with open_masked(workshop, state, settings_with(**dp, epsilon_budget=alone), clock) as coordinator:
         assert "would exceed the privacy budget" in str(coordinator.current.halted)
     rounds = read_report(state)["rounds"][:3]
     assert [epsilon_text(entry) for entry in rounds] == [f"{one.epsilon:.4g}" for one in spent]
@@ -99,7 +99,7 @@ def test_noise_of_phones_and_of_the_server_add_up(workshop: Workshop, state: Pat
 
 def test_a_round_without_noise_has_no_epsilon(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    with open_masked(workshop, state, clock=clock) as coordinator:
         Fleet(coordinator, workshop, 3).run({}, random.Random(1), clock)
         assert a_round(coordinator.ledger).epsilon is None
 

@@ -11,14 +11,15 @@ import pytest
 import phonograd
 from phonograd.api.rounds import JoinedRound, join_round
 from phonograd.device_runtime.base.errors import TookPartError
-from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity
+from phonograd.device_runtime.masked.phone import PhoneMasking, new_identity, require_new_model
 from phonograd.server_agg.masked import round as round_
 from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.settings.masked import MaskedSettings
-from tests.server_agg.test_report import final_report, until
+from tests.server_agg.http_uploads import final_report
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.simulation.test_published import ARTIFACTS
 from tests.support.command_line import Run, phono
+from tests.support.waiting import until
 
 __all__ = ["phono"]
 
@@ -41,7 +42,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningS
         yield running
 
 
-def trained(server: RunningServer, name: str, folder: Path) -> tuple[JoinedRound, Path]:
+def join_and_train(server: RunningServer, name: str, folder: Path) -> tuple[JoinedRound, Path]:
     """A phone that has a place in the open round, and its grid update."""
     joined, grid = join_round(server.url, ARTIFACTS, name, cache=folder / f"models-{name}"), folder / f"{name}.grid"
     text = [f"w{ord(name)} w{number % 7} w{number % 5}" for number in range(40)]
@@ -52,7 +53,7 @@ def trained(server: RunningServer, name: str, folder: Path) -> tuple[JoinedRound
 
 def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(server: RunningServer, tmp_path: Path) -> None:
     def part(name: str) -> phonograd.UploadReceipt | None:
-        joined, grid = trained(server, name, tmp_path)
+        joined, grid = join_and_train(server, name, tmp_path)
         receipt = joined.take_part(grid, masking(tmp_path, name))
         with pytest.raises(TookPartError, match="has taken part in round 1"):
             joined.take_part(grid, masking(tmp_path, name))
@@ -65,6 +66,11 @@ def test_three_phones_make_a_model_of_which_the_server_saw_the_sum(server: Runni
     ended = final_report(server)["rounds"][0]
     assert (ended["ending"], ended["accepted"]) == ("full", 3)
     assert server.coordinator.current.base_sha256 != ARTIFACTS.weights_sha256
+    phone = masking(tmp_path, "a")
+    for base, number in ((ARTIFACTS.weights_sha256, 1), ("0" * 64, 2)):
+        require_new_model(phone, base, number)
+    with pytest.raises(TookPartError, match="this phone has sent a masked update of model .* which round 2 has again"):
+        require_new_model(phone, ARTIFACTS.weights_sha256, 2)
 
 
 def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phono: Run) -> None:
@@ -81,7 +87,7 @@ def test_who_has_a_key_for_masked_rounds_sends_nothing_else(tmp_path: Path, phon
 def test_phones_take_part_in_the_round_after_a_failed_one_with_the_same_update(
     server: RunningServer, tmp_path: Path
 ) -> None:
-    parts = {name: trained(server, name, tmp_path) for name in NAMES}
+    parts = {name: join_and_train(server, name, tmp_path) for name in NAMES}
 
     def part(name: str) -> phonograd.UploadReceipt | None:
         joined, grid = parts[name]

@@ -29,9 +29,9 @@ from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts
 from tests.reference.masked import write_masked
+from tests.server_agg.coordinators import send
 from tests.server_agg.masked_fleet import STAGE_SECONDS, Fleet, masked_settings
-from tests.server_agg.test_masked_rounds import a_round, check_model, opened
-from tests.server_agg.test_rounds import files, send
+from tests.server_agg.masked_rounds import a_round, check_failed, check_model, open_masked
 from tests.server_agg.workshop import Clock, Workshop
 
 TEN = [f"phone{one}" for one in range(10)]
@@ -42,21 +42,10 @@ def message_of(fleet: Fleet, name: str) -> tuple[str, dict[str, Any]]:
     return kind, {key: value for key, value in body.items() if key != "round" and (kind == "keys" or key != "phone")}
 
 
-def check_failed(coordinator: Coordinator, reason: str, base_sha256: str) -> None:
-    """Round 1 failed for this reason, and nothing of it is left; round 2 is open on the same model."""
-    ended = a_round(coordinator.ledger)
-    assert ended.ending == "failed" and ended.result_sha256 is None
-    assert reason in str(ended.reason)
-    assert (coordinator.current.round, coordinator.current.base_sha256) == (2, base_sha256)
-    assert files(coordinator.folder.updates) == set()
-    with coordinator.ledger.reading() as session:
-        assert not cohorts.has_messages(session, 1)
-
-
 def test_a_wrong_signature_is_refused_and_the_others_go_on(workshop: Workshop, state: Path) -> None:
     clock, vendor = Clock(), Ed25519PrivateKey.generate()
     pinned = vendor.public_key().public_bytes_raw().hex()
-    with opened(workshop, state, masked_settings(3, masked={"vendor": pinned}), clock=clock) as coordinator:
+    with open_masked(workshop, state, masked_settings(3, masked={"vendor": pinned}), clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 4, vendor=vendor)
         _, keys = message_of(fleet, "phone3")
         _, others = message_of(fleet, "phone0")
@@ -75,7 +64,7 @@ def test_a_wrong_signature_is_refused_and_the_others_go_on(workshop: Workshop, s
 
 def test_the_first_message_stands(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    with open_masked(workshop, state, clock=clock) as coordinator:
         fleet, other = Fleet(coordinator, workshop, 3), Fleet(coordinator, workshop, 3, seed=1)
         assert not fleet.deliver("phone0")
         kind, message = message_of(other, "phone0")
@@ -91,7 +80,7 @@ def test_the_first_message_stands(workshop: Workshop, state: Path) -> None:
 
 
 def test_a_key_that_another_phone_has_is_refused(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, masked_settings(3)) as coordinator:
+    with open_masked(workshop, state) as coordinator:
         fleet = Fleet(coordinator, workshop, 3)
         fleet.deliver("phone0")
         for secret in ("sealing", "masking"):
@@ -106,7 +95,7 @@ def test_a_key_that_another_phone_has_is_refused(workshop: Workshop, state: Path
 
 
 def test_a_phone_that_comes_late_takes_part_in_the_next_cohort(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, masked_settings(3)) as coordinator:
+    with open_masked(workshop, state) as coordinator:
         fleet = Fleet(coordinator, workshop, 4)
         assert coordinator.participation("phone3") is None
         fleet.to("shares", ["phone0", "phone1", "phone2"])
@@ -124,7 +113,7 @@ def test_a_phone_that_comes_late_takes_part_in_the_next_cohort(workshop: Worksho
 
 def test_a_full_private_cohort_takes_no_more_while_it_waits_for_the_deadline(workshop: Workshop, state: Path) -> None:
     settings = masked_settings(3)
-    with opened(workshop, state, settings) as coordinator:
+    with open_masked(workshop, state, settings) as coordinator:
         fleet = Fleet(coordinator, workshop, 4)
         masked = coordinator.round.aggregator.stages
         assert isinstance(masked, MaskedRound)
@@ -136,7 +125,7 @@ def test_a_full_private_cohort_takes_no_more_while_it_waits_for_the_deadline(wor
 
 def test_messages_of_another_round_are_refused(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    with open_masked(workshop, state, clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 3)
         replayed = fleet.phones["phone0"].keys()
         with pytest.raises(OtherMessageError, match="round 7: not here; round 1 is open"):
@@ -154,7 +143,7 @@ def test_messages_of_another_round_are_refused(workshop: Workshop, state: Path) 
 
 
 def test_a_round_that_is_not_masked_takes_no_message(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, ServerSettings()) as coordinator:
+    with open_masked(workshop, state, ServerSettings()) as coordinator:
         assert coordinator.current.masked is None
         with pytest.raises(OtherMessageError, match="expected a masked round"):
             coordinator.masked_message("keys", "phone0", 1, {})
@@ -162,7 +151,7 @@ def test_a_round_that_is_not_masked_takes_no_message(workshop: Workshop, state: 
 
 def test_shares_for_others_are_refused(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    with open_masked(workshop, state, clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 3)
         fleet.to("draws")
         with pytest.raises(InvalidMessageError, match="phone0: .*draw"):
@@ -190,9 +179,9 @@ def test_shares_for_others_are_refused(workshop: Workshop, state: Path) -> None:
 
 def test_only_a_members_masked_update_is_taken(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(10), clock=clock) as coordinator:
+    with open_masked(workshop, state, 10, clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 10)
-        with pytest.raises(NotOfCohortError):  # nobody's, before its time
+        with pytest.raises(NotOfCohortError):  # of no phone, before its time
             send(coordinator, workshop.update(0), "phone0")
         fleet.to("shares")
         for name in TEN[:9]:
@@ -224,7 +213,7 @@ def test_only_a_members_masked_update_is_taken(workshop: Workshop, state: Path) 
 
 def test_an_update_that_is_complete_after_the_list_was_fixed_does_not_count(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(10), clock=clock) as coordinator:
+    with open_masked(workshop, state, 10, clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 10)
         fleet.to("upload")
         path = fleet.requests["phone0"][1]
@@ -251,7 +240,7 @@ def test_an_update_that_is_complete_after_the_list_was_fixed_does_not_count(work
 def test_too_few_phones_fail_the_round(workshop: Workshop, state: Path, stage: str, reason: str) -> None:
     """Four are lost before a stage, or five: it takes 6 of 10 to agree, and 6 holders for a secret."""
     clock, lost = Clock(), 4 if stage in ("shares", "upload") else 5
-    with opened(workshop, state, masked_settings(10), clock=clock) as coordinator:
+    with open_masked(workshop, state, 10, clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 10)
         fleet.run(dict.fromkeys(TEN[:lost], stage), random.Random(0), clock)
         check_failed(coordinator, reason, workshop.base_sha256)
@@ -261,7 +250,7 @@ def test_too_few_phones_fail_the_round(workshop: Workshop, state: Path, stage: s
 
 def test_shares_that_do_not_fit_are_left_out(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(10), clock=clock) as coordinator:
+    with open_masked(workshop, state, 10, clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 10)
         fleet.to("upload")
         for name in TEN[1:]:
@@ -275,18 +264,9 @@ def test_shares_that_do_not_fit_are_left_out(workshop: Workshop, state: Path) ->
         check_model(coordinator, fleet, TEN[1:], workshop)
 
 
-def test_a_sum_that_no_codes_have_fails_the_round(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
-        fleet = Fleet(coordinator, workshop, 3)
-        fleet.phones["phone0"].values[-1] = 100  # its weight
-        fleet.run({}, random.Random(0), clock)
-        check_failed(coordinator, "codes", workshop.base_sha256)
-
-
 def test_a_rollback_ends_the_round(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    with open_masked(workshop, state, clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 3)
         fleet.to("list")
         coordinator.rollback(0)
@@ -299,13 +279,13 @@ def test_a_rollback_ends_the_round(workshop: Workshop, state: Path) -> None:
 
 
 def test_a_start_with_other_settings_waits_for_the_cohort(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state, masked_settings(3)) as coordinator:
+    with open_masked(workshop, state) as coordinator:
         text = coordinator.current.masked
-    with opened(workshop, state, masked_settings(4, 3)) as coordinator:
+    with open_masked(workshop, state, masked_settings(4, 3)) as coordinator:
         assert coordinator.current.masked != text  # nobody had come
         text = coordinator.current.masked
         Fleet(coordinator, workshop, 3).deliver("phone0")
-    with opened(workshop, state, ServerSettings(end_privacy=True)) as coordinator:
+    with open_masked(workshop, state, ServerSettings(end_privacy=True)) as coordinator:
         assert coordinator.current.masked == text
 
 

@@ -1,6 +1,5 @@
 """Masked rounds: the sum is the plain one, whoever drops out and in any order, and wherever the server is killed."""
 
-import contextlib
 import json
 import random
 import tempfile
@@ -20,43 +19,17 @@ from phonograd.device_runtime.masked.cohort import MaskedSum, Unmasked
 from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.masked import mean
 from phonograd.server_agg.refusals import NotOfCohortError
-from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts
-from phonograd.server_agg.storage.ledger import Ledger
-from phonograd.server_agg.storage.tables import Cohort, Round, StageName
+from phonograd.server_agg.storage.tables import Cohort, StageName
 from tests.reference.masked import rule
+from tests.server_agg.faults import raising
 from tests.server_agg.masked_fleet import STAGE_SECONDS, STAGES, Fleet, masked_settings
+from tests.server_agg.masked_rounds import a_round, check_model, open_masked
 from tests.server_agg.workshop import Clock, Workshop, small_workshop
 
 LOST = STAGES[1:]  # before which a phone can be lost, once it is in the cohort
 NOT_IN_THE_SUM = ("draws", "shares", "members", "upload")
-
-
-@contextlib.contextmanager
-def opened(
-    workshop: Workshop, state: Path, server: ServerSettings, clock: Clock | None = None
-) -> Iterator[Coordinator]:
-    coordinator = Coordinator(workshop.artifacts, state, server, clock or Clock())
-    try:
-        yield coordinator
-    finally:
-        coordinator.close()
-
-
-def a_round(ledger: Ledger, number: int = 1) -> Round:
-    with ledger.reading() as session:
-        return session.get_one(Round, number)
-
-
-def check_model(coordinator: Coordinator, fleet: Fleet, alive: list[str], workshop: Workshop) -> None:
-    """Round 1 published the model after the plain sum of these phones."""
-    ended = a_round(coordinator.ledger)
-    assert ended.ending in ("full", "deadline"), ended.reason
-    found = load_tensors(coordinator.folder.model(str(ended.result_sha256)))
-    for name, expected in fleet.model_of(alive, workshop.base_path).items():
-        np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-6)  # decoders may round differently
 
 
 def check_sum(phones: int, dropped: Mapping[str, str], seed: int, masked: Mapping[str, Any]) -> None:
@@ -71,7 +44,7 @@ def check_sum(phones: int, dropped: Mapping[str, str], seed: int, masked: Mappin
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(mean, "MaskedSum", KeptSum)
         workshop, clock = small_workshop(Path(name)), Clock()
-        with opened(workshop, Path(name) / "state", masked_settings(phones, masked=masked), clock) as coordinator:
+        with open_masked(workshop, Path(name) / "state", masked_settings(phones, masked=masked), clock) as coordinator:
             fleet = Fleet(coordinator, workshop, phones, seed, tokens=3)
             fleet.run(dropped, random.Random(seed), clock)
             alive = [one for one in fleet.phones if dropped.get(one) not in NOT_IN_THE_SUM]
@@ -111,7 +84,7 @@ def test_the_sum_of_a_cohort_in_which_phones_mask_with_some() -> None:
 def test_every_element_may_be_sent_and_a_server_optimizer_may_follow(workshop: Workshop, state: Path) -> None:
     server = masked_settings(3, masked={"support": 1}, server_optimizer="momentum")  # whose first step is the delta
     clock = Clock()
-    with opened(workshop, state, server, clock=clock) as coordinator:
+    with open_masked(workshop, state, server, clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 3)
         fleet.run({}, random.Random(0), clock)
         check_model(coordinator, fleet, list(fleet.phones), workshop)
@@ -124,10 +97,10 @@ def test_every_element_may_be_sent_and_a_server_optimizer_may_follow(workshop: W
     ("stage", "came"), [(stage, 2) for stage in STAGES] + [("keys", 0), ("list", 0), ("answer", 4)]
 )
 def test_a_server_that_was_killed_goes_on(workshop: Workshop, state: Path, stage: str, came: int) -> None:
-    """Of four phones, so many have sent the stage's message."""
+    """came: how many of four phones have sent the stage's message."""
     clock, server = Clock(), masked_settings(4, masked={"weight_cap": 7})
     names = [f"phone{one}" for one in range(4)]
-    with opened(workshop, state, server, clock=clock) as coordinator:
+    with open_masked(workshop, state, server, clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 4, tokens=3)
         fleet.to(stage)
         for name in names[:came]:
@@ -136,7 +109,7 @@ def test_a_server_that_was_killed_goes_on(workshop: Workshop, state: Path, stage
         sent = fleet.phones["phone0"].keys()
         ended = (stage, came) == ("answer", 4)
         before = None if stage == "keys" or ended else coordinator.masked_message("keys", "phone0", 1, sent)
-    with opened(workshop, state, server, clock=clock) as coordinator:
+    with open_masked(workshop, state, server, clock=clock) as coordinator:
         assert coordinator.current.masked == was.masked
         if ended:  # by the start
             assert coordinator.masked_message("answer", "phone0", 1, {}) == {}
@@ -154,12 +127,12 @@ def test_a_server_that_was_killed_goes_on(workshop: Workshop, state: Path, stage
 
 def test_a_server_that_was_down_for_longer_than_a_stage_fails_the_round(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    with open_masked(workshop, state, clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 3)
         fleet.to("upload")
         fleet.deliver("phone0")
     clock.now += STAGE_SECONDS + 1
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    with open_masked(workshop, state, clock=clock) as coordinator:
         coordinator.tick()
         assert a_round(coordinator.ledger).reason == "uploading: at least 3 phones expected, 1 got through"
         Fleet(coordinator, workshop, 3).run({}, random.Random(0), clock)
@@ -181,7 +154,7 @@ def careless_sqlite() -> Iterator[None]:
 @pytest.mark.usefixtures("careless_sqlite")
 def test_nothing_of_the_messages_is_on_the_disk_after_the_round(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    with open_masked(workshop, state, clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 3)
         fleet.to("answer")
         secrets = [json.dumps(body["self"]).encode() for _, body in fleet.requests.values()]
@@ -195,24 +168,20 @@ def test_nothing_of_the_messages_is_on_the_disk_after_the_round(workshop: Worksh
 def test_a_stage_that_the_disk_refuses_is_not_told(
     workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
-    with opened(workshop, state, masked_settings(3), clock=clock) as coordinator:
+    clock, full = Clock(), raising(StorageError("ledger: database or disk is full"))
+    with open_masked(workshop, state, clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 3)
         for name in ("phone0", "phone1"):
             assert not fleet.deliver(name)
         with monkeypatch.context() as patch:
-            patch.setattr(cohorts, "begin_stage", raising_full_disk)
+            patch.setattr(cohorts, "begin_stage", full)
             with pytest.raises(StorageError):
                 fleet.deliver("phone2")
             with pytest.raises(StorageError):
                 fleet.deliver("phone1")
-            patch.setattr(cohorts, "add_message", raising_full_disk)
+            patch.setattr(cohorts, "add_message", full)
         fleet.run({}, random.Random(0), clock)
         check_model(coordinator, fleet, list(fleet.phones), workshop)
-
-
-def raising_full_disk(*_: object) -> None:
-    raise StorageError("ledger: database or disk is full")
 
 
 def test_a_model_that_the_disk_refuses_is_made_again_from_the_stored_updates(
@@ -220,18 +189,18 @@ def test_a_model_that_the_disk_refuses_is_made_again_from_the_stored_updates(
 ) -> None:
     clock, write = Clock(), next_model.write_model
 
-    def refused(*given: Any) -> Any:
+    def write_and_fail(*given: Any) -> Any:
         write(*given)
         raise StorageError("model: cannot write: No space left on device")
 
-    with opened(workshop, state, masked_settings(4, 3), clock=clock) as coordinator:
+    with open_masked(workshop, state, masked_settings(4, 3), clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 4)
         fleet.to("answer")
         for name in ("phone0", "phone1", "phone2"):
             fleet.deliver(name)
         clock.now += STAGE_SECONDS + 1
         with monkeypatch.context() as patch:
-            patch.setattr(next_model, "write_model", refused)
+            patch.setattr(next_model, "write_model", write_and_fail)
             coordinator.tick()
             assert (coordinator.overdue, coordinator.current.round) == (True, 1)
             with pytest.raises(NotOfCohortError, match="phone3: not awaited in round 1, which is over"):
@@ -242,7 +211,7 @@ def test_a_model_that_the_disk_refuses_is_made_again_from_the_stored_updates(
 
 def test_a_deadline_takes_those_that_are_there(workshop: Workshop, state: Path) -> None:
     clock = Clock()
-    with opened(workshop, state, masked_settings(10, 3, deadline_seconds=1000.0), clock=clock) as coordinator:
+    with open_masked(workshop, state, masked_settings(10, 3, deadline_seconds=1000.0), clock=clock) as coordinator:
         fleet = Fleet(coordinator, workshop, 4)
         for name in ("phone0", "phone1"):
             fleet.deliver(name)
@@ -264,7 +233,7 @@ def test_a_private_round_adds_noise_to_the_sum_when_its_time_has_come(workshop: 
     for multiplier in (0.0, 1.0):
         clock, place = Clock(), state / str(multiplier)
         server = masked_settings(4, 3, {"clip": 2.0}, noise_multiplier=multiplier, **PRIVATE)
-        with opened(workshop, place, server, clock=clock) as coordinator:
+        with open_masked(workshop, place, server, clock=clock) as coordinator:
             for one in range(4):
                 PhoneRegistry(coordinator.ledger).add(f"phone{one}", "phone", "1d", "test")
             coordinator.tick()

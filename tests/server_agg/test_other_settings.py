@@ -9,8 +9,8 @@ from msgspec import structs
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.masked import MaskedSettings
-from tests.server_agg.test_private_rounds import PRIVATE
-from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.coordinators import open_coordinator, send
+from tests.server_agg.private_runs import PRIVATE
 from tests.server_agg.workshop import Workshop, settings_with
 
 MASKED = MaskedSettings(cohort=3, min_cohort=3)
@@ -33,14 +33,14 @@ OF_THREE = {"clients_per_round": 3, "weighting": "equal"}
 def test_what_hides_phones_ends_on_purpose_alone(
     last: dict[str, object], now: dict[str, object], lost: str, workshop: Workshop, state: Path
 ) -> None:
-    with opened(workshop, state, settings_with(**last)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(**last)) as coordinator:
         before = coordinator.current
     with pytest.raises(UsageError, match=f"rounds with these settings have no {lost}, which round 1 has.*end_privacy"):
         Coordinator(workshop.artifacts, state, settings_with(**now))
-    with opened(workshop, state, settings_with(**last)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(**last)) as coordinator:
         assert (coordinator.current.strategy, coordinator.current.masked) == (before.strategy, before.masked)
     for more in ({"end_privacy": True}, {}):
-        with opened(workshop, state, settings_with(**now, **more)) as coordinator:
+        with open_coordinator(workshop, state, settings_with(**now, **more)) as coordinator:
             assert coordinator.settings.strategy.strategy == coordinator.current.strategy
 
 
@@ -52,23 +52,23 @@ def test_other_noise_and_more_masks_are_fine(
     last: dict[str, object], now: dict[str, object], workshop: Workshop, state: Path
 ) -> None:
     for settings in (last, now):
-        with opened(workshop, state, settings_with(**settings)):
+        with open_coordinator(workshop, state, settings_with(**settings)):
             pass
 
 
 def test_says_what_changes_and_from_when(workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     five = settings_with(clients_per_round=5)
-    with opened(workshop, state, five):
+    with open_coordinator(workshop, state, five):
         pass
-    with opened(workshop, state, five):
+    with open_coordinator(workshop, state, five):
         assert caplog.messages == []
     changed = settings_with(clients_per_round=2, strategy="median", deadline_seconds=60.0)
-    with opened(workshop, state, changed) as coordinator:
+    with open_coordinator(workshop, state, changed) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
     told = "strategy: fedavg -> median, clients per round: 5 -> 2, deadline seconds: None -> 60.0"
     assert caplog.messages == [f"round 1: settings changed: {told}"]
-    with opened(workshop, state, five) as coordinator:
+    with open_coordinator(workshop, state, five) as coordinator:
         assert coordinator.current.clients_per_round == 2
         assert send(coordinator, workshop.update(2), "phone2").round_closed
         assert coordinator.current.clients_per_round == 5

@@ -1,4 +1,4 @@
-"""Strategies of one's own: what they are loaded from, what the example averages, and that their faults harm nothing."""
+"""Your own strategies: what they are loaded from, what the example averages, and that their faults harm nothing."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ from phonograd.server_agg.report.document import report_of
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
-from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.workshop import Workshop
 
 NAME = "examples.own_strategy:LargestCluster"
@@ -116,7 +116,7 @@ CLOSING = {
 def test_a_fault_at_the_close_fails_its_round_and_the_next_one_opens(
     part: str, faulty: Callable[..., StrategySettings], workshop: Workshop, state: Path
 ) -> None:
-    with opened(workshop, state, server_with(faulty(part))) as coordinator:
+    with open_coordinator(workshop, state, server_with(faulty(part))) as coordinator:
         for phone in (1, 2):
             send(coordinator, workshop.update(phone), f"phone{phone}")
         [(ending, reason)] = endings(coordinator)
@@ -132,7 +132,7 @@ def test_a_fault_at_the_close_fails_its_round_and_the_next_one_opens(
 def test_a_fault_with_an_update_fails_its_round_and_says_so_to_the_phone(
     part: str, faulty: Callable[..., StrategySettings], workshop: Workshop, state: Path
 ) -> None:
-    with opened(workshop, state, server_with(faulty(part, only_after=1))) as coordinator:
+    with open_coordinator(workshop, state, server_with(faulty(part, only_after=1))) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
         with pytest.raises(RoundFailedError, match="round 1: its strategy failed; take part in the next round"):
             send(coordinator, workshop.update(2), "phone2")
@@ -146,7 +146,7 @@ def test_a_fault_with_an_update_fails_its_round_and_says_so_to_the_phone(
 def test_a_strategy_may_refuse_an_update(
     faulty: Callable[..., StrategySettings], workshop: Workshop, state: Path
 ) -> None:
-    with opened(workshop, state, server_with(faulty("unfit"))) as coordinator:
+    with open_coordinator(workshop, state, server_with(faulty("unfit"))) as coordinator:
         with pytest.raises(InvalidUpdateError, match="too long for me"):
             send(coordinator, workshop.update(1), "phone1")
         assert coordinator.current.round == 1
@@ -156,9 +156,9 @@ def test_a_fault_at_a_restart_fails_the_round_that_has_its_updates(
     faulty: Callable[..., StrategySettings], workshop: Workshop, state: Path
 ) -> None:
     settings = server_with(faulty("add", only_after=1))
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         assert [ending for ending, _ in endings(coordinator)] == ["failed"]
         assert coordinator.current.round == 2
 
@@ -168,7 +168,7 @@ def test_without_a_fault_it_is_fedavg_and_its_metadata_are_in_the_model(
 ) -> None:
     made = []
     for folder, strategy in ((state, faulty("none")), (tmp_path / "fedavg", StrategySettings())):
-        with opened(workshop, folder, server_with(strategy)) as coordinator:
+        with open_coordinator(workshop, folder, server_with(strategy)) as coordinator:
             for phone in (1, 2):
                 send(coordinator, workshop.update(phone), f"phone{phone}")
             made.append(coordinator.folder.model(coordinator.current.base_sha256))
@@ -181,7 +181,7 @@ def test_the_example_averages_the_largest_cluster(workshop: Workshop, state: Pat
     base, along = load_tensors(workshop.base_path), workshop.trained(1)
     towards = {name: along[name] - base[name] for name in base}
     moved = [{name: base[name] + np.float32(scale) * towards[name] for name in base} for scale in (1, 2, -4)]
-    with opened(workshop, state, server_with(own_strategy(NAME, similarity=0.5), 3)) as coordinator:
+    with open_coordinator(workshop, state, server_with(own_strategy(NAME, similarity=0.5), 3)) as coordinator:
         for phone, trained in enumerate(moved):
             send(coordinator, workshop.update(phone, trained=trained), f"phone{phone}")
         assert endings(coordinator) == [("full", None)]
@@ -193,17 +193,17 @@ def test_the_example_averages_the_largest_cluster(workshop: Workshop, state: Pat
 def test_a_restart_needs_the_strategy_only_for_a_round_that_was_opened_with_it(
     workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(workshop, state, server_with(own_strategy(NAME))) as coordinator:
+    with open_coordinator(workshop, state, server_with(own_strategy(NAME))) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
     monkeypatch.setattr(OWN, "by_name", {})
     with pytest.raises(UsageError, match=f"`strategy` {NAME}: expected to be loaded"):
         Coordinator(workshop.artifacts, state, server_with(StrategySettings()))
     OWN.load(NAME)
-    with opened(workshop, state, server_with(StrategySettings())) as coordinator:
+    with open_coordinator(workshop, state, server_with(StrategySettings())) as coordinator:
         send(coordinator, workshop.update(2), "phone2")
         assert coordinator.current.round == 2
     monkeypatch.setattr(OWN, "by_name", {})
-    with opened(workshop, state, server_with(StrategySettings())) as coordinator:
+    with open_coordinator(workshop, state, server_with(StrategySettings())) as coordinator:
         assert report_of(coordinator.ledger).rounds[0].strategy == NAME
 
 

@@ -2,18 +2,15 @@
 
 import math
 import random
-import sys
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.server_agg.aggregation.privacy.accountant import (
     LEAST_PLD_NOISE,
     PrivateRounds,
     privacy_spent,
-    require_dp_accounting,
 )
 from phonograd.server_agg.aggregation.privacy.budget import over_budget
 from phonograd.server_agg.aggregation.privacy.mechanism import poisson_sample
@@ -96,13 +93,6 @@ def test_a_round_that_would_pass_the_budget_is_seen_before() -> None:
     assert not over_budget([one] * 1000, replace(one, epsilon_budget=None))
 
 
-def test_without_dp_accounting_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    for asked in (require_dp_accounting, lambda: privacy_spent([PrivateRounds(0.3, 1.1)], 1e-6)):
-        with pytest.raises(MissingExtraError, match=r"dp-accounting; install it with: pip install 'phonograd\[dp\]'"):
-            asked()
-
-
 def test_sampling_takes_each_with_its_probability() -> None:
     names = [f"phone{number:05}" for number in range(20_000)]
     taken = poisson_sample(names, 0.3)
@@ -116,7 +106,7 @@ def test_sampling_takes_each_with_its_probability() -> None:
 
 
 def test_nobody_can_foresee_a_draw() -> None:
-    """It is the operating system's, not a generator's that starts where somebody says."""
+    """The operating system draws, and no generator that somebody can seed."""
     names = [f"phone{number}" for number in range(200)]
     draws = []
     for _ in range(2):

@@ -17,15 +17,10 @@ from phonograd.server_agg.aggregation.correlation.errors import running_sum_erro
 from phonograd.server_agg.aggregation.correlation.optimise import optimise_blt
 from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent, zcdp_of
+from tests.server_agg.ftrl_runs import matrix
 
 JAX_PRIVACY = json.loads((Path(__file__).parents[1] / "golden/dp_ftrl.json").read_text())["rows"]
 BLT = Blt((0.99, 0.7, 0.2), (0.05, 0.2, 0.3))
-
-
-def matrix(column: Array) -> Array:
-    """The lower triangular Toeplitz matrix with this first column."""
-    rounds = len(column)
-    return np.array([[column[row - at] if row >= at else 0.0 for at in range(rounds)] for row in range(rounds)])
 
 
 def patterns(rounds: int, separation: int, participations: int) -> Iterator[tuple[int, ...]]:
@@ -99,7 +94,7 @@ def test_jax_privacy_finds_the_same(row: dict[str, Any]) -> None:
 
 
 def max_error(blt: Blt, rounds: int) -> float:
-    """Of the running sum, which is largest in the last round."""
+    """The running sum's error, which is largest in the last round."""
     return float(np.linalg.norm(blt.inverse(rounds).cumsum()))
 
 

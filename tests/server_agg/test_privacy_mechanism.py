@@ -109,7 +109,7 @@ def test_it_depends_on_the_position_and_not_on_how_it_is_cut() -> None:
 
 
 def test_no_two_places_share_noise() -> None:
-    """Another key, round, tensor, purpose or block: nothing in common, and no correlation."""
+    """Streams of another key, round, tensor, purpose or block have nothing in common, and no correlation."""
     count = 3 * BLOCK
     streams = [
         standard(count=count),
@@ -261,7 +261,7 @@ def test_the_bound_is_reached(estimator: str, base: TensorFile) -> None:
 
 
 def test_frozen_tensors_have_no_share_of_the_bound() -> None:
-    """Of two tensors, one of them frozen, the other gets all of S."""
+    """One of two tensors is frozen, so the other gets all of S."""
     settings = structs.replace(SILENT, per_layer=True)
     with model(random_weights(0, 1.0, SHAPES), {"frozen": "vector"}) as base:
         long = {"matrix": trained(base, 1, 100.0)["matrix"]}
@@ -279,16 +279,6 @@ def test_clipping_is_the_papers(per_layer: bool, base: TensorFile) -> None:
         norm, limit = (np.linalg.norm(delta), 1.5 / np.sqrt(3)) if per_layer else (length(deltas), 1.5)
         assert scales[name] == pytest.approx(min(1.0, limit / norm), rel=1e-8)
     assert length({name: scales[name] * delta for name, delta in deltas.items()}) <= 1.5
-
-
-def test_fixed_and_clipped_divisors() -> None:
-    fixed_settings = StrategySettings(clip_norm=2.0, sampling=0.1, min_share=0.5)
-    fixed = GaussianMean(fixed_settings, 1000, 1.5)
-    clipped = GaussianMean(structs.replace(fixed_settings, estimator="clipped"), 1000, 1.5)
-    assert [fixed.divisor(weight) for weight in (0, 80, 500)] == [100.0] * 3
-    assert [clipped.divisor(weight) for weight in (0, 80, 500)] == [50.0, 80.0, 500.0]
-    assert (fixed.sensitivity, clipped.sensitivity) == (0.02, 0.08)  # S/(qW), 2S/(qW_min)
-    assert (fixed.noise_std, clipped.noise_std) == (0.03, 0.12)  # z x sensitivity
 
 
 @pytest.mark.parametrize("cap", [None, 150])
@@ -374,7 +364,7 @@ def test_the_bound_stays_in_range_whatever_the_noise() -> None:
     assert clip.next_bound(1e6, 0, 0, -8.6) == 1e6
 
 
-def closed(base: TensorFile, out: Path, settings: StrategySettings, scales: list[float]) -> str:
+def close_round(base: TensorFile, out: Path, settings: StrategySettings, scales: list[float]) -> str:
     """The model after a round of updates of these sizes, its file at `out`."""
     round_ = Round(base, settings)
     for seed, scale in enumerate(scales):
@@ -393,13 +383,13 @@ def test_a_model_carries_the_next_rounds_bound(tmp_path: Path, scale: float, dir
     quiet = structs.replace(SETTINGS, noise_multiplier=0.0)
     few = [scale] * 5
     with model() as base:
-        first = closed(base, tmp_path / "1", quiet, few)
-        assert closed(base, tmp_path / "again", quiet, few) == first
+        first = close_round(base, tmp_path / "1", quiet, few)
+        assert close_round(base, tmp_path / "again", quiet, few) == first
     # All below it: b = 5 x 1/2 / m. All above it: b = -5 x 1/2 / m.
     moved = 0.2 * 2.5 / (0.1 * CONTEXT.population)
     assert bound_in(tmp_path / "1") == pytest.approx(np.exp(direction * moved))
     with TensorFile(tmp_path / "1") as second:
-        closed(second, tmp_path / "2", structs.replace(quiet, clip_norm=77.0), few)
+        close_round(second, tmp_path / "2", structs.replace(quiet, clip_norm=77.0), few)
         assert bound_in(tmp_path / "2") == pytest.approx(np.exp(2 * direction * moved))
         clipped = Round(second, quiet)
         update = trained(second, 1, 1e3)
@@ -425,7 +415,7 @@ def test_noise_of_count_and_deltas_follows_from_the_key(tmp_path: Path) -> None:
 
 def test_a_fixed_bound_leaves_no_trace(tmp_path: Path) -> None:
     with model() as base:
-        closed(base, tmp_path / "model", StrategySettings(strategy="dp-fedavg"), [1.0])
+        close_round(base, tmp_path / "model", StrategySettings(strategy="dp-fedavg"), [1.0])
     with TensorFile(tmp_path / "model") as file:
         assert "clip_norm" not in file.metadata
 

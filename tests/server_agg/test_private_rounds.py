@@ -1,22 +1,18 @@
 """Rounds of a private strategy, from the draw to the end of the budget."""
 
-import contextlib
 import math
 import random
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.client.server_client import Connection, current_round, upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.server_agg.aggregation.privacy import mechanism
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError
 from phonograd.server_agg.report.document import read_report
@@ -24,61 +20,22 @@ from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
-from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.sums import epsilon_spent
-from phonograd.server_agg.storage.tables import Selected
-from tests.server_agg.test_dashboard import rows_of
-from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.coordinators import send
+from tests.server_agg.dashboard_pages import rows_of
+from tests.server_agg.private_runs import (
+    ENDLESS,
+    NOISE,
+    PHONES,
+    PRIVATE,
+    drawn_phones,
+    end_round,
+    enrol,
+    private_coordinator,
+    update_of,
+)
 from tests.server_agg.workshop import Clock, Workshop, client_of, run_server, settings_with
 from tests.support.waiting import PATIENCE_SECONDS
-
-NOISE = 0.2  # so little that PLD, which is slow, has no part in the accounts
-PRIVATE: dict[str, object] = {
-    "strategy": "dp-fedavg",
-    "sampling": 0.5,
-    "noise_multiplier": NOISE,
-    "clip_norm": 0.1,
-    "delta": 1e-5,
-    "deadline_seconds": 100.0,
-}
-ENDLESS = PRIVATE | {"deadline_seconds": 1e9}
-PHONES = tuple(f"phone{number}" for number in range(12))
-
-
-def private_coordinator(
-    workshop: Workshop, state: Path, clock: Clock, **changes: object
-) -> contextlib.AbstractContextManager[Coordinator]:
-    return opened(workshop, state, settings_with(**PRIVATE | changes), clock)
-
-
-def end_round(coordinator: Coordinator, clock: Clock) -> None:
-    """Let the deadline pass."""
-    clock.now += 101
-    coordinator.tick()
-
-
-def enrol(coordinator: Coordinator) -> None:
-    for name in PHONES:
-        PhoneRegistry(coordinator.ledger).add(name, "phone", "90d", "test")
-    coordinator.tick()
-
-
-def drawn(coordinator: Coordinator) -> set[str]:
-    with coordinator.ledger.reading() as session:
-        return set(session.scalars(select(Selected.phone).where(Selected.round == coordinator.current.round)))
-
-
-@pytest.fixture
-def known_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same phones and noise in every run."""
-    chance = random.Random(1)
-    monkeypatch.setattr(mechanism, "secrets", SimpleNamespace(randbits=chance.getrandbits))
-    monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=chance.randbytes))
-
-
-def update_of(workshop: Workshop, coordinator: Coordinator, phone: str) -> Path:
-    base = coordinator.folder.model(coordinator.current.base_sha256)
-    return workshop.update(PHONES.index(phone), round=coordinator.current.round, base=base)
 
 
 @pytest.mark.usefixtures("known_draws")
@@ -87,7 +44,7 @@ def test_only_the_phones_that_were_drawn_take_part(workshop: Workshop, tmp_path:
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         assert "no phone is sampled before 1 are enrolled" in str(coordinator.participation("phone0"))
         enrol(coordinator)
-        chosen = drawn(coordinator)
+        chosen = drawn_phones(coordinator)
         assert 1 < len(chosen) < len(PHONES)
         outsider = next(name for name in PHONES if name not in chosen)
         assert "not selected for round 1" in str(coordinator.participation(outsider))
@@ -119,7 +76,7 @@ def test_a_deadline_ends_a_private_round_however_few_came(workshop: Workshop, tm
         assert coordinator.current.round == 2
         noise_alone = coordinator.current.base_sha256
         assert noise_alone != workshop.base_sha256  # nobody came, which does not show
-        name = min(drawn(coordinator))
+        name = min(drawn_phones(coordinator))
         send(coordinator, update_of(workshop, coordinator, name), name)
         end_round(coordinator, clock)
         assert coordinator.current.round == 3
@@ -134,7 +91,7 @@ def test_the_noise_is_of_the_stated_size(workshop: Workshop, tmp_path: Path) -> 
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock, noise_multiplier=4.0) as coordinator:
         enrol(coordinator)
-        name = min(drawn(coordinator))
+        name = min(drawn_phones(coordinator))
         still = load_tensors(workshop.base_path)
         base = coordinator.folder.model(coordinator.current.base_sha256)
         send(coordinator, workshop.update(3, base=base, trained=still), name)
@@ -144,28 +101,6 @@ def test_the_noise_is_of_the_stated_size(workshop: Workshop, tmp_path: Path) -> 
     expected = 4.0 * 0.1 / (0.5 * len(PHONES))  # z S / (q W)
     assert len(noise) > 1000
     assert noise.std() == pytest.approx(expected, rel=4 / np.sqrt(2 * len(noise)))  # 4 standard errors
-
-
-@pytest.mark.usefixtures("known_draws")
-def test_a_round_closed_again_after_a_crash_has_the_same_noise(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, made = Clock(), []
-    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
-        enrol(coordinator)
-        name = min(drawn(coordinator))
-        send(coordinator, update_of(workshop, coordinator, name), name)
-        clock.now += 101
-        with monkeypatch.context() as patch:
-            patch.setattr("phonograd.server_agg.rounds.live_round.opening.add_round", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                coordinator.tick()
-        made.append({path.name for path in coordinator.folder.models.iterdir()})
-    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
-        assert coordinator.current.round == 2
-        made.append({path.name for path in coordinator.folder.models.iterdir()})
-    assert made[0] == made[1]
-    assert len(made[1]) == 2  # the exported one and round 1's, once
 
 
 def test_no_round_passes_the_budget(workshop: Workshop, tmp_path: Path) -> None:
@@ -225,7 +160,7 @@ def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) 
 
 
 def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
-    """In no file, however a round ends; and the next key is another, whatever a program's own generators are at."""
+    """No file has it, however a round ends; seeding a program's own generators does not bring it back."""
     clock, keys = Clock(), []
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         for end in ("rollback", "deadline"):
@@ -245,7 +180,7 @@ def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
 
 
 def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Workshop, state: Path) -> None:
-    """Between the end of a round and the end of its key."""
+    """A crash comes between the end of a round and that of its key."""
     with private_coordinator(workshop, state, Clock()) as coordinator:
         key = coordinator.folder.noise_keys.get_or_create(1)
         coordinator.folder.noise_keys.delete_all_except = lambda number: 1 / 0  # type: ignore[method-assign]
@@ -258,14 +193,14 @@ def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Worksh
 
 @pytest.mark.usefixtures("known_draws")
 def test_a_late_update_has_no_place_in_a_round_that_draws_its_phones(workshop: Workshop, tmp_path: Path) -> None:
-    """Its phone was drawn for another round: what it learned would count beyond what sampling accounts for."""
+    """Sampling does not account for a phone that was drawn for another round."""
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0, late="next") as coordinator:
         enrol(coordinator)
         late = update_of(workshop, coordinator, "phone1")
         send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
         end_round(coordinator, clock)
-        assert "phone1" in drawn(coordinator)
+        assert "phone1" in drawn_phones(coordinator)
         with pytest.raises(LateUpdateError, match="is of round 1, which is closed; round 2 is open"):
             send(coordinator, late, "phone1")
 
@@ -275,10 +210,10 @@ def test_a_revoked_phone_is_not_drawn(workshop: Workshop, tmp_path: Path) -> Non
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0) as coordinator:
         enrol(coordinator)
-        assert drawn(coordinator) == set(PHONES)
+        assert drawn_phones(coordinator) == set(PHONES)
         PhoneRegistry(coordinator.ledger).revoke("phone3", "test")
         end_round(coordinator, clock)
-        assert drawn(coordinator) == set(PHONES) - {"phone3"}
+        assert drawn_phones(coordinator) == set(PHONES) - {"phone3"}
 
 
 def test_a_private_server_does_not_start_without_an_accountant(
@@ -294,11 +229,11 @@ def test_a_round_is_accounted_at_the_probability_it_was_drawn_with(workshop: Wor
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0) as coordinator:
         enrol(coordinator)
-        assert drawn(coordinator) == set(PHONES)
+        assert drawn_phones(coordinator) == set(PHONES)
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0) as coordinator:
-        assert drawn(coordinator) == set(PHONES)
+        assert drawn_phones(coordinator) == set(PHONES)
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1e-9) as coordinator:
-        assert drawn(coordinator) == set()  # 1 in 80 million draws somebody
+        assert drawn_phones(coordinator) == set()  # 1 in 80 million draws somebody
         with pytest.raises(NotSelectedError):
             send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
         end_round(coordinator, clock)
@@ -312,7 +247,7 @@ def test_a_round_with_updates_keeps_its_draw_and_its_probability(workshop: Works
         enrol(coordinator)
         send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=0.01, **private) as coordinator:
-        assert drawn(coordinator) == set(PHONES)
+        assert drawn_phones(coordinator) == set(PHONES)
         end_round(coordinator, clock)
     (first, _) = read_report(tmp_path / "state")["rounds"]
     once = privacy_spent([PrivateRounds(1.0, 4.0)], 1e-5)
@@ -372,16 +307,16 @@ def test_a_round_without_noise_that_nobody_joined_spends_nothing(workshop: Works
 
 
 def test_nobody_is_drawn_before_enough_are_enrolled(workshop: Workshop, tmp_path: Path) -> None:
-    """Else the first phone of a fleet would be a round of its own; and the deadline runs from the draw on."""
+    """The first phone of a fleet would be a round by itself; the deadline runs from the draw on."""
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0, population=len(PHONES)) as coordinator:
         registry = PhoneRegistry(coordinator.ledger)
         for name in PHONES[:-1]:
             registry.add(name, "phone", "90d", "test")
             coordinator.tick()
-        assert drawn(coordinator) == set()
+        assert drawn_phones(coordinator) == set()
         coordinator.rollback(0)  # opens another round
-        assert (coordinator.current.round, drawn(coordinator)) == (2, set())
+        assert (coordinator.current.round, drawn_phones(coordinator)) == (2, set())
         assert f"no phone is sampled before {len(PHONES)} are enrolled (`population`)" in str(
             coordinator.current.halted
         )
@@ -390,7 +325,7 @@ def test_nobody_is_drawn_before_enough_are_enrolled(workshop: Workshop, tmp_path
         assert coordinator.current.round == 2
         registry.add(PHONES[-1], "phone", "90d", "test")
         coordinator.tick()
-        assert (drawn(coordinator), coordinator.current.halted) == (set(PHONES), None)
+        assert (drawn_phones(coordinator), coordinator.current.halted) == (set(PHONES), None)
         assert (coordinator.current.round, coordinator.current.closes_at) == (2, clock.now + 100)
 
 
@@ -399,7 +334,7 @@ def test_phones_do_not_learn_how_many_came(workshop: Workshop, tmp_path: Path) -
     """The exact number is the operator's: docs/privacy.md."""
     with run_server(workshop, tmp_path / "state", **ENDLESS) as server:
         enrol(server.coordinator)
-        name, registry = min(drawn(server.coordinator)), PhoneRegistry(server.coordinator.ledger)
+        name, registry = min(drawn_phones(server.coordinator)), PhoneRegistry(server.coordinator.ledger)
         phone = Connection(server.url, registry.rotate(name, "90d", "0s", "test").token)
         data = update_of(workshop, server.coordinator, name)
         assert upload_update(phone, data, None).accepted is None
@@ -410,7 +345,7 @@ def test_phones_do_not_learn_how_many_came(workshop: Workshop, tmp_path: Path) -
 def test_a_server_that_draws_its_phones_asks_for_tokens_on_loopback_too(
     workshop: Workshop, state: Path, strategy: str
 ) -> None:
-    """Under another strategy as well, while a private round is open: else anyone could speak for who was drawn."""
+    """Tokens are asked for as long as a private round is open: else anyone could speak for who was drawn."""
     with private_coordinator(workshop, state, Clock(), sampling=1.0, deadline_seconds=1e9) as coordinator:
         enrol(coordinator)
         send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")

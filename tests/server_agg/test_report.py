@@ -2,7 +2,6 @@
 
 import csv
 import io
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,10 @@ from phonograd.server_agg.report.document import (
 )
 from phonograd.server_agg.report.text import figure_rows, report_rows
 from tests.server_agg.faults import adds_up
+from tests.server_agg.http_uploads import final_report, headers_of, post
 from tests.server_agg.relay import Relay, relay_to
-from tests.server_agg.test_app import headers_of, post
 from tests.server_agg.tus_phone import metadata
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
-from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -40,18 +38,6 @@ def relay(server: RunningServer) -> Iterator[tuple[Relay, str]]:
 def http(server: RunningServer, relay: tuple[Relay, str]) -> Iterator[httpx.Client]:
     with client_of(relay[1], {"Authorization": f"Bearer {server.owner.token}"}) as client:
         yield client
-
-
-def final_report(server: RunningServer) -> dict[str, Any]:
-    """The report once no request is open and its figures no longer change."""
-    report: dict[str, Any] = {}
-    while True:
-        until(lambda: not server.requests, "the end of all requests")
-        server.coordinator.ledger.flush()
-        before, report = report, read_report(server.state)
-        if report == before:
-            return report
-        time.sleep(0.05)
 
 
 def test_every_byte_on_the_wire_is_counted(

@@ -4,7 +4,7 @@ import logging
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,60 +24,19 @@ from phonograd.server_agg.refusals import (
 )
 from phonograd.server_agg.report.document import read_lineage, read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.responses import Receipt
-from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata
-from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import ledger
 from phonograd.server_agg.storage.tables import Model
+from tests.server_agg.coordinators import THREE, file_names, open_coordinator, send, undisturbed_model
 from tests.server_agg.faults import raising
 from tests.server_agg.hostile_updates import Parts
-from tests.server_agg.workshop import Clock, Workshop, random_weights, settings_with, small_workshop, write_artifacts
+from tests.server_agg.workshop import Workshop, random_weights, settings_with, small_workshop, write_artifacts
 
-THREE = settings_with(clients_per_round=3)
 refuse_to_write = raising(StorageError("model: cannot write: No space left on device"))
 
 
-@contextlib.contextmanager
-def opened(
-    workshop: Workshop,
-    state: Path,
-    settings: ServerSettings = THREE,
-    clock: Clock | None = None,
-    slow_models: Students | None = None,
-) -> Iterator[Coordinator]:
-    coordinator = Coordinator(workshop.artifacts, state, settings, clock, slow_models)
-    try:
-        yield coordinator
-    finally:
-        coordinator.close()
-
-
-def send(coordinator: Coordinator, update: Path, phone: str) -> Receipt:
-    """What the application does once a body has arrived."""
-    upload = coordinator.create_upload(UploadMetadata(phone, update.stat().st_size, sha256_of_file(update)))
-    if upload.state != "receiving":
-        return coordinator.receipt(upload.id)
-    path = coordinator.folder.upload(upload.id)
-    shutil.copy(update, path)
-    return coordinator.ingest(upload.id, sha256_of_file(path), path.stat().st_size)
-
-
-def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
-
-
-def undisturbed(workshop: Workshop, state: Path, settings: ServerSettings = THREE) -> str:
-    """The hash of round 1's model when nothing goes wrong."""
-    with opened(workshop, state, settings) as coordinator:
-        for seed in (1, 2, 3):
-            receipt = send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
-    assert receipt.model_sha256 is not None
-    return receipt.model_sha256
-
-
 def test_enough_updates_close_the_round(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         receipts = [send(coordinator, workshop.update(seed, tokens=seed), f"phone{seed}") for seed in (1, 2, 3)]
         assert [receipt.accepted for receipt in receipts] == [1, 2, 3]
         assert [receipt.round_closed for receipt in receipts] == [False, False, True]
@@ -89,7 +48,7 @@ def test_enough_updates_close_the_round(workshop: Workshop, state: Path) -> None
             0,
         )
         assert sha256_of_file(coordinator.folder.model(model)) == model
-        assert files(state / "updates") == files(state / "incoming") == set()
+        assert file_names(state / "updates") == file_names(state / "incoming") == set()
 
         averaged = load_tensors(coordinator.folder.model(model))
         trained = [workshop.trained(seed) for seed in (1, 2, 3)]
@@ -102,7 +61,7 @@ def test_enough_updates_close_the_round(workshop: Workshop, state: Path) -> None
 
 
 def test_a_restart_in_mid_round_changes_nothing(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "before") as coordinator:
+    with open_coordinator(workshop, tmp_path / "before") as coordinator:
         for seed in (1, 2):
             send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
         (coordinator.folder.uploads / ("ab" * 16)).write_bytes(b"an upload the crash cut off")
@@ -111,12 +70,12 @@ def test_a_restart_in_mid_round_changes_nothing(workshop: Workshop, tmp_path: Pa
         )
         # What a power cut would leave: the folder as it is now, under a coordinator that was never closed.
         shutil.copytree(tmp_path / "before", tmp_path / "after")
-    with opened(workshop, tmp_path / "after") as coordinator:
+    with open_coordinator(workshop, tmp_path / "after") as coordinator:
         assert coordinator.current.accepted == 2
-        assert files(coordinator.folder.uploads) == set()
-        assert len(files(coordinator.folder.updates)) == 2
+        assert file_names(coordinator.folder.uploads) == set()
+        assert len(file_names(coordinator.folder.updates)) == 2
         receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
-    assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+    assert receipt.model_sha256 == undisturbed_model(workshop, tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize("moment", ["before the model is written", "before the ledger knows of it"])
@@ -124,7 +83,7 @@ def test_a_restart_between_the_last_update_and_the_close(
     moment: str, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
-    with monkeypatch.context() as patch, opened(workshop, state) as coordinator:
+    with monkeypatch.context() as patch, open_coordinator(workshop, state) as coordinator:
         if moment == "before the model is written":
             patch.setattr("phonograd.server_agg.aggregation.next_model.write_model", refuse_to_write)
         else:
@@ -132,16 +91,16 @@ def test_a_restart_between_the_last_update_and_the_close(
         receipts = [send(coordinator, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
         # The update is safe and gets its receipt, though the disk refused the model.
         assert (receipts[-1].accepted, receipts[-1].round_closed, coordinator.current.round) == (3, False, 1)
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         assert coordinator.current.round == 2
-        assert coordinator.current.base_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
-        assert files(coordinator.folder.updates) == files(coordinator.folder.uploads) == set()
+        assert coordinator.current.base_sha256 == undisturbed_model(workshop, tmp_path / "undisturbed")
+        assert file_names(coordinator.folder.updates) == file_names(coordinator.folder.uploads) == set()
 
 
 def test_a_close_that_failed_is_tried_again_at_the_next_upload(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         with monkeypatch.context() as patch:
             patch.setattr("phonograd.server_agg.aggregation.next_model.write_model", refuse_to_write)
             for seed in (1, 2, 3):
@@ -156,7 +115,7 @@ def test_a_close_that_failed_is_tried_again_at_the_next_upload(
 
 def test_the_same_update_again_gets_its_receipt_and_counts_once(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         first = send(coordinator, workshop.update(1, tokens=100), "phone1")
         assert send(coordinator, workshop.update(1, tokens=100), "phone1") == first
         assert coordinator.current.accepted == 1
@@ -166,7 +125,7 @@ def test_the_same_update_again_gets_its_receipt_and_counts_once(workshop: Worksh
         assert send(coordinator, workshop.update(3, tokens=300), "phone3") == last
         assert last.round_closed
         assert coordinator.current.round == 2
-        assert last.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+        assert last.model_sha256 == undisturbed_model(workshop, tmp_path / "undisturbed")
     entry = read_report(state)["rounds"][0]
     size = workshop.update(1).stat().st_size
     assert (entry["accepted"], entry["repeated"], entry["rejected"]) == (3, 0, 0)
@@ -175,10 +134,10 @@ def test_the_same_update_again_gets_its_receipt_and_counts_once(workshop: Worksh
 
 def test_two_phones_may_send_the_same_bytes(workshop: Workshop, tmp_path: Path) -> None:
     update = workshop.update(1)
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         send(coordinator, update, "a")
         send(coordinator, update, "b")
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         receipt = send(coordinator, update, "c")
         averaged = load_tensors(coordinator.folder.model(str(receipt.model_sha256)))
     for name, trained in workshop.trained(1).items():
@@ -188,7 +147,7 @@ def test_two_phones_may_send_the_same_bytes(workshop: Workshop, tmp_path: Path) 
 def test_once_closed_nothing_changes_any_more(workshop: Workshop, tmp_path: Path) -> None:
     """A request may still be at it when the server stops, and another server may use the folder by then."""
     update = workshop.update(1)
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         send(coordinator, update, "phone1")
         upload = coordinator.create_upload(UploadMetadata("phone2", update.stat().st_size))
         shutil.copy(update, coordinator.folder.upload(upload.id))
@@ -206,17 +165,17 @@ def test_once_closed_nothing_changes_any_more(workshop: Workshop, tmp_path: Path
 
 
 def refusal(coordinator: Coordinator, update: Path, phone: str, kind: type[Exception]) -> str:
-    before = coordinator.current, files(coordinator.folder.updates)
+    before = coordinator.current, file_names(coordinator.folder.updates)
     with pytest.raises(kind) as caught:
         send(coordinator, update, phone)
-    assert (coordinator.current, files(coordinator.folder.updates)) == before
-    assert files(coordinator.folder.uploads) == set()
+    assert (coordinator.current, file_names(coordinator.folder.updates)) == before
+    assert file_names(coordinator.folder.uploads) == set()
     assert str(coordinator.folder.root) not in str(caught.value)
     return str(caught.value)
 
 
 def test_refuses_a_second_update_of_a_phone(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         send(coordinator, workshop.update(1), "phone1")
         message = refusal(coordinator, workshop.update(2), "phone1", DuplicatePhoneError)
     assert message == "phone phone1: round 1 already has an update of this phone; wait for the next round"
@@ -226,7 +185,7 @@ def test_refuses_updates_of_another_round_or_model(
     workshop: Workshop, make_workshop: Callable[..., Workshop], tmp_path: Path
 ) -> None:
     other = make_workshop(seed=7, name="other")
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         assert "is of round 2 and model" in refusal(coordinator, workshop.update(1, round=2), "a", StaleUpdateError)
         message = refusal(coordinator, other.update(1), "a", StaleUpdateError)
     assert f"model {other.base_sha256[:12]}…, expected round 1 and model {workshop.base_sha256[:12]}…" in message
@@ -242,7 +201,7 @@ def test_what_the_server_can_not_read_is_not_the_phones_fault(
         raise OSError(errno.EIO, "Input/output error")
 
     update, aggregator = workshop.update(1), "phonograd.server_agg.rounds.aggregator"
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         with monkeypatch.context() as patch, pytest.raises(StorageError, match="Too many open files"):
             patch.setattr("phonograd.server_agg.rounds.aggregator.UpdateFile", no_files_left)
             send(coordinator, update, "a")
@@ -259,18 +218,18 @@ def test_a_refused_update_leaves_the_round_whole(wrong: str, workshop: Workshop,
     if wrong == "not finite":
         evil.write_bytes(Parts.of(evil.read_bytes()).overwritten("decoder.bias", np.float32(np.nan).tobytes()))
         message = "tensor decoder.bias: element 49 .* nan, expected a finite number"
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         send(coordinator, workshop.update(1, tokens=100), "phone1")
         assert re.search(message, refusal(coordinator, evil, "phone9", InvalidUpdateError))
         send(coordinator, workshop.update(2, tokens=200), "phone2")
         receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
-    assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+    assert receipt.model_sha256 == undisturbed_model(workshop, tmp_path / "undisturbed")
 
 
 def test_refuses_a_state_of_other_artifacts(
     workshop: Workshop, make_workshop: Callable[..., Workshop], tmp_path: Path
 ) -> None:
-    with opened(workshop, tmp_path / "state"):
+    with open_coordinator(workshop, tmp_path / "state"):
         pass
     other_shape = make_workshop(LanguageModelConfig("lstm", 51, 8, 8, 1), name="shape")
     with pytest.raises(ArtifactsError, match=r"embedding.weight F32\[51, 8\] expected, .*started from other artifacts"):
@@ -278,7 +237,7 @@ def test_refuses_a_state_of_other_artifacts(
     other_weights = make_workshop(seed=8, name="weights")
     with pytest.raises(ArtifactsError, match="choose another `state` folder, or the artifacts it was started with"):
         Coordinator(other_weights.artifacts, tmp_path / "state", THREE)
-    with opened(workshop, tmp_path / "state") as coordinator:
+    with open_coordinator(workshop, tmp_path / "state") as coordinator:
         assert coordinator.current.round == 1
 
 
@@ -291,7 +250,7 @@ def test_refuses_a_model_that_is_not_finite(workshop: Workshop, tmp_path: Path) 
 
 
 def test_says_which_stored_update_is_damaged(workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state) as coordinator:
+    with open_coordinator(workshop, state) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
         (stored,) = coordinator.folder.updates.iterdir()
     data = bytearray(stored.read_bytes())
@@ -306,7 +265,7 @@ def test_says_which_stored_update_is_damaged(workshop: Workshop, state: Path) ->
 
 @pytest.mark.parametrize(("left", "said"), [(0.5, "malformed"), (0.0, "no such table|not a database")])
 def test_refuses_a_torn_ledger(left: float, said: str, workshop: Workshop, state: Path) -> None:
-    with opened(workshop, state):
+    with open_coordinator(workshop, state):
         pass
     whole = (state / "ledger.sqlite").read_bytes()
     (state / "ledger.sqlite").write_bytes(whole[: int(left * len(whole))] or b"this is not SQLite" * 100)
@@ -318,7 +277,7 @@ def test_refuses_a_torn_ledger(left: float, said: str, workshop: Workshop, state
 
 def test_an_error_that_a_torn_ledger_led_to_is_called_so(workshop: Workshop, state: Path) -> None:
     torn = raising(DatabaseError("SELECT", {}, sqlite3.DatabaseError("torn")))
-    with opened(workshop, state) as coordinator, pytest.MonkeyPatch.context() as patch:
+    with open_coordinator(workshop, state) as coordinator, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "damage_in", torn)
         with pytest.raises(StorageError, match="the ledger failed: torn"), coordinator.ledger.errors():
             raise KeyError("row")
@@ -329,7 +288,7 @@ def two_rounds(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """A workshop with the state after two rounds beside it."""
     workshop = small_workshop(tmp_path_factory.mktemp("workshop"))
     settings = settings_with(clients_per_round=1, publish="top-rows", publish_rows=3)
-    with opened(workshop, workshop.folder / "two rounds", settings) as coordinator:
+    with open_coordinator(workshop, workshop.folder / "two rounds", settings) as coordinator:
         for number in (1, 2):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             send(coordinator, workshop.update(1, number, base=base), "phone1")
@@ -381,7 +340,7 @@ def test_says_what_helps_against_an_error_of_the_ledger(
     pragma: str, cure: str, workshop: Workshop, state: Path
 ) -> None:
     with (
-        opened(workshop, state) as coordinator,
+        open_coordinator(workshop, state) as coordinator,
         pytest.raises(StorageError, match=cure),
         coordinator.ledger.writing() as session,
     ):
@@ -393,8 +352,8 @@ def test_says_what_helps_against_an_error_of_the_ledger(
 def test_there_is_room_for_what_is_announced(
     publish: str, files: int, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For this update, what is missing of those on their way, and what the round publishes; else 507 at once."""
-    with opened(workshop, tmp_path / "state", settings_with(publish=publish)) as coordinator:
+    """Room for this update, for what is missing of others, and for what the round publishes; else 507 at once."""
+    with open_coordinator(workshop, tmp_path / "state", settings_with(publish=publish)) as coordinator:
         model, usage = coordinator.current.model_bytes, shutil.disk_usage(tmp_path)
         free = [0]
         monkeypatch.setattr(
@@ -415,12 +374,12 @@ def test_there_is_room_for_what_is_announced(
 def test_new_settings_apply_to_an_empty_round_only(
     workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(workshop, state):
+    with open_coordinator(workshop, state):
         pass
-    with opened(workshop, state, settings_with(clients_per_round=2, weighting="equal")) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=2, weighting="equal")) as coordinator:
         assert (coordinator.current.clients_per_round, coordinator.current.weighting) == (2, "equal")
         send(coordinator, workshop.update(1), "phone1")
-    with caplog.at_level(logging.WARNING), opened(workshop, state) as coordinator:
+    with caplog.at_level(logging.WARNING), open_coordinator(workshop, state) as coordinator:
         assert (coordinator.current.clients_per_round, coordinator.current.weighting) == (2, "equal")
         assert send(coordinator, workshop.update(2), "phone2").round_closed
         assert (coordinator.current.clients_per_round, coordinator.current.weighting) == (3, "tokens")
@@ -440,17 +399,17 @@ def test_keeps_the_first_and_the_newest_models(
     changes: dict[str, object], expected: list[int], workshop: Workshop, tmp_path: Path
 ) -> None:
     state, settings = tmp_path / "state", settings_with(clients_per_round=1, server_optimizer="momentum", **changes)
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         made = [workshop.base_sha256]
         for number in range(1, 7):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             made.append(str(send(coordinator, workshop.update(number, round=number, base=base), "a").model_sha256))
-        assert files(state / "models") == {f"{made[number]}.safetensors" for number in expected}
-        assert len(files(state / "optimizers")) == len(expected) - 1  # the exported one has none
+        assert file_names(state / "models") == {f"{made[number]}.safetensors" for number in expected}
+        assert len(file_names(state / "optimizers")) == len(expected) - 1  # the exported one has none
         models = read_lineage(state)
         assert [model["sha256"] for model in models] == made
         assert [model["parent_sha256"] for model in models] == [None, *made[:-1]]
         assert [number for number, model in enumerate(models) if model["kept"]] == expected
         assert coordinator.rollback(0).base_sha256 == workshop.base_sha256
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         assert coordinator.current.round == 8

@@ -32,7 +32,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditEntry, AuditLog
 from phonograd.server_agg.storage.ledger import Ledger
 from tests.server_agg.faults import raising
-from tests.server_agg.test_app import check_problem
+from tests.server_agg.http_uploads import check_problem
 from tests.support.waiting import PATIENCE_SECONDS
 
 TOKENS = SecuritySettings(auth="tokens")
@@ -136,7 +136,7 @@ def test_each_operation_declares_who_may_use_it() -> None:
         assert one.access == expected, (one.method, one.path)
 
 
-def declared(path: str, access: Access) -> Operation:
+def operation_of(path: str, access: Access) -> Operation:
     return Operation("GET", path, access, "handler", "What it does.", {})
 
 
@@ -148,7 +148,7 @@ def test_the_strictest_entry_counts() -> None:
     accesses: tuple[Access, ...] = ("open", "phone", "admin")
     for first, second in itertools.permutations(accesses, 2):
         for other in ("/v1/{name}", "/v1/{number}"):
-            roles = Roles([declared("/v1/{name}", first), declared(other, second)])
+            roles = Roles([operation_of("/v1/{name}", first), operation_of(other, second)])
             assert roles.access_of("/v1/7") == ("admin" if "admin" in (first, second) else "phone")
 
 

@@ -15,9 +15,7 @@ from phonograd.device_runtime.client import server_client as client
 from phonograd.device_runtime.client.owner_file import operator_name, owner_file, owner_file_written, with_owner_token
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.security.owner import Owner
-from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
-from tests.server_agg.relay import relay_to
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -81,28 +79,6 @@ def test_over_tls_the_cookie_stays_there() -> None:
     answer = Response()
     Owner().give_cookie(Request(scope), answer)
     assert "; Secure" in answer.headers["set-cookie"]
-
-
-def test_a_stranger_behind_a_bare_forwarder_is_not_the_owner(server: RunningServer, workshop: Workshop) -> None:
-    with relay_to(server.port) as (_, url), client_of(url, STRANGER) as http:
-        for method, path in (
-            ("POST", "/v1/rollback?round=0"),
-            ("GET", "/v1/report"),
-            ("GET", "/"),
-            ("GET", "/metrics"),
-        ):
-            assert http.request(method, path).status_code == 401
-        assert http.get("/v1/round", headers={"Phonograd-Phone": "phone1"}).json()["participate"] is True
-        assert http.get(f"/v1/models/{workshop.base_sha256}").status_code == 200
-        assert client.upload_update(url, workshop.update(1), "phone1").accepted == 1
-
-
-def test_the_owners_token_is_an_administrators_where_phones_need_tokens_too(workshop: Workshop, tmp_path: Path) -> None:
-    with run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server:
-        issued = client.ask(server.owner, "POST", "/v1/phones", {"name": "phone1"}, 201)
-        assert client.current_round(Connection(server.url, issued["token"])).round == 1
-        assert client.current_round(server.owner).round == 1
-        assert AuditLog(server.coordinator.ledger).entries()[0].actor == operator_name()
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ from phonograd.server_agg.security.guard import Guard
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.upload_bytes import FileSink
 from tests.server_agg.faults import answer_on, raising
-from tests.server_agg.test_app import StartServer, check_problem, head_of
+from tests.server_agg.http_uploads import check_problem, head_of
 from tests.server_agg.tus_phone import phone_with
-from tests.server_agg.workshop import Workshop, client_of
+from tests.server_agg.workshop import StartServer, Workshop, client_of
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 LIMIT, IDLE, SENDING = 128, 200, 60

@@ -16,9 +16,8 @@ from phonograd.server_agg.http.thread_pools import SETTLING_THREADS
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.upload_bytes import FileBytes
 from tests.server_agg.faults import adds_up, answer_on
-from tests.server_agg.test_app import StartServer, head_of
-from tests.server_agg.test_report import final_report
-from tests.server_agg.workshop import RunningServer, Workshop, client_of
+from tests.server_agg.http_uploads import final_report, head_of
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of
 from tests.support.waiting import until
 
 # More than all threads that requests share: anyio has 40.
@@ -27,7 +26,7 @@ CROWD = 50
 
 @contextlib.contextmanager
 def crowd(server: RunningServer, workshop: Workshop) -> Iterator[list[socket.socket]]:
-    """As many phones as CROWD, each on a connection over which it has sent its whole update."""
+    """Open CROWD connections, over each of which a phone has sent its whole update."""
     with contextlib.ExitStack() as stack:
         connections = []
         data = workshop.update(1).read_bytes()

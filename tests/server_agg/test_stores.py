@@ -21,9 +21,9 @@ from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.stores import ObjectStore, store_at
 from phonograd.server_agg.storage.tables import Chunk
+from tests.server_agg.coordinators import open_coordinator, send, undisturbed_model
 from tests.server_agg.faults import adds_up, raising
-from tests.server_agg.test_report import final_report
-from tests.server_agg.test_rounds import opened, send, undisturbed
+from tests.server_agg.http_uploads import final_report
 from tests.server_agg.tus_phone import BODY, announced, checksum, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 
@@ -40,7 +40,7 @@ def server(workshop: Workshop, tmp_path: Path, url: str) -> Iterator[RunningServ
         yield running
 
 
-def stored(url: str) -> dict[str, list[str]]:
+def objects_in(url: str) -> dict[str, list[str]]:
     store = store_at(url)
     return {part: sorted(store.names(part)) for part in ("models", "optimizers", "updates", "incoming")}
 
@@ -77,31 +77,31 @@ def test_urls_that_are_no_store(wrong: str, message: str) -> None:
 def test_the_same_model_as_with_a_folder_and_old_objects_are_deleted(
     workshop: Workshop, tmp_path: Path, url: str
 ) -> None:
-    model = undisturbed(workshop, tmp_path / "folder")
+    model = undisturbed_model(workshop, tmp_path / "folder")
     settings = settings_with(clients_per_round=3, store=url, models_kept=1, server_optimizer="momentum")
-    with opened(workshop, tmp_path / "state", settings) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings) as coordinator:
         for number in (1, 2):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             for seed in (1, 2, 3):
                 send(coordinator, workshop.update(seed, number, 100 * seed, base=base), f"phone{seed}")
-                assert len(stored(url)["updates"]) == seed % 3
+                assert len(objects_in(url)["updates"]) == seed % 3
             if number == 1:
                 assert coordinator.current.base_sha256 == model
         newest = coordinator.current.base_sha256
-    kept = stored(url)
+    kept = objects_in(url)
     assert kept["models"] == sorted(f"{sha256}.safetensors" for sha256 in (workshop.base_sha256, newest))
     assert (len(kept["optimizers"]), kept["updates"], kept["incoming"]) == (1, [], [])
 
 
 def test_a_lost_copy_is_fetched_and_a_damaged_object_is_not_taken(workshop: Workshop, tmp_path: Path, url: str) -> None:
-    model = undisturbed(workshop, tmp_path / "folder")
+    model = undisturbed_model(workshop, tmp_path / "folder")
     state, settings = tmp_path / "state", settings_with(clients_per_round=3, store=url)
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         for seed in (1, 2):
             send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
     for part in ("models", "updates"):
         shutil.rmtree(state / part)
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         assert send(coordinator, workshop.update(3, tokens=300), "phone3").model_sha256 == model
         found = coordinator.folder.model(model)
         found.unlink()
@@ -114,9 +114,9 @@ def test_a_lost_copy_is_fetched_and_a_damaged_object_is_not_taken(workshop: Work
 
 
 def test_a_round_whose_updates_the_store_lost_fails(workshop: Workshop, tmp_path: Path, url: str) -> None:
-    """As one whose files are gone from the folder: no waiting brings them back."""
+    """No waiting brings them back."""
     state, settings = tmp_path / "state", settings_with(clients_per_round=2, store=url, strategy="median")
-    with opened(workshop, state, settings) as coordinator:
+    with open_coordinator(workshop, state, settings) as coordinator:
         send(coordinator, workshop.update(1), "a")
         coordinator.folder.store.delete(f"updates/{name}" for name in coordinator.folder.store.names("updates"))
         shutil.rmtree(coordinator.folder.updates)
@@ -128,23 +128,23 @@ def test_a_round_whose_updates_the_store_lost_fails(workshop: Workshop, tmp_path
 
 def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path, url: str) -> None:
     state, storage = tmp_path / "state", ServerStorage(tmp_path / "state", url)
-    with opened(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
+    with open_coordinator(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
         send(coordinator, workshop.update(1), "a")
     shutil.rmtree(state / "models")
     assert [model["kept"] for model in read_lineage(storage)] == [True]
     with pytest.raises(StorageError, match=r"store memory://other: expected models of .*ledger.sqlite in it"):
         offline.roll_back(ServerStorage(state, "memory://other"), 0, "operator:me")
-    assert len(stored(url)["updates"]) == 1
+    assert len(objects_in(url)["updates"]) == 1
     assert offline.roll_back(storage, 0, "operator:me") == {"round": 2, "base_sha256": workshop.base_sha256}
-    assert stored(url)["updates"] == []
-    with opened(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
+    assert objects_in(url)["updates"] == []
+    with open_coordinator(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
         assert coordinator.current.round == 2
 
 
 def test_a_store_that_does_not_answer_keeps_no_rollback_back(
     workshop: Workshop, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=2, store=url)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=2, store=url)) as coordinator:
         send(coordinator, workshop.update(1), "a")
         with monkeypatch.context() as patch:
             patch.setattr(ObjectStore, "delete", raising(StorageError("the store does not answer")))
@@ -152,7 +152,7 @@ def test_a_store_that_does_not_answer_keeps_no_rollback_back(
         assert "old objects are kept until the next round: the store does not answer" in caplog.text
         for phone in "ab":
             send(coordinator, workshop.update(ord(phone), 2), phone)
-        assert (coordinator.current.round, stored(url)["updates"]) == (3, [])
+        assert (coordinator.current.round, objects_in(url)["updates"]) == (3, [])
 
 
 def test_an_upload_is_chunks_that_end_with_it(
@@ -163,19 +163,19 @@ def test_an_upload_is_chunks_that_end_with_it(
     assert phone.create_upload(phone.data[:100], Content_Type=BODY).headers["Upload-Offset"] == "100"
     assert phone.patch(100, phone.data[100:half]).status_code == 204
     assert chunks(server.coordinator) == [(0, 100), (100, half)]
-    assert len(stored(url)["incoming"]) == 2
+    assert len(objects_in(url)["incoming"]) == 2
     assert phone.patch(100, phone.data[100:]).status_code == 409
     assert phone.offset() == half
     assert phone.patch(half, phone.data[half:]).status_code == 204
     assert phone.outcome().json()["state"] == "accepted"
     assert chunks(server.coordinator) == []
-    assert (stored(url)["incoming"], stored(url)["updates"]) == ([], [phone.path.rpartition("/")[2]])
+    assert (objects_in(url)["incoming"], objects_in(url)["updates"]) == ([], [phone.path.rpartition("/")[2]])
 
 
 def test_a_server_that_was_overtaken_adds_nothing(
     server: RunningServer, http: httpx.Client, workshop: Workshop
 ) -> None:
-    """Its phone went on elsewhere while a chunk of the broken connection was on its way to the store."""
+    """The phone went on elsewhere while a chunk of the broken connection was on its way to the store."""
     phone = announced(http, "phone1", workshop.update(1))
     behind = server.coordinator.uploads.bytes.append(phone.path.rpartition("/")[2], 0)
     assert phone.patch(0, phone.data[:300]).status_code == 204
@@ -216,7 +216,7 @@ def test_an_upload_outlasts_the_round_that_it_began_in(workshop: Workshop, tmp_p
 
 
 def test_an_upload_goes_on_at_a_server_that_has_no_file_of_it(workshop: Workshop, state: Path, url: str) -> None:
-    """And one that was whole when the server was killed is ingested; what the kill left behind is deleted later."""
+    """An upload that was whole when the server was killed is ingested; what the kill left behind is deleted."""
     with run_server(workshop, state, store=url, clients_per_round=2) as first, client_of(first.url) as http:
         phones = [phone_with(http, f"phone{seed}", workshop.update(seed)) for seed in (1, 2)]
         for phone in phones:
@@ -232,7 +232,7 @@ def test_an_upload_goes_on_at_a_server_that_has_no_file_of_it(workshop: Workshop
         assert phones[0].offset() == 500
         assert phones[0].patch(500, phones[0].data[500:]).status_code == 204
         assert phones[0].outcome().json()["receipt"]["round_closed"]
-    assert (stored(url)["incoming"], stored(url)["updates"]) == ([], [])
+    assert (objects_in(url)["incoming"], objects_in(url)["updates"]) == ([], [])
 
 
 def test_each_byte_of_a_chunk_is_counted_with_it(server: RunningServer, http: httpx.Client, workshop: Workshop) -> None:

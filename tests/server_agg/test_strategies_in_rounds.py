@@ -8,7 +8,7 @@ import pytest
 
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.coordinators import open_coordinator, send
 from tests.server_agg.workshop import Workshop, settings_with
 
 PHONES = range(1, 8)
@@ -33,7 +33,7 @@ def send_round(workshop: Workshop, coordinator: Coordinator, phones: list[int]) 
 )
 def test_two_rounds_with_a_crash_are_two_rounds(changes: dict[str, object], workshop: Workshop, tmp_path: Path) -> None:
     settings = settings_with(clients_per_round=7, **changes)
-    with opened(workshop, tmp_path / "whole", settings) as coordinator:
+    with open_coordinator(workshop, tmp_path / "whole", settings) as coordinator:
         send_round(workshop, coordinator, [5, 1, 3])
         shutil.copytree(tmp_path / "whole", tmp_path / "crashed")  # what a power cut would leave
         first = send_round(workshop, coordinator, [2, 4, 6, 7])
@@ -41,16 +41,16 @@ def test_two_rounds_with_a_crash_are_two_rounds(changes: dict[str, object], work
         shutil.copytree(tmp_path / "whole", tmp_path / "later")
         second = send_round(workshop, coordinator, list(PHONES))
     # Settings given at the restart do not change a round that has updates.
-    with opened(workshop, tmp_path / "crashed", settings_with(clients_per_round=7)) as coordinator:
+    with open_coordinator(workshop, tmp_path / "crashed", settings_with(clients_per_round=7)) as coordinator:
         assert send_round(workshop, coordinator, [7, 6, 4, 2]) == first
-    with opened(workshop, tmp_path / "later", settings) as coordinator:
+    with open_coordinator(workshop, tmp_path / "later", settings) as coordinator:
         after = send_round(workshop, coordinator, list(reversed(PHONES)))
         assert (after == second) and second != first
 
 
 def test_a_rollback_goes_back_to_the_optimisers_state_of_its_model(workshop: Workshop, tmp_path: Path) -> None:
     settings = settings_with(clients_per_round=1, server_optimizer="momentum")
-    with opened(workshop, tmp_path / "state", settings) as coordinator:
+    with open_coordinator(workshop, tmp_path / "state", settings) as coordinator:
         first = coordinator.folder.model(str(send(coordinator, workshop.update(1), "a").model_sha256))
         update = workshop.update(2, round=2, base=first)
         second = load_tensors(coordinator.folder.model(str(send(coordinator, update, "a").model_sha256)))

@@ -156,7 +156,7 @@ def base() -> Iterator[TensorFile]:
         yield file
 
 
-def stacked(base: TensorFile, updates: list[dict[str, Array]]) -> dict[str, Array]:
+def stacked_updates(base: TensorFile, updates: list[dict[str, Array]]) -> dict[str, Array]:
     """All deltas, [K, ...] by tensor."""
     every = [deltas_of(base, update) for update in updates]
     return {name: np.stack([deltas[name] for deltas in every]) for name in base.specs}
@@ -170,7 +170,7 @@ def equal(found: Weights, expected: Weights) -> None:
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_median_is_numpys(base: TensorFile, count: int) -> None:
     updates = [trained(base, seed) for seed in range(count)]
-    expected = {name: np.median(deltas, axis=0) for name, deltas in stacked(base, updates).items()}
+    expected = {name: np.median(deltas, axis=0) for name, deltas in stacked_updates(base, updates).items()}
     equal(averaged(base, ROBUST["median"], updates), expected)
 
 
@@ -179,7 +179,7 @@ def test_trimmed_mean_is_numpys(base: TensorFile, count: int, share: float, trim
     updates = [trained(base, seed) for seed in range(count)]
     expected = {
         name: np.sort(deltas, axis=0)[trimmed : count - trimmed].mean(axis=0)
-        for name, deltas in stacked(base, updates).items()
+        for name, deltas in stacked_updates(base, updates).items()
     }
     equal(averaged(base, StrategySettings(strategy="trimmed-mean", trim_share=share), updates), expected)
 
@@ -193,7 +193,7 @@ def krum_of_the_paper(base: TensorFile, updates: list[dict[str, Array]], f: int,
         others = sorted(float(((flat[i] - flat[j]) ** 2).sum()) for j in range(n) if j != i)
         scores.append(sum(others[: n - f - 2]))
     chosen = sorted(range(n), key=scores.__getitem__)[:m]
-    return {name: deltas[chosen].mean(axis=0) for name, deltas in stacked(base, updates).items()}
+    return {name: deltas[chosen].mean(axis=0) for name, deltas in stacked_updates(base, updates).items()}
 
 
 @pytest.mark.parametrize(("f", "selected", "kept"), [(0, 0, 11), (2, 0, 9), (4, 0, 7), (4, 1, 1), (1, 5, 5)])

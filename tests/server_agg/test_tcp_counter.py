@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from phonograd.server_agg.http.tcp import CountedListener, TcpCounter
-from tests.server_agg.test_counting_proxy import linux
+from tests.server_agg.relay import linux
 from tests.support.waiting import until
 
 

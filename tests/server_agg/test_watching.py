@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from phonograd import __version__
 from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError
@@ -22,56 +21,11 @@ from phonograd.device_runtime.client.server_client import report_quality
 from phonograd.server_agg.http.monitoring import BUCKETS
 from phonograd.server_agg.log_format import JsonFormatter, configure, event
 from phonograd.server_agg.report.document import read_report
-from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import raising
-from tests.server_agg.test_app import StartServer, check_problem, post
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
+from tests.server_agg.http_uploads import check_problem, post
+from tests.server_agg.metrics import Samples, scrape, some_work, spend
+from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
-
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-def scrape(url: str) -> tuple[Samples, dict[str, str]]:
-    """All samples by name and labels, and the kind of each metric, read by Prometheus's own parser."""
-    with client_of(url) as http:
-        answer = http.get("/metrics")
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    families = list(text_string_to_metric_families(answer.text))
-    assert all(family.documentation for family in families)
-    samples = [sample for family in families for sample in family.samples]
-    found = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
-    assert len(found) == len(samples)
-    return found, {family.name: family.type for family in families}
-
-
-def some_work(server: RunningServer, http: httpx.Client) -> None:
-    """A round and a half, with what goes wrong on the way."""
-    workshop = server.workshop
-    http.get("/v1/model", headers={"Phonograd-Phone": "phone1"})
-    post(http, workshop.update(1), "phone1")
-    post(http, workshop.update(1), "phone1")
-    post(http, workshop.update(3, round=7), "phone3")
-    post(http, workshop.update(2, codec="rows-f32"), "phone2")
-    server.coordinator.create_upload(UploadMetadata("phone9", 4096, "0" * 64))
-
-    def counted() -> bool:
-        server.coordinator.ledger.flush()
-        return requests_counted(server) == 5
-
-    until(counted, "the traffic of five requests")
-
-
-def requests_counted(server: RunningServer) -> int:
-    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger:
-        return int(ledger.execute("SELECT SUM(requests) FROM traffic").fetchone()[0] or 0)
-
-
-def spend(server: RunningServer, epsilon: float, budget: float) -> None:
-    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
-        ((text,),) = ledger.execute("SELECT strategy FROM rounds WHERE closed_at IS NULL")
-        strategy = json.dumps(json.loads(text) | {"epsilon_budget": budget})
-        ledger.execute("UPDATE rounds SET epsilon = ?, strategy = ?", (epsilon, strategy))
 
 
 def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Client) -> None:
@@ -79,24 +33,24 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
     totals = read_report(server.state)["totals"]
     samples, kinds = scrape(server.url)
 
-    def summed(name: str, **labels: str) -> float:
+    def sum_of(name: str, **labels: str) -> float:
         wanted = set(labels.items())
         return sum(value for (found, given), value in samples.items() if found == name and wanted <= set(given))
 
     wire = "phonograd_wire_bytes_total"
-    assert summed(wire, kind="upload", direction="up", part="body") == totals["up_body_bytes"]
-    assert summed(wire, direction="up", part="header") == totals["up_header_bytes"]
-    assert summed(wire, direction="down", part="body") == totals["down_body_bytes"]
-    assert summed(wire, direction="down", part="header") == totals["down_header_bytes"]
-    assert summed(wire, kind="model", direction="down", part="body") == totals["model_bytes"]
-    assert summed("phonograd_wire_requests_total") == totals["requests"]
-    assert summed("phonograd_upload_setups_total") == totals["setups"]
+    assert sum_of(wire, kind="upload", direction="up", part="body") == totals["up_body_bytes"]
+    assert sum_of(wire, direction="up", part="header") == totals["up_header_bytes"]
+    assert sum_of(wire, direction="down", part="body") == totals["down_body_bytes"]
+    assert sum_of(wire, direction="down", part="header") == totals["down_header_bytes"]
+    assert sum_of(wire, kind="model", direction="down", part="body") == totals["model_bytes"]
+    assert sum_of("phonograd_wire_requests_total") == totals["requests"]
+    assert sum_of("phonograd_upload_setups_total") == totals["setups"]
     for outcome in ("useful", "retried", "rejected", "late", "unfinished"):
-        assert summed("phonograd_update_bytes", outcome=outcome) == totals[f"{outcome}_bytes"]
+        assert sum_of("phonograd_update_bytes", outcome=outcome) == totals[f"{outcome}_bytes"]
     states = {"accepted": 2, "rejected": 1, "receiving": 1}
-    assert {state: summed("phonograd_updates", state=state) for state in states} == states
-    assert summed("phonograd_rounds_closed_total", ending="full") == 1
-    assert summed("phonograd_accepted_bytes") == totals["useful_bytes"]
+    assert {state: sum_of("phonograd_updates", state=state) for state in states} == states
+    assert sum_of("phonograd_rounds_closed_total", ending="full") == 1
+    assert sum_of("phonograd_accepted_bytes") == totals["useful_bytes"]
     plain = {name: value for (name, labels), value in samples.items() if not labels}
     assert (plain["phonograd_round"], plain["phonograd_round_accepted"], plain["phonograd_round_needed"]) == (2, 0, 2)
     assert (plain["phonograd_uploads_under_way"], plain["phonograd_uploads_missing_bytes"]) == (1, 4096)
@@ -159,7 +113,7 @@ def test_requests_are_counted_by_route_method_and_status(server: RunningServer, 
     http.get("/v1/round", headers={"Host": "evil.example"})
     samples: Samples = {}
 
-    def counted() -> dict[tuple[str, str, str], float]:
+    def counts() -> dict[tuple[str, str, str], float]:
         samples.clear()
         samples.update(scrape(server.url)[0])
         name = "phonograd_http_request_seconds_count"
@@ -177,7 +131,7 @@ def test_requests_are_counted_by_route_method_and_status(server: RunningServer, 
         ("GET", "/v1/round", "200"): 1,
         ("GET", "/v1/round", "403"): 1,
     }
-    until(lambda: counted() == expected)
+    until(lambda: counts() == expected)
     buckets = [dict(labels) for name, labels in samples if name == "phonograd_http_request_seconds_bucket"]
     limits = [labels["le"] for labels in buckets if labels["route"] == "unmatched"]
     assert limits == [*map(str, BUCKETS), "+Inf"]

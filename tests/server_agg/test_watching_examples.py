@@ -12,9 +12,8 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.server_client import report_quality
 from phonograd.server_agg.rounds.live_round import LiveRound
 from tests.server_agg.faults import raising
-from tests.server_agg.test_app import StartServer
-from tests.server_agg.test_watching import Samples, scrape, some_work, spend
-from tests.server_agg.workshop import Clock, RunningServer, client_of
+from tests.server_agg.metrics import Samples, scrape, some_work, spend
+from tests.server_agg.workshop import Clock, RunningServer, StartServer, client_of
 from tests.support.command_line import Run, phono
 from tests.support.waiting import until
 from tests.support.watching_examples import (
@@ -118,10 +117,10 @@ def test_the_unit_starts_a_server_by_options_that_it_has(tmp_path: Path) -> None
 def test_with_json_the_dashboards_link_is_on_stdout_alone(
     server: RunningServer, phono: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def started(artifacts: Path, state: Path, settings: Any, ready: Any) -> None:
+    def start(artifacts: Path, state: Path, settings: Any, ready: Any) -> None:
         ready(server, server.coordinator.current)
 
-    monkeypatch.setattr("phonograd.api.serving.serve", started)
+    monkeypatch.setattr("phonograd.api.serving.serve", start)
     monkeypatch.setattr("phonograd.commands.server.configure", lambda *_: None)
     options = ("--artifacts", server.workshop.artifacts.folder, "--state", tmp_path / "other")
     told, kept = phono("serve", *options), phono("serve", *options, "--json")

@@ -39,6 +39,13 @@ class TusPhone:
     def headers(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         return {**TUS, "Phonograd-Phone": self.name, **(more or {})}
 
+    def patch_head(self, offset: int = 0, **more: str) -> bytes:
+        """The head of a PATCH of all bytes, for a socket."""
+        headers = {"Host": "127.0.0.1", "Upload-Offset": str(offset), "Content-Type": BODY}
+        headers = self.headers(headers | {"Content-Length": str(len(self.data))} | more)
+        lines = (f"PATCH {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", "")
+        return "\r\n".join(lines).encode()
+
     def create_upload(self, content: bytes = b"", **changes: str) -> httpx.Response:
         """`changes`: headers, `_` for `-`; without any, the update's hash is announced."""
         sha256 = hashlib.sha256(self.data).hexdigest()

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,3 +161,6 @@ def run_server(
             assert not thread.is_alive()
     finally:
         coordinator.close()
+
+
+StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]

@@ -18,10 +18,10 @@ from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.android_harness.app.round_phones import Phones
 from tests.android_harness.app.test_round_portals import HTML, answering
-from tests.server_agg.test_downloads_elsewhere import Stored, stored
+from tests.server_agg.signed_store import SignedStore, signed_store
 from tests.server_agg.workshop import RunningServer
 
-__all__ = ["stored"]
+__all__ = ["signed_store"]
 
 pytestmark = pytest.mark.apk
 
@@ -29,13 +29,13 @@ TOKENS = SecuritySettings(auth="tokens")
 
 
 @pytest.fixture
-def server(phones: Phones, stored: Stored) -> Iterator[RunningServer]:
+def server(phones: Phones, signed_store: SignedStore) -> Iterator[RunningServer]:
     """It asks for tokens, and has a second round, whose model phones must fetch."""
     with phones.serving(**redirecting(), security=TOKENS) as running:
         phones.token = PhoneRegistry(running.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
         another_round(running)
         yield running
-    assert stored
+    assert signed_store
 
 
 def redirecting() -> dict[str, str]:
@@ -48,76 +48,80 @@ def another_round(running: RunningServer, ca: Path | None = None) -> None:
     assert upload_update(Connection(running.url, token, ca), update, None).round_closed
 
 
-def test_a_model_from_the_store_without_the_token(server: RunningServer, phones: Phones, stored: Stored) -> None:
-    stored.cut = 1000
-    with phones.app(server.url, models=stored.url) as app:
+def test_a_model_from_the_store_without_the_token(
+    server: RunningServer, phones: Phones, signed_store: SignedStore
+) -> None:
+    signed_store.cut = 1000
+    with phones.app(server.url, models=signed_store.url) as app:
         assert app.network().action == "NETWORK"
         assert (phones.workspace() / "model.fetched").stat().st_size == 1000
         assert app.network().action == "TRAIN"
     assert phones.models() == {server.coordinator.current.base_sha256}
-    assert [asked.get("range") for asked in stored.asked] == [None, "bytes=1000-"]
-    assert not {"authorization", "phonograd-phone"} & {name for asked in stored.asked for name in asked}
+    assert [asked.get("range") for asked in signed_store.asked] == [None, "bytes=1000-"]
+    assert not {"authorization", "phonograd-phone"} & {name for asked in signed_store.asked for name in asked}
 
 
 @pytest.mark.parametrize("answer", [(302, {"Location": "/other"}, b""), (403, {}, b"<Error/>"), (404, {}, b"")])
 def test_a_store_that_has_it_not(
-    answer: tuple[int, dict[str, str], bytes], server: RunningServer, phones: Phones, stored: Stored
+    answer: tuple[int, dict[str, str], bytes], server: RunningServer, phones: Phones, signed_store: SignedStore
 ) -> None:
-    stored.answer = answer
-    with phones.app(server.url, models=stored.url) as app:
+    signed_store.answer = answer
+    with phones.app(server.url, models=signed_store.url) as app:
         said = app.network()
         assert (said.action, said.after, said.refused) == ("NETWORK", 300, f"{answer[0]} false")
-        assert len(stored.asked) == 1
-        stored.answer = None
+        assert len(signed_store.asked) == 1
+        signed_store.answer = None
         assert app.network().action == "TRAIN"
     assert phones.models() == {server.coordinator.current.base_sha256}
 
 
-def test_a_portal_at_the_store(server: RunningServer, phones: Phones, stored: Stored) -> None:
-    stored.answer = HTML
-    with phones.app(server.url, models=stored.url) as app:
+def test_a_portal_at_the_store(server: RunningServer, phones: Phones, signed_store: SignedStore) -> None:
+    signed_store.answer = HTML
+    with phones.app(server.url, models=signed_store.url) as app:
         assert app.network().action == "NETWORK"
         assert not (phones.workspace() / "model.safetensors").exists()
-        stored.answer = None
+        signed_store.answer = None
         app.ask("until 1")
     assert sha256_of_file(phones.workspace() / "model.safetensors") == server.coordinator.current.base_sha256
 
 
-def test_no_place_that_the_app_has_not_named(server: RunningServer, phones: Phones, stored: Stored) -> None:
+def test_no_place_that_the_app_has_not_named(server: RunningServer, phones: Phones, signed_store: SignedStore) -> None:
     """Anyone on the way may name one over http, such as the phone's own loopback."""
     with phones.app(server.url) as app:
         said = app.network()
-        assert (said.action, said.after, stored.asked) == ("NETWORK", 300, [])
-        assert f"at {stored.url}, which the app does not allow (modelsFrom)" in said.trouble
+        assert (said.action, said.after, signed_store.asked) == ("NETWORK", 300, [])
+        assert f"at {signed_store.url}, which the app does not allow (modelsFrom)" in said.trouble
 
 
-def test_only_our_own_answer_sends_a_phone_elsewhere(phones: Phones, stored: Stored) -> None:
+def test_only_our_own_answer_sends_a_phone_elsewhere(phones: Phones, signed_store: SignedStore) -> None:
     """A bare redirect does not, nor another kind of answer, nor a URL that is none."""
     current = (
         b'{"round": 4, "base_sha256": "%s", "strategy": "fedavg", "codecs": ["rows-f32"], "participate": true}'
         % (b"a" * 64)
     )
     kind = {"Content-Type": "application/octet-stream", "ETag": f'"{hashlib.sha256(b"x").hexdigest()}"'}
-    there = {ELSEWHERE_HEADER: f"{stored.url}/x?signature=1"}
+    there = {ELSEWHERE_HEADER: f"{signed_store.url}/x?signature=1"}
     for status, headers in (
-        (302, kind | there | {"Location": f"{stored.url}/x"}),
+        (302, kind | there | {"Location": f"{signed_store.url}/x"}),
         (200, HTML[1] | there),
         (200, {"Content-Type": kind["Content-Type"]} | there),
         (200, kind | {ELSEWHERE_HEADER: "file:///etc/passwd"}),
-        (200, kind | {ELSEWHERE_HEADER: f"http://user@{stored.url[7:]}/x"}),
+        (200, kind | {ELSEWHERE_HEADER: f"http://user@{signed_store.url[7:]}/x"}),
     ):
         answer = (status, headers, b"")
         round_ = (200, {"Content-Type": "application/json"}, current)
         with (
             answering(lambda path, a=answer, r=round_: r if path == "/v1/round" else a) as url,
-            phones.app(url, models=stored.url) as app,
+            phones.app(url, models=signed_store.url) as app,
         ):  # type: ignore[misc]
             said = app.network()
-            assert (said.action, said.refused, stored.asked) == ("NETWORK", f"{status} false", []), headers
+            assert (said.action, said.refused, signed_store.asked) == ("NETWORK", f"{status} false", []), headers
             assert "is it a captive portal" in said.trouble
 
 
-def test_no_plain_http_from_a_server_with_tls(phones: Phones, tools: Tools, stored: Stored, tmp_path: Path) -> None:
+def test_no_plain_http_from_a_server_with_tls(
+    phones: Phones, tools: Tools, signed_store: SignedStore, tmp_path: Path
+) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     chain, key, ca, trusted = (tmp_path / name for name in ("chain.pem", "key.pem", "ca.pem", "ca.p12"))
@@ -133,4 +137,4 @@ def test_no_plain_http_from_a_server_with_tls(phones: Phones, tools: Tools, stor
         another_round(running, ca)
         with phones.app(running.url, **trust) as app:
             assert "which the app does not allow (modelsFrom)" in app.network().trouble
-    assert stored.asked == []
+    assert signed_store.asked == []
