@@ -320,7 +320,7 @@ def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
 def test_too_many_open_files_are_no_reason_to_fail(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object) -> None:
+    def refuse(*_: object) -> None:
         try:
             raise OSError(24, "Too many open files")
         except OSError as error:
@@ -328,7 +328,7 @@ def test_too_many_open_files_are_no_reason_to_fail(
 
     with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         with monkeypatch.context() as patch:
-            patch.setattr(next_model, "write_model", refused)
+            patch.setattr(next_model, "write_model", refuse)
             assert not send(coordinator, workshop.update(1), "a").round_closed
         coordinator.tick()
         assert (coordinator.current.round, read_report(tmp_path / "state")["rounds"][0]["ending"]) == (2, "full")
