@@ -24,6 +24,7 @@ from phonograd.server_agg.storage import noise_keys
 from tests.server_agg.slow_models import Work
 from tests.server_agg.workshop import (
     SMALL,
+    Clock,
     RunningServer,
     Workshop,
     client_of,
@@ -75,6 +76,11 @@ def workshop(make_workshop: Callable[..., Workshop]) -> Workshop:
 def state(tmp_path: Path) -> Path:
     """Path for a server's state folder."""
     return tmp_path / "state"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

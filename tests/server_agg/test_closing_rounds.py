@@ -81,8 +81,7 @@ def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_pa
     assert [(entry["ending"], entry["model_sha256"]) for entry in rounds] == [("full", model), (None, None)]
 
 
-def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: Work) -> None:
-    clock = Clock()
+def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, clock: Clock, work: Work) -> None:
     with slow_coordinator(workshop, tmp_path / "state", work, clock, deadline_seconds=60) as coordinator:
         send(coordinator, workshop.update(1), "a")
         clock.now += 61
@@ -96,8 +95,7 @@ def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: 
     assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
 
 
-def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, work: Work) -> None:
-    clock = Clock()
+def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, clock: Clock, work: Work) -> None:
     with slow_coordinator(workshop, tmp_path / "state", work, clock, retry_seconds=9) as coordinator:
         work.at_part = lambda part: setattr(clock, "now", clock.now + 30)
         send_two(workshop, coordinator)

@@ -94,8 +94,7 @@ def test_a_kill_while_a_round_is_published_changes_no_bit(
     assert whole_run(workshop, state / "killed", moment, monkeypatch) == UNDISTURBED
 
 
-def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_buffers_are_secret(workshop: Workshop, state: Path, clock: Clock) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
     (path,) = (state / "buffers").iterdir()
@@ -152,9 +151,8 @@ def _harm(path: Path, harm: str, workshop: Workshop, tmp_path: Path) -> None:
     ("harm", "running"), [("missing", True), ("damaged", True), ("damaged", False), ("foreign", False)]
 )
 def test_harmed_buffers_are_refused_and_fail_no_round(
-    workshop: Workshop, state: Path, tmp_path: Path, harm: str, running: bool
+    workshop: Workshop, state: Path, tmp_path: Path, clock: Clock, harm: str, running: bool
 ) -> None:
-    clock = Clock()
     with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
         (path,) = coordinator.folder.buffers.iterdir()

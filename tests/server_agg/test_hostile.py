@@ -25,7 +25,7 @@ from phonograd.server_agg.security.guard import Roles
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.faults import adds_up
-from tests.server_agg.hostile_updates import refused
+from tests.server_agg.hostile_updates import hostile_files
 from tests.server_agg.http_uploads import head_of, headers_of
 from tests.server_agg.tus_phone import BODY, TUS, incoming
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
@@ -102,7 +102,7 @@ def in_words(response: httpx.Response) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the memory")
 def test_hostile_tensor_files(victim: Victim) -> None:
     """Sent four at a time: every one a 4xx in words, nothing left of it, memory flat."""
-    cases = list(refused(victim.sound["full-f32"]))
+    cases = list(hostile_files(victim.sound["full-f32"]))
     assert len(cases) > 80
     victim.post(cases[0][1])
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of the tests before
