@@ -29,7 +29,7 @@ from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.checked_answers import Checked
 from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.http_uploads import check_problem, post, receipt
-from tests.server_agg.slow_models import PARTS, Work, model_after, send_two, unhindered
+from tests.server_agg.slow_models import PARTS, Work, model_after, send_two, free_work
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Clock, RunningServer, Workshop, run_server, settings_with
 from tests.support.waiting import until
@@ -44,7 +44,7 @@ def slow_coordinator(
 
 def calm_model(workshop: Workshop, state: Path) -> str:
     """The round's model when nothing goes wrong."""
-    with slow_coordinator(workshop, state, unhindered()) as coordinator:
+    with slow_coordinator(workshop, state, free_work()) as coordinator:
         send_two(workshop, coordinator)
         return model_after(coordinator)
 

@@ -36,7 +36,7 @@ from tests.server_agg.dying_server import ending_when_all_came, lives_of
 from tests.server_agg.faults import adds_up
 from tests.server_agg.http_uploads import headers_of
 from tests.server_agg.relay import Relay, relay_to
-from tests.server_agg.slow_models import unhindered
+from tests.server_agg.slow_models import free_work
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Workshop, client_of, settings_with
 from tests.support.ports import reserved_port
@@ -75,7 +75,7 @@ def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tup
     enrol(workshop, state, changes)
     updates: Updates = []
     models = []
-    with open_coordinator(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
+    with open_coordinator(workshop, state, settings_with(**changes), slow_models=free_work()) as coordinator:
         for number in range(1, ROUNDS + 1):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             codecs = ("full-f32", "rows-f32", "full-f32")
@@ -302,7 +302,7 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             killed += reaper.done
         runs += 1
         check_ledger(state, updates)
-        with open_coordinator(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
+        with open_coordinator(workshop, state, settings_with(**changes), slow_models=free_work()) as coordinator:
             until(lambda: coordinator.current.closing is None, "the last model")
             coordinator.tick()
             assert (coordinator.current.round, coordinator.current.accepted) == (ROUNDS + 1, 0)
