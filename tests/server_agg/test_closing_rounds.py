@@ -18,9 +18,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import connection
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.server_client import current_round, open_round, upload_update
-from phonograd.server_agg.refusals import (
-    UnknownRoundError,
-)
+from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds import offline
@@ -29,7 +27,7 @@ from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.checked_answers import Checked
 from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.http_uploads import check_problem, post, receipt
-from tests.server_agg.slow_models import PARTS, Work, model_after, send_two, free_work
+from tests.server_agg.slow_models import PARTS, Work, free_work, model_after, send_two
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Clock, RunningServer, Workshop, run_server, settings_with
 from tests.support.waiting import until

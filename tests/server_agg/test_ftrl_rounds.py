@@ -116,12 +116,6 @@ def test_each_model_says_the_terms_of_its_run(whole: Rounds) -> None:
     assert (tuple(terms["decays"]), tuple(terms["scales"])) == (begin_run(SETTINGS).decays, begin_run(SETTINGS).scales)
 
 
-def test_a_round_that_is_closed_again_is_the_same_to_the_bit(whole: Rounds) -> None:
-    before = [path.read_bytes() for path in (whole.model(3), whole.buffers(3))]
-    whole.close(3)
-    assert [path.read_bytes() for path in (whole.model(3), whole.buffers(3))] == before
-
-
 def test_rewound_or_missing_buffers_are_refused(whole: Rounds, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"2\.buffers\.safetensors: expected round 3, that of .*, found 2; restore"):
         whole.close(4, buffers=2)
