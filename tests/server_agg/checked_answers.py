@@ -35,9 +35,9 @@ class Checked:
         if answer.headers["content-type"].endswith("json"):
             from openapi_schema_validator import OAS31Validator
 
-            schema = self._rebased(media["schema"])
+            schema = self._rebase(media["schema"])
             OAS31Validator(schema, registry=self._registry).validate(answer.json())
         return answer
 
-    def _rebased(self, schema: Any) -> Any:
+    def _rebase(self, schema: Any) -> Any:
         return json.loads(json.dumps(schema).replace('"#/components', '"urn:document#/components'))

@@ -24,6 +24,7 @@ from phonograd.server_agg.storage import noise_keys
 from tests.server_agg.slow_models import Work
 from tests.server_agg.workshop import (
     SMALL,
+    Clock,
     RunningServer,
     Workshop,
     client_of,
@@ -45,7 +46,7 @@ class Statements(LRUCache[Any, Any]):
 
 @pytest.fixture(scope="session", autouse=True)
 def statements_of_all_ledgers() -> Iterator[None]:
-    """Compile a statement of SQLite once a process: each test has a ledger of its own, which else compiled it anew."""
+    """Compile a statement of SQLite once a process: each test has its own ledger, which would compile it again."""
     statements = Statements(2000)
 
     def share(connection: Connection) -> None:
@@ -73,8 +74,13 @@ def workshop(make_workshop: Callable[..., Workshop]) -> Workshop:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """Where a server's state folder may be."""
+    """Path for a server's state folder."""
     return tmp_path / "state"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from phonograd.server_agg.server import serve
 from phonograd.server_agg.storage import noise_keys
 from phonograd.server_agg.storage.stores import ObjectStore
 from phonograd.server_agg.storage.tables import Ending
-from tests.server_agg.slow_models import Work, unhindered
+from tests.server_agg.slow_models import Work, free_work
 from tests.server_agg.workshop import settings_with
 
 STEPS = (
@@ -102,7 +102,7 @@ def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], 
     LiveRound.find_ending = ending_when_all_came
     dies_at(number)
     settings = settings_with(port=port, **changes)
-    coordinator = Coordinator(artifacts, state, settings, slow_models=unhindered())
+    coordinator = Coordinator(artifacts, state, settings, slow_models=free_work())
     serve(coordinator, settings)
 
 

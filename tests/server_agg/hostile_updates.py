@@ -25,7 +25,7 @@ class Parts:
         (length,) = struct.unpack("<Q", file[:8])
         return cls(json.loads(file[8 : 8 + length]), file[8 + length :])
 
-    def changed(self, entry: str, key: str, value: object) -> bytes:
+    def with_entry(self, entry: str, key: str, value: object) -> bytes:
         """The file with `value` as the `key` of an entry of its header."""
         header = copy.deepcopy(self.header)
         header[entry][key] = value
@@ -44,7 +44,7 @@ def with_header(header: bytes, data: bytes, length: int | None = None) -> bytes:
     return file + struct.pack("<I", zlib.crc32(file))
 
 
-def refused(sound: bytes) -> Iterator[tuple[str, bytes]]:
+def hostile_files(sound: bytes) -> Iterator[tuple[str, bytes]]:
     """(what is wrong, the file), some of each kind; tests of the readers list all."""
     parts = Parts.of(sound)
     header, name = json.dumps(parts.header), next(name for name in parts.header if name != "__metadata__")
@@ -66,15 +66,15 @@ def refused(sound: bytes) -> Iterator[tuple[str, bytes]]:
         yield f"header: {what}", with_header(text.encode(), parts.data)
     for key in ("format", "version", "base_sha256", "round", "tokens", "codec", "seed"):
         for wrong in ("", "x" * 100_000, "\0", "../../etc/passwd", "-1", 1, None, ["1"]):
-            yield f"{key} is {str(wrong)[:20]!r}", parts.changed("__metadata__", key, wrong)
-    yield "more tokens than anyone types", parts.changed("__metadata__", "tokens", "9" * 18)
-    yield "another model", parts.changed("__metadata__", "base_sha256", "0" * 64)
+            yield f"{key} is {str(wrong)[:20]!r}", parts.with_entry("__metadata__", key, wrong)
+    yield "more tokens than anyone types", parts.with_entry("__metadata__", "tokens", "9" * 18)
+    yield "another model", parts.with_entry("__metadata__", "base_sha256", "0" * 64)
     for key, values in (
         ("data_offsets", ([1 << 63, 1 << 64], [-4, 0], [0], None, "0", [True, 8])),
         ("shape", ([1 << 62, 4], [1 << 32, 1 << 32], [-1], [1] * 1000, None, ["5"], [10**30])),
         ("dtype", ("F16", "O", "", None)),
     ):
         for value in values:
-            yield f"{key} is {str(value)[:20]}", parts.changed(name, key, value)
+            yield f"{key} is {str(value)[:20]}", parts.with_entry(name, key, value)
     for number in (np.nan, np.inf, -np.inf):
         yield f"ends in {number}", parts.overwritten("decoder.bias", np.float32(number).tobytes())

@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 
 def headers_of(data: bytes, phone: str = "phone1") -> dict[str, str]:
-    """Of a whole upload in one request."""
+    """Headers of a whole upload in one request."""
     return upload_headers(phone, len(data), hashlib.sha256(data).hexdigest())
 
 

@@ -22,9 +22,9 @@ def few_rows(workshop: Workshop, base: Path, seed: int) -> dict[str, Array]:
 
 def run_round(coordinator: Coordinator, workshop: Workshop, seed: int = 0) -> Model:
     """One round of one phone; the row of its model."""
-    opened, seed = coordinator.current, seed or coordinator.current.round
-    base = coordinator.folder.model(opened.base_sha256)
+    current, seed = coordinator.current, seed or coordinator.current.round
+    base = coordinator.folder.model(current.base_sha256)
     trained = few_rows(workshop, base, seed)
-    send(coordinator, workshop.update(seed, round=opened.round, base=base, trained=trained), "a")
+    send(coordinator, workshop.update(seed, round=current.round, base=base, trained=trained), "a")
     with coordinator.ledger.reading() as session:
         return session.get_one(Model, coordinator.current.base_sha256)

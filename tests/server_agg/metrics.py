@@ -39,11 +39,11 @@ def some_work(server: RunningServer, http: httpx.Client) -> None:
     post(http, workshop.update(2, codec="rows-f32"), "phone2")
     server.coordinator.create_upload(UploadMetadata("phone9", 4096, "0" * 64))
 
-    def counted() -> bool:
+    def is_counted() -> bool:
         server.coordinator.ledger.flush()
         return requests_counted(server) == 5
 
-    until(counted, "the traffic of five requests")
+    until(is_counted, "the traffic of five requests")
 
 
 def requests_counted(server: RunningServer) -> int:

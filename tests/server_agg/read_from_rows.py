@@ -30,7 +30,7 @@ from phonograd.server_agg.storage.tables import (
 
 @contextmanager
 def rows_read() -> Iterator[None]:
-    """While it lasts, reports and metrics are made from rows."""
+    """Make reports and metrics from rows in this block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sums, "update_sums", update_sums)
         patch.setattr(sums, "traffic_sums", traffic_sums)

@@ -89,7 +89,7 @@ def _write_mean(updates: Sequence[ClientUpdate], base: Path, out: Path, metadata
     return save_tensors(out, {name: values.astype(np.float32) for name, values in mean.items()}, metadata)
 
 
-def unhindered() -> Work:
+def free_work() -> Work:
     """Work that nothing holds up."""
     work = Work()
     work.allow(1000)

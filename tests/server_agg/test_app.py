@@ -63,17 +63,6 @@ def test_a_model_that_is_known_is_not_sent_again(server: RunningServer, http: ht
     assert http.get("/v1/model", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-def test_unknown_urls_and_methods(http: httpx.Client) -> None:
-    for method, url, status in (
-        ("GET", "/nothing", 404),
-        ("GET", "/v1/models/" + "0" * 64, 404),
-        ("GET", "/v1/models/..%2f..%2fledger", 404),
-        ("GET", "/v1/uploads", 405),
-        ("POST", "/v1/round", 405),
-    ):
-        check_problem(http.request(method, url), status, "")
-
-
 def test_refusals_are_problems_in_words(
     server: RunningServer, workshop: Workshop, make_workshop: Callable[..., Workshop], http: httpx.Client
 ) -> None:

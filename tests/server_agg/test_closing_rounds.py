@@ -18,9 +18,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import connection
 from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.server_client import current_round, open_round, upload_update
-from phonograd.server_agg.refusals import (
-    UnknownRoundError,
-)
+from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds import offline
@@ -29,7 +27,7 @@ from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.checked_answers import Checked
 from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.http_uploads import check_problem, post, receipt
-from tests.server_agg.slow_models import PARTS, Work, model_after, send_two, unhindered
+from tests.server_agg.slow_models import PARTS, Work, free_work, model_after, send_two
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Clock, RunningServer, Workshop, run_server, settings_with
 from tests.support.waiting import until
@@ -44,7 +42,7 @@ def slow_coordinator(
 
 def calm_model(workshop: Workshop, state: Path) -> str:
     """The round's model when nothing goes wrong."""
-    with slow_coordinator(workshop, state, unhindered()) as coordinator:
+    with slow_coordinator(workshop, state, free_work()) as coordinator:
         send_two(workshop, coordinator)
         return model_after(coordinator)
 
@@ -81,8 +79,7 @@ def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_pa
     assert [(entry["ending"], entry["model_sha256"]) for entry in rounds] == [("full", model), (None, None)]
 
 
-def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: Work) -> None:
-    clock = Clock()
+def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, clock: Clock, work: Work) -> None:
     with slow_coordinator(workshop, tmp_path / "state", work, clock, deadline_seconds=60) as coordinator:
         send(coordinator, workshop.update(1), "a")
         clock.now += 61
@@ -96,8 +93,7 @@ def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path, work: 
     assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
 
 
-def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, work: Work) -> None:
-    clock = Clock()
+def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path, clock: Clock, work: Work) -> None:
     with slow_coordinator(workshop, tmp_path / "state", work, clock, retry_seconds=9) as coordinator:
         work.at_part = lambda part: setattr(clock, "now", clock.now + 30)
         send_two(workshop, coordinator)

@@ -102,6 +102,6 @@ def test_tcp_bytes_that_are_not_known_of_all_requests_are_not_given(tmp_path: Pa
 
 
 def tcp_of(state: Path) -> list[tuple[int | None, int | None]]:
-    """Of the round, and in all."""
+    """Bytes of TCP up and down, of the round and in all."""
     report = read_report(state)
     return [(of["up_tcp_bytes"], of["down_tcp_bytes"]) for of in (report["rounds"][0], report["totals"])]

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import logging
 import socket
 import ssl
 import struct
@@ -30,8 +29,6 @@ from tests.server_agg.relay import Relay, linux, relay_to
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import RunningServer, StartServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS, until
-
-log = logging.getLogger(__name__)
 
 BUFFER_BYTES = 1 << 14  # asked for of each socket's buffers; the kernel takes twice that
 TLS_BYTES = 8000  # at most, of a handshake and of the heads of records
@@ -113,24 +110,19 @@ def no_http(scene: Scene) -> None:
         read_all(phone)
 
 
-TRAFFIC: dict[str, Callable[[Scene], None]] = {
-    one.__name__: one
-    for one in (
-        cut_and_resumed_upload, stalled_and_resumed_upload, downloads_of_all_kinds, no_http,
-    )
-}  # fmt: skip
-
-
 @linux
-@pytest.mark.parametrize("traffic", TRAFFIC)
-def test_the_ledger_has_the_bytes_of_the_proxy(traffic: str, workshop: Workshop, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "traffic", [cut_and_resumed_upload, stalled_and_resumed_upload, downloads_of_all_kinds, no_http]
+)
+def test_the_ledger_has_the_bytes_of_the_proxy(
+    traffic: Callable[[Scene], None], workshop: Workshop, tmp_path: Path
+) -> None:
+    idle_seconds = 3.0 if traffic is stalled_and_resumed_upload else 600.0
     with (
-        run_server(
-            workshop, tmp_path / "state", idle_seconds=3.0 if "stalled" in traffic else 600.0, publish="top-rows"
-        ) as server,
+        run_server(workshop, tmp_path / "state", idle_seconds=idle_seconds, publish="top-rows") as server,
         relay_to(server.port) as (wire, url),
     ):
-        TRAFFIC[traffic](Scene(server, wire, url, tmp_path))
+        traffic(Scene(server, wire, url, tmp_path))
         report = report_once(
             server, lambda totals: (totals["up_tcp_bytes"], totals["down_tcp_bytes"]) == (wire.up, wire.down)
         )
@@ -141,9 +133,8 @@ def test_the_ledger_has_the_bytes_of_the_proxy(traffic: str, workshop: Workshop,
         assert sum(value for labels, value in carried.items() if ("direction", direction) in labels) == nbytes
         assert sum(entry[f"{direction}_tcp_bytes"] for entry in report["rounds"]) == nbytes
     up, down = (sum(totals[f"{way}_{part}_bytes"] for part in ("header", "body")) for way in ("up", "down"))
-    log.info("%s: proxy %d up, %d down; TCP the same; HTTP %d up, %d down", traffic, wire.up, wire.down, up, down)
-    assert up == wire.up - (17 if traffic == "no_http" else 0)  # TCP alone has what is no HTTP request
-    assert down == wire.down or (traffic == "no_http" and 0 < wire.down - down < 200)  # the answer to no request
+    assert up == wire.up - (17 if traffic is no_http else 0)  # TCP alone has what is no HTTP request
+    assert down == wire.down or (traffic is no_http and 0 < wire.down - down < 200)  # the answer to no request
     assert min(totals[name] for name in COUNTERS) >= 0
 
 

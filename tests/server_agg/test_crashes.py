@@ -36,7 +36,7 @@ from tests.server_agg.dying_server import ending_when_all_came, lives_of
 from tests.server_agg.faults import adds_up
 from tests.server_agg.http_uploads import headers_of
 from tests.server_agg.relay import Relay, relay_to
-from tests.server_agg.slow_models import unhindered
+from tests.server_agg.slow_models import free_work
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Workshop, client_of, settings_with
 from tests.support.ports import reserved_port
@@ -48,6 +48,7 @@ CRASHES = int(os.environ.get("PHONOGRAD_CRASHES", "20"))
 SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", "0"))
 KILLS_A_RUN = 7
 ROUNDS, PHONES = 3, 3
+NAMES = [f"phone{phone}" for phone in range(PHONES)]
 STRATEGIES: tuple[dict[str, object], ...] = (
     {"strategy": "fedavg", "publish": "top-rows", "publish_bits": 1},
     {"strategy": "dp-ftrl", "min_separation": 1, "deadline_seconds": 1e6, "noise_multiplier": 8.0, "sampling": 1.0},
@@ -74,7 +75,7 @@ def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tup
     enrol(workshop, state, changes)
     updates: Updates = []
     models = []
-    with open_coordinator(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
+    with open_coordinator(workshop, state, settings_with(**changes), slow_models=free_work()) as coordinator:
         for number in range(1, ROUNDS + 1):
             base = coordinator.folder.model(coordinator.current.base_sha256)
             codecs = ("full-f32", "rows-f32", "full-f32")
@@ -94,10 +95,10 @@ def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tup
 def enrol(workshop: Workshop, state: Path, changes: dict[str, object]) -> dict[str, str | None]:
     """Each phone's token, where the strategy asks for some; then the first round is drawn when the server starts."""
     if not settings_with(**changes).strategy.private:
-        return dict.fromkeys(names())
+        return dict.fromkeys(NAMES)
     with open_coordinator(workshop, state, settings_with(**changes)) as coordinator:
         registry = PhoneRegistry(coordinator.ledger)
-        tokens: dict[str, str | None] = {name: registry.add(name, "phone", "never", "test").token for name in names()}
+        tokens: dict[str, str | None] = {name: registry.add(name, "phone", "never", "test").token for name in NAMES}
         coordinator.tick()
         return tokens
 
@@ -153,14 +154,14 @@ class Reaper:
 
 
 def again_until_answered(send_once: Callable[[], object]) -> None:
-    def answered() -> bool:
+    def is_answered() -> bool:
         try:
             send_once()
         except (ServerUnreachableError, httpx.TransportError):
             return False
         return True
 
-    until(answered, "an answer of the server")
+    until(is_answered, "an answer of the server")
 
 
 def come_again(answer: httpx.Response) -> httpx.Response:
@@ -183,7 +184,7 @@ def with_our_client(server: Connection, update: Path, phone: str) -> None:
 
 
 def in_pieces(server: Connection, update: Path, phone: str) -> None:
-    """Over tus, a thousand bytes a request, resumed wherever it broke off."""
+    """Send over tus, a thousand bytes a request; go on wherever it broke off."""
 
     def send_once() -> None:
         with client_of(server.url, bearer(server)) as http:
@@ -198,7 +199,7 @@ def in_pieces(server: Connection, update: Path, phone: str) -> None:
 
 
 def in_one_request(server: Connection, update: Path, phone: str) -> None:
-    """With its creation; what a crash cut off, or left undecided, follows."""
+    """Send all with the announcement, then what a crash cut off or left undecided."""
     data = update.read_bytes()
 
     def send_once() -> None:
@@ -291,17 +292,17 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             reaped_server(workshop, state, changes, chance, min(CRASHES - killed, KILLS_A_RUN)) as (reaper, port),
             relay_to(port) as (wire, url),
         ):
-            asking = [Connection(url, tokens[name]) for name in names()]
+            asking = [Connection(url, tokens[name]) for name in NAMES]
             for number, sent in enumerate(updates, 1):
                 with ThreadPoolExecutor(PHONES) as phones:
                     ways = chance.sample(WAYS, PHONES)
-                    list(phones.map(fetch, asking, [tmp_path / name for name in names()], names()))
-                    list(phones.map(lambda way, *sending: way(*sending), ways, asking, sent, names()))
+                    list(phones.map(fetch, asking, [tmp_path / name for name in NAMES], NAMES))
+                    list(phones.map(lambda way, *sending: way(*sending), ways, asking, sent, NAMES))
                 log.info("run %d: round %d acknowledged after %d kills", runs, number, reaper.done)
             killed += reaper.done
         runs += 1
         check_ledger(state, updates)
-        with open_coordinator(workshop, state, settings_with(**changes), slow_models=unhindered()) as coordinator:
+        with open_coordinator(workshop, state, settings_with(**changes), slow_models=free_work()) as coordinator:
             until(lambda: coordinator.current.closing is None, "the last model")
             coordinator.tick()
             assert (coordinator.current.round, coordinator.current.accepted) == (ROUNDS + 1, 0)
@@ -317,7 +318,3 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             kept = {path.name: sha256_of_file(path) for path in coordinator.folder.models.iterdir()}
             assert kept == {f"{sha256}.safetensors": sha256 for sha256 in (workshop.base_sha256, *models)}
     log.warning("%d kills in %d runs of %d rounds", killed, runs, ROUNDS)
-
-
-def names() -> list[str]:
-    return [f"phone{phone}" for phone in range(PHONES)]

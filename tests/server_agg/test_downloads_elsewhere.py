@@ -41,23 +41,24 @@ def server(workshop: Workshop, tmp_path: Path, signed_store: SignedStore) -> Ite
         yield running
 
 
-def phone_of(server: RunningServer, signed_store: SignedStore) -> Connection:
+@pytest.fixture
+def phone(server: RunningServer, signed_store: SignedStore) -> Connection:
     """A phone whose user has allowed the store."""
     return replace(server.owner, models_from=(signed_store.url,))
 
 
 def test_a_phone_fetches_models_and_links_from_the_store(
-    server: RunningServer, signed_store: SignedStore, workshop: Workshop, tmp_path: Path
+    server: RunningServer, phone: Connection, signed_store: SignedStore, workshop: Workshop, tmp_path: Path
 ) -> None:
     made, there = run_round(server.coordinator, workshop), tmp_path / "model"
-    whole = download_model(phone_of(server, signed_store), there, phone="a")
+    whole = download_model(phone, there, phone="a")
     assert (whole.sha256, whole.received, sha256_of_file(there)) == (made.sha256, made.bytes, made.sha256)
-    link = pull_model(phone_of(server, signed_store), tmp_path / "new", workshop.base_path, phone="b")
+    link = pull_model(phone, tmp_path / "new", workshop.base_path, phone="b")
     assert (link.sha256, link.links, link.received) == (made.sha256, 1, made.link_bytes)
     assert not {"authorization", "phonograd-phone"} & {name for asked in signed_store.asked for name in asked}
 
     newest = run_round(server.coordinator, workshop)
-    assert pull_model(phone_of(server, signed_store), tmp_path / "two", workshop.base_path).sha256 == newest.sha256
+    assert pull_model(phone, tmp_path / "two", workshop.base_path).sha256 == newest.sha256
     assert len(signed_store.asked) == 2  # several links in one are the server's to send
 
     report = final_report(server)
@@ -73,11 +74,11 @@ def test_a_phone_fetches_models_and_links_from_the_store(
 
 
 def test_a_download_goes_on_in_the_store(
-    server: RunningServer, signed_store: SignedStore, workshop: Workshop, tmp_path: Path
+    server: RunningServer, phone: Connection, signed_store: SignedStore, workshop: Workshop, tmp_path: Path
 ) -> None:
     signed_store.cut = 1000
     size = workshop.base_path.stat().st_size
-    assert download_model(phone_of(server, signed_store), tmp_path / "model").received == size
+    assert download_model(phone, tmp_path / "model").received == size
     assert [asked.get("range") for asked in signed_store.asked] == [None, "bytes=1000-"]
     assert final_report(server)["totals"]["asked_bytes"] == 2 * size - 1000
 
@@ -92,11 +93,11 @@ def test_a_download_goes_on_in_the_store(
     ],
 )
 def test_what_is_not_the_model_is_not_taken_for_it(
-    server: RunningServer, signed_store: SignedStore, tmp_path: Path, answer: Any, error: str
+    phone: Connection, signed_store: SignedStore, tmp_path: Path, answer: Any, error: str
 ) -> None:
     signed_store.answer = answer
     with pytest.raises((ServerRefusedError, WeightsError), match=error) as refused:
-        download_model(phone_of(server, signed_store), tmp_path / "model")
+        download_model(phone, tmp_path / "model")
     assert "signature" not in str(refused.value)
     assert list(tmp_path.glob("*model*")) == []
 
@@ -121,11 +122,8 @@ def test_where_a_phone_lets_itself_be_sent(tmp_path: Path) -> None:
 
 
 def test_a_bare_redirect_is_not_followed(signed_store: SignedStore, tmp_path: Path) -> None:
-    signed_store.answer = (
-        302,
-        {"Location": f"{signed_store.url}/other", ELSEWHERE_HEADER: f"{signed_store.url}/other"},
-        b"",
-    )
+    other = f"{signed_store.url}/other"
+    signed_store.answer = (302, {"Location": other, ELSEWHERE_HEADER: other}, b"")
     with pytest.raises(ServerRefusedError, match="refused \\(302"):
         download_model(signed_store.url, tmp_path / "model")
     assert len(signed_store.asked) == 1

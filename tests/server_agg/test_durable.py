@@ -18,7 +18,7 @@ from tests.support.disk_diary import DiskDiary
 
 
 class LedgerDiary(DiskDiary):
-    """With a line `accepted` and a line `round N open` when the ledger first says so to another process."""
+    """Notes `accepted` and `round N open` too, when the ledger first says so to another process."""
 
     def __init__(self, patch: pytest.MonkeyPatch, root: Path):
         super().__init__(patch, root)

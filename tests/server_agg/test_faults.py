@@ -40,13 +40,13 @@ def test_connections_that_drop_anywhere(start_server: StartServer, workshop: Wor
     with start_server() as server:
         with relay_to(server.port, [chance.randrange(6000) for _ in range(40)]) as (_, url):
 
-            def arrived(phone: int) -> bool:
+            def arrives(phone: int) -> bool:
                 with contextlib.suppress(ServerUnreachableError):
                     return bool(upload_update(url, updates[phone], f"phone{phone}", retry=QUICK).accepted)
                 return False
 
             with ThreadPoolExecutor(2) as pool:
-                list(pool.map(lambda phone: until(lambda: arrived(phone)), range(2)))
+                list(pool.map(lambda phone: until(lambda: arrives(phone)), range(2)))
         assert server.coordinator.current.round == 2
         model = server.coordinator.current.base_sha256
         closed, open_ = final_report(server)["rounds"]
@@ -75,20 +75,20 @@ def test_a_new_connection_takes_over_from_a_dead_one(
 def test_a_request_that_comes_while_another_prepares_takes_over(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the first receives anything there is nothing to interrupt: it must give way all the same."""
+    """The first one gives way, though it has received nothing yet that could be interrupted."""
     came, hashed = [], FileBytes.hash_so_far
     alone = UploadSessions.exclusively
 
-    def counted(sessions: UploadSessions, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
+    def count(sessions: UploadSessions, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
         came.append(identifier)
         return alone(sessions, identifier)
 
-    def prepared(uploads: FileBytes, identifier: str) -> object:
+    def prepare(uploads: FileBytes, identifier: str) -> object:
         until(lambda: len(came) == 2, "the second request")
         return hashed(uploads, identifier)
 
-    monkeypatch.setattr(UploadSessions, "exclusively", counted)
-    monkeypatch.setattr(FileBytes, "hash_so_far", prepared)
+    monkeypatch.setattr(UploadSessions, "exclusively", count)
+    monkeypatch.setattr(FileBytes, "hash_so_far", prepare)
     with start_server(idle_seconds=1e6) as server, client_of(server.url) as http:
         phone = announced(http, "phone1", workshop.update(1))
         with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
@@ -120,7 +120,7 @@ def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: Start
 def test_a_slow_disk_is_not_the_phone_s_fault(
     meanwhile: str, start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All has come and is still being written when the idle time is over, or the phone asks anew."""
+    """All has come and is still being written when the idle time is over, or the phone asks again."""
     store, writing = Receiving._store, threading.Event()
 
     def slowly(receiving: Receiving, file: Any, data: bytearray) -> None:
@@ -235,7 +235,7 @@ def test_what_has_come_whole_is_ingested_and_does_not_expire(
 
 
 def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:
-    """A request that found the upload open a moment before it ended makes its file anew."""
+    """A request that found the upload open a moment before it ended makes its file again."""
     with open_coordinator(workshop, tmp_path / "state") as coordinator:
         upload = coordinator.create_upload(UploadMetadata("phone1", 1000))
         coordinator.uploads.abort(upload.id, "terminated", "the phone gave it up", 410)
@@ -245,7 +245,7 @@ def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Work
 
 
 def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: Path) -> None:
-    """Its request never ended, so nothing had counted it."""
+    """Nothing had counted it, as its request never ended."""
     update = workshop.update(1)
     size = update.stat().st_size
     with open_coordinator(workshop, tmp_path / "state") as coordinator:

@@ -28,7 +28,7 @@ refuse = raising(StorageError("updates: cannot write: Input/output error"))
 
 
 class FailingDisk:
-    """From its `armed` on, refuses at the step of that number: once, or from there on."""
+    """Refuses at a step, counted from `arm` on: once, or at all that follow too."""
 
     def __init__(self, patch: pytest.MonkeyPatch):
         self._steps = 0

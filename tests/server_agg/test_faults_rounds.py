@@ -27,11 +27,6 @@ from tests.server_agg.tus_phone import announced, phone_with
 from tests.server_agg.workshop import Clock, StartServer, Workshop, client_of, settings_with
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def test_more_phones_than_needed_and_no_more_than_that(start_server: StartServer, workshop: Workshop) -> None:
     with start_server(clients_per_round=1, max_clients=2, retry_seconds=7.0) as server, client_of(server.url) as http:
         phones = [phone_with(http, f"phone{number}", workshop.update(number)) for number in range(3)]
@@ -296,12 +291,11 @@ def test_a_server_goes_on_after_a_failed_round(
 
 @pytest.mark.usefixtures("known_draws", "no_model")
 def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         budget, "privacy_spent", lambda rounds, delta: PrivacySpent(float(len(rounds)), 0.0, delta, len(rounds))
     )
-    clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         enrol(coordinator)
         for name in sorted(drawn_phones(coordinator)):
@@ -320,7 +314,7 @@ def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
 def test_too_many_open_files_are_no_reason_to_fail(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object) -> None:
+    def refuse(*_: object) -> None:
         try:
             raise OSError(24, "Too many open files")
         except OSError as error:
@@ -328,7 +322,7 @@ def test_too_many_open_files_are_no_reason_to_fail(
 
     with open_coordinator(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         with monkeypatch.context() as patch:
-            patch.setattr(next_model, "write_model", refused)
+            patch.setattr(next_model, "write_model", refuse)
             assert not send(coordinator, workshop.update(1), "a").round_closed
         coordinator.tick()
         assert (coordinator.current.round, read_report(tmp_path / "state")["rounds"][0]["ending"]) == (2, "full")

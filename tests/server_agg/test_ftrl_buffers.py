@@ -23,6 +23,9 @@ from tests.server_agg.workshop import Clock, Workshop, client_of, run_server
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
+UNDISTURBED: list[Any] = []  # what `whole_run` gives without a kill, once it was made
+
+
 class Killed(BaseException):
     """The server dies here."""
 
@@ -48,12 +51,6 @@ def kill_at(patch: pytest.MonkeyPatch, moment: str) -> None:
     }
     target, name, replacement = places[moment]
     patch.setattr(target, name, replacement)
-
-
-@pytest.fixture(scope="module")
-def undisturbed() -> list[Any]:
-    """What `whole_run` gives without a kill, once it was made."""
-    return []
 
 
 def whole_run(workshop: Workshop, state: Path, moment: str | None, patch: pytest.MonkeyPatch) -> list[Any]:
@@ -89,16 +86,15 @@ def whole_run(workshop: Workshop, state: Path, moment: str | None, patch: pytest
     ["model written", "buffers in place", "model in place", "ledger not committed", "ledger committed"],
 )
 def test_a_kill_while_a_round_is_published_changes_no_bit(
-    workshop: Workshop, state: Path, moment: str, monkeypatch: pytest.MonkeyPatch, undisturbed: list[Any]
+    workshop: Workshop, state: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not undisturbed:
-        undisturbed += whole_run(workshop, state / "undisturbed", None, monkeypatch)
-        assert len(undisturbed) == 4
-    assert whole_run(workshop, state / "killed", moment, monkeypatch) == undisturbed
+    if not UNDISTURBED:
+        UNDISTURBED.extend(whole_run(workshop, state / "undisturbed", None, monkeypatch))
+        assert len(UNDISTURBED) == 4
+    assert whole_run(workshop, state / "killed", moment, monkeypatch) == UNDISTURBED
 
 
-def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_buffers_are_secret(workshop: Workshop, state: Path, clock: Clock) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
     (path,) = (state / "buffers").iterdir()
@@ -114,7 +110,7 @@ def test_buffers_are_secret(workshop: Workshop, state: Path) -> None:
 
 @pytest.mark.parametrize("store", [None, "memory://sealed"])
 def test_files_of_buffers_are_useless_once_they_were_used(workshop: Workshop, state: Path, store: str | None) -> None:
-    """They are sealed; the ledger has the current ones' seal alone, which no file beside it has."""
+    """The ledger alone has their seal, and only that of the current ones."""
     clock, closed, seals = Clock(), {}, list[bytes]()
     with serve_ftrl(workshop, state, clock, store=store) as coordinator:
         for number in (1, 2):
@@ -138,13 +134,25 @@ def test_files_of_buffers_are_useless_once_they_were_used(workshop: Workshop, st
     assert names == ([] if store is None else [f"{second.buffers_sha256}.safetensors"])
 
 
+def _harm(path: Path, harm: str, workshop: Workshop, tmp_path: Path) -> None:
+    if harm == "missing":
+        path.unlink()
+    elif harm == "damaged":
+        path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    else:
+        clock = Clock()
+        with serve_ftrl(workshop, tmp_path / "foreign", clock, clip_norm=0.3) as other:
+            end_round(other, clock)
+            (found,) = other.folder.buffers.iterdir()
+            shutil.copy(found, path)
+
+
 @pytest.mark.parametrize(
     ("harm", "running"), [("missing", True), ("damaged", True), ("damaged", False), ("foreign", False)]
 )
 def test_harmed_buffers_are_refused_and_fail_no_round(
-    workshop: Workshop, state: Path, tmp_path: Path, harm: str, running: bool
+    workshop: Workshop, state: Path, tmp_path: Path, clock: Clock, harm: str, running: bool
 ) -> None:
-    clock = Clock()
     with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
         (path,) = coordinator.folder.buffers.iterdir()
@@ -164,16 +172,3 @@ def test_harmed_buffers_are_refused_and_fail_no_round(
     path.write_bytes(sound)
     with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
-
-
-def _harm(path: Path, harm: str, workshop: Workshop, tmp_path: Path) -> None:
-    if harm == "missing":
-        path.unlink()
-    elif harm == "damaged":
-        path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    else:
-        clock = Clock()
-        with serve_ftrl(workshop, tmp_path / "foreign", clock, clip_norm=0.3) as other:
-            end_round(other, clock)
-            (found,) = other.folder.buffers.iterdir()
-            shutil.copy(found, path)

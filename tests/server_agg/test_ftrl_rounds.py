@@ -73,7 +73,7 @@ class Rounds:
             paths = self.model(number), self.folder / "none"
             write_model(self.settings, aggregation, [], weights, None, *paths, metadata)
 
-    def moved(self, number: int) -> Array:
+    def move_of(self, number: int) -> Array:
         """How far a round moved the model, all tensors in a row."""
         before, now = load_tensors(self.model(number - 1)), load_tensors(self.model(number))
         return np.concatenate([(now[name].astype(np.float64) - before[name]).ravel() for name in SHAPES])
@@ -99,8 +99,8 @@ def test_the_models_of_a_run_carry_the_noise_of_the_matrix(whole: Rounds) -> Non
     std = 0.7 * 0.5 * sensitivity(column, 2, 2)
     expected = np.linalg.solve(matrix(column), z) * std / PHONES
     for number in range(1, 7):
-        np.testing.assert_allclose(whole.moved(number), expected[number - 1], atol=2e-6)
-    total = sum(whole.moved(number) for number in range(1, 7)).std()
+        np.testing.assert_allclose(whole.move_of(number), expected[number - 1], atol=2e-6)
+    total = sum(whole.move_of(number) for number in range(1, 7)).std()
     assert total < 0.8 * std / PHONES * math.sqrt(6)  # later noise took back what earlier noise had added
 
 
@@ -114,17 +114,6 @@ def test_each_model_says_the_terms_of_its_run(whole: Rounds) -> None:
     for name in ("planned_rounds", "min_separation", "max_participations", "noise_multiplier", "clip_norm"):
         assert terms[name] == getattr(SETTINGS, name)
     assert (tuple(terms["decays"]), tuple(terms["scales"])) == (begin_run(SETTINGS).decays, begin_run(SETTINGS).scales)
-
-
-def test_a_round_that_is_closed_again_is_the_same_to_the_bit(whole: Rounds) -> None:
-    before = [path.read_bytes() for path in (whole.model(3), whole.buffers(3))]
-    whole.close(3)
-    assert [path.read_bytes() for path in (whole.model(3), whole.buffers(3))] == before
-
-
-def test_a_run_ends_with_its_last_planned_round(whole: Rounds) -> None:
-    with pytest.raises(WeightsError, match=r"all 6 rounds of its run of dp-ftrl are over"):
-        whole.close(7)
 
 
 def test_rewound_or_missing_buffers_are_refused(whole: Rounds, tmp_path: Path) -> None:
@@ -244,11 +233,10 @@ def test_frozen_tensors_get_no_noise_and_no_buffers(tmp_path: Path) -> None:
         assert list(map(str, file.specs.values())) == ["matrix.buffers F64[250, 300, 3]"]
 
 
-def test_it_wants_the_phones_that_a_round_expects() -> None:
+def test_what_a_run_can_not_be_is_refused(whole: Rounds) -> None:
+    with pytest.raises(WeightsError, match=r"all 6 rounds of its run of dp-ftrl are over"):
+        whole.close(7)
     with model() as base, pytest.raises(ValueError, match="phones is 0, expected at least 1 in a round"):
         strategy_of(SETTINGS).begin(base, SHA, RoundContext(1, key(1)))
-
-
-def test_a_bound_that_moves_is_refused() -> None:
     with pytest.raises(ValueError, match=r"`adaptive_clip` is 0\.5, expected none for dp-ftrl"):
         structs.replace(SETTINGS, adaptive_clip=0.5)

@@ -33,8 +33,8 @@ __all__ = ["phono"]
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
-def refused(workshop: Workshop, coordinator: Coordinator, phone: str) -> RestingPhoneError:
-    """Before it trains, and when it sends all the same."""
+def refusal(workshop: Workshop, coordinator: Coordinator, phone: str) -> RestingPhoneError:
+    """What the phone is told before it trains, and when it sends all the same."""
     told = coordinator.participation(phone)
     with pytest.raises(RestingPhoneError) as found:
         give(workshop, coordinator, phone)
@@ -42,36 +42,36 @@ def refused(workshop: Workshop, coordinator: Coordinator, phone: str) -> Resting
     return found.value
 
 
-def test_a_phone_rests_between_its_rounds_and_takes_part_so_often(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_a_phone_rests_between_its_rounds_and_takes_part_so_often(
+    workshop: Workshop, state: Path, clock: Clock
+) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
         clock.now += 40
-        error = refused(workshop, coordinator, "phone1")
+        error = refusal(workshop, coordinator, "phone1")
         assert (error.status, error.title) == (409, "The phone rests")
         assert "round 2 of a run of dp-ftrl: phone phone1 took part 1 rounds ago, and rests for 2 more" in str(error)
         assert error.retry_seconds == pytest.approx(160)  # the rest of this round, and the next one
         give(workshop, coordinator, "phone2")
         end_round(coordinator, clock)
-        refused(workshop, coordinator, "phone1")
+        refusal(workshop, coordinator, "phone1")
     with serve_ftrl(workshop, state, clock) as coordinator:  # a restart does not forget
-        refused(workshop, coordinator, "phone1")
+        refusal(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
         assert coordinator.participation("phone1") is None
         give(workshop, coordinator, "phone1")
-        refused(workshop, coordinator, "phone2")
+        refusal(workshop, coordinator, "phone2")
         end_round(coordinator, clock)
         give(workshop, coordinator, "phone2")
         end_round(coordinator, clock)
         assert "took part 2 times, as often as it may (`max_participations`)" in str(
             coordinator.participation("phone1")
         )
-        assert refused(workshop, coordinator, "phone1").retry_seconds == pytest.approx(100, abs=2)  # it is the last one
+        assert refusal(workshop, coordinator, "phone1").retry_seconds == pytest.approx(100, abs=2)  # it is the last one
 
 
-def test_an_upload_that_is_there_already_is_held_to_it_too(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_an_upload_that_is_there_already_is_held_to_it_too(workshop: Workshop, state: Path, clock: Clock) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
@@ -97,19 +97,9 @@ def test_a_round_needs_space_for_its_buffers(workshop: Workshop, state: Path, mo
     assert buffers.stat().st_size > 3 * model.stat().st_size
 
 
-def test_the_count_holds_without_separation(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
-    with serve_ftrl(workshop, state, clock, min_separation=1) as coordinator:
-        for _ in range(2):
-            give(workshop, coordinator, "phone1")
-            end_round(coordinator, clock)
-        assert "took part 2 times" in str(refused(workshop, coordinator, "phone1"))
-
-
 def test_a_failed_round_releases_nothing_and_counts_for_nobody(
-    workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, state: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
     with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         with monkeypatch.context() as patch:
@@ -122,7 +112,7 @@ def test_a_failed_round_releases_nothing_and_counts_for_nobody(
         with monkeypatch.context() as patch:
             patch.setattr(next_model, "write_model", lambda *_: 1 / 0)
             end_round(coordinator, clock)
-        assert "rests for 2 more" in str(refused(workshop, coordinator, "phone1"))  # as before that round
+        assert "rests for 2 more" in str(refusal(workshop, coordinator, "phone1"))  # as before that round
         assert step_of(coordinator) == 2
         end_round(coordinator, clock)  # with the buffers of two rounds ago
         assert step_of(coordinator) == 3
@@ -135,8 +125,7 @@ def step_of(coordinator: Coordinator) -> int | None:
         return session.get_one(Round, coordinator.current.round).run_step
 
 
-def test_a_late_update_has_no_place(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_a_late_update_has_no_place(workshop: Workshop, state: Path, clock: Clock) -> None:
     with serve_ftrl(workshop, state, clock, late="next") as coordinator:
         late = update_of(workshop, coordinator, 1)
         end_round(coordinator, clock)
@@ -144,8 +133,7 @@ def test_a_late_update_has_no_place(workshop: Workshop, state: Path) -> None:
             send(coordinator, late, "phone1")
 
 
-def test_a_run_ends_and_its_epsilon_is_that_of_one_gaussian(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_a_run_ends_and_its_epsilon_is_that_of_one_gaussian(workshop: Workshop, state: Path, clock: Clock) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         for _ in range(6):
@@ -169,8 +157,7 @@ def test_a_run_ends_and_its_epsilon_is_that_of_one_gaussian(workshop: Workshop, 
     assert len({entry["model_sha256"] for entry in rounds[:6]}) == 6  # empty rounds publish noise too
 
 
-def test_without_noise_epsilon_is_infinite(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_without_noise_epsilon_is_infinite(workshop: Workshop, state: Path, clock: Clock) -> None:
     with serve_ftrl(workshop, state, clock, noise_multiplier=0.0) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)
@@ -181,9 +168,8 @@ def test_without_noise_epsilon_is_infinite(workshop: Workshop, state: Path) -> N
 
 
 def test_what_a_run_costs_is_shown(
-    workshop: Workshop, state: Path, phono: Run, caplog: pytest.LogCaptureFixture
+    workshop: Workshop, state: Path, clock: Clock, phono: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = Clock()
     with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
         end_round(coordinator, clock)
@@ -194,19 +180,17 @@ def test_what_a_run_costs_is_shown(
         report, table = owner.get("/v1/report").json(), phono("report", "--state", state).out
     neighbours = "add or remove one user's whole text"
     assert [entry["neighbours"] for entry in report["rounds"]] == [neighbours, neighbours, None]
-    assert f"in private rounds: {neighbours}." in metrics
+    assert f"in private rounds: {neighbours}." in metrics and f"phonograd_epsilon {epsilon}" in metrics
     assert f"epsilon: {neighbours}" in " ".join(table.split())
-    tile, chart, heading = f"up to round 2: {neighbours}", f"Privacy spent, ε: {neighbours}", f"spent: {neighbours}"
-    assert all(text in html.unescape(overview) for text in (tile, chart, f'<abbr title="privacy {heading}">ε'))
-    assert f"ε {formats.number(epsilon)}, {neighbours}" in html.unescape(shown)
-    assert f"phonograd_epsilon {epsilon}" in metrics
-    assert f"ε {formats.number(epsilon)}" in overview
-    assert f"ε {formats.number(epsilon)}" in shown
+    figure = f"ε {formats.number(epsilon)}"
+    for text in (f"up to round 2: {neighbours}", f"Privacy spent, ε: {neighbours}", figure):
+        assert text in html.unescape(overview)
+    assert f'<abbr title="privacy spent: {neighbours}">ε' in html.unescape(overview)
+    assert f"{figure}, {neighbours}" in html.unescape(shown)
     assert "uses up one of the 6 planned ones, even if no phone took part: a day without phones costs 3" in caplog.text
 
 
-def test_rounds_of_other_private_strategies_add_to_it(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_rounds_of_other_private_strategies_add_to_it(workshop: Workshop, state: Path, clock: Clock) -> None:
     wide = {"noise_multiplier": 20.0}  # which the accountant is quick with
     sampled = {"strategy": "dp-fedavg", "sampling": 0.5, **wide}
     with serve_ftrl(workshop, state, clock, **sampled) as coordinator:
@@ -222,9 +206,8 @@ def test_rounds_of_other_private_strategies_add_to_it(workshop: Workshop, state:
 
 @pytest.mark.parametrize(("field", "value"), [("planned_rounds", 7), ("strategy", "fedavg")])
 def test_the_settings_of_a_run_are_fixed_from_its_first_round(
-    workshop: Workshop, state: Path, field: str, value: object
+    workshop: Workshop, state: Path, clock: Clock, field: str, value: object
 ) -> None:
-    clock = Clock()
     with serve_ftrl(workshop, state, clock):
         pass
     with (
@@ -236,8 +219,7 @@ def test_the_settings_of_a_run_are_fixed_from_its_first_round(
         end_round(coordinator, clock)
 
 
-def test_a_run_is_made_once(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
+def test_a_run_is_made_once(workshop: Workshop, state: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         before = run_of(coordinator)
     monkeypatch.setattr(optimise, "minimize", None, raising=False)
@@ -255,8 +237,7 @@ def run_of(coordinator: Coordinator) -> str:
         return str(session.get_one(Round, coordinator.current.round).run)
 
 
-def test_a_run_does_not_begin_amid_updates_of_another_strategy(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_a_run_does_not_begin_amid_updates_of_another_strategy(workshop: Workshop, state: Path, clock: Clock) -> None:
     with open_coordinator(workshop, state, settings_with(clients_per_round=2), clock) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
     amid = "`strategy` is 'dp-ftrl', but round 1 has updates of another strategy"
@@ -264,8 +245,9 @@ def test_a_run_does_not_begin_amid_updates_of_another_strategy(workshop: Worksho
         pass
 
 
-def test_a_second_run_does_not_begin_with_the_model_of_a_first(workshop: Workshop, state: Path, tmp_path: Path) -> None:
-    clock = Clock()
+def test_a_second_run_does_not_begin_with_the_model_of_a_first(
+    workshop: Workshop, state: Path, tmp_path: Path, clock: Clock
+) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
         made = coordinator.folder.model(coordinator.current.base_sha256)
@@ -285,8 +267,7 @@ def test_a_second_run_does_not_begin_with_the_model_of_a_first(workshop: Worksho
     assert not (tmp_path / "new").exists()
 
 
-def test_released_noise_can_not_be_undone(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_released_noise_can_not_be_undone(workshop: Workshop, state: Path, clock: Clock) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         assert coordinator.rollback(0).round == 2  # nothing was released yet
@@ -327,8 +308,7 @@ def test_what_a_run_can_not_have(changes: dict[str, object], message: str) -> No
         settings_with(**FTRL | changes)
 
 
-def test_a_phone_over_http_is_told_to_rest_before_it_trains(workshop: Workshop, state: Path) -> None:
-    clock = Clock()
+def test_a_phone_over_http_is_told_to_rest_before_it_trains(workshop: Workshop, state: Path, clock: Clock) -> None:
     with serve_ftrl(workshop, state, clock) as coordinator:
         give(workshop, coordinator, "phone1")
         end_round(coordinator, clock)

@@ -20,7 +20,7 @@ from tests.server_agg.link_rounds import LOSSLESS, LOSSY, few_rows, run_round
 from tests.server_agg.workshop import Workshop, settings_with
 
 
-def unpublished(coordinator: Coordinator, model: Model) -> Mapping[str, Array]:
+def unpublished_weights(coordinator: Coordinator, model: Model) -> Mapping[str, Array]:
     """The weights of a model and what its links left out: those of the chain without losses."""
     left_out = load_tensors(coordinator.folder.residual(str(model.residual_sha256)))
     whole = load_tensors(coordinator.folder.model(model.sha256))
@@ -61,7 +61,7 @@ def test_lossless_links_leave_models_as_they_are_without_links(workshop: Worksho
 def test_what_links_left_out_is_rolled_back_with_the_model(workshop: Workshop, tmp_path: Path) -> None:
     with open_coordinator(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
         first = run_round(coordinator, workshop)
-        before = unpublished(coordinator, first)
+        before = unpublished_weights(coordinator, first)
         later = [run_round(coordinator, workshop) for _ in range(2)]
         coordinator.rollback(1)
         assert coordinator.current.base_sha256 == first.sha256
@@ -71,7 +71,7 @@ def test_what_links_left_out_is_rolled_back_with_the_model(workshop: Workshop, t
         again = run_round(coordinator, workshop, seed=2)
         assert again.sha256 not in {model.sha256 for model in later}
         moved = {name: values - load_tensors(base)[name] for name, values in few_rows(workshop, base, 2).items()}
-        for name, values in unpublished(coordinator, again).items():
+        for name, values in unpublished_weights(coordinator, again).items():
             assert np.allclose(values, before[name] + moved[name], rtol=0, atol=1e-6)
 
 

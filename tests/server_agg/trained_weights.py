@@ -23,7 +23,7 @@ class TrainedWeights(UpdateFile):
             super().__init__(path)
 
     def on(self, base: TensorFile) -> DecodedUpdate:
-        """It, on this model."""
+        """Decode it on this model."""
         return DecodedUpdate(self, base)
 
 
