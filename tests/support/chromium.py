@@ -119,7 +119,7 @@ def chromium(folder: Path) -> Iterator[Tab]:
 
 
 def _address(folder: Path, process: subprocess.Popen[bytes]) -> str:
-    """Where the first tab listens, once the browser has written down its port."""
+    """Address of the first tab, once the browser has written down its port."""
     port_file = folder / "DevToolsActivePort"
 
     def listens() -> bool:

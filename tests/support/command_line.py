@@ -25,7 +25,7 @@ class Outcome:
 
     @property
     def document(self) -> Any:
-        """Its --json output."""
+        """The command's --json output."""
         assert self.code == 0, self.err
         return json.loads(self.out)
 

@@ -114,7 +114,7 @@ def outputs(folder: Path) -> tuple[object, ...]:
     return ("--out", folder / "out", "--update", folder / "update")
 
 
-def written(folder: Path) -> Mapping[str, bytes]:
+def read_outputs(folder: Path) -> Mapping[str, bytes]:
     """What `outputs` asked for."""
     return {name: (folder / name).read_bytes() for name in ("out", "update")}
 

@@ -21,7 +21,7 @@ CORPUS = Corpus(WORDS.encode(MESSAGES), MESSAGES[:4])
 
 
 class KilledError(Exception):
-    """As from nowhere."""
+    """Raised where a test ends a run at an unforeseen place."""
 
 
 class Recorder:

@@ -52,13 +52,13 @@ def lock(descriptor: int, mode: int, nbytes: int) -> None:
 def only_if_closed(function: Callable[..., None]) -> Callable[..., None]:
     """The function, which refuses files that this process has open."""
 
-    def checked(path: Any, *others: Any, **named: Any) -> None:
+    def check_and_call(path: Any, *others: Any, **named: Any) -> None:
         for descriptor in Path("/proc/self/fd").iterdir():
             if descriptor.exists() and os.path.exists(path) and os.path.samefile(descriptor, path):  # noqa: PTH110, PTH121
                 raise PermissionError(errno.EACCES, "another process is using the file", str(path))
         function(path, *others, **named)
 
-    return checked
+    return check_and_call
 
 
 def sync(descriptor: int, sync: Callable[[int], None] = os.fsync) -> None:
@@ -69,7 +69,7 @@ def sync(descriptor: int, sync: Callable[[int], None] = os.fsync) -> None:
 
 
 def hide() -> None:
-    """From now on, this process looks like one on Windows."""
+    """Make this process look like one on Windows."""
     sys.modules.update(dict.fromkeys(MODULES))  # type: ignore[arg-type]
     windows: Any = types.ModuleType("msvcrt")
     windows.locking, windows.LK_LOCK, windows.LK_NBLCK = lock, 1, 2
