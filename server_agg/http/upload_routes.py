@@ -135,7 +135,7 @@ class UploadRoutes:
         "DELETE /v1/uploads/{id}",
         "phone",
         {204: Answer("It is gone.", headers=tus.VERSIONED)},
-        refuses=(403, 404, 412),
+        refuses=(403, 404, 410, 412),
         takes=(tus.ID, tus.VERSION),
     )
     async def give_upload_up(self, request: Request) -> Response:
