@@ -1,16 +1,11 @@
 """Backends by name. A backend's runtime is imported when it is first used."""
 
 from pathlib import Path
-from typing import Literal, get_args
 
 from phonograd.device_runtime.engine.backend import MAX_THREADS, Backend, BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts
 
-BackendName = Literal["native", "ort"]
-BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
-DEFAULT_BACKEND: BackendName = "native"
-
-__all__ = ["BACKENDS", "DEFAULT_BACKEND", "MAX_THREADS", "Backend", "BackendName", "BackendOptions", "load_backend"]
+__all__ = ["MAX_THREADS", "Backend", "BackendOptions", "load_backend"]
 
 
 def load_backend(
@@ -32,4 +27,4 @@ def load_backend(
         from phonograd.device_runtime.engine.ort import OrtBackend
 
         return OrtBackend(artifacts, weights, chosen)
-    raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}")
+    raise ValueError(f"backend {name!r}: expected native or ort")

@@ -204,7 +204,7 @@ def find_library(progress: Progress | None = None) -> Path:
     if machine not in SYSTEMS:
         raise UnsupportedError(
             f"native engine: {', '.join(SYSTEMS)} expected, found {machine}; run this on Linux, such as in a "
-            "container or WSL, or on phones (phone-bench, phone-round), or use the backend ort"
+            "container or WSL, or on phones (phone-bench, phone-round)"
         )
     if PACKAGED_LIBRARY.is_file():
         return PACKAGED_LIBRARY

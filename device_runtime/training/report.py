@@ -1,16 +1,7 @@
-"""What training did, and when its loss says that it diverged."""
+"""What training did."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
-
-from phonograd.device_runtime.base.errors import TextError, TrainingError
-from phonograd.device_runtime.engine.backend import Ids, Window
-from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.text.windows import windows
-
-# Training has diverged if the loss is this many times that of a uniform guess over the softmax's words.
-DIVERGENCE = 10.0
 
 
 @dataclass(frozen=True)
@@ -56,24 +47,3 @@ class EpochReport:
     peak_rss_bytes: int
     resumed_at: int = 0
     windows_per_step: int = 1
-
-
-def training_windows(stream: Ids, training: TrainingConfig) -> list[Window]:
-    """A pass over a stream of ids [N]. Raises TextError if it does not fill one window of B·T tokens."""
-    window_tokens = training.minibatch * training.bptt
-    if len(stream) < window_tokens:
-        raise TextError(
-            f"training text: {window_tokens} tokens expected (one window: minibatch {training.minibatch} x BPTT "
-            f"{training.bptt}), found {len(stream)}; give more text"
-        )
-    return windows(stream, training.minibatch, training.bptt)
-
-
-def require_converging(loss: float, step: int, layer: OutputLayer, rate: float) -> None:
-    """Raise TrainingError if the loss of a step, in nats a token, says that training diverged."""
-    most = DIVERGENCE * math.log(layer.words)
-    if not loss <= most:  # NaN too
-        raise TrainingError(
-            f"step {step}: loss is {loss:.6g} nats a token, expected {most:.6g} at most (ten times a uniform guess); "
-            f"training diverged: lower the learning rate ({rate}) or export with stronger clipping"
-        )

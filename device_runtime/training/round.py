@@ -30,9 +30,9 @@ SAVE_EVERY = 5
 
 
 class ResumableState(Settings, frozen=True):
-    """State that training keeps, so that a run that was killed goes on to the same bits (backend native)."""
+    """State that training keeps, so that a run that was killed goes on to the same bits."""
 
-    folder: Annotated[Path, about("Folder to save resumable state in, and to resume from (native).")]
+    folder: Annotated[Path, about("Folder to save resumable state in, and to resume from.")]
     save_every: Annotated[Count, about("Steps from one save of the state to the next, which 5 seconds end too.")] = (
         SAVE_EVERY
     )

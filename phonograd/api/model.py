@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of, vocabulary_of
-from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.engine.predictor import (
     Predictor,
@@ -56,7 +56,7 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
 
 
 class Model:
-    """A language model in a backend, open until `close`; made by `open_model`. Not thread-safe.
+    """A language model in the engine, open until `close`; made by `open_model`. Not thread-safe.
 
     artifacts: the folder it is of.
     """
@@ -65,7 +65,7 @@ class Model:
         self,
         artifacts: Artifacts,
         weights: TensorFile,
-        scorer: Backend | PredictorScorer,
+        scorer: NativeBackend | PredictorScorer,
         resources: contextlib.ExitStack,
     ):
         self.artifacts = artifacts
@@ -115,29 +115,23 @@ def open_model(
     artifacts: Artifacts | StrPath,
     *,
     weights: StrPath | None = None,
-    backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
 ) -> Model:
     """Load a model to evaluate it; use it as a context, or `close` it.
 
     weights: a tensor file, of a later round or a torch state dict, or prediction weights, which are measured as a
-    keyboard predicts with them; None: the folder's own. backend: native or ort. The first use in a source checkout
-    compiles the engine. Raises ArtifactsError, WeightsError, UsageError for prediction weights in ort, and what
-    `load_backend` raises.
+    keyboard predicts with them; None: the folder's own. The first use in a source checkout compiles the engine. Raises
+    ArtifactsError, WeightsError, and UnsupportedError for options that this CPU does not support.
     """
     folder, given = artifacts_of(artifacts), path_of(weights)
     with contextlib.ExitStack() as resources:
         if given is not None and _is_prediction_file(given):
-            if backend != DEFAULT_BACKEND:
-                raise UsageError(
-                    f"{given}: prediction weights run in `backend` {DEFAULT_BACKEND} alone, found {backend}"
-                )
             file = resources.enter_context(TensorFile(given))
             scorer = PredictorScorer(Predictor(folder, given, options or BackendOptions()), vocabulary_of(folder))
             resources.callback(scorer.close)
             return Model(folder, file, scorer, resources.pop_all())
         file = resources.enter_context(base_weights(folder, given))
-        engine = load_backend(backend, folder, None if weights is None else file.path, options or BackendOptions())
+        engine = NativeBackend(folder, None if weights is None else file.path, options or BackendOptions())
         resources.callback(engine.close)
         file.require_at_path()
         return Model(folder, file, engine, resources.pop_all())
@@ -149,12 +143,11 @@ def evaluate(
     *,
     weights: StrPath | None = None,
     kss: bool = False,
-    backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """What a model makes of one text: `open_model` and `Model.evaluate` in one call."""
-    with open_model(artifacts, weights=weights, backend=backend, options=options) as model:
+    with open_model(artifacts, weights=weights, options=options) as model:
         return model.evaluate(text, kss=kss, progress=progress)
 
 

@@ -8,36 +8,27 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from phonograd.api.inputs import (
     StrPath,
     Text,
     artifacts_of,
-    chosen_seed,
-    counts_of,
-    messages_of,
     path_of,
     require_output,
     text_of,
-    vocabulary_of,
 )
 from phonograd.api.model import base_weights
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.base.settings import Count, FromZero, Positive, Settings, Share
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
-from phonograd.device_runtime.engine import DEFAULT_BACKEND, BackendName, BackendOptions, load_backend
-from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
+from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
-from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, save_tensors
-from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample, random_sample_seed
-from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares, mix, require_known
-from phonograd.device_runtime.training.plain_loop import train_plainly
+from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares
 from phonograd.device_runtime.training.round import ResumableState, Round, RoundSettings, Trained
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC, CodecName
-from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 # A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
 StopSignals = Callable[[], AbstractContextManager[Callable[[], int]]]
@@ -84,7 +75,7 @@ class TrainSettings(Settings, frozen=True):
     ] = MAX_UNKNOWN
     duty: Annotated[
         Share,
-        about("Share of the time that steps take; below 1, rests between them keep the device cooler (native)."),
+        about("Share of the time that steps take; below 1, rests between them keep the device cooler."),
     ] = 1.0
     phone: Annotated[
         str | None,
@@ -99,7 +90,6 @@ class TrainSettings(Settings, frozen=True):
     masked: str | None = None
     run: str | None = None
     run_history: Path | None = None
-    backend: Annotated[BackendName, about("The backend that runs the graph.")] = DEFAULT_BACKEND
     options: BackendOptions = BackendOptions()
     state: ResumableState | None = None
 
@@ -145,7 +135,7 @@ def train(
     Raises TextError (a text that is missing or has no words; for an update, one of whose words the vocabulary lacks too
     many), ArtifactsError, VocabularyError, WeightsError (the base, or it was changed meanwhile), TrainingError (not
     finite, diverged), StorageError, StateError, StoppedError, TookPartError, UsageError for arguments that do not go
-    together, and what `load_backend` raises.
+    together, UnsupportedError for options that this CPU does not support.
     """
     chosen, called = settings or TrainSettings(), hooks or TrainHooks()
     if chosen.user_share is not None and rehearsal is None:
@@ -161,7 +151,7 @@ def train(
     with contextlib.ExitStack() as stack:
         base = stack.enter_context(base_weights(folder, chosen.weights))
         given = asdict(chosen)
-        backend, round_number = given.pop("backend"), given.pop("round_number")
+        round_number = given.pop("round_number")
         job = RoundSettings(
             folder.folder,
             text_of(user),
@@ -171,8 +161,6 @@ def train(
             update=path_of(update),
             **given | {"weights": None if chosen.weights is None else base.path},
         )
-        if backend != DEFAULT_BACKEND:
-            return _train_elsewhere(backend, folder, base, job, called)
         opened = stack.enter_context(Round(job))
         base.require_at_path()
         if called.on_text is not None:
@@ -181,49 +169,3 @@ def train(
         trained = opened.train(called.progress, stop)
         opened.discard_state()  # last: a kill before this is a resume that ends in the same files
         return trained
-
-
-def _train_elsewhere(
-    backend: str,
-    folder: Artifacts,
-    base: TensorFile,
-    settings: RoundSettings,
-    hooks: TrainHooks,
-) -> Trained:
-    """The same in a backend that is not the native engine, as far as that can do it."""
-    for name, default in (("state", None), ("steps", None), ("duty", 1.0), ("run", None)):
-        if getattr(settings, name) != default:
-            raise UsageError(f"backend {backend}: no `{name}` expected; use backend native")
-    seed = chosen_seed(settings.seed, settings.phone, base.sha256, settings.round)
-    user, general = messages_of(settings.user or b""), messages_of(settings.rehearsal or b"")
-    share = (settings.user_share or TrainingConfig().user_share) if general else 1.0
-    text = mix(user, general, share, vocabulary_of(folder), seed)
-    if settings.update is not None:
-        require_known(text, "user text", settings.max_unknown)
-    if hooks.on_text is not None:
-        hooks.on_text(text)
-    sample = None
-    if settings.output_sample is not None:
-        draw = SampleDraw(settings.output_sample, settings.sample_seed or random_sample_seed())
-        sample = draw_output_sample(text.stream, counts_of(folder), draw)
-    chosen = replace(settings.options, seed=seed, sample=sample)
-    rate = settings.learning_rate or folder.manifest.training.learning_rate
-    words = None if sample is None else len(sample)
-    with contextlib.closing(load_backend(backend, folder, settings.weights, chosen)) as engine:
-        base.require_at_path()
-        report = train_plainly(engine, folder.manifest, text, rate, settings.epochs, words, hooks.progress)
-        weights = engine.weights()
-    try:
-        for name, values in weights.items():
-            check_finite("trained weights", name, values)
-    except WeightsError as error:
-        raise TrainingError(f"{error}; lower the learning rate or export with stronger clipping") from error
-    base.require_unchanged()
-    info = UpdateInfo(base.sha256(), settings.round, report.tokens, settings.codec or DEFAULT_CODEC, seed)
-    metadata = frozen_metadata(frozen_in(base), weights)
-    return Trained(
-        seed,
-        report,
-        None if settings.out is None else save_tensors(settings.out, weights, metadata),
-        None if settings.update is None else write_update(settings.update, base, weights, info, settings.masked),
-    )

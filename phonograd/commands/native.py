@@ -11,14 +11,7 @@ import click
 from phonograd.commands.options import opt, own_options
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Progress, figures, output_options
-from phonograd.device_runtime.engine.backend import PRECISION_CHOICES, BackendOptions, Precision, PrecisionChoice
-
-# What is asked for, where `chosen_precision` finds out what `auto` is.
-PRECISION = opt(
-    "Precision of matrix products (native): bf16 needs CPU support; bf16-emulated runs on any CPU, slowly; auto: bf16 "
-    "if it is faster here.",
-    click.Choice(PRECISION_CHOICES),
-)
+from phonograd.device_runtime.engine.backend import BackendOptions, Precision, PrecisionChoice
 
 
 @contextlib.contextmanager

@@ -23,8 +23,7 @@ from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.client.server_client import Connection, UploadReceipt
-from phonograd.device_runtime.engine import DEFAULT_BACKEND
-from phonograd.device_runtime.engine.backend import BackendOptions, PrecisionChoice
+from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.masked.phone import require_new_model
 
@@ -62,10 +61,8 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
         joined = _join(console, connection, folder, settings, masking, model_cache_from(config))
         update = given.update or joined.update_path()
         settings = replace(settings, **_of_round(joined))
-    precision: PrecisionChoice = given.precision
-    if settings.backend == DEFAULT_BACKEND:
-        build_on_first_use(console)
-        precision = chosen_precision(console, precision, settings.options.threads)
+    build_on_first_use(console)
+    precision = chosen_precision(console, given.precision, settings.options.threads)
     settings = replace(settings, options=config.take(BackendOptions, precision=precision))
     with console.progress("training") as show:
         hooks = TrainHooks(
@@ -78,7 +75,6 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
         )
     report = trained.report
     document: dict[str, Any] = {
-        "backend": settings.backend,
         "threads": settings.options.threads,
         "precision": settings.options.precision,
         "seed": trained.seed,

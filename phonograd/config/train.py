@@ -22,11 +22,11 @@ class Training(Settings, frozen=True):
     rehearsal: Annotated[Path | None, about("General text to draw rehearsal messages from.")] = None
     out: Annotated[Path | None, about("Write the trained weights here.")] = None
     update: Annotated[Path | None, about("Write the update for the server here.")] = None
-    state: Annotated[Path | None, about("Folder to save resumable state in, and to resume from (native).")] = None
+    state: Annotated[Path | None, about("Folder to save resumable state in, and to resume from.")] = None
     precision: Annotated[
         PrecisionChoice,
         about(
-            "Precision of matrix products (native): bf16 needs CPU support; bf16-emulated runs on any CPU, slowly; "
+            "Precision of matrix products: bf16 needs CPU support; bf16-emulated runs on any CPU, slowly; "
             "auto: bf16 if it is faster here."
         ),
     ] = "fp32"
@@ -58,7 +58,6 @@ TRAIN = Layout(
         ),
         table("training", TrainSettings, "user_share", chosen_by=("rehearsal", (GIVEN,))),
         table("training", ResumableState, "save_every", "restart", chosen_by=(STATE, (GIVEN,))),
-        table("engine", TrainSettings, "backend"),
         table("engine", BackendOptions, "threads", "pin_threads"),
         table("engine", Training, "precision"),
         CONNECTION_TABLE,

@@ -31,12 +31,13 @@ from phonograd.device_runtime.formats.manifest import (
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, check_finite, write_tensor_file
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.device_runtime.text.windows import windows
-from phonograd.device_runtime.training.report import DIVERGENCE
 from phonograd.server_agg.aggregation.strategy import ClientUpdate, sorted_by_hash
 from phonograd.server_agg.transfer.settings import TransferSettings
 from phonograd.server_agg.transfer.teachers import Predictions, to_probabilities, write_teacher
 from phonograd.server_agg.transfer.text import drawn_text, generated_text, require_window
 
+# Training has diverged if the loss is this many times that of a uniform guess.
+DIVERGENCE = 10.0
 # Of the predictions on disk. Longer texts are cut into parts, each with zero states at its start.
 PREDICTIONS_BYTES = 2 << 30
 # Work files.

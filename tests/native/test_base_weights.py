@@ -15,9 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.api import training
-from phonograd.cli import phonograd
-from phonograd.console import run
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.c_abi import find_library
@@ -102,40 +99,6 @@ def test_the_phones_update_is_of_the_weights_it_opened(place: Place, weights: Pa
     assert update.read_bytes() == reference.read_bytes()
     with UpdateFile(update) as sent:
         assert sent.info.base_sha256 == before
-
-
-@CHANGES
-def test_onnx_runtime_writes_no_update_of_weights_that_changed(
-    place: Place,
-    weights: Path,
-    tmp_path: Path,
-    change: Change,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    plainly = training.train_plainly
-
-    def changing(step: int, *_: object) -> None:
-        if step == 3:
-            change(weights)
-
-    monkeypatch.setattr(training, "train_plainly", lambda *arguments: plainly(*arguments[:-1], changing))
-    line = (
-        "train",
-        place.artifacts.folder,
-        "--user",
-        place.user,
-        "--weights",
-        weights,
-        "--quiet",
-        "--set",
-        "engine.backend=ort",
-    )
-    assert run(phonograd, [*map(str, (*line, "--out", tmp_path / "out", "--update", tmp_path / "update"))]) == 6
-    assert capfd.readouterr().err == (
-        f"phonograd: {weights}: was changed while it was in use; fetch it again and restart\n"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["base"]
 
 
 def test_an_update_is_not_encoded_against_a_base_that_changed(weights: Path, tmp_path: Path) -> None:
