@@ -87,7 +87,7 @@ def serve(
     Raises as `start_server` does.
     """
     with _open_server(artifacts, state, settings) as (listener, coordinator):
-        serve_until_signal(coordinator, settings, lambda server: on_ready(server, coordinator.current), listener)
+        serve_until_signal(coordinator, settings, listener, lambda server: on_ready(server, coordinator.current))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ CONFIG = Options(
     SimulateBenchConfig,
     phones=opt("Phones of a round.", COUNT),
     text_bytes=opt("Text of each; as much general text is added.", COUNT),
-    output_sample=opt(kind=COUNT, metavar="N"),
     workers=opt("Phones that train at a time, one thread each.  [default: one a core]", COUNT, default=None),
     flower_python=opt("A Python interpreter with flwr[simulation].  [default: this one]", metavar="PYTHON"),
     rounds=opt("Runs of each, in turn.", COUNT),

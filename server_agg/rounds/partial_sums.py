@@ -51,7 +51,7 @@ def share(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> N
     if aggregator.covered != {process}:  # merged by a closing that failed
         aggregator.invalidate()
     if not aggregator.settings.is_own and isinstance(mine := aggregator.aggregation, FoldedAggregation):
-        store, place, digest = folder.store, _place(number, str(process)), hashlib.sha256()
+        store, place, digest = folder.shared_store, _place(number, str(process)), hashlib.sha256()
 
         def write(numbered: tuple[int, bytes]) -> None:
             store.write(numbered[1], f"{place}/{numbered[0]}")
@@ -124,7 +124,7 @@ def _why_lost(folder: StateFolder, place: str, sha256: str, draft: Path) -> str:
     if not names:
         return f"{place} is missing in the store"
     with storage_errors(draft), draft.open("wb") as file:
-        for chunk in _some_at_once(folder.store.read, (f"{place}/{name}" for name in names)):
+        for chunk in _some_at_once(folder.shared_store.read, (f"{place}/{name}" for name in names)):
             digest.update(chunk)
             file.write(chunk)
     return "" if digest.hexdigest() == sha256 else f"{place} is damaged in the store"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from phonograd.server_agg.aggregation.model_writer import write_model
-from phonograd.server_agg.aggregation.own import OWN
+from phonograd.server_agg.aggregation.own import find_strategy
 from phonograd.server_agg.aggregation.privacy.ftrl.strategy import CorrelatedMean
 from phonograd.server_agg.aggregation.privacy.strategy import PrivateMean
 from phonograd.server_agg.aggregation.settings import (
@@ -58,4 +58,4 @@ __all__ = [
 
 def strategy_of(settings: StrategySettings) -> Strategy:
     """The strategy named in the settings. Raises UsageError for a custom one that is not loaded."""
-    return Strategy(settings, OWN.find(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])
+    return Strategy(settings, find_strategy(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])
