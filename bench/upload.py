@@ -111,7 +111,9 @@ def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: S
 def _train(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int, out: Path) -> int:
     """Tokens of a user's text and its rehearsal, which the weights at `out` are trained on."""
     options = BackendOptions(config.threads)
-    settings = RoundSettings(artifacts.folder, user, config.rehearsal, seed=seed, out=out, options=options)
+    settings = RoundSettings(
+        folder=artifacts.folder, user=user, rehearsal=config.rehearsal, seed=seed, out=out, options=options
+    )
     with Round(settings) as round_:
         return round_.train().report.tokens
 

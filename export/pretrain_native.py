@@ -64,7 +64,7 @@ class NativeTrainer:
             heard(steps + done, rate, loss, done * self._tokens / (time.perf_counter() - began))
 
         settings = RoundSettings(
-            self._artifacts.folder,
+            folder=self._artifacts.folder,
             stream=self._job.corpus.training[start : start + count * self._tokens],
             weights=self._weights,
             learning_rate=rate,

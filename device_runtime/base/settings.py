@@ -5,6 +5,7 @@ Options of commands, keys of configuration files, checks and help come from the 
 
 import functools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,8 @@ class Field:
         low = "" if self.low is None else f"{'more than' if self.open_low else 'at least'} {_show_number(self.low)}"
         most = None if self.high in (MANY, MOST) else self.high
         high = "" if most is None else f"{'below' if self.open_high else 'at most'} {_show_number(most)}"
-        return ", ".join(part for part in (low, high) if part) or _WORDS.get(self.kind, self.kind.__name__)
+        name: str = _WORDS.get(self.kind) or getattr(self.kind, "__name__", str(self.kind))
+        return ", ".join(part for part in (low, high) if part) or name
 
 
 class Settings(Record, frozen=True):
@@ -156,7 +158,7 @@ def _field(name: str, hint: Any, default: Any) -> Field:
     optional = type(None) in kinds
     kinds = [kind for kind in kinds if kind is not type(None)]
     low, high = bounds.get("gt", bounds.get("ge")), bounds.get("lt", bounds.get("le"))
-    kind = kinds[0] if kinds else type(None)
+    kind = functools.reduce(operator.or_, kinds) if kinds else type(None)
     about, extra = bounds.get("description", ""), bounds.get("extra", {})
     opened, word, unless = ("gt" in bounds, "lt" in bounds), extra.get("none", ""), extra.get("path_unless")
     return Field(name, kind, default, about, low, high, *opened, tuple(choices), optional, word, many, unless)

@@ -4,10 +4,8 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from msgspec import Meta
 from msgspec.structs import asdict
 
 from phonograd.api.inputs import (
@@ -22,12 +20,10 @@ from phonograd.api.model import base_weights
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
-from phonograd.device_runtime.base.settings import Count, FromZero, Positive, Settings, Share
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
-from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
-from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares
-from phonograd.device_runtime.training.round import ResumableState, Round, RoundSettings, Trained
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.text.rehearsal import TextShares
+from phonograd.device_runtime.training.round import PhoneSettings, ResumableState, Round, RoundSettings, Trained
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC, CodecName
 
 # A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
@@ -36,62 +32,10 @@ StopSignals = Callable[[], AbstractContextManager[Callable[[], int]]]
 __all__ = ["ResumableState", "StopSignals", "TrainHooks", "TrainSettings", "Trained", "train"]
 
 
-class TrainSettings(Settings, frozen=True):
-    """How a phone trains, and what for. Raises ValueError for a setting out of range, or `seed` beside `phone`.
+class TrainSettings(PhoneSettings, frozen=True):
+    """See PhoneSettings. Raises ValueError for a setting out of range, or `seed` beside `phone`."""
 
-    round_number, masked, run, run_history: what a server says of its round. masked: the settings of a masked round, for
-    which the update is a grid update. run, run_history: a round of dp-ftrl, and the file of those in which this phone
-    took part, which is continued before there is an update. options: its seed is replaced, its sample is drawn.
-    """
-
-    weights: Annotated[
-        Path | None,
-        about(
-            "Tensor file to start from: a later round's model, or a torch state dict.  [default: the folder's weights]"
-        ),
-    ] = None
-    epochs: Annotated[Count, about("Passes over the text.")] = 1
-    steps: Annotated[
-        Literal[1] | None,
-        about("Take a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]"),
-    ] = None
-    learning_rate: Annotated[Positive | None, about("Learning rate.  [default: the artifacts']")] = None
-    user_share: Annotated[
-        Share | None,
-        about(f"λ, the user's share of the tokens, with general text.  [default: {TrainingConfig().user_share}]"),
-    ] = None
-    output_sample: Annotated[
-        Count | None,
-        about(
-            "Train the softmax over the text's own words and about so many random others, not the whole vocabulary: "
-            "several times faster."
-        ),
-    ] = None
-    sample_seed: Annotated[
-        int | None, Meta(ge=0, le=2**64 - 1), about("Seed of the output sample, a secret.  [default: random]")
-    ] = None
-    max_unknown: Annotated[
-        Share, about("Largest share of the user's words that the vocabulary may lack, for an update to be made.")
-    ] = MAX_UNKNOWN
-    duty: Annotated[
-        Share,
-        about("Share of the time that steps take; below 1, rests between them keep the device cooler."),
-    ] = 1.0
-    phone: Annotated[
-        str | None,
-        about("The phone's name at the server; the seed is derived from model, round and name."),
-    ] = None
-    seed: Annotated[
-        FromZero | None,
-        about("In place of a phone's name: seed of the rehearsal draw, dropout and random codecs.  [default: random]"),
-    ] = None
     codec: Annotated[CodecName, about("The update's encoding.")] = DEFAULT_CODEC
-    round_number: Annotated[Count, about("The server's round.")] = 1
-    masked: str | None = None
-    run: str | None = None
-    run_history: Path | None = None
-    options: BackendOptions = BackendOptions()
-    state: ResumableState | None = None
 
     def check_together(self) -> None:
         """Raise ValueError for settings that exclude each other, or need each other."""
@@ -150,16 +94,13 @@ def train(
     folder = artifacts_of(artifacts)
     with contextlib.ExitStack() as stack:
         base = stack.enter_context(base_weights(folder, chosen.weights))
-        given = asdict(chosen)
-        round_number = given.pop("round_number")
         job = RoundSettings(
-            folder.folder,
-            text_of(user),
-            None if rehearsal is None else text_of(rehearsal),
-            round=round_number,
+            **asdict(chosen) | {"weights": None if chosen.weights is None else base.path},
+            folder=folder.folder,
+            user=text_of(user),
+            rehearsal=None if rehearsal is None else text_of(rehearsal),
             out=path_of(out),
             update=path_of(update),
-            **given | {"weights": None if chosen.weights is None else base.path},
         )
         opened = stack.enter_context(Round(job))
         base.require_at_path()

@@ -9,7 +9,7 @@ from phonograd.config.layout import GIVEN, Layout, table
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Settings
 from phonograd.device_runtime.engine.backend import BackendOptions, PrecisionChoice
-from phonograd.device_runtime.masked.phone import LeastCohort, PhoneMasking, VendorKey
+from phonograd.device_runtime.masked.phone import Company
 
 STATE = "state"
 
@@ -32,7 +32,7 @@ class Training(Settings, frozen=True):
     ] = "fp32"
 
 
-class Masked(Settings, frozen=True):
+class Masked(Company, frozen=True):
     """A phone's part in masked rounds."""
 
     identity: Annotated[
@@ -41,8 +41,6 @@ class Masked(Settings, frozen=True):
     certificate: Annotated[
         str | None, about("The vendor's certificate of the phone's name and key: see phonograd keys sign.")
     ] = None
-    vendor: VendorKey = None
-    min_cohort: LeastCohort = PhoneMasking.min_cohort
 
 
 TRAIN = Layout(
@@ -61,7 +59,13 @@ TRAIN = Layout(
         table("engine", BackendOptions, "threads", "pin_threads"),
         table("engine", Training, "precision"),
         CONNECTION_TABLE,
-        table("masked", Masked, about="In masked rounds.", chosen_by=(SERVER, (GIVEN,))),
+        table(
+            "masked",
+            Masked,
+            *("identity", "certificate", "vendor", "min_cohort"),
+            about="In masked rounds.",
+            chosen_by=(SERVER, (GIVEN,)),
+        ),
     ),
     flags={
         "artifacts": "ARTIFACTS",

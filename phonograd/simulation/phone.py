@@ -70,10 +70,10 @@ class VirtualPhone:
         settings = self._settings
         self.close()
         round_settings = RoundSettings(
-            self._artifacts.folder,
-            b"\n".join(job.messages),
-            self._rehearsal or None,
-            settings.user_share,
+            folder=self._artifacts.folder,
+            user=b"\n".join(job.messages),
+            rehearsal=self._rehearsal or None,
+            user_share=settings.user_share,
             weights=job.base,
             weights_sha256=job.base_sha256,
             epochs=settings.epochs,
@@ -81,7 +81,7 @@ class VirtualPhone:
             learning_rate=settings.learning_rate,
             output_sample=settings.output_sample,
             sample_seed=None if settings.output_sample is None else job.sample_seed,
-            round=job.number,
+            round_number=job.number,
             seed=seed_of(job.base_sha256, job.number, job.user),
             update=job.update,
             codec=settings.codec,

@@ -1,12 +1,12 @@
 """Low-rank adapters: every backend is held to PyTorch's gradients of the whole matrices, dB = dW A^T."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import Backend, BackendOptions, OutputSample, Window
@@ -119,8 +119,8 @@ def test_one_step_with_the_gradient_of_a_whole_text(tmp_path: Path, name: str, s
     reference = AdaptedTrainer(case, first, sample)
     reference.full_batch(windows(stream, case.training.minibatch, case.training.bptt), RATE)
     draw = {"output_sample": 4, "sample_seed": 1} if sampled else {}
-    settings = RoundSettings(artifacts.folder, stream=stream, steps=1, seed=0, learning_rate=RATE, **draw)
-    with Round(dataclasses.replace(settings, out=tmp_path / "out")) as round_:
+    settings = RoundSettings(folder=artifacts.folder, stream=stream, steps=1, seed=0, learning_rate=RATE, **draw)
+    with Round(replace(settings, out=tmp_path / "out")) as round_:
         round_.train()
     for tensor, after in load_tensors(tmp_path / "out").items():
         moved = reference.tensors[tensor] - first[tensor]

@@ -50,7 +50,7 @@ def test_the_mean_gradient_of_all_windows_makes_one_step(
     reference = TorchTrainer(case, first, sample)
     expected = reference.full_batch(parts, LEARNING_RATE)
     draw = {"output_sample": drawn, "sample_seed": None if drawn is None else 1}
-    with Round(RoundSettings(artifacts.folder, stream=STREAM, steps=1, seed=0, out=out, **draw)) as round_:
+    with Round(RoundSettings(folder=artifacts.folder, stream=STREAM, steps=1, seed=0, out=out, **draw)) as round_:
         report = round_.train().report
     if case.training.loss_reduction == "sum_over_time":
         expected = [loss * 3 / window.predictions for loss, window in zip(expected, parts, strict=True)]
@@ -70,7 +70,7 @@ def test_the_mean_gradient_of_all_windows_makes_one_step(
 def test_a_gradient_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     case = with_clip_norm(CASES["lstm"], 1.0)
     folder = exported(case.model, case.training, spread=10).folder
-    settings = RoundSettings(folder, stream=STREAM, steps=1, seed=0, learning_rate=1e38, out=tmp_path / "out")
+    settings = RoundSettings(folder=folder, stream=STREAM, steps=1, seed=0, learning_rate=1e38, out=tmp_path / "out")
     with Round(settings) as round_, pytest.raises(TrainingError, match="the gradient's norm is not finite; lower the"):
         round_.train()
     assert not (tmp_path / "out").exists()

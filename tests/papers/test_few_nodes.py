@@ -84,7 +84,9 @@ def test_in_the_first_round_each_node_continues_the_model_of_the_one_before(
         out = tmp_path / f"expected-{number}.safetensors"
         options = BackendOptions(threads=1)
         with Round(
-            RoundSettings(artifacts.folder, stream=stream, weights=weights, learning_rate=2.0, out=out, options=options)
+            RoundSettings(
+                folder=artifacts.folder, stream=stream, weights=weights, learning_rate=2.0, out=out, options=options
+            )
         ) as round_:
             round_.train()
         weights = out

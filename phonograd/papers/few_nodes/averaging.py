@@ -43,7 +43,7 @@ class Averaging:
         """The weights of a node after its epochs, by way of a file."""
         out = self.work / "node.safetensors"
         settings = RoundSettings(
-            self.artifacts.folder,
+            folder=self.artifacts.folder,
             stream=self.streams[node],
             weights=base,
             epochs=epochs,
