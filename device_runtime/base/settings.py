@@ -59,7 +59,7 @@ class Field:
         """Whether it has no default."""
         return self.default is msgspec.NODEFAULT
 
-    def expected(self, value: Any = None) -> str:
+    def expectation(self, value: Any = None) -> str:
         """Return what a value must be, in words: the range, and the type where `value` is of another."""
         one, word = self._one(), _WORDS.get(self.kind, "")
         if value is not None and not self._has_type(value) and word not in one:
@@ -119,7 +119,7 @@ class Settings(Record, frozen=True):
     def __post_init__(self) -> None:
         for field in fields_of(type(self)).values():
             value = getattr(self, field.name)
-            self.require(field.name, field.takes(value), field.expected(value))
+            self.require(field.name, field.takes(value), field.expectation(value))
         self.check_together()
 
     def check_together(self) -> None:

@@ -20,7 +20,7 @@ from phonograd.commands.round_settings import server_settings_from, warn_of_norm
 from phonograd.config.serve import MASKED, SERVE, Serving
 from phonograd.config.values import Config
 from phonograd.console import Console, figures, name_options, option_names, output_options
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
@@ -60,7 +60,7 @@ def serve(console: Console, config: Config) -> None:
             document = {
                 "url": server.url,
                 "admin_url": server.admin_url,
-                **written(opened),
+                **document_of(opened),
                 "config": config.document(),
             }
             click.echo(json.dumps(document))

@@ -146,7 +146,7 @@ class Config:
             field = self._keys[key][1]
             value = _convert(field, value, folder)
             if not field.takes(value):
-                raise UsageError(f"{_source_name(key, source)} is {value!r}, expected {field.expected(value)}")
+                raise UsageError(f"{_source_name(key, source)} is {value!r}, expected {field.expectation(value)}")
         self._values[key], self._sources[key] = value, source
 
     def _require_key(self, key: str, source: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
@@ -276,7 +276,7 @@ def _job(
     return job_of(
         settings,
         model=artifacts.weights_sha256,
-        training=written(artifacts.manifest.training),
+        training=document_of(artifacts.manifest.training),
         users=_hash(users),
         rehearsal=_hash(texts.rehearsal),
         general_test=_hash(texts.general_test),

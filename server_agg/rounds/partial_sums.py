@@ -56,7 +56,7 @@ def share(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> N
         def write(numbered: tuple[int, bytes]) -> None:
             store.write(numbered[1], f"{place}/{numbered[0]}")
 
-        for _ in _some_at_once(write, enumerate(_chunks(mine.fold.packed(), digest.update))):
+        for _ in _some_at_once(write, enumerate(_chunks(mine.fold.pack(), digest.update))):
             pass
         _tell(ledger, seen_at=ledger.clock(), round=number, sha256=digest.hexdigest())
     aggregator.shared = True

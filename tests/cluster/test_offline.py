@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 import phonograd
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import StorageError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.aggregation import next_model
@@ -54,7 +54,7 @@ def back_to_the_exported_model(
         for phone in "ab":
             send(server, workshop.update(ord(phone)), phone)
         send(server, workshop.update(3, 2, base=server.folder.model(server.current.base_sha256)), "a")
-        reported = written(report_of(server.ledger))
+        reported = document_of(report_of(server.ledger))
     assert phonograd.report(place) == reported
     assert phonograd.round_report(place, 2)[0]["state"] == "accepted"
     with pytest.raises(UnknownRoundError, match="round 7: expected a closed round"):

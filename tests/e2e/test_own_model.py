@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
@@ -43,7 +43,7 @@ def test_exported_trained_and_folded(
     export = ("--vocab", workplace.vocabulary, *keys(training="learning_rate=0.5 clip_norm=none bptt=5 minibatch=3"))
     found = phono("export", "--model", model, *export, "--out", artifacts, "--json").document
     expected = LanguageModelConfig(cell, WORDS, 12, 12, layers, tied, bias)
-    assert found["model"] == written(expected)
+    assert found["model"] == document_of(expected)
 
     train = ("train", artifacts, "--user", workplace.user)
     updates = [tmp_path / f"{seed}.update" for seed in (1, 2)]

@@ -72,7 +72,7 @@ def test_parts_of_a_sum_merge_to_the_same_bits(settings: StrategySettings) -> No
         assert isinstance(second, FoldedAggregation)
         with late.open() as opened:
             first.add(opened, -late.weight, late.measures)
-        first.merge(io.BytesIO(b"".join(second.fold.packed())), parts[1].updates)
+        first.merge(io.BytesIO(b"".join(second.fold.pack())), parts[1].updates)
         assert all_bits(parts[0].result()) == all_bits(whole.result())
         assert first.metadata() == whole.aggregation.metadata()
 

@@ -23,7 +23,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     write_tensor_file,
 )
 from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begin_run, run_in
-from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
+from phonograd.server_agg.aggregation.privacy.ftrl.sealing import apply_seal
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import RoundContext
@@ -90,7 +90,7 @@ class CorrelatedNoise:
         for spec in trained_specs(self._base):
             for start, stop in tile_ranges(spec.elements):
                 after = self._advance(spec.name, start, stop)[1]
-                yield sealed(after, self._next_seal, spec.name, start * after.shape[1])
+                yield apply_seal(after, self._next_seal, spec.name, start * after.shape[1])
 
     def _advance(self, tensor: str, start: int, stop: int) -> tuple[Array, Array]:
         count = len(self.run.decays)
@@ -98,7 +98,7 @@ class CorrelatedNoise:
             buffers = np.zeros((stop - start, count))
         else:
             flat = self._before.read_range(f"{tensor}.buffers", start * count, stop * count)
-            opened = sealed(flat.astype(np.float64), self._seal, tensor, start * count)
+            opened = apply_seal(flat.astype(np.float64), self._seal, tensor, start * count)
             buffers = opened.reshape(-1, count)
         return self._blt.row(self._stream.normals(tensor, start, stop), buffers), buffers
 

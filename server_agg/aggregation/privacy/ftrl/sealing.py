@@ -19,7 +19,7 @@ def seal_of(noise_key: bytes) -> bytes:
     return hashlib.sha256(DOMAIN + noise_key).digest()
 
 
-def sealed(numbers: Array, seal: bytes | None, tensor: str, start: int) -> Array:
+def apply_seal(numbers: Array, seal: bytes | None, tensor: str, start: int) -> Array:
     """float64 numbers from position `start` of a tensor on, sealed in place; or opened, if they were. None: as is."""
     if seal is None:
         return numbers
