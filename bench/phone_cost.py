@@ -224,7 +224,6 @@ def bench_phone(
 
 
 def _instructions(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
-    """Instructions a token of the paper's model in one precision by output words, None where they were not counted."""
     of_paper = [one for one in counts if (one.model, one.machine) == (_name(paper), "aarch64")]
     words = [one.output_words for one in of_paper] or [paper.vocabulary, paper.vocabulary // SAMPLED]
     per_token = {one.output_words: one.instructions_per_token for one in of_paper if one.precision == precision}

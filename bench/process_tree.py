@@ -42,7 +42,6 @@ class PeakPss(threading.Thread):
 
 
 def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
-    """Each process of the tree with its fields of /proc/PID/stat."""
     processes = {int(path.name): fields for path in PROC.glob("[0-9]*") if (fields := _fields(path))}
     waiting = [root]
     while waiting:

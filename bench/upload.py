@@ -96,7 +96,6 @@ def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> dic
 
 
 def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: Say) -> Iterator[_Phone]:
-    """Trained weights of each phone, on disk."""
     for number in range(1, (len(config.users) or config.phones) + 1):
         path = place / f"phone-{number}.safetensors"
         if config.users:

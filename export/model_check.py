@@ -71,8 +71,6 @@ class TorchScorer:
 
 @dataclass
 class _EachWindow:
-    """A Scorer whose every window starts with zero states."""
-
     scorer: Scorer
 
     def reset(self) -> None:

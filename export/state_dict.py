@@ -183,7 +183,6 @@ def _at(content: object, key: str) -> object:
 
 
 def _places(content: object) -> list[str]:
-    """The paths of what may be a state dict."""
     places, seen, left = [], set(), [("", content)]
     while left:
         path, one = left.pop()

@@ -88,7 +88,6 @@ def _dex(work: Path, tools: Tools) -> Path:
 
 
 def _resources(work: Path, tools: Tools) -> dict[str, Path]:
-    """The manifest and the example's resources, as Android reads them."""
     packed, folder = work / "resources.apk", work / "resources"
     inputs = ("-M", MANIFEST, "-S", EXAMPLE / "res", "-I", tools.android_jar)
     run_tool(tools.aapt, "package", "--debug-mode", *inputs, "-F", packed)

@@ -64,7 +64,6 @@ def cool_down(
 
 
 def _outcome(seen: list[tuple[float, float]], baseline_c: float | None, limit_seconds: float) -> CoolingOutcome | None:
-    """Why the wait is over; None if it is not."""
     if limit_seconds == 0:
         return "not asked"
     if not seen or baseline_c is None:

@@ -145,7 +145,6 @@ class BenchTask:
         return self._run_epoch(session, with_kind(name, kind), line, warm_up=timed <= 0)
 
     def _run_sweep(self, session: PhoneSession) -> None:
-        """Run an epoch for each number of threads and choice of cores that the phone's program names."""
         events: list[Event] = []
         settings = self._job.settings
         session.run(["info"], lambda _, event: events.append(event), self._stop)

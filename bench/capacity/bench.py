@@ -113,7 +113,6 @@ def _parts(folder: Path, preset: str, config: CapacityConfig, say: Say) -> tuple
 
 
 def _material(folder: Path, preset: str, say: Say) -> tuple[Path, list[Path]]:
-    """Artifacts of a preset and updates of CODEC, which move different rows."""
     artifacts, updates = folder / preset, [folder / f"{preset}-{CODEC}-{number}" for number in range(DIFFERENT_UPDATES)]
     if not artifacts.exists():
         say(f"making artifacts and updates of {preset}")

@@ -101,7 +101,6 @@ def measure_reading(place: Path | str, updates: int, runs: int) -> Rate:
 
 
 def _ledger(place: Path | str) -> Ledger:
-    """A new one, with an open round."""
     ledger, model = Ledger(place), "0" * 64
     with ledger.writing() as session:
         session.add(Model(sha256=model, round=0, bytes=1, created_at=0.0))

@@ -54,12 +54,10 @@ def _kernels() -> str:
 
 
 def _factored_tensors(plan: str) -> list[str]:
-    """The tensors whose gradients a plan leaves as two factors."""
     return re.findall(r"^ +([\w.]+) \[[\d,]+\].*\bfactored\b", plan, re.MULTILINE)
 
 
 def _own_libraries() -> list[Path]:
-    """Our shared libraries in this process, whoever found and loaded them."""
     maps = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text("utf-8").splitlines())
     mapped = {Path(fields[5]) for fields in maps if len(fields) == 6}
     return sorted(path for path in mapped if "phonograd" in path.name and ".so" in path.name and path.is_file())

@@ -101,7 +101,6 @@ class Field:
         return " or ".join([self._range(), *choices, *words])
 
     def _range(self) -> str:
-        """Return the range in words, or the type's name without one."""
         low = "" if self.low is None else f"{'more than' if self.open_low else 'at least'} {_show_number(self.low)}"
         most = None if self.high in (MANY, MOST) else self.high
         high = "" if most is None else f"{'below' if self.open_high else 'at most'} {_show_number(most)}"

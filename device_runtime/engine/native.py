@@ -76,5 +76,4 @@ class NativeBackend(Handle):
 
 
 def _dense(ids: Ids) -> Ids:
-    """The ids as a dense int64 array; no copy if they are one already."""
     return np.ascontiguousarray(ids, np.int64)

@@ -229,7 +229,6 @@ def _read_exactly(path: Path, descriptor: int, out: Array, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, offset: int) -> bytes:
-    """Read at most `length` bytes; fewer at the end."""
     out = bytearray(length)
     return bytes(out[: read_at(descriptor, memoryview(out), offset)])
 

@@ -103,7 +103,6 @@ def _battery(battery: "Battery") -> str | None:
 
 
 def _heat(facts: "PhoneFacts") -> str | None:
-    """Android's thermal status in words, and the CPU's temperature."""
     from phonograd.android_harness.phones.readiness import THERMAL_STATUSES
 
     status = None if facts.thermal_status is None else THERMAL_STATUSES[facts.thermal_status]

@@ -106,7 +106,6 @@ def taking(name: str, make: Callable[[dict[str, Any]], Any], *decorators: Decora
 
 
 def _option_decorator(field: inspect.Parameter, told: str | Mapping[str, Any]) -> Decorator:
-    """What declares a field's option, or its argument."""
     default = {"required": True} if field.default is field.empty else {"default": field.default}
     given = opt(told) if isinstance(told, str) else told
     more = {**({} if "default" in given else default), **_type_of(field.annotation), **given}

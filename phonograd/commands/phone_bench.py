@@ -71,7 +71,6 @@ def phone_bench(console: Console, config: Config) -> None:
 
 
 def _with_options(phone: "PhoneResult") -> "PhoneResult":
-    """The result, whose failure names this command's options."""
     if phone.failure is None:
         return phone
     message = name_options(phone.failure.message)
@@ -102,7 +101,6 @@ def _measure(
 
 
 def _ready(console: Console, adb: "Adb", serials: tuple[str, ...], settings: PhoneBenchSettings) -> list["Phone"]:
-    """The phones to work on; others are told, and an error where they were asked for by name."""
     from phonograd.android_harness.errors import NoPhoneError
     from phonograd.android_harness.phones.discovery import not_ready_line, ready_phones
     from phonograd.android_harness.phones.readiness import Readiness

@@ -106,7 +106,6 @@ def phone_round(console: Console, config: Config, token: str | None) -> None:
 
 
 def _settings_from(config: Config, certificates: Mapping[str, str] | None) -> RoundSettings:
-    """The round's settings. Raises UsageError for a value out of range."""
     if config.get(TEXTS) is not None and config.on_command_line(TEXT_ON_PHONE):
         raise UsageError(f"{TEXT_ON_PHONE}: expected without {config.name_of(TEXTS)}, which has the phones' texts")
     masking = config.take(MaskingSettings, certificates=certificates)
@@ -114,7 +113,6 @@ def _settings_from(config: Config, certificates: Mapping[str, str] | None) -> Ro
 
 
 def _with_options(phone: "PhoneRound") -> "PhoneRound":
-    """The phone's part, whose drop-out names this command's options."""
     if phone.drop_out is None:
         return phone
     message = name_options(phone.drop_out.message)

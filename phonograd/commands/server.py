@@ -75,7 +75,6 @@ def serve(console: Console, config: Config) -> None:
 
 
 def _round_line(opened: "OpenRound") -> str:
-    """The open round in a line: how its updates are averaged, how many, until when."""
     masked, closes_at = "masked " if opened.masked else "", opened.closes_at
     until = "no deadline" if closes_at is None else f"until {datetime.fromtimestamp(closes_at, timezone.utc):%F %T} UTC"
     rules = f"{masked}{opened.strategy}, {opened.clients_per_round} phones, {until}"
@@ -86,14 +85,12 @@ class _LogConsole(Console):
     """Says all in the log, whose lines are JSON."""
 
     def say(self, line: str) -> None:
-        """Log a line."""
         text = line.removeprefix("phonograd: ")
         log.log(logging.WARNING if text.startswith("warning: ") else logging.INFO, text.removeprefix("warning: "))
 
 
 @contextlib.contextmanager
 def _errors_logged() -> Iterator[None]:
-    """Log the error that ends the command, in place of its line on stderr, and exit with its code."""
     try:
         yield
     except click.exceptions.Exit:

@@ -98,7 +98,6 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
 
 
 def _refuse_ignored(config: Config, connection: Connection | None) -> None:
-    """Raise UsageError for what would be ignored, or what a server says."""
     if connection is None and config.get("update") is None and config.on_command_line("codec"):
         raise UsageError("--codec: expected with --update or --server, which make an update")
     if connection is not None and (config.get("weights") or config.on_command_line("round")):
@@ -131,7 +130,6 @@ def _join(
 
 
 def _of_round(joined: JoinedRound) -> dict[str, Any]:
-    """Settings that follow from the round."""
     opened = joined.opened
     return {
         "weights": joined.weights,

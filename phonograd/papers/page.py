@@ -135,7 +135,6 @@ def _section(name: str, experiment: Experiment, results: Mapping[str, Result]) -
 
 
 def _same_runs(name: str, results: Mapping[str, Result]) -> Iterator[str]:
-    """Rows of other tables that show the same runs."""
     for row, runs in results[name].runs.items():
         for other, result in results.items():
             for its_row, its_runs in result.runs.items():
@@ -144,7 +143,6 @@ def _same_runs(name: str, results: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _facts_of_rows(result: Result) -> Iterator[str]:
-    """A table of the facts that belong to one row each."""
     rows: dict[str, dict[str, str]] = {}
     for name, values in result.facts.items():
         row, separator, fact = name.rpartition(ROW)

@@ -186,7 +186,6 @@ def _places(given: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _require_same(work: Path, job: dict[str, Any]) -> None:
-    """Raise StateError if `work` has parts of another run."""
     path = work / "run.json"
     if not path.exists():
         write_bytes(path, json.dumps(job).encode())

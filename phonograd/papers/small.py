@@ -72,7 +72,6 @@ class SmallInputs:
 
     @cached_property
     def _artifacts(self) -> phonograd.Artifacts:
-        """Artifacts of MODEL, trained on general text by the native engine."""
         first = self._folder / "first"
         trained = self._folder / "trained.safetensors"
         vocabulary = self._vocabulary()
@@ -86,7 +85,6 @@ class SmallInputs:
         return phonograd.open_artifacts(self._folder / "artifacts")
 
     def _trains(self, name: str, **what: Any) -> Path:
-        """The same model, of which phones train less."""
         out, first = self._folder / name, self._artifacts
         rate = replace(TRAINING, learning_rate=2 * TRAINING.learning_rate)
         vocabulary, weights = first.path("vocab.txt"), first.path("weights.safetensors")

@@ -144,7 +144,6 @@ class Simulation:
         return self._folder.model(number).weights
 
     def _begin(self, workers: Workers) -> SimulationRecord:
-        """The record of a new simulation: how good the first model is."""
         population = self.population
         users = Users(len(population.training), len(population.testing), len(population.left_out))
         self._record = SimulationRecord(self._job, users, self._measure(workers, 0), config=self._config)
@@ -152,7 +151,6 @@ class Simulation:
         return self._record
 
     def _sha256(self, number: int) -> str:
-        """The hash of the model after a round on record; 0 is the first model."""
         if number == 0:
             return self._artifacts.weights_sha256
         assert self._record is not None
@@ -235,7 +233,6 @@ class Simulation:
         return spent.epsilon if math.isfinite(spent.epsilon) else None
 
     def _note(self) -> str:
-        """The last quality measured, for a progress bar."""
         assert self._record is not None
         known = [self._record.before, *(ended.quality for ended in self._record.rounds)]
         last = next(quality for quality in reversed(known) if quality is not None)

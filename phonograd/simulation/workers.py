@@ -125,7 +125,6 @@ class _Processes:
             raise self._killed_error() from error
 
     def _killed_error(self) -> OutOfMemoryError | StoppedError:
-        """The error for a worker that a signal ended."""
         self._pool.shutdown(wait=True)
         ended = {-(process.exitcode or 0) for process in self._processes}
         # A pool that lost a worker ends the others by SIGTERM.

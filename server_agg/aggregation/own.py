@@ -128,8 +128,6 @@ def _settings_of(own: type) -> type[Any]:
 
 
 def _guard(name: str, own: type[Aggregation]) -> type[Aggregation]:
-    """The class, whose errors are OwnStrategyErrors and whose results are checked."""
-
     class Guarded(own):  # type: ignore[misc, valid-type]
         one_pass, take = False, Aggregation.take  # by its own `measure` and `add`, also where it derives from Averaging
 

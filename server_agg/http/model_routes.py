@@ -106,7 +106,6 @@ class ModelRoutes:
         return self._send(request, sha256) if links is None else links
 
     def _links(self, request: Request, base: str, sha256: str) -> Response | None:
-        """The links from one model to another; None if some are not kept."""
         folder = self._coordinator.folder
         try:
             links = links_between(self._coordinator.round.linked, base, sha256)

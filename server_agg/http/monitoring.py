@@ -122,7 +122,6 @@ class HealthRoute:
         return RecordResponse(Health("ok"), headers={"Cache-Control": "no-store"})
 
     def _wrong(self) -> str | None:
-        """Return what is wrong, without details of the machine; None if all is well."""
         coordinator = self._coordinator
         try:
             with coordinator.ledger.reading() as session:

@@ -165,7 +165,6 @@ def _chunks(pieces: Iterable[bytes], seen: Callable[[bytes], object]) -> Iterato
 
 
 def _some_at_once(call: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
-    """The results in order, of STREAMS calls at a time."""
     with ThreadPoolExecutor(STREAMS) as pool:
         running = deque[Future[Result]]()
         for argument in arguments:

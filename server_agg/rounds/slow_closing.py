@@ -145,7 +145,6 @@ class SlowClosing:
 
 
 def _log_tenths(number: int, report: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """`report`, and a line in the log for each tenth of the work."""
     tenths = 0
 
     def progress(done: int, total: int) -> None:

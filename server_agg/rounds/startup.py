@@ -60,7 +60,6 @@ def open_state(
 
 
 def _tell_noise(ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, run: str | None) -> None:
-    """Log how large a round's noise is beside its update."""
     with ledger.reading() as session:
         population = max(settings.strategy.population, len(privacy.enrolled_phones(session)))
     phones, weights = settings.rules.clients_per_round, artifacts.path(WEIGHTS)

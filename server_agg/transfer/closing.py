@@ -96,8 +96,6 @@ class _Part:
 
 
 class _Transfer:
-    """The work of one call."""
-
     def __init__(
         self,
         artifacts: Artifacts,
@@ -183,7 +181,6 @@ class _Transfer:
             self._count()
 
     def _train(self, place: int, windows: Sequence[Window], predictions: Predictions) -> None:
-        """Train the student on these windows, from zero states. Raises TrainingError if training diverges."""
         artifacts, student = self._artifacts, self._work / STUDENT
         rate = self._settings.transfer_lr or self._training.learning_rate
         options = BackendOptions(threads=self._threads, seed=stream_of(self._seed, f"dropout {place}"))
@@ -241,7 +238,6 @@ class _Transfer:
             return 0
 
     def _windows(self, cycle: int) -> Sequence[Window]:
-        """The text of a cycle, which is kept in the work folder."""
         path = self._work / f"text-{cycle}.ids"
         if path.exists():
             ids: Ids = np.frombuffer(path.read_bytes(), "<i8").astype(np.int64)
@@ -267,7 +263,6 @@ class _Transfer:
         return max(1, PREDICTIONS_BYTES // window)
 
     def _cost(self, parts: Sequence[_Part], windows: int) -> int:
-        """Windows that all teachers predict and the student trains on, in these parts of texts of so many windows."""
         total, held = 0, None
         for part in parts:
             own = min(self._part_windows, windows - part.number * self._part_windows)

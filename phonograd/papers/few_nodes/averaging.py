@@ -40,7 +40,6 @@ class Averaging:
         return base, len(nodes), nbytes
 
     def _train(self, base: Path, node: int, epochs: int, learning_rate: float, seed: int) -> Mapping[str, Array]:
-        """The weights of a node after its epochs, by way of a file."""
         out = self.work / "node.safetensors"
         settings = RoundSettings(
             folder=self.artifacts.folder,

@@ -126,7 +126,6 @@ def _adjacent_models(
 def _log_ratios(
     artifacts: Artifacts, first: Path, second: Path, settings: PrivacySettings, seed: int
 ) -> npt.NDArray[np.float64]:
-    """log c of texts drawn from the first model."""
     options = BackendOptions(threads=min(usable_cores(), MAX_THREADS))
     V = artifacts.manifest.model.vocabulary
     with contextlib.closing(load_backend("native", artifacts, first, options)) as model:
