@@ -104,7 +104,7 @@ class Field:
         low = "" if self.low is None else f"{'more than' if self.open_low else 'at least'} {_show_number(self.low)}"
         most = None if self.high in (MANY, MOST) else self.high
         high = "" if most is None else f"{'below' if self.open_high else 'at most'} {_show_number(most)}"
-        name: str = _WORDS.get(self.kind) or getattr(self.kind, "__name__", str(self.kind))
+        name = _WORDS.get(self.kind) or str(getattr(self.kind, "__name__", self.kind))
         return ", ".join(part for part in (low, high) if part) or name
 
 

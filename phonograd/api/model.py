@@ -20,9 +20,8 @@ from phonograd.device_runtime.engine.predictor import (
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
-from phonograd.device_runtime.text.evaluation import Evaluation, PredictorScorer
+from phonograd.device_runtime.text.evaluation import Evaluation, PredictorScorer, keystroke_savings
 from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
-from phonograd.device_runtime.text.keystrokes import keystroke_savings
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.state_dict import is_torch_file
 from phonograd.export.torch_layout import VOCABULARY_SHA256

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from phonograd.bench.aggregate import AggregateBenchConfig, bench_aggregate
+from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
 from phonograd.bench.contestants import BenchError, selected_entries
 from phonograd.bench.ingest import IngestBenchConfig, bench_ingest
 from phonograd.bench.masked import MaskedBenchConfig, bench_masked
 from phonograd.bench.parity import ParityConfig, bench_parity
 from phonograd.bench.predict import PredictBenchConfig, bench_predict
 from phonograd.bench.upload import UploadBenchConfig, bench_upload
-from phonograd.commands.bench_capacity import capacity
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
     PRESET,
@@ -29,10 +29,13 @@ from phonograd.commands.bench_options import (
     save_option,
 )
 from phonograd.commands.bench_simulate import simulate
+from phonograd.commands.configured import config_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, THREADS, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import IN_GROUPS
+from phonograd.config.bench_capacity import CAPACITY
+from phonograd.config.values import Config
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.update.codecs import CODECS
 
@@ -93,7 +96,6 @@ def bench() -> None:
 
 bench.add_command(epoch)
 bench.add_command(simulate)
-bench.add_command(capacity)
 
 
 @bench.command()
@@ -255,3 +257,20 @@ def results(console: Console, folder: Path | None, out: Path | None) -> None:
     documents = load_results(source)
     write_bytes(page, render(documents).encode())
     console.result({"page": page, "results": list(documents)}, (str(page), [{"result": name} for name in documents]))
+
+
+@bench.command()
+@config_options(CAPACITY)
+@save_option
+@output_options
+def capacity(console: Console, config: Config, save: Path | None) -> None:
+    """Measure what a server does with many phones, and plan a service for 10 thousand to 100 million a day.
+
+    Thousands of phones send updates to a real server on this machine: seconds and CPU time of their requests, the
+    slowest one, and memory after each round. Some minutes, and a few GB of disk until it ends.
+    """
+    from phonograd.bench.capacity.bench import bench_capacity
+
+    demand = config.take(Demand, prices=config.take(Prices))
+    result = bench_capacity(config.take(CapacityConfig, demand=demand), console.say)
+    finish(console, result | {"config": config.document()}, save)
