@@ -360,16 +360,15 @@ def section(document: Document) -> Iterator[str | Table]:
     }
     title = f"From a round's last byte to its model: at most {MOST_PASSES:g} passes of {taken[0]}; a copy: {taken[1]}"
     yield Table(title, columns, document["last_byte"])
-    if crowds := document.get("crowds"):  # older results have none
-        yield (
-            "Small updates of many phones at once: the time from the first byte sent to the last answer, and the "
-            "time of /healthz requests meanwhile."
-        )
-        columns = {
-            "phones": figure("phones", "d"),
-            "MB each": figure("update_bytes", ".2f", MB),
-            "seconds": figure("seconds", ".2f"),
-            "slowest /healthz, s": figure("slowest_health_seconds", ".3f"),
-            "median, s": figure("median_health_seconds", ".3f"),
-        }
-        yield Table(f"While a crowd uploads: /healthz at most {MOST_HEALTH_SECONDS:g} s", columns, crowds)
+    yield (
+        "Small updates of many phones at once: the time from the first byte sent to the last answer, and the "
+        "time of /healthz requests meanwhile."
+    )
+    columns = {
+        "phones": figure("phones", "d"),
+        "MB each": figure("update_bytes", ".2f", MB),
+        "seconds": figure("seconds", ".2f"),
+        "slowest /healthz, s": figure("slowest_health_seconds", ".3f"),
+        "median, s": figure("median_health_seconds", ".3f"),
+    }
+    yield Table(f"While a crowd uploads: /healthz at most {MOST_HEALTH_SECONDS:g} s", columns, document["crowds"])

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec.structs import asdict, replace
@@ -26,9 +26,7 @@ from phonograd.device_runtime.client.server_client import Connection, UploadRece
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.masked.phone import require_new_model
-
-if TYPE_CHECKING:
-    from phonograd.device_runtime.text.rehearsal import TextShares
+from phonograd.device_runtime.text.rehearsal import TextShares
 
 
 @click.command()
@@ -157,7 +155,7 @@ def _send(console: Console, joined: JoinedRound, update: Path, masking: Masked, 
         )
 
 
-def _warn_of(console: Console, text: "TextShares", user: Path, rehearsal: Path | None) -> None:
+def _warn_of(console: Console, text: TextShares, user: Path, rehearsal: Path | None) -> None:
     warn_of_unknown(console, user, text.user_unknown_share)
     warn_of_unknown(console, rehearsal, text.general_unknown_share)
     if text.user_invalid_share > 0:

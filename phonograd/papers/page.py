@@ -70,7 +70,7 @@ def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | st
     figures = _figures(experiment.published, result.rows)
     theirs = {figure for values in experiment.published.values() for figure in values}
     rows = []
-    for row in _names_of_rows(experiment.published, result.rows):
+    for row in dict.fromkeys([*experiment.published, *result.rows]):
         cells: dict[str, float | str | None] = {"": row}
         for figure in figures:
             if figure in theirs:
@@ -159,10 +159,6 @@ def _facts_of_rows(result: Result) -> Iterator[str]:
 
 def _figures(*tables: Mapping[str, Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(figure for rows in tables for values in rows.values() for figure in values))
-
-
-def _names_of_rows(*tables: Mapping[str, object]) -> list[str]:
-    return list(dict.fromkeys(row for rows in tables for row in rows))
 
 
 def _over_seeds(values: Sequence[float]) -> str:

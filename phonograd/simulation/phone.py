@@ -1,13 +1,11 @@
 """One virtual phone: what `phonograd train` does, for a worker process that trains many in turn."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine import Backend, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
-from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
@@ -95,7 +93,9 @@ class VirtualPhone:
         except TrainingError as error:
             return PhoneResult(job.user, diverged=str(error))
         assert trained.update is not None
-        return _result(job.user, trained.report.tokens, trained.update, trained.report.losses, trained.report.seconds)
+        update, report = trained.update, trained.report
+        ends = report.losses[0], report.losses[-1]
+        return PhoneResult(job.user, update.nbytes, update.sha256, report.tokens, ends, report.seconds)
 
     def evaluate(self, job: EvaluationJob) -> Evaluation:
         """Evaluate the model on the text. Raises TrainingError if its scores are not finite."""
@@ -112,7 +112,3 @@ class VirtualPhone:
         if self._evaluator is not None:
             self._evaluator[1].close()
             self._evaluator = None
-
-
-def _result(user: str, tokens: int, written: WrittenFile, losses: Sequence[float], seconds: float) -> PhoneResult:
-    return PhoneResult(user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)

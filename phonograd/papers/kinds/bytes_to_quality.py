@@ -50,7 +50,11 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows |= {f"{row}, round {number}": figures for number, figures in _points(record).items()}
         rows[row] = _last(record) | _until(record, settings.user_perplexity)
     facts = {f"{row}: rounds": float(len(record.rounds)) for row, record in records.items()}
-    units = {row: by_user(last_ones(evaluated_rounds(record))) | _by_round(record) for row, record in records.items()}
+    units = {
+        row: by_user(last_ones(evaluated_rounds(record)))
+        | {"MB up in a round": [ended.bytes_up / 1e6 for ended in record.rounds]}
+        for row, record in records.items()
+    }
     return Outcome(rows, facts, units, runs)
 
 
@@ -74,10 +78,6 @@ def _last(record: SimulationRecord) -> dict[str, float]:
     return figures | {
         name: ended[name] for name in ("user perplexity", "general perplexity", "user KSS, %") if name in ended
     }
-
-
-def _by_round(record: SimulationRecord) -> dict[str, list[float]]:
-    return {"MB up in a round": [ended.bytes_up / 1e6 for ended in record.rounds]}
 
 
 def _points(record: SimulationRecord) -> dict[int, dict[str, float]]:
