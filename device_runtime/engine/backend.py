@@ -88,23 +88,18 @@ class Backend(Protocol):
 
     def reset(self) -> None:
         """Set the recurrent states to zero, at the start of a new text."""
-        ...
 
     def step(self, window: Window, learning_rate: float) -> float:
         """Train on one window of vocabulary ids. Returns the loss before the update, as the manifest defines it.
 
         Raises TrainingError for a word that is not in the output sample.
         """
-        ...
 
     def logits(self, tokens: Ids) -> Floats:
         """Scores [T·B, V] float32 of every next word after tokens [T, B], for any T and B; without dropout."""
-        ...
 
     def weights(self) -> dict[str, Array]:
         """Copies of the current trainable tensors, float32."""
-        ...
 
     def close(self) -> None:
         """Free the backend's memory; it can't be used afterwards."""
-        ...

@@ -21,11 +21,9 @@ class Scorer(Protocol):
 
     def reset(self) -> None:
         """See Backend.reset."""
-        ...
 
     def logits(self, tokens: Ids) -> Floats:
         """See Backend.logits."""
-        ...
 
 
 class PredictorScorer:

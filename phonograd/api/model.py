@@ -54,7 +54,7 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
         yield resources.enter_context(TensorFile(converted))
 
 
-class Model:
+class Model(contextlib.AbstractContextManager["Model"]):
     """A language model in the engine, open until `close`; made by `open_model`. Not thread-safe.
 
     artifacts: the folder it is of.
@@ -71,9 +71,6 @@ class Model:
         self._weights = weights
         self._scorer = scorer
         self._resources = resources
-
-    def __enter__(self) -> "Model":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

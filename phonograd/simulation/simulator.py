@@ -51,7 +51,7 @@ class Texts:
     general_test: Messages
 
 
-class Simulation:
+class Simulation(contextlib.AbstractContextManager["Simulation"]):
     """A simulation in its folder, new or resumed. Use it as a context.
 
     workers: how many phones train at a time, each in a process with one thread; the result does not depend on their
@@ -103,9 +103,6 @@ class Simulation:
                 self._folder.require_model(len(self._record.rounds), self._sha256(len(self._record.rounds)))
                 self._folder.tidy(len(self._record.rounds))
             self._resources = resources.pop_all()
-
-    def __enter__(self) -> "Simulation":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
