@@ -15,6 +15,7 @@ from phonograd.bench.ingest import IngestBenchConfig, bench_ingest
 from phonograd.bench.masked import MaskedBenchConfig, bench_masked
 from phonograd.bench.parity import ParityConfig, bench_parity
 from phonograd.bench.predict import PredictBenchConfig, bench_predict
+from phonograd.bench.simulate import SimulateBenchConfig, bench_simulate
 from phonograd.bench.upload import UploadBenchConfig, bench_upload
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
@@ -28,7 +29,6 @@ from phonograd.commands.bench_options import (
     random_artifacts,
     save_option,
 )
-from phonograd.commands.bench_simulate import simulate
 from phonograd.commands.configured import config_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, THREADS, Options, opt, refuse
@@ -37,6 +37,7 @@ from phonograd.commands.shared_options import IN_GROUPS
 from phonograd.config.bench_capacity import CAPACITY
 from phonograd.config.values import Config
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.update.codecs import CODECS
 
 PARITY = Options(ParityConfig, steps=opt(kind=COUNT), threads=opt(kind=THREADS))
@@ -87,6 +88,14 @@ PREDICT = Options(
     context=opt("Words before each.", COUNT),
     threads=opt(kind=THREADS),
 )
+SIMULATE = Options(
+    SimulateBenchConfig,
+    phones=opt("Phones of a round.", COUNT),
+    text_bytes=opt("Text of each; as much general text is added.", COUNT),
+    workers=opt("Phones that train at a time, one thread each.  [default: one a core]", COUNT, default=None),
+    flower_python=opt("A Python interpreter with flwr[simulation].  [default: this one]", metavar="PYTHON"),
+    rounds=opt("Runs of each, in turn.", COUNT),
+)
 
 
 @click.group()
@@ -95,7 +104,6 @@ def bench() -> None:
 
 
 bench.add_command(epoch)
-bench.add_command(simulate)
 
 
 @bench.command()
@@ -274,3 +282,24 @@ def capacity(console: Console, config: Config, save: Path | None) -> None:
     demand = config.take(Demand, prices=config.take(Prices))
     result = bench_capacity(config.take(CapacityConfig, demand=demand), console.say)
     finish(console, result | {"config": config.document()}, save)
+
+
+@bench.command()
+@artifacts_option
+@SIMULATE
+@save_option
+@output_options
+def simulate(console: Console, artifacts: Path | None, save: Path | None, **options: Any) -> None:
+    """Compare a simulated round with Flower's simulation: seconds, CPU time and memory of all processes.
+
+    The same model, phones and texts for all: random words by Zipf's law. The runs take turns, each in processes of its
+    own. The exit code is 16 if the losses of the first round differ.
+    """
+    options["workers"] = options["workers"] or usable_cores()
+    config = SIMULATE.take(options)
+    build_on_first_use(console)
+    with artifacts_or_random(console, artifacts) as folder:
+        result = bench_simulate(folder, config, console.say)
+    finish(console, result, save)
+    if result["disagreements"]:
+        raise BenchError(f"bench: the contestants do not train the same: {'; '.join(result['disagreements'])}")

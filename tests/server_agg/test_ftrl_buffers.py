@@ -10,7 +10,7 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation import next_model
-from phonograd.server_agg.aggregation.privacy.ftrl.sealing import apply_seal
+from phonograd.server_agg.aggregation.privacy.ftrl.buffers import apply_seal
 from phonograd.server_agg.rounds import opening
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.state_folder import StateFolder

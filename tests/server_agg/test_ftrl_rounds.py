@@ -16,8 +16,7 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load
 from phonograd.server_agg.aggregation.correlation.run import RUN, begin_run
 from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
-from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise
-from phonograd.server_agg.aggregation.privacy.ftrl.sealing import apply_seal, seal_of
+from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise, apply_seal, seal_of
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
 from tests.server_agg.rounds_of_updates import SHA, Round, deltas_of, length, model, random_weights, trained
