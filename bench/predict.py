@@ -15,9 +15,9 @@ from phonograd.bench.contestants import Answers, Say
 from phonograd.bench.markdown import MB, MS, Table, figure, model_name, text
 from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
 from phonograd.bench.results import Document, result_of
-from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.engine.predictor import SUGGESTIONS, Predictor, write_prediction_weights
 from phonograd.device_runtime.formats.manifest import PREDICTION, VOCABULARY, WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats
@@ -47,7 +47,7 @@ class WholeContext:
     """What Model.predict does: the backend scores all words after the whole context."""
 
     def __init__(self, artifacts: Artifacts, options: BackendOptions):
-        self.backend = load_backend("native", artifacts, None, options)
+        self.backend = NativeBackend(artifacts, None, options)
         self.close = self.backend.close
         self._bptt = artifacts.manifest.training.bptt
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY))

@@ -14,8 +14,8 @@ from phonograd.bench.contestants import Answers, Say
 from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, text
 from phonograd.bench.results import Document, result_of
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import (
     MANIFEST,
     VOCABULARY,
@@ -201,7 +201,7 @@ class _Models:
         manifest = self._artifacts.manifest
         training = manifest.training
         vocabulary = Vocabulary.load(self._artifacts.path(VOCABULARY), manifest.model.vocabulary)
-        backend = load_backend("native", self._artifacts, weights, BackendOptions(self._config.threads))
+        backend = NativeBackend(self._artifacts, weights, BackendOptions(self._config.threads))
         try:
             return {
                 name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt)

@@ -192,20 +192,20 @@ class PhoneSession:
             raise diagnose_loss(self.adb, self.serial, boot, doing, self.settings.reconnect_seconds, loss) from loss
 
 
-def find_leftovers(adb: Adb, serial: str, settings: SessionSettings | None = None) -> tuple[str, ...]:
+def find_leftovers(adb: Adb, serial: str) -> tuple[str, ...]:
     """What an earlier session left, in words; empty if nothing, while a session holds the phone, or if it is lost."""
-    folder, names = (settings or SessionSettings()).folder, list[str]()
+    folder, names = SessionSettings().folder, list[str]()
     with contextlib.suppress(PhoneLostError):
         names = adb.shell(serial, phone_script("lock.sh", "leftovers.sh", folder=folder)).out.split()
     return tuple(words for name, words in _WORDS.items() if name in names)
 
 
-def restore_phone(adb: Adb, serial: str, settings: SessionSettings | None = None) -> None:
+def restore_phone(adb: Adb, serial: str) -> None:
     """Restore the settings that an earlier session changed, and remove all files of sessions, kept ones too.
 
     Raises PhoneBusyError while a session holds the phone, PhoneStorageError, PhoneLostError.
     """
-    Watchdog(adb, serial, settings or SessionSettings(), secrets.token_hex(8)).end(keep=False)
+    Watchdog(adb, serial, SessionSettings(), secrets.token_hex(8)).end(keep=False)
 
 
 def diagnose_loss(

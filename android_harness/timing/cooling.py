@@ -33,7 +33,6 @@ def cool_down(
     baseline_c: float | None,
     limit_seconds: float,
     stop: threading.Event,
-    ask_seconds: float = ASK_SECONDS,
 ) -> Cooling:
     """Wait until the phone is as cool as at the beginning, stops cooling, or the limit is reached.
 
@@ -59,7 +58,7 @@ def cool_down(
             )
         if outcome is not None and not severe:
             return Cooling(outcome, waited, temperature)
-        if waited >= limit_seconds or stop.wait(ask_seconds):
+        if waited >= limit_seconds or stop.wait(ASK_SECONDS):
             return Cooling("limit", waited, temperature)
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TrainingError
-from phonograd.device_runtime.engine import Backend, BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -57,7 +58,7 @@ class VirtualPhone:
         self._artifacts = artifacts
         self._rehearsal = b"\n".join(rehearsal)
         self._settings = settings
-        self._evaluator: tuple[Path, Backend] | None = None  # kept open from text to text
+        self._evaluator: tuple[Path, NativeBackend] | None = None  # kept open from text to text
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
 
     def train(self, job: PhoneJob) -> PhoneResult:
@@ -103,7 +104,7 @@ class VirtualPhone:
         if self._evaluator is None or self._evaluator[0] != job.weights:
             self.close()
             options = BackendOptions(threads=1)
-            self._evaluator = job.weights, load_backend("native", self._artifacts, job.weights, options)
+            self._evaluator = job.weights, NativeBackend(self._artifacts, job.weights, options)
         model = self._evaluator[1]
         return evaluate(model, self._vocabulary, job.text, training.minibatch, training.bptt, self._settings.kss)
 

@@ -124,9 +124,10 @@ def test_weights_that_are_not_the_manifests_give_no_update(place: Place, tmp_pat
 FOREIGN = """
 import ctypes, mmap, os, sys
 from pathlib import Path
-from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import open_artifacts
-engine = load_backend("native", open_artifacts(Path(sys.argv[1])))  # its handler is there from now on
+engine = NativeBackend(open_artifacts(Path(sys.argv[1])), None, BackendOptions())  # its handler is there from now on
 with open(sys.argv[2], "w+b") as file:
     file.truncate(4096)
     mapping = mmap.mmap(file.fileno(), 4096)

@@ -16,7 +16,7 @@ from phonograd.device_runtime.base.errors import (
     UnsupportedError,
     UsageError,
 )
-from phonograd.device_runtime.engine import c_abi, load_backend
+from phonograd.device_runtime.engine import c_abi
 from phonograd.device_runtime.engine.backend import Backend, BackendOptions, Window
 from phonograd.device_runtime.engine.c_abi import NativeLibrary, find_library
 from phonograd.device_runtime.engine.graph import NativeGraph
@@ -170,11 +170,6 @@ def test_a_checkout_builds_it_on_first_use(
     monkeypatch.setattr(c_abi, builder, {machine: build} if system == "Darwin" else build)
     assert find_library(print) == tmp_path / "lib"  # type: ignore[arg-type]
     assert heard == [print]
-
-
-def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected native or ort"):
-        load_backend("cuda", exported(MODEL, TRAINING))
 
 
 def is_a_backend(engine: NativeBackend) -> Backend:

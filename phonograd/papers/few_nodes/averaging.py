@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.device_runtime.engine import BackendOptions
+from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.vocabulary import Ids
