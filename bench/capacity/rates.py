@@ -19,7 +19,9 @@ from phonograd.bench.uploads.sending import ANSWER_SECONDS, HOST, post_damaged, 
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
-from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import RoundContext
 from phonograd.server_agg.rounds.opening import add_round
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import sums

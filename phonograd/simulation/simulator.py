@@ -21,7 +21,7 @@ from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.settings.noise import CoveringNoise, covering_noise
-from phonograd.server_agg.transfer import transfer
+from phonograd.server_agg.transfer.closing import transfer
 from phonograd.server_agg.transfer.text import read_general
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.masked import about_masked

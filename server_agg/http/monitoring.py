@@ -24,7 +24,7 @@ from phonograd import __version__
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.http.operations import Answer, operation
 from phonograd.server_agg.http.problems import ProblemResponse
 from phonograd.server_agg.http.requests import RecordResponse

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.documents import document_of
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.records import (
     REPORT_VERSION,

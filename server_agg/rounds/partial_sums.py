@@ -16,7 +16,7 @@ from typing import TypeVar
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import regular_file, storage_errors
 from phonograd.server_agg.aggregation.fold import SumLimitError
-from phonograd.server_agg.aggregation.strategies import ClientUpdate, FoldedAggregation
+from phonograd.server_agg.aggregation.strategy import ClientUpdate, FoldedAggregation
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.storage import queries

@@ -6,7 +6,7 @@ from phonograd.device_runtime.base.errors import ArtifactsError, UsageError, Wei
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.rounds import noise_runs, opening, privacy
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
 from phonograd.server_agg.rounds.slow_closing import Students

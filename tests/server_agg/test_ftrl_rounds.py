@@ -18,7 +18,9 @@ from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise, apply_seal, seal_of
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
-from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import RoundContext
 from tests.server_agg.rounds_of_updates import SHA, Round, deltas_of, length, model, random_weights, trained
 from tests.server_agg.test_privacy_ftrl import matrix
 from tests.server_agg.trained_weights import TrainedWeights

@@ -19,7 +19,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_a
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.listening import Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.slow_closing import Students
