@@ -23,8 +23,9 @@ from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.native_build import NATIVE, PHONE, build_host_command, build_phone_binary
+from phonograd.device_runtime.native_build import build_host_command, build_phone_binary
 from phonograd.device_runtime.native_build.compiler import find_zig
+from phonograd.device_runtime.native_build.targets import NATIVE, PHONE
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Vocabulary

@@ -19,7 +19,7 @@ from phonograd.android_harness.app.contents import (
 from phonograd.android_harness.app.toolchain import Tools, run_tool
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import check_phone_binary
+from phonograd.device_runtime.native_build.checks import check_phone_binary
 
 MANIFEST = Path(__file__).with_name("AndroidManifest.xml")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keyboard"

@@ -33,11 +33,11 @@ from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions
 from phonograd.device_runtime.engine.header import functions, new, plain, structs
 from phonograd.device_runtime.native_build import (
     PACKAGED_LIBRARY,
-    Progress,
     build_arm64_library,
     build_host_library,
     build_macos_library,
 )
+from phonograd.device_runtime.native_build.compiler import Progress
 
 Opened = TypeVar("Opened", bound="Handle")
 ABI_VERSION = 1

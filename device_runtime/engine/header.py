@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.native_build import NATIVE
+from phonograd.device_runtime.native_build.targets import NATIVE
 
 HEADER = NATIVE / "include" / "phonograd.h"
 _NUMBERS = {

@@ -68,7 +68,8 @@ def build_phone(
 ) -> None:
     """Write the checked static binary for arm64 Android phones; a wheel includes it, a source checkout builds it."""
     from phonograd.device_runtime.base.files import require_writable
-    from phonograd.device_runtime.native_build import build_arm64_library, check_arm64_library, deliver_phone_binary
+    from phonograd.device_runtime.native_build import build_arm64_library, deliver_phone_binary
+    from phonograd.device_runtime.native_build.checks import check_arm64_library
 
     for place in filter(None, (out, library)):
         require_writable(place)

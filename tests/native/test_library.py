@@ -24,7 +24,8 @@ from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.device_runtime.native_build import NATIVE, build_host_library
+from phonograd.device_runtime.native_build import build_host_library
+from phonograd.device_runtime.native_build.targets import NATIVE
 from tests.support.artifacts import exported
 
 MODEL = LanguageModelConfig("lstm", vocabulary=9, embedding=3, hidden=3, layers=1)
