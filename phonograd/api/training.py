@@ -33,7 +33,7 @@ __all__ = ["ResumableState", "StopSignals", "TrainHooks", "TrainSettings", "Trai
 
 
 class TrainSettings(PhoneSettings, frozen=True):
-    """See PhoneSettings. Raises ValueError for a setting out of range, or `seed` beside `phone`."""
+    """How a phone trains (PhoneSettings), and the codec. Raises ValueError for a setting out of range."""
 
     codec: Annotated[CodecName, about("The update's encoding.")] = DEFAULT_CODEC
 
