@@ -37,16 +37,14 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]  # any buil
 
         phonograd.__path__.append(self.root)  # a source distribution has no links to the folders
         from phonograd.device_runtime.native_build import (  # noqa: PLC0415  # importable only now
-            LIBRARY,
-            MACOS_LIBRARY,
-            NATIVE,
             PACKAGED_PHONE_BINARY,
             build_arm64_library,
             build_host_library,
             build_macos_library,
             build_phone_binary,
-            check_host_library,
         )
+        from phonograd.device_runtime.native_build.checks import check_host_library  # noqa: PLC0415
+        from phonograd.device_runtime.native_build.targets import LIBRARY, MACOS_LIBRARY, NATIVE  # noqa: PLC0415
 
         self.app.display_info("compiling the native engine")
         folder = PACKAGED_PHONE_BINARY.parent

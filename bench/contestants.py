@@ -108,7 +108,7 @@ def worker_environment(threads: int) -> dict[str, str]:
     return {**MALLOC_SETTINGS, **dict.fromkeys(counts, str(threads)), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
-class Worker:
+class Worker(contextlib.AbstractContextManager["Worker"]):
     """A contestant's process, with the environment of this one and `variables`. The end of the block kills it.
 
     Raises BenchError if the process fails.
@@ -137,9 +137,6 @@ class Worker:
         except OSError as error:
             self._log.close()
             raise BenchError(f"bench: {entry.name}: {entry.python} cannot be run ({error.strerror})") from error
-
-    def __enter__(self) -> "Worker":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()

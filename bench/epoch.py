@@ -149,14 +149,12 @@ def _ceiling_rates(manifest: Manifest, turns: Sequence[Turn]) -> list[float]:
 
 
 def _fastest(rates: Mapping[Entry, Sequence[float]], reduced: bool) -> Sequence[float]:
-    """The rates in each round of the fastest ceiling in one precision; empty without one."""
     return max(
         (measured for entry, measured in rates.items() if entry.reduced == reduced), key=statistics.median, default=()
     )
 
 
 def _disagreements(measured: Sequence[Answers], entries: Sequence[Entry], tolerance: float) -> tuple[str, ...]:
-    """Compare contestants in float32 that have the same kind and output words."""
     reduced = {entry.name for entry in entries if entry.reduced}
     losses: dict[tuple[str, int], dict[str, float]] = {}
     for one in measured:
@@ -175,7 +173,6 @@ def _windows(manifest: Manifest, config: EpochBenchConfig) -> Any:
 
 
 def _take_turns(workers: Sequence[Worker], config: EpochBenchConfig, say: Say) -> dict[str, list[Turn]]:
-    """All turns after warming up, by contestant."""
     turns: dict[str, list[Turn]] = {worker.entry.name: [] for worker in workers}
     rounds = config.warm_up + config.steps
     for window in range(rounds):
@@ -260,7 +257,6 @@ def _phases(
 
 
 def _fraction(gflop: float, seconds: Sequence[float], ceiling: Sequence[float]) -> float | None:
-    """The median over rounds of the rate divided by the ceiling's; None without either."""
     if not gflop or not ceiling:
         return None
     return statistics.median(gflop / taken / rate for taken, rate in zip(seconds, ceiling, strict=True))

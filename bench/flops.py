@@ -49,7 +49,6 @@ def phase_flop(
 
 
 def _multiplied_weights(model: LanguageModelConfig, output_words: int | None) -> Mapping[str, int]:
-    """The weights that a token is multiplied by, by tensor; the output layer's for its words only."""
     weights = {spec.name: spec.elements for spec in model.tensor_specs()}
     if not model.tied:
         del weights["embedding.weight"]

@@ -90,8 +90,6 @@ def bench_ingest(config: IngestBenchConfig, say: Say = str) -> dict[str, Any]:
 
 
 class _Ingest:
-    """The benchmark's folder with artifacts, one update, and the servers' files."""
-
     def __init__(self, folder: Path, config: IngestBenchConfig, say: Say):
         self.folder, self.config, self.say = folder, config, say
         self.artifacts, self.update = folder / "artifacts", folder / "update"
@@ -113,7 +111,6 @@ class _Ingest:
             raise BenchError(f"bench: {self.folder}: {needed} bytes expected to be free, found {free}; set TMPDIR")
 
     def bodies(self, count: int, round_: int = 1, base_sha256: str | None = None) -> list[tuple[str, Body]]:
-        """The uploads of `count` new phones, with the phones' names."""
         numbers = [next(self._phones) for _ in range(count)]
         return [(f"phone-{n}", self.maker.body(n, round_, base_sha256 or self.base_sha256)) for n in numbers]
 
@@ -297,7 +294,6 @@ def _make_material(artifacts: Path, update: Path, model: LanguageModelConfig) ->
 
 
 def _wait_served(server: Receiver, old_sha256: str) -> tuple[float, str]:
-    """Wait until a model other than `old_sha256` is served; returns when its first byte arrived, and its hash."""
     deadline = time.perf_counter() + SERVED_SECONDS
     while time.perf_counter() < deadline:
         connection = http.client.HTTPConnection(HOST, server.port, timeout=SERVED_SECONDS)
@@ -364,16 +360,15 @@ def section(document: Document) -> Iterator[str | Table]:
     }
     title = f"From a round's last byte to its model: at most {MOST_PASSES:g} passes of {taken[0]}; a copy: {taken[1]}"
     yield Table(title, columns, document["last_byte"])
-    if crowds := document.get("crowds"):  # older results have none
-        yield (
-            "Small updates of many phones at once: the time from the first byte sent to the last answer, and the "
-            "time of /healthz requests meanwhile."
-        )
-        columns = {
-            "phones": figure("phones", "d"),
-            "MB each": figure("update_bytes", ".2f", MB),
-            "seconds": figure("seconds", ".2f"),
-            "slowest /healthz, s": figure("slowest_health_seconds", ".3f"),
-            "median, s": figure("median_health_seconds", ".3f"),
-        }
-        yield Table(f"While a crowd uploads: /healthz at most {MOST_HEALTH_SECONDS:g} s", columns, crowds)
+    yield (
+        "Small updates of many phones at once: the time from the first byte sent to the last answer, and the "
+        "time of /healthz requests meanwhile."
+    )
+    columns = {
+        "phones": figure("phones", "d"),
+        "MB each": figure("update_bytes", ".2f", MB),
+        "seconds": figure("seconds", ".2f"),
+        "slowest /healthz, s": figure("slowest_health_seconds", ".3f"),
+        "median, s": figure("median_health_seconds", ".3f"),
+    }
+    yield Table(f"While a crowd uploads: /healthz at most {MOST_HEALTH_SECONDS:g} s", columns, document["crowds"])

@@ -78,7 +78,6 @@ def bench_masked(config: MaskedBenchConfig, say: Say = str) -> dict[str, Any]:
 
 
 def _rounds(config: MaskedBenchConfig) -> Iterator[tuple[Entry, int, int]]:
-    """Who runs, with how many phones, of which how many drop out."""
     own = Entry(OWN, OWN_PEER, settings={"support": 1})
     thin = Entry(f"{OWN}, support 1/{config.support}", OWN_PEER, settings={"support": config.support})
     python = config.flower_python or sys.executable

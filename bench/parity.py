@@ -41,8 +41,6 @@ class ParityConfig:
 
 @dataclass(frozen=True)
 class _Trained:
-    """What a runtime's process leaves: losses, what it says of itself, and its weights in a file."""
-
     losses: Sequence[Any]
     about: Mapping[str, Any]
     weights: Path

@@ -23,8 +23,9 @@ from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.native_build import NATIVE, PHONE, build_host_command, build_phone_binary
+from phonograd.device_runtime.native_build import build_host_command, build_phone_binary
 from phonograd.device_runtime.native_build.compiler import find_zig
+from phonograd.device_runtime.native_build.targets import NATIVE, PHONE
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -224,7 +225,6 @@ def bench_phone(
 
 
 def _instructions(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
-    """Instructions a token of the paper's model in one precision by output words, None where they were not counted."""
     of_paper = [one for one in counts if (one.model, one.machine) == (_name(paper), "aarch64")]
     words = [one.output_words for one in of_paper] or [paper.vocabulary, paper.vocabulary // SAMPLED]
     per_token = {one.output_words: one.instructions_per_token for one in of_paper if one.precision == precision}

@@ -15,9 +15,9 @@ from phonograd.bench.contestants import Answers, Say
 from phonograd.bench.markdown import MB, MS, Table, figure, model_name, text
 from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
 from phonograd.bench.results import Document, result_of
-from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.engine.predictor import SUGGESTIONS, Predictor, write_prediction_weights
 from phonograd.device_runtime.formats.manifest import PREDICTION, VOCABULARY, WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats
@@ -47,7 +47,7 @@ class WholeContext:
     """What Model.predict does: the backend scores all words after the whole context."""
 
     def __init__(self, artifacts: Artifacts, options: BackendOptions):
-        self.backend = load_backend("native", artifacts, None, options)
+        self.backend = NativeBackend(artifacts, None, options)
         self.close = self.backend.close
         self._bptt = artifacts.manifest.training.bptt
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY))
@@ -142,7 +142,6 @@ def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> dict[st
 def _measure_ways(
     artifacts: Artifacts, files: Mapping[str, Path], config: PredictBenchConfig, say: Say
 ) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, Evaluation]]:
-    """Seconds a word and a letter of each way, and its quality on the text, if there is one."""
     options = BackendOptions(threads=config.threads)
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY))
     quality: dict[str, Evaluation] = {}
@@ -166,7 +165,6 @@ def _measure_ways(
 
 
 def _words(config: PredictBenchConfig, vocabulary: Vocabulary) -> list[str]:
-    """The words to type, context included. A text that is too short is read again."""
     count = config.context + WARM_UP + config.words
     if config.text is None:
         ids = np.random.default_rng(0).integers(2, len(vocabulary), count)
@@ -179,7 +177,6 @@ def _words(config: PredictBenchConfig, vocabulary: Vocabulary) -> list[str]:
 def _times(
     model: WholeContext, predictors: Mapping[str, Predictor], words: list[str], config: PredictBenchConfig
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Seconds a word and a letter of each way, which take turns."""
     times: dict[str, list[float]] = {name: [] for name in (MODEL, *predictors)}
     letters: dict[str, list[float]] = {name: [] for name in times}
     for predictor in predictors.values():
@@ -196,15 +193,12 @@ def _times(
 
 
 def _next_letters(words: list[str], at: int) -> str:
-    """The first one or two letters of the word that comes."""
     return words[(at + 1) % len(words)][: 1 + at % 2]
 
 
 def _ways(
     model: WholeContext, predictors: Mapping[str, Predictor], word: str, context: str, prefix: str
 ) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """What each does for a word, and for the letters of the next one."""
-
     def feed_word(predictor: Predictor) -> None:
         predictor.feed(word)
         predictor.suggest()
@@ -218,7 +212,6 @@ def _ways(
 
 
 def _opening(folder: Path, name: str, weights: Path, threads: int) -> tuple[float, int]:
-    """Median seconds to open it, and its own peak memory."""
     artifacts, options = open_artifacts(folder, verify=False), BackendOptions(threads=threads)
     load_library()
     before = peak_rss_bytes()

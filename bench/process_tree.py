@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
+SAMPLE_SECONDS = 0.25
 PARENT, FIRST_TIME, LAST_TIME = 1, 11, 15  # fields of /proc/PID/stat after the name: user, system, and their children's
 
 
@@ -23,15 +24,15 @@ def pss_bytes(root: int) -> int:
 class PeakPss(threading.Thread):
     """Samples a tree's memory until `stop`."""
 
-    def __init__(self, root: int, seconds: float = 0.25):
+    def __init__(self, root: int):
         super().__init__(daemon=True)
-        self._root, self._seconds = root, seconds
+        self._root = root
         self._ended = threading.Event()
         self._peak = 0
 
     def run(self) -> None:
         """Keep the largest sample of the memory of all processes, until `stop`."""
-        while not self._ended.wait(self._seconds):
+        while not self._ended.wait(SAMPLE_SECONDS):
             self._peak = max(self._peak, pss_bytes(self._root))
 
     def stop(self) -> int:
@@ -42,7 +43,6 @@ class PeakPss(threading.Thread):
 
 
 def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
-    """Each process of the tree with its fields of /proc/PID/stat."""
     processes = {int(path.name): fields for path in PROC.glob("[0-9]*") if (fields := _fields(path))}
     waiting = [root]
     while waiting:

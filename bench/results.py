@@ -132,7 +132,6 @@ def _environment(document: Document) -> Iterator[str]:
 
 
 def _remarks(document: Document) -> Iterator[str]:
-    """Who was left out and why, and whose results disagree."""
     lines = [f"Left out: {name} ({reason})." for name, reason in document.get("left_out", {}).items()]
     lines += [f"They disagree: {line}." for key in ("disagreements", "differences") for line in document.get(key, ())]
     if lines:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Worker, ratio_of, run_in_turn
-from phonograd.bench.markdown import MB, Column, Table, figure, model_name, name_with_versions, text
+from phonograd.bench.markdown import MB, Column, Table, figure, model_name, name_with_versions
 from phonograd.bench.process_tree import PeakPss, cpu_seconds
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.worker import SimulatorJob
@@ -32,20 +32,17 @@ FLOWER_HINT = "pip install 'flwr[simulation]' torch msgspec numpy in an environm
 MEASURED = 2  # the round that is measured: the first one starts the workers
 MESSAGE_WORDS = 8
 REHEARSAL = 5  # times the text that all phones mix in, so that draws differ
-TOLERANCE = 1e-3  # nats; of the first round's losses, by full softmax in fp32
+TOLERANCE = 1e-3  # nats; of the first round's losses
 # For all contestants. At larger rates a step on random words may amplify roundings a thousandfold, and losses differ.
 LEARNING_RATE = 0.1
 
 
 @dataclass(frozen=True)
 class SimulateBenchConfig:
-    """phones: of a round; text_bytes: of each, and as much general text; output_sample: of the sampled contestant;
-    rounds: runs of each contestant.
-    """
+    """phones: of a round; text_bytes: of each, and as much general text; rounds: runs of each contestant."""
 
     phones: int = 10
     text_bytes: int = 10_000
-    output_sample: int = 2000
     workers: int = field(default_factory=usable_cores)
     flower_python: str | None = None
     rounds: int = 3
@@ -90,13 +87,9 @@ def bench_simulate(folder: Path, config: SimulateBenchConfig, say: Say = str) ->
 def _entries(config: SimulateBenchConfig) -> list[Entry]:
     python = config.flower_python or sys.executable
 
-    def own(name: str, **settings: Any) -> Entry:
-        return Entry(name, OWN, settings={"text_bytes": config.text_bytes, **settings})
-
     return [
-        own("native"),
+        Entry("native", OWN, settings={"text_bytes": config.text_bytes}),
         Entry("flower", FLOWER_PEER, python=python, hint=FLOWER_HINT),
-        own("native, sampled, bf16", precision="bf16", output_sample=config.output_sample),
     ]
 
 
@@ -158,7 +151,7 @@ def _run(entry: Entry, job: SimulatorJob) -> Answers:
 def _figures(entries: Sequence[Entry], runs: Mapping[str, Sequence[Answers]]) -> Iterator[Answers]:
     """Each contestant's figures.
 
-    output_sample: None for the full softmax; round_seconds, cpu_seconds: medians of the measured round, the latter of
+    round_seconds, cpu_seconds: medians of the measured round, the latter of
     all processes; ratio, cpu_ratio: medians over runs of those divided by the first contestant's; peak_pss_bytes: of
     all processes together, the largest sample of any run; loss: of the first round.
     """
@@ -168,8 +161,6 @@ def _figures(entries: Sequence[Entry], runs: Mapping[str, Sequence[Answers]]) ->
             continue
         yield {
             "name": entry.name,
-            "output_sample": entry.settings.get("output_sample"),
-            "precision": entry.settings.get("precision", "fp32"),
             "round_seconds": statistics.median(run["round_seconds"] for run in own),
             "cpu_seconds": statistics.median(run["cpu_seconds"] for run in own),
             "ratio": ratio_of(own, first, "round_seconds"),
@@ -184,8 +175,7 @@ def _disagreements(measured: Sequence[Answers]) -> Iterator[str]:
     """Lines for the losses of the first round, which all begin with the same model and streams, that differ."""
     first = measured[0]
     for one in measured[1:]:
-        same = all(one[key] == first[key] for key in ("output_sample", "precision"))
-        if same and not abs(one["loss"] - first["loss"]) <= TOLERANCE:
+        if not abs(one["loss"] - first["loss"]) <= TOLERANCE:
             yield f"{one['name']}: loss {one['loss']:.6g} in round 1, {first['name']}: {first['loss']:.6g}"
 
 
@@ -201,14 +191,8 @@ def section(document: Document) -> Iterator[str | Table]:
         "it before it is folded."
     )
 
-    def words(one: Mapping[str, Any]) -> str:
-        drawn = one["output_sample"]
-        return f"{model['vocabulary']:,}" if drawn is None else f"own and {drawn:,}"
-
     columns = {
         "contestant": Column(lambda one: name_with_versions(one["name"], one["versions"])),
-        "output words": Column(words, ">"),
-        "precision": text("precision"),
         "seconds a round": figure("round_seconds", ".1f"),
         "time / first": figure("ratio", ".2f"),
         "CPU seconds": figure("cpu_seconds", ".1f"),

@@ -14,8 +14,8 @@ from phonograd.bench.contestants import Answers, Say
 from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, text
 from phonograd.bench.results import Document, result_of
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import (
     MANIFEST,
     VOCABULARY,
@@ -96,7 +96,6 @@ def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> dic
 
 
 def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: Say) -> Iterator[_Phone]:
-    """Trained weights of each phone, on disk."""
     for number in range(1, (len(config.users) or config.phones) + 1):
         path = place / f"phone-{number}.safetensors"
         if config.users:
@@ -111,7 +110,9 @@ def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: S
 def _train(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int, out: Path) -> int:
     """Tokens of a user's text and its rehearsal, which the weights at `out` are trained on."""
     options = BackendOptions(config.threads)
-    settings = RoundSettings(artifacts.folder, user, config.rehearsal, seed=seed, out=out, options=options)
+    settings = RoundSettings(
+        folder=artifacts.folder, user=user, rehearsal=config.rehearsal, seed=seed, out=out, options=options
+    )
     with Round(settings) as round_:
         return round_.train().report.tokens
 
@@ -200,7 +201,7 @@ class _Models:
         manifest = self._artifacts.manifest
         training = manifest.training
         vocabulary = Vocabulary.load(self._artifacts.path(VOCABULARY), manifest.model.vocabulary)
-        backend = load_backend("native", self._artifacts, weights, BackendOptions(self._config.threads))
+        backend = NativeBackend(self._artifacts, weights, BackendOptions(self._config.threads))
         try:
             return {
                 name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt)

@@ -39,11 +39,9 @@ class Contestant(Protocol):
     @property
     def about(self) -> Mapping[str, Any]:
         """Versions and other facts that identify the contestant."""
-        ...
 
     def step(self, tokens: Ids, targets: Ids, /) -> float | None:
         """Train on one window [T, B]. Returns the loss before the update, or None if the contestant has no loss."""
-        ...
 
 
 @runtime_checkable
@@ -52,7 +50,6 @@ class Phased(Protocol):
 
     def phases(self) -> Mapping[str, float]:
         """Seconds of the last step by phase."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -96,11 +93,9 @@ class Aggregator(Protocol):
     @property
     def versions(self) -> Mapping[str, str]:
         """The versions of the packages in use."""
-        ...
 
     def aggregate(self) -> Callable[[Path], object]:
         """Average all updates. Returns a function that writes the average as a tensor file, outside the measurement."""
-        ...
 
 
 @dataclass(frozen=True)

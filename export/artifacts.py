@@ -101,8 +101,6 @@ def export_artifacts(
 
 @dataclass(frozen=True)
 class _Source:
-    """What a folder is written from; `counts` are the bytes of its file."""
-
     config: LanguageModelConfig
     training: TrainingConfig
     weights: dict[str, Array]

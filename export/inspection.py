@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import GRAPHS, WEIGHTS, Artifacts
@@ -54,12 +54,12 @@ def describe(artifacts: Artifacts) -> dict[str, Any]:
         "weights_bytes": 4 * manifest.model.parameters,
         "folder_bytes": sum(entry.bytes for entry in manifest.files.values()),
         "weights_sha256": artifacts.weights_sha256,
-        "model": written(manifest.model),
-        "training": written(manifest.training),
+        "model": document_of(manifest.model),
+        "training": document_of(manifest.training),
         "operators": graphs,
         "frozen": [tensor.name for tensor in manifest.tensors if tensor.name in frozen],
-        "states": [written(state) for state in manifest.states],
-        "tensors": [written(tensor) for tensor in manifest.tensors],
-        "files": {name: written(entry) for name, entry in manifest.files.items()},
+        "states": [document_of(state) for state in manifest.states],
+        "tensors": [document_of(tensor) for tensor in manifest.tensors],
+        "files": {name: document_of(entry) for name, entry in manifest.files.items()},
         "tools": dict(manifest.tools),
     }

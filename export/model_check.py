@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from phonograd.device_runtime.base.errors import UnsupportedError, UsageError, WeightsError
-from phonograd.device_runtime.engine import Backend, load_backend
+from phonograd.device_runtime.engine.backend import Backend, BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import Evaluation, Scorer, evaluate
@@ -71,8 +72,6 @@ class TorchScorer:
 
 @dataclass
 class _EachWindow:
-    """A Scorer whose every window starts with zero states."""
-
     scorer: Scorer
 
     def reset(self) -> None:
@@ -171,10 +170,12 @@ def _compare_perplexities(
 def _engine(artifacts: Artifacts, native: bool) -> Backend:
     if native:
         try:
-            return load_backend("native", artifacts)
+            return NativeBackend(artifacts, None, BackendOptions())
         except UnsupportedError:
             pass
-    return load_backend("ort", artifacts)
+    from phonograd.device_runtime.engine.ort import OrtBackend  # noqa: PLC0415  # loaded where nothing else can
+
+    return OrtBackend(artifacts, None, BackendOptions())
 
 
 def _compare_windows(theirs: TorchScorer, ours: Scorer, artifacts: Artifacts) -> None:

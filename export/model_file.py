@@ -221,7 +221,8 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
     specs = spelling.specs(config)
     if config.tied and "decoder.weight" in state.specs and not spelling.canonical:
         specs["decoder.weight"] = TensorSpec("decoder.weight", "F32", (config.vocabulary, config.embedding))
-    weights = {name: _as_float(spec) for name, spec in state.specs.items()}
+    # What is not a float is refused as it is read.
+    weights = {name: replace(spec, dtype="F32") for name, spec in state.specs.items()}
     try:  # the names and shapes before 180 MB are read
         check_specs(state.source, weights, specs.values())
     except WeightsError as error:
@@ -240,10 +241,6 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
     if spelling.canonical:
         return {spec.name: tensors[spec.name] for spec in config.plain.tensor_specs()}
     return to_canonical(tensors, config, state.source)
-
-
-def _as_float(spec: TensorSpec) -> TensorSpec:
-    return replace(spec, dtype="F32")  # what is not a float is refused as it is read
 
 
 def _advice(state: StateDict, config: LanguageModelConfig) -> str:

@@ -89,7 +89,6 @@ def _clear_up(place: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock. Raises OSError if another process does. Windows opens no folders, and has no exports."""
     if WINDOWS:
         yield
         return

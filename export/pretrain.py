@@ -77,8 +77,6 @@ def _trainer(job: Job, state: PretrainState) -> Trainer:
 
 @dataclass
 class _Run:
-    """The loop, and what is reported and recorded in it."""
-
     config: PretrainConfig
     trainer: Trainer
     state: PretrainState

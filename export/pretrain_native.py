@@ -4,14 +4,14 @@ A part is what fits one output sample: another one is drawn for each, so that no
 start at zero in each part.
 """
 
-import contextlib
 import math
 import time
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import MAX_THREADS, BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.evaluation import evaluate
@@ -64,7 +64,7 @@ class NativeTrainer:
             heard(steps + done, rate, loss, done * self._tokens / (time.perf_counter() - began))
 
         settings = RoundSettings(
-            self._artifacts.folder,
+            folder=self._artifacts.folder,
             stream=self._job.corpus.training[start : start + count * self._tokens],
             weights=self._weights,
             learning_rate=rate,
@@ -93,7 +93,7 @@ class NativeTrainer:
     def evaluate(self) -> Perplexities:
         """See Trainer. Raises TrainingError if the scores are not finite."""
         options = BackendOptions(threads=self._threads)
-        with contextlib.closing(load_backend("native", self._artifacts, self._weights, options)) as engine:
+        with NativeBackend(self._artifacts, self._weights, options) as engine:
             job, config = self._job, self._config
             found = evaluate(engine, job.vocabulary, job.corpus.validation, config.minibatch, config.bptt)
         return Perplexities(found.perplexity, found.perplexity_with_unknown)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import asdict
 
-from phonograd.device_runtime.base.documents import Count, FieldError, Record, Sha256, parse, read, written
+from phonograd.device_runtime.base.documents import Count, FieldError, Record, Sha256, document_of, parse, read
 from phonograd.device_runtime.base.errors import StateError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import lock_file, read_bytes, sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
@@ -25,7 +25,7 @@ def run_identity(job: Job) -> dict[str, str]:
     """What makes a run this run and no other, by name; kept in its record and in the metadata of its best weights."""
     settings = {name: value for name, value in asdict(job.config).items() if name not in FREE_SETTINGS}
     return {
-        **{name: str(value) for name, value in (written(job.model) | settings).items()},
+        **{name: str(value) for name, value in (document_of(job.model) | settings).items()},
         VOCABULARY_SHA256: vocabulary_sha256(job.vocabulary),
         "training_sha256": hashlib.sha256(job.corpus.training.tobytes()).hexdigest(),
         "validation_sha256": hashlib.sha256(b"\n".join(job.corpus.validation)).hexdigest(),
@@ -118,7 +118,7 @@ class PretrainState:
 
     def _save(self, record: RunRecord) -> None:
         if self.folder is not None:
-            write_bytes(self.folder / RECORD, msgspec.json.format(msgspec.json.encode(written(record))) + b"\n")
+            write_bytes(self.folder / RECORD, msgspec.json.format(msgspec.json.encode(document_of(record))) + b"\n")
         self.record = record
 
     def _claim(self, folder: Path) -> None:

@@ -31,26 +31,21 @@ class Trainer(Protocol):
     @property
     def windows(self) -> int:
         """Steps of an epoch."""
-        ...
 
     def train(self, steps: int, last: int, heard: Heard, stop: Stop) -> int:
         """Train on from `steps` to the next place to save at, `last` at most; returns the steps done.
 
         `stop` is asked between steps: if it gives a number other than 0, end there, or where this call began.
         """
-        ...
 
     def evaluate(self) -> Perplexities:
         """Return the validation text's perplexities."""
-        ...
 
     def weights(self) -> Mapping[str, Array]:
         """Canonical float32 weights."""
-        ...
 
     def save(self, steps: int) -> str | None:
         """Have all that the next step needs in the state's file of these steps; returns the file's hash.
 
         None: training can't go on from here, but from the last place that it could.
         """
-        ...

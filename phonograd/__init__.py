@@ -21,7 +21,6 @@ def __dir__():
 
 
 def __getattr__(name):
-    """Load a name of the API when it is first asked for."""
     modules = _modules()
     if name == "__all__":
         value = sorted(modules)

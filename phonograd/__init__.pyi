@@ -71,7 +71,7 @@ from phonograd.device_runtime.formats.manifest import open_artifacts as open_art
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig as LanguageModelConfig
 from phonograd.device_runtime.text.evaluation import Evaluation as Evaluation
 from phonograd.device_runtime.text.vocabulary import Vocabulary as Vocabulary
-from phonograd.device_runtime.training.report import EpochReport as EpochReport
+from phonograd.device_runtime.training.round import EpochReport as EpochReport
 from phonograd.device_runtime.update.update_file import UpdateInfo as UpdateInfo
 from phonograd.export.pretrain_config import PretrainConfig as PretrainConfig
 from phonograd.export.pretrain_config import PretrainProgress as PretrainProgress

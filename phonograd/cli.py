@@ -21,7 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "personal": ("personal", "personal", "The user's own words, for suggestions."),
     "update": ("update", "update", "Encode, decode and show updates."),
     "fold": ("fold", "fold", "Average updates into the next model, without a server."),
-    "merge": ("merge", "merge", "Make a plain model of one with adapters."),
+    "merge": ("export", "merge", "Make a plain model of one with adapters."),
     "build-phone": ("native", "build_phone", "Build and check the binary that phones run."),
     "config": ("config", "config", "Print a command's configuration file."),
     "serve": ("server", "serve", "Run the aggregation server."),

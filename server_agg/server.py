@@ -34,16 +34,15 @@ SHUTDOWN_SECONDS = 5
 
 
 class AggregationServer:
-    """A server that listens once it is constructed, at `listener` if given, and serves requests during `run`.
+    """A server that listens at `listener`, and serves requests during `run`.
 
     url: where it listens; local_url: the same, as reached from this machine. admin_url: a secret link that logs a
     browser in as an administrator while the server runs; `url` without authentication. admin_token: the same for
-    programs; None without authentication. Raises ServerAddressError, TlsError.
+    programs; None without authentication.
     """
 
-    def __init__(self, coordinator: Coordinator, settings: ServerSettings, listener: Listener | None = None):
+    def __init__(self, coordinator: Coordinator, settings: ServerSettings, listener: Listener):
         self._coordinator = coordinator
-        listener = listener or Listener(settings)
         _warn(coordinator, settings)
         self._socket = listener.socket
         owner, asks = Owner(), coordinator.security.auth != "none"
@@ -126,15 +125,14 @@ class AggregationServer:
 def serve(
     coordinator: Coordinator,
     settings: ServerSettings,
-    on_ready: Callable[[AggregationServer], None] | None = None,
-    listener: Listener | None = None,
+    listener: Listener,
+    on_ready: Callable[[AggregationServer], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM. `on_ready` gets the server once it accepts connections; its errors propagate."""
     server = AggregationServer(coordinator, settings, listener)
     # Signals first: a caller that was told the server is ready may stop it at once.
     with server.handling_signals(), server.owner_file():
-        if on_ready is not None:
-            on_ready(server)
+        on_ready(server)
         gc.freeze()  # what is here by now stays; the collector need not look through it again and again
         server.run()
 

@@ -181,7 +181,6 @@ class Adb:
         return called
 
     def _unfinished_error(self, serial: str, doing: str, called: CallResult, seconds: float) -> PhonogradError:
-        """The error of a call that did not finish, by the state that adb now lists the phone in."""
         if is_server_failure(called.output):
             return server_start_error(called.output)
         try:

@@ -7,7 +7,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from phonograd.android_harness.adb.command import DRAIN_SECONDS, decode_output, start_adb
@@ -21,7 +20,7 @@ STDERR_CHARACTERS = 1 << 16
 PHONE_SIGNALS = 64  # the last one's number on Linux; this machine's own signals may be others
 
 
-class PhoneProcess:
+class PhoneProcess(contextlib.AbstractContextManager["PhoneProcess"]):
     """An adb client with a reader thread for stdout and stderr; every wait has a timeout.
 
     Close it by `kill` or as a context manager, also after its end. `command` is adb's command line without the script;
@@ -56,12 +55,7 @@ class PhoneProcess:
         for reader in self._readers:
             reader.start()
 
-    def __enter__(self) -> "PhoneProcess":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     @property

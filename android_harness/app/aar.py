@@ -20,7 +20,9 @@ from phonograd.android_harness.app.contents import (
 )
 from phonograd.android_harness.app.toolchain import Tools
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import ANDROID, build_emulator_binary, check_phone_binary
+from phonograd.device_runtime.native_build import build_emulator_binary
+from phonograd.device_runtime.native_build.checks import check_phone_binary
+from phonograd.device_runtime.native_build.targets import ANDROID
 
 MANIFEST = Path(__file__).with_name("AndroidManifest-aar.xml")
 # What R8 must keep in an app; Gradle takes them from here.

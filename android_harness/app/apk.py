@@ -19,7 +19,7 @@ from phonograd.android_harness.app.contents import (
 from phonograd.android_harness.app.toolchain import Tools, run_tool
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import check_phone_binary
+from phonograd.device_runtime.native_build.checks import check_phone_binary
 
 MANIFEST = Path(__file__).with_name("AndroidManifest.xml")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "keyboard"
@@ -88,7 +88,6 @@ def _dex(work: Path, tools: Tools) -> Path:
 
 
 def _resources(work: Path, tools: Tools) -> dict[str, Path]:
-    """The manifest and the example's resources, as Android reads them."""
     packed, folder = work / "resources.apk", work / "resources"
     inputs = ("-M", MANIFEST, "-S", EXAMPLE / "res", "-I", tools.android_jar)
     run_tool(tools.aapt, "package", "--debug-mode", *inputs, "-F", packed)

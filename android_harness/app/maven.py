@@ -99,7 +99,6 @@ def _in_order(version: str) -> tuple[list[int], str]:
 
 
 def _publish(file: Path, folder: Path) -> None:
-    """Copy a file into a folder of the repository, and write its checksums beside it."""
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     copy_archive(file, folder / file.name)

@@ -199,7 +199,6 @@ Pair = tuple[PhoneResult, PhoneResult]
 def _pairs(
     old: Sequence[PhoneResult], new: Sequence[PhoneResult]
 ) -> tuple[list[Pair], list[PhoneResult], list[PhoneResult]]:
-    """The phones in both reports, those only in old, and those only in new."""
     identities: tuple[Callable[[PhoneResult], object], ...] = (
         lambda phone: phone.facts.serial,
         lambda phone: phone.facts.fingerprint,

@@ -14,11 +14,11 @@ from phonograd.device_runtime.base.documents import (
     FieldError,
     Record,
     about,
+    document_of,
     parse,
     read,
     require_json,
     schemas,
-    written,
 )
 from phonograd.device_runtime.base.files import write_bytes
 
@@ -53,7 +53,7 @@ def to_document(
         require_json(report.settings, "settings")
         summary = tuple(summary for _, summary in summaries(report))
         head = DocumentHead(SCHEMA, SCHEMA_VERSION, summary, comparison, config or {})
-        return {**written(head), **written(report)}
+        return {**document_of(head), **document_of(report)}
     except FieldError as error:
         raise ReportError(str(error)) from error
 

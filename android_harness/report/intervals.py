@@ -52,7 +52,6 @@ def from_steps(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -
 
 
 def _batches(epochs: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Seconds of each of _BATCHES runs of steps, the mean over the epochs."""
     steps = np.asarray(epochs, np.float64).mean(axis=0)
     return np.array([batch.sum() for batch in np.array_split(steps, _BATCHES)])
 

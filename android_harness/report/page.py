@@ -63,7 +63,6 @@ def page(report: PhoneBenchReport, comparison: Comparison | None = None, max_slo
 
 
 def _lead(report: PhoneBenchReport) -> Iterator[str]:
-    """The result in a few sentences."""
     finished = [phone for phone in report.phones if phone.failure is None]
     plural = "phone" if len(report.phones) == 1 else "phones"
     yield f"{len(finished)} of {len(report.phones)} {plural} finished."
@@ -99,7 +98,6 @@ def _medians(
 
 
 def _section(phone: PhoneResult, key: str) -> dict[str, object]:
-    """What the template shows of a phone; `key` is its anchor."""
     throttled = any(epoch.throttled for epoch in phone.timed)
     files = phone.pushed.files if phone.pushed else ()
     return {
@@ -193,7 +191,6 @@ def _run(report: PhoneBenchReport) -> dict[str, str]:
 
 
 def _flat(settings: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
-    """Name and value of each setting; nested ones as `outer.inner`."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")
@@ -213,7 +210,6 @@ def _cell(value: object) -> str:
 
 
 def _is_numeric(column: str, rows: Sequence[Row]) -> bool:
-    """Whether a column has only numbers and empty cells; it is right-aligned then."""
     values = [row[column] for row in rows]
     return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
 

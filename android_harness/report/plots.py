@@ -222,7 +222,6 @@ def sweep_plot(phone: PhoneResult, key: str) -> Plot | None:
 
 
 def _timed_phones(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
-    """Each phone and output layer with timed epochs, and short names for them."""
     phones: list[PhoneResult] = []
     names: list[str] = []
     for phone, name in zip(report.phones, short_names([phone.facts for phone in report.phones]), strict=True):
@@ -234,7 +233,6 @@ def _timed_phones(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str
 
 
 def _rows(names: Sequence[str], extra_inches: float = 0.0) -> tuple[Any, Any]:
-    """A figure with a row for each name, the first at the top."""
     figure = new_figure(_FRAME_INCHES + extra_inches + _ROW_INCHES * len(names))
     axes = figure.subplots()
     axes.set_yticks(range(len(names)), names, color=INK)

@@ -96,7 +96,6 @@ def remarks(phone: PhoneResult) -> Iterator[str]:
 
 
 def _power_remarks(phone: PhoneResult) -> Iterator[str]:
-    """States in which Android may have slowed the phone down."""
     power, after = phone.power, phone.power_after
     if phone.kept_awake and phone.kept_awake.refused:
         yield refused_line(phone.kept_awake)
@@ -149,7 +148,6 @@ def _byte_row(name: str, phone: PhoneResult, summary: PhoneSummary) -> Row:
 
 
 def _output_layer_rows(figures: Figures) -> Iterator[Row]:
-    """The full and the sampled output layer of each phone that timed both, a line each, and their ratios."""
     for (_, phone, full), (_, _, sampled) in pairwise(figures):
         if sampled.times_faster is None:
             continue
@@ -176,7 +174,6 @@ def _step_rows(figures: Figures) -> Iterator[Row]:
 
 
 def _energy_rows(figures: Figures) -> Iterator[Row]:
-    """The energy of an epoch, for phones that report it."""
     for name, phone, _ in figures:
         if energies := [epoch.energy for epoch in phone.timed if epoch.energy]:
             joules = [energy.joules for energy in energies]
@@ -265,7 +262,6 @@ def _two_lines(phone_name: str) -> str:
 
 
 def _lines(values: Iterable[float | None]) -> str:
-    """A cell with a line for each value."""
     return "\n".join(f"{value:,}" if value is not None else "-" for value in values)
 
 

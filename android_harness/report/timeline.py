@@ -78,7 +78,6 @@ def _draw_heat(axes: Any, samples: Sequence[Sample]) -> None:
 
 
 def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample], used: Sequence[int]) -> None:
-    """Plot the mean clock of each kind of cores, and its lowest cap as a dashed line."""
     kinds = {f"cores {core_ranges(cluster.cores)}": cluster.cores for cluster in facts.clusters}
     unknown = {"cores": tuple(sorted({core for sample in samples for core in sample.frequencies_khz}))}
     for number, (name, cores) in enumerate((kinds or unknown).items()):

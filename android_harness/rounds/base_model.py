@@ -66,13 +66,11 @@ def fetch_base_model(
 
 
 def _token_name(server: Server) -> str:
-    """A name for a phone that only its token names."""
     token = "" if isinstance(server, str) else server.token or ""
     return f"#{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
 def _by_use(cache: Path) -> list[Path]:
-    """The models in the cache, the last one used first."""
     return sorted(cache.glob("[!.]*.safetensors"), key=lambda path: path.stat().st_atime, reverse=True)
 
 
@@ -82,7 +80,6 @@ def _prune(cache: Path) -> None:
 
 
 def _prune_unused(cache: Path) -> None:
-    """Remove what is unused of all servers and phones."""
     oldest = time.time() - KEPT_DAYS * 24 * 3600
     for path in cache.glob("*/phone-*/[!.]*.safetensors"):
         with contextlib.suppress(FileNotFoundError):  # another process was faster

@@ -51,7 +51,6 @@ class PhoneMember:
         return self._last(line, Request)
 
     def _last(self, arguments: Sequence[str], kind: type[Told]) -> Told:
-        """What the program's last event says."""
         events = list[Event]()
         self._session.run(arguments, lambda _at, event: events.append(event), self._stop)
         try:

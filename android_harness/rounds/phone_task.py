@@ -137,7 +137,6 @@ class RoundTask:
             phone_round.update = replace(update, kept=str(update_path))
 
     def _run(self, session: PhoneSession, text: Path | None) -> dict[str, Any]:
-        """Run phonograd-phone train, and return its report."""
         settings, reports = self._job.settings, list[dict[str, Any]]()
         user = settings.text_on_phone if text is None else session.transient(TEXT)
         line = ["train", ARTIFACTS_FOLDER, "--user", user, "--update", session.transient(UPDATE)]

@@ -12,7 +12,7 @@ from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.settings import Count, NotNegative, Positive, Settings, Share
 from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.masked.phone import LeastCohort, PhoneMasking, VendorKey
+from phonograd.device_runtime.masked.phone import Company
 from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 
@@ -60,15 +60,13 @@ class PhoneTraining(TrainingSettings, frozen=True):
         return self.options(**own, lr=self.learning_rate, pin_threads=True)
 
 
-class MaskingSettings(Settings, frozen=True):
-    """What phones take part with in masked rounds: see PhoneMasking. Raises ValueError for impossible settings.
+class MaskingSettings(Company, frozen=True, kw_only=True):
+    """What phones take part with in masked rounds. Raises ValueError for impossible settings.
 
     certificates: None: with `vendor` each phone needs one, without it none.
     """
 
     certificates: Annotated[Mapping[str, str] | None, about("By phone name, hex.")] = None
-    vendor: VendorKey = None
-    min_cohort: LeastCohort = PhoneMasking.min_cohort
 
     def check_together(self) -> None:
         """Raise ValueError if the vendor's key is not one."""

@@ -62,7 +62,6 @@ def _local(name: str, path: Path) -> PushedFile:
 
 
 def _hashes(adb: Adb, serial: str, folder: str, wanted: Mapping[str, PushedFile]) -> dict[str, str]:
-    """Hex SHA-256 by name, of the files that exist on the phone."""
     names = " ".join(shlex.quote(f"./{name}") for name in wanted)
     seconds = HASH_SECONDS + sum(file.nbytes for file in wanted.values()) / HASH_BYTES_PER_SECOND
     # sha256sum fails for files that do not exist; its output for the others is valid.

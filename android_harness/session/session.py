@@ -11,17 +11,28 @@ from pathlib import Path
 from types import TracebackType
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneRunError, WatchdogEndedError
+from phonograd.android_harness.adb.states import ONLINE
+from phonograd.android_harness.errors import (
+    AdbError,
+    PhoneLostError,
+    PhoneRunError,
+    PhoneTimeoutError,
+    WatchdogEndedError,
+)
 from phonograd.android_harness.result import KeptAwake, PowerState, Pushed, Sample
 from phonograd.android_harness.session import file_sync
-from phonograd.android_harness.session.diagnosis import diagnose_loss
 from phonograd.android_harness.session.power_state import read_power_states
 from phonograd.android_harness.session.program import Event, PhoneProgram
 from phonograd.android_harness.session.sampling import sample_periodically, take_sample
 from phonograd.android_harness.session.settings import TRANSIENT_FOLDER, SessionSettings
-from phonograd.android_harness.session.watchdog import Watchdog
+from phonograd.android_harness.session.watchdog import Watchdog, phone_script
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.files import sha256_of_file
+
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
+POLL_SECONDS = 0.5
+
+_WORDS = {"undo": "settings that it changed", "run": "its texts", "lock": "its lock"}
 
 # Android's answers where it has no such mode.
 REFUSALS = ("fail", "unknown", "unsupported", "error", "exception", "not found", "usage")
@@ -179,3 +190,61 @@ class PhoneSession:
         except (PhoneLostError, AdbError) as loss:
             boot = self._watchdog.boot if self._watchdog else None
             raise diagnose_loss(self.adb, self.serial, boot, doing, self.settings.reconnect_seconds, loss) from loss
+
+
+def find_leftovers(adb: Adb, serial: str) -> tuple[str, ...]:
+    """What an earlier session left, in words; empty if nothing, while a session holds the phone, or if it is lost."""
+    folder, names = SessionSettings().folder, list[str]()
+    with contextlib.suppress(PhoneLostError):
+        names = adb.shell(serial, phone_script("lock.sh", "leftovers.sh", folder=folder)).out.split()
+    return tuple(words for name, words in _WORDS.items() if name in names)
+
+
+def restore_phone(adb: Adb, serial: str) -> None:
+    """Restore the settings that an earlier session changed, and remove all files of sessions, kept ones too.
+
+    Raises PhoneBusyError while a session holds the phone, PhoneStorageError, PhoneLostError.
+    """
+    Watchdog(adb, serial, SessionSettings(), secrets.token_hex(8)).end(keep=False)
+
+
+def diagnose_loss(
+    adb: Adb, serial: str, boot: str | None, doing: str, wait: float, loss: PhoneLostError | AdbError
+) -> PhoneLostError | AdbError:
+    """The error to report: wait up to `wait` seconds for the phone to come back, then ask it whether it rebooted.
+
+    While adb's server is being restarted adb has none for a while; that is the error only if it still has none at the
+    end.
+    """
+    deadline = time.monotonic() + wait
+    while (state := _state(adb, serial)) != ONLINE and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    if isinstance(state, AdbError):
+        return state
+    if state != ONLINE:
+        return PhoneLostError(
+            f"phone {serial}: disconnected while {doing} (cable pulled, switched off, or out of reach; adb's state: "
+            f"{state}); reconnect it and run again; programs on it end by themselves"
+        )
+    try:
+        now = adb.shell(serial, BOOT_ID, timeout=wait).out.strip()
+    except PhonogradError:
+        now = ""
+    if now and boot and now != boot:
+        return PhoneLostError(
+            f"phone {serial}: rebooted while {doing}; its work is lost, and its settings stay changed until the next "
+            "run or phonograd devices --restore: run again"
+        )
+    if not now or boot is None or isinstance(loss, PhoneTimeoutError | WatchdogEndedError):
+        return loss
+    return PhoneLostError(
+        f"phone {serial}: the connection was lost while {doing}, and is back (a loose cable, or adb's server "
+        "restarted); run again"
+    )
+
+
+def _state(adb: Adb, serial: str) -> str | AdbError:
+    try:
+        return adb.state(serial)
+    except AdbError as error:
+        return error

@@ -142,6 +142,5 @@ def _holder_name() -> str:
 
 
 def _describe_holder(holder: str) -> str:
-    """Describe a lock's holder by its line `PROCESS BOOT NONCE HOLDER`."""
     words = holder.split(maxsplit=3)
     return f"another phonograd ({words[3]})" if len(words) == 4 else "another phonograd"

@@ -33,7 +33,6 @@ def cool_down(
     baseline_c: float | None,
     limit_seconds: float,
     stop: threading.Event,
-    ask_seconds: float = ASK_SECONDS,
 ) -> Cooling:
     """Wait until the phone is as cool as at the beginning, stops cooling, or the limit is reached.
 
@@ -59,12 +58,11 @@ def cool_down(
             )
         if outcome is not None and not severe:
             return Cooling(outcome, waited, temperature)
-        if waited >= limit_seconds or stop.wait(ask_seconds):
+        if waited >= limit_seconds or stop.wait(ASK_SECONDS):
             return Cooling("limit", waited, temperature)
 
 
 def _outcome(seen: list[tuple[float, float]], baseline_c: float | None, limit_seconds: float) -> CoolingOutcome | None:
-    """Why the wait is over; None if it is not."""
     if limit_seconds == 0:
         return "not asked"
     if not seen or baseline_c is None:

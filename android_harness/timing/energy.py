@@ -60,6 +60,5 @@ def _by_counter(samples: Sequence[Sample]) -> float | None:
 
 
 def _mean(points: Sequence[Point]) -> float:
-    """Mean over time of the line through the points."""
     area = math.fsum((after - before) * (first + second) / 2 for (before, first), (after, second) in pairwise(points))
     return area / (points[-1][0] - points[0][0])

@@ -5,7 +5,7 @@ A failure keeps the results so far.
 
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +32,10 @@ from phonograd.android_harness.timing.cooling import Cooling, cool_down
 from phonograd.android_harness.timing.energy import epoch_energy
 from phonograd.android_harness.timing.epoch_events import EpochRecorder
 from phonograd.android_harness.timing.settings import PhoneBenchSettings
-from phonograd.android_harness.timing.sweep import sweep_points
 from phonograd.android_harness.timing.throttling import LIGHT, throttling_evidence
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
+
+CORE_CHOICES = ("big", "little", "all")
 
 # The exit code of a stopped task before the signal is known.
 STOPPED_EXIT_CODE = SIGNAL_EXIT_BASE + signal.SIGINT
@@ -145,7 +146,6 @@ class BenchTask:
         return self._run_epoch(session, with_kind(name, kind), line, warm_up=timed <= 0)
 
     def _run_sweep(self, session: PhoneSession) -> None:
-        """Run an epoch for each number of threads and choice of cores that the phone's program names."""
         events: list[Event] = []
         settings = self._job.settings
         session.run(["info"], lambda _, event: events.append(event), self._stop)
@@ -232,3 +232,20 @@ def cool_caps(facts: PhoneFacts, now: Sample) -> dict[int, int]:
     hot = (now.thermal_status or 0) >= LIGHT
     maxima = {core.number: core.max_khz for core in facts.cores if core.max_khz is not None}
     return maxima if hot else {**maxima, **now.caps_khz}
+
+
+def sweep_points(choices: Mapping[str, Sequence[int]], pin: bool) -> Iterator[tuple[str, int]]:
+    """Yield (--cores, --threads) to time: 1, 2, 4 and so on up to one per core, for each of CORE_CHOICES.
+
+    choices: the cores of each choice, the fastest first, from phonograd-phone info. Repetitions are left out: two
+    pinned threads run on the same two cores with `all` as with `big`.
+    """
+    seen = set()
+    for word in CORE_CHOICES:
+        cores = choices.get(word, ())
+        powers = (1 << power for power in range(len(cores).bit_length()))
+        for threads in sorted({len(cores), *(count for count in powers if count < len(cores))} - {0}):
+            place = (frozenset(cores[:threads] if pin else cores), threads)
+            if place not in seen:
+                seen.add(place)
+                yield word, threads

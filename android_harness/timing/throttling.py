@@ -43,7 +43,6 @@ def throttling_evidence(
 
 
 def _caps(samples: Sequence[Sample], cores: frozenset[int], cool_caps_khz: Mapping[int, int]) -> list[str]:
-    """Cores whose cap fell; those with the same values share a line."""
     fallen: dict[tuple[int, int], list[int]] = {}
     for core in sorted(cores & cool_caps_khz.keys()):
         lowest = min((sample.caps_khz[core] for sample in samples if core in sample.caps_khz), default=None)

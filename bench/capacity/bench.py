@@ -113,7 +113,6 @@ def _parts(folder: Path, preset: str, config: CapacityConfig, say: Say) -> tuple
 
 
 def _material(folder: Path, preset: str, say: Say) -> tuple[Path, list[Path]]:
-    """Artifacts of a preset and updates of CODEC, which move different rows."""
     artifacts, updates = folder / preset, [folder / f"{preset}-{CODEC}-{number}" for number in range(DIFFERENT_UPDATES)]
     if not artifacts.exists():
         say(f"making artifacts and updates of {preset}")
@@ -176,17 +175,15 @@ def section(document: Document) -> Iterator[str | Table]:
     }
     requests = [{"model": run["model"], **one} for run in document["runs"] for one in run["requests"]]
     yield Table("Milliseconds of their requests", columns, requests)
-    if parts := document.get("parts"):
-        yield from _where_time_goes(parts)
-    (limit, *_) = limits = document.get("limits", [{"phones_per_second": last["phones"] / last["seconds"]}])
-    if "limits" in document:
-        yield (
-            f"What one server of {last['model']} could take if only this were in its way, by what was measured above; "
-            f"its network has {demand['gigabits']:g} Gbit/s. The first line is its limit: a service has as many "
-            f"servers as that asks for at a load of {demand['load']:.0%}."
-        )
-        columns = {"limit": text("name"), "phones/s": figure("phones_per_second", ",.0f")}
-        yield Table("What limits a server", columns, limits)
+    yield from _where_time_goes(document["parts"])
+    limit = document["limits"][0]
+    yield (
+        f"What one server of {last['model']} could take if only this were in its way, by what was measured above; "
+        f"its network has {demand['gigabits']:g} Gbit/s. The first line is its limit: a service has as many "
+        f"servers as that asks for at a load of {demand['load']:.0%}."
+    )
+    columns = {"limit": text("name"), "phones/s": figure("phones_per_second", ",.0f")}
+    yield Table("What limits a server", columns, document["limits"])
     yield (
         f"What a service of {last['model']} needs. Each phone takes part once a day, in one of "
         f"the day's rounds ({demand['rounds_a_day']}); the busiest hour has {demand['peak']:g} times the mean rate; a "

@@ -19,7 +19,9 @@ from phonograd.bench.uploads.sending import ANSWER_SECONDS, HOST, post_damaged, 
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
-from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import RoundContext
 from phonograd.server_agg.rounds.opening import add_round
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import sums
@@ -101,7 +103,6 @@ def measure_reading(place: Path | str, updates: int, runs: int) -> Rate:
 
 
 def _ledger(place: Path | str) -> Ledger:
-    """A new one, with an open round."""
     ledger, model = Ledger(place), "0" * 64
     with ledger.writing() as session:
         session.add(Model(sha256=model, round=0, bytes=1, created_at=0.0))

@@ -138,8 +138,6 @@ def run_phones(
 
 
 class _Answer(NamedTuple):
-    """An answer's body, and the seconds that it took."""
-
     content: bytes
     seconds: float
 

@@ -10,11 +10,10 @@ from phonograd.bench.environment import version_of
 from phonograd.bench.peers.sample import sample_of
 from phonograd.bench.worker import Ids, Job
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.engine import load_backend
-from phonograd.device_runtime.engine.backend import BackendOptions, Window
+from phonograd.device_runtime.engine.backend import Backend, BackendOptions, Window
 from phonograd.device_runtime.engine.c_abi import KERNELS, load_library
 from phonograd.device_runtime.engine.native import NativeBackend
-from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array
 
 
@@ -26,7 +25,8 @@ class BackendContestant:
         artifacts = open_artifacts(Path(job.artifacts), verify=False)
         sample = sample_of(job, artifacts)
         chosen: dict[str, Any] = {"precision": precision} if precision else {}
-        self._backend = load_backend(name, artifacts, None, BackendOptions(job.threads, sample=sample, **chosen))
+        options = BackendOptions(job.threads, sample=sample, **chosen)
+        self._backend: Backend = (_ort if name == "ort" else NativeBackend)(artifacts, None, options)
         if isinstance(self._backend, NativeBackend):
             self.phases = self._backend.phases
         self._learning_rate = artifacts.manifest.training.learning_rate
@@ -48,18 +48,22 @@ class BackendContestant:
         return self._backend.weights()
 
 
+def _ort(artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> Backend:
+    from phonograd.device_runtime.engine.ort import OrtBackend  # noqa: PLC0415  # in its own process alone
+
+    return OrtBackend(artifacts, weights, options)
+
+
 def _kernels() -> str:
     best: str = load_library().cpu_info()["kernels"][0]
     return os.environ.get(KERNELS) or best
 
 
 def _factored_tensors(plan: str) -> list[str]:
-    """The tensors whose gradients a plan leaves as two factors."""
     return re.findall(r"^ +([\w.]+) \[[\d,]+\].*\bfactored\b", plan, re.MULTILINE)
 
 
 def _own_libraries() -> list[Path]:
-    """Our shared libraries in this process, whoever found and loaded them."""
     maps = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text("utf-8").splitlines())
     mapped = {Path(fields[5]) for fields in maps if len(fields) == 6}
     return sorted(path for path in mapped if "phonograd" in path.name and ".so" in path.name and path.is_file())

@@ -15,16 +15,13 @@ from phonograd.device_runtime.base.system import end_with_parent
 _made: list[Any] = []
 
 
-class Beside:
+class Beside(contextlib.AbstractContextManager["Beside"]):
     """An object in a process of its own, whose memory is not the server's. The end of the block ends the process."""
 
     def __init__(self, make: Callable[..., object], *given: object):
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent)
         self._pool.submit(_make, make, *given).result()
-
-    def __enter__(self) -> "Beside":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()

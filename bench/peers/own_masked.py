@@ -55,7 +55,7 @@ class OwnPhones:
             new_identity(key)
         began = time.process_time()
         if first:
-            masking = PhoneMasking(self._folder / name, key, min_cohort=FEWEST)
+            masking = PhoneMasking(state=self._folder / name, identity=key, min_cohort=FEWEST)
             self._phones[name] = MaskedPhone(masking, name, self._grid, ROUND)
         else:
             self._phones[name].take(reply)

@@ -72,7 +72,7 @@ def read(kind: type[S], value: Any) -> S:
         raise FieldError(_explain(kind, value, str(error))) from error
 
 
-def written(record: Record) -> dict[str, Any]:
+def document_of(record: Record) -> dict[str, Any]:
     """The record as JSON values, its fields in their order. Raises FieldError for a number that JSON has not."""
     document: dict[str, Any] = msgspec.to_builtins(record, str_keys=True)
     require_json(document)

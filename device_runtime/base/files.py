@@ -112,7 +112,6 @@ def open_to_read(path: Path) -> int:
 
 
 def _flags(*names: str) -> int:
-    """Return those of the flags of os.open that this system has."""
     return sum(getattr(os, name, 0) for name in names)
 
 

@@ -5,6 +5,7 @@ Options of commands, keys of configuration files, checks and help come from the 
 
 import functools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ class Field:
         """Whether it has no default."""
         return self.default is msgspec.NODEFAULT
 
-    def expected(self, value: Any = None) -> str:
+    def expectation(self, value: Any = None) -> str:
         """Return what a value must be, in words: the range, and the type where `value` is of another."""
         one, word = self._one(), _WORDS.get(self.kind, "")
         if value is not None and not self._has_type(value) and word not in one:
@@ -100,11 +101,11 @@ class Field:
         return " or ".join([self._range(), *choices, *words])
 
     def _range(self) -> str:
-        """Return the range in words, or the type's name without one."""
         low = "" if self.low is None else f"{'more than' if self.open_low else 'at least'} {_show_number(self.low)}"
         most = None if self.high in (MANY, MOST) else self.high
         high = "" if most is None else f"{'below' if self.open_high else 'at most'} {_show_number(most)}"
-        return ", ".join(part for part in (low, high) if part) or _WORDS.get(self.kind, self.kind.__name__)
+        name = _WORDS.get(self.kind) or str(getattr(self.kind, "__name__", self.kind))
+        return ", ".join(part for part in (low, high) if part) or name
 
 
 class Settings(Record, frozen=True):
@@ -117,7 +118,7 @@ class Settings(Record, frozen=True):
     def __post_init__(self) -> None:
         for field in fields_of(type(self)).values():
             value = getattr(self, field.name)
-            self.require(field.name, field.takes(value), field.expected(value))
+            self.require(field.name, field.takes(value), field.expectation(value))
         self.check_together()
 
     def check_together(self) -> None:
@@ -156,7 +157,7 @@ def _field(name: str, hint: Any, default: Any) -> Field:
     optional = type(None) in kinds
     kinds = [kind for kind in kinds if kind is not type(None)]
     low, high = bounds.get("gt", bounds.get("ge")), bounds.get("lt", bounds.get("le"))
-    kind = kinds[0] if kinds else type(None)
+    kind = functools.reduce(operator.or_, kinds) if kinds else type(None)
     about, extra = bounds.get("description", ""), bounds.get("extra", {})
     opened, word, unless = ("gt" in bounds, "lt" in bounds), extra.get("none", ""), extra.get("path_unless")
     return Field(name, kind, default, about, low, high, *opened, tuple(choices), optional, word, many, unless)

@@ -124,7 +124,6 @@ class Connection:
 
 
 def _parse_url(text: str) -> httpx.URL:
-    """Parse an http(s) URL with a host. Raises UsageError."""
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:

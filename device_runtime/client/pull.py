@@ -57,7 +57,6 @@ class _Pull(Download):
     wanted: str
 
     def finish(self, part: Path, sha256: str) -> DownloadedModel:
-        """Move a whole model to the path, or apply links."""
         if sha256 == self.wanted:
             return super().finish(part, sha256)
         pulled = Pulled(0, 0)
@@ -70,7 +69,6 @@ class _Pull(Download):
 
 
 def _copy_base(base: Path, path: Path, sha256: str) -> DownloadedModel:
-    """Copy the base, which is the model already."""
     if path.exists() and path.samefile(base):
         return DownloadedModel(sha256, 0, changed=False)
     with base.open("rb") as source, atomic_file(path) as copy:

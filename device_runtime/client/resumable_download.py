@@ -203,7 +203,6 @@ class Download:
         return [part for part in files if PART.match(part.name)]
 
     def _begun_part(self) -> Path | None:
-        """Return the partial file of the expected hash; the newest one if none is expected."""
         if self._sha256 is None:
             return max(self._parts(), key=lambda part: part.stat().st_mtime, default=None)
         part = self._part(self._sha256)
@@ -272,7 +271,6 @@ def _release(file: BinaryIO) -> None:
 
 
 def _digest_of(file: BinaryIO) -> Any:
-    """The SHA-256 of a file's content; leaves the file at its end."""
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(HASH_CHUNK_BYTES):

@@ -144,7 +144,6 @@ class _Upload:
     piece: int  # bytes to send at once
 
     def send(self, headers: dict[str, str]) -> UploadReceipt:
-        """Announce the update, or find it at the server, and send what is missing there."""
         response = self._announce(headers)
         with expected_fields(self.server):
             if response.status_code == 201 and response.content and (receipt := response.json()["receipt"]) is not None:
@@ -163,7 +162,6 @@ class _Upload:
             return msgspec.convert(outcome["receipt"], UploadReceipt)
 
     def _announce(self, headers: dict[str, str]) -> httpx.Response:
-        """Announce the update; a small one is in the same request. Its answer says how much of it the server has."""
         if self.nbytes <= min(SMALL_BYTES, self.piece):
             body = {"Content-Type": TUS_BODY_TYPE, "Content-Length": str(self.nbytes)}
             refused = (ServerUnreachableError, _RefusedPieceError)
@@ -203,7 +201,6 @@ class _Upload:
             offset = found
 
     def _send_from(self, url: str, offset: int) -> int:
-        """Send the next piece; its bytes."""
         count = min(self.piece, self.nbytes - offset)
         headers = {
             **TUS,

@@ -20,7 +20,6 @@ Precision = Literal["fp32", "bf16", "bf16-emulated"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # Programs and commands take "auto" too: bf16 if it is faster on the CPU that they run on.
 PrecisionChoice = Literal[Precision, "auto"]
-PRECISION_CHOICES: tuple[PrecisionChoice, ...] = get_args(PrecisionChoice)
 
 
 @dataclass(frozen=True)
@@ -64,17 +63,17 @@ class OutputSample:
 class BackendOptions(Settings, frozen=True):
     """How a backend runs. Raises ValueError for an option out of range.
 
-    pin_threads, precision, kernels: of backend native alone. bf16 multiplies in bfloat16 and sums in float32 on CPUs
+    pin_threads, precision, kernels: not used by ONNX Runtime. bf16 multiplies in bfloat16 and sums in float32 on CPUs
     that support it, bf16-emulated rounds the same way on any CPU.
     """
 
     threads: Annotated[int, Meta(ge=1, le=MAX_THREADS), about("CPU threads.")] = 2
     seed: Annotated[int, about("Seed of the dropout masks.")] = 0
-    pin_threads: Annotated[bool, about("Pin each thread to one CPU (native).")] = False
-    precision: Annotated[Precision, about("Precision of matrix products (native).")] = "fp32"
+    pin_threads: Annotated[bool, about("Pin each thread to one CPU.")] = False
+    precision: Annotated[Precision, about("Precision of matrix products.")] = "fp32"
     kernels: Annotated[
         str | None,
-        about("Name of a kernel set (native).  [default: PHONOGRAD_KERNELS in the environment, or this CPU's best]"),
+        about("Name of a kernel set.  [default: PHONOGRAD_KERNELS in the environment, or this CPU's best]"),
     ] = None
     sample: Annotated[
         OutputSample | None, about("The words that the softmax trains on, or None for all; `logits` scores all.")
@@ -89,23 +88,18 @@ class Backend(Protocol):
 
     def reset(self) -> None:
         """Set the recurrent states to zero, at the start of a new text."""
-        ...
 
     def step(self, window: Window, learning_rate: float) -> float:
         """Train on one window of vocabulary ids. Returns the loss before the update, as the manifest defines it.
 
         Raises TrainingError for a word that is not in the output sample.
         """
-        ...
 
     def logits(self, tokens: Ids) -> Floats:
         """Scores [T·B, V] float32 of every next word after tokens [T, B], for any T and B; without dropout."""
-        ...
 
     def weights(self) -> dict[str, Array]:
         """Copies of the current trainable tensors, float32."""
-        ...
 
     def close(self) -> None:
         """Free the backend's memory; it can't be used afterwards."""
-        ...

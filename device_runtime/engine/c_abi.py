@@ -33,11 +33,11 @@ from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions
 from phonograd.device_runtime.engine.header import functions, new, plain, structs
 from phonograd.device_runtime.native_build import (
     PACKAGED_LIBRARY,
-    Progress,
     build_arm64_library,
     build_host_library,
     build_macos_library,
 )
+from phonograd.device_runtime.native_build.compiler import Progress
 
 Opened = TypeVar("Opened", bound="Handle")
 ABI_VERSION = 1
@@ -204,7 +204,7 @@ def find_library(progress: Progress | None = None) -> Path:
     if machine not in SYSTEMS:
         raise UnsupportedError(
             f"native engine: {', '.join(SYSTEMS)} expected, found {machine}; run this on Linux, such as in a "
-            "container or WSL, or on phones (phone-bench, phone-round), or use the backend ort"
+            "container or WSL, or on phones (phone-bench, phone-round)"
         )
     if PACKAGED_LIBRARY.is_file():
         return PACKAGED_LIBRARY

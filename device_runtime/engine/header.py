@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.native_build import NATIVE
+from phonograd.device_runtime.native_build.targets import NATIVE
 
 HEADER = NATIVE / "include" / "phonograd.h"
 _NUMBERS = {
@@ -122,7 +122,6 @@ def _place(argument: str) -> tuple[str, Any]:
 
 
 def _type(spelled: str) -> Any:
-    """A C type: numbers as they are, text as c_char_p, any other pointer as an address."""
     text = " ".join(spelled.replace("*", " * ").split())
     if text == "const char *":
         return ctypes.c_char_p

@@ -8,13 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.engine.backend import BackendOptions, Ids, Window
-from phonograd.device_runtime.engine.c_abi import Handle, NativeLibrary, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import Handle, load_library, options_of
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
 
 
 class NativeBackend(Handle):
-    """The C ABI's engine; see Backend. Windows and scores are passed by address, weights are copied once."""
+    """The C ABI's engine; see Backend. Windows and scores are passed by address, weights are copied once.
+
+    weights: None for the folder's; or a tensor file of the same shapes. Raises WeightsError for weights that do not
+    fit, UnsupportedError for options that this CPU does not support, ArtifactsError for an output sample if the folder
+    has no graph for one.
+    """
 
     def __init__(
         self,
@@ -22,7 +27,6 @@ class NativeBackend(Handle):
         weights: Path | None,
         options: BackendOptions,
         fuse: bool = True,
-        library: NativeLibrary | None = None,
     ):
         self._model = artifacts.manifest.model
         self._window = (artifacts.manifest.training.bptt, artifacts.manifest.training.minibatch)
@@ -30,7 +34,7 @@ class NativeBackend(Handle):
         if options.sample is not None:
             ids, shifts = _dense(options.sample.candidates), np.ascontiguousarray(options.sample.shifts, np.float32)
             chosen.candidates, chosen.shifts, chosen.C = ids.ctypes.data, shifts.ctypes.data, len(ids)
-        super().__init__(library or load_library(), "engine", artifacts.folder, weights, chosen)
+        super().__init__(load_library(), "engine", artifacts.folder, weights, chosen)
 
     def reset(self) -> None:
         """See Backend.reset."""
@@ -76,5 +80,4 @@ class NativeBackend(Handle):
 
 
 def _dense(ids: Ids) -> Ids:
-    """The ids as a dense int64 array; no copy if they are one already."""
     return np.ascontiguousarray(ids, np.int64)

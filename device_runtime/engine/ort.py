@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import MissingExtraError, UsageError
+from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.engine.backend import BackendOptions, Ids, Window
 from phonograd.device_runtime.formats.manifest import (
     CHECKPOINT,
@@ -31,7 +31,6 @@ class OrtBackend:
     """One training and one evaluation session over shared weights; see Backend."""
 
     def __init__(self, artifacts: Artifacts, weights: Path | None, options: BackendOptions):
-        _refuse_native_options(options)
         onnxruntime.set_default_logger_severity(LOG_ERRORS_ONLY)
         onnxruntime.set_seed(options.seed)
         self._manifest = artifacts.manifest
@@ -105,11 +104,3 @@ class OrtBackend:
     def close(self) -> None:
         """See Backend.close."""
         del self._optimizer, self._module, self._checkpoint
-
-
-def _refuse_native_options(options: BackendOptions) -> None:
-    plain = BackendOptions()
-    for name in ("precision", "pin_threads", "kernels"):
-        expected, found = getattr(plain, name), getattr(options, name)
-        if found != expected:
-            raise UsageError(f"backend ort: `{name}` {expected} expected, found {found}; use backend native")

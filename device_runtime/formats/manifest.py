@@ -15,9 +15,9 @@ from phonograd.device_runtime.base.documents import (
     Record,
     Sha256,
     about,
+    document_of,
     parse,
     read,
-    written,
 )
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.base.files import read_bytes, sha256_of_file, write_bytes
@@ -114,7 +114,7 @@ class Manifest(Record, frozen=True):
 
     def write(self, folder: Path) -> None:
         """Write manifest.json into `folder`, last of all files: its presence says that the folder is whole."""
-        write_bytes(folder / MANIFEST, json.dumps(written(self), indent=2).encode() + b"\n")
+        write_bytes(folder / MANIFEST, json.dumps(document_of(self), indent=2).encode() + b"\n")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, BinaryIO
 
 import numpy as np
@@ -130,9 +129,7 @@ class TensorFile:
     def __enter__(self) -> "TensorFile":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -229,7 +226,6 @@ def _read_exactly(path: Path, descriptor: int, out: Array, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, offset: int) -> bytes:
-    """Read at most `length` bytes; fewer at the end."""
     out = bytearray(length)
     return bytes(out[: read_at(descriptor, memoryview(out), offset)])
 

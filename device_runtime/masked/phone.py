@@ -2,48 +2,45 @@
 
 import ctypes
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import TookPartError
-from phonograd.device_runtime.base.settings import Count
+from phonograd.device_runtime.base.settings import Count, Settings
 from phonograd.device_runtime.engine.c_abi import Handle, load_library
 from phonograd.device_runtime.engine.header import new
 
 Action = Literal["send", "upload", "done"]
 
 
-# Fields of settings that phones take part with.
-VendorKey = Annotated[
-    str | None,
-    about(
-        "The vendor's public key: phones without its certificate are refused.  [default: phones are known by the key "
-        "that they had first]"
-    ),
-]
-LeastCohort = Annotated[Count, about("The fewest phones that a phone takes part with.")]
+class Company(Settings, frozen=True):
+    """With whom a phone takes part in masked rounds."""
+
+    vendor: Annotated[
+        str | None,
+        about(
+            "The vendor's public key: phones without its certificate are refused.  [default: phones are known by the "
+            "key that they had first]"
+        ),
+    ] = None
+    min_cohort: Annotated[Count, about("The fewest phones that a phone takes part with.")] = 50
 
 
-@dataclass(frozen=True)
-class PhoneMasking:
+class PhoneMasking(Company, frozen=True, kw_only=True):
     """A phone's settings for masked rounds.
 
     state: the folder of this phone at one server, with a round's secrets and what it knows of rounds
     identity: the file of its key
     certificate: the vendor's, of its name and key, in hex
-    vendor: the vendor's public key in hex; None: phones are known by the key that they had first
-    min_cohort: the fewest phones that it takes part with
     """
 
     state: Path
     identity: Path
     certificate: str | None = None
-    vendor: str | None = None
-    min_cohort: int = 50
 
 
 def require_new_model(masking: PhoneMasking, base_sha256: str, number: int) -> None:
@@ -83,7 +80,7 @@ class MaskedPhone(Handle):
     """
 
     def __init__(self, settings: PhoneMasking, phone: str, grid: Path, number: int):
-        options = new("pg_masked_options", **vars(settings), phone=phone, grid=grid, round=number)
+        options = new("pg_masked_options", **asdict(settings), phone=phone, grid=grid, round=number)
         super().__init__(load_library(), "masked", options)
 
     def request(self) -> Request:

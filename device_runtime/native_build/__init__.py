@@ -11,11 +11,9 @@ from typing import Literal
 from phonograd.device_runtime.base.files import atomic_path, storage_errors
 from phonograd.device_runtime.native_build.checks import (
     PhoneBinary,
-    SharedLibrary,
     check_android_library,
     check_arm64_library,
     check_emulator_binary,
-    check_host_library,
     check_phone_binary,
 )
 from phonograd.device_runtime.native_build.compiler import Build, BuildResult, Progress
@@ -35,42 +33,6 @@ from phonograd.device_runtime.native_build.targets import (
     emulator_sources,
     engine_sources,
 )
-
-__all__ = [
-    "ANDROID",
-    "ARM64",
-    "HOST",
-    "LIBRARY",
-    "MACOS",
-    "MACOS_LIBRARY",
-    "NATIVE",
-    "PACKAGED_LIBRARY",
-    "PACKAGED_PHONE_BINARY",
-    "PHONE",
-    "BuildResult",
-    "PhoneBinary",
-    "PhoneDelivery",
-    "Progress",
-    "SharedLibrary",
-    "Target",
-    "build_android_library",
-    "build_arm64_library",
-    "build_emulator_binary",
-    "build_host_command",
-    "build_host_library",
-    "build_macos_library",
-    "build_phone_binary",
-    "build_program",
-    "check_android_library",
-    "check_arm64_library",
-    "check_emulator_binary",
-    "check_host_library",
-    "check_macos_library",
-    "check_phone_binary",
-    "command_sources",
-    "deliver_phone_binary",
-    "engine_sources",
-]
 
 COMMAND = "phonograd-phone"
 # A wheel has these files; a source checkout builds them when needed.

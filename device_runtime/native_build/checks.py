@@ -116,7 +116,6 @@ def _check_library(path: Path, machine: int, name: str, loader: str) -> SharedLi
 
 
 def _check_pages(path: Path, file: elf.ElfFile) -> tuple[elf.Segment, ...]:
-    """The LOAD segments."""
     loads = file.segments_of(elf.PT_LOAD)
     require(path, bool(loads), "a LOAD segment", "none")
     for number, load in enumerate(loads):

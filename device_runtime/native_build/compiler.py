@@ -180,7 +180,6 @@ class Build:
             script.unlink(missing_ok=True)
 
     def _c_library(self, zig: Path) -> dict[str, str]:
-        """The variable that names Android's C library, made if the cache lacks it; none for other targets."""
         if not self.target.musl:
             return {}
         contents = (part for path in android_parts() for part in (path.name, _content(path)))
@@ -238,7 +237,6 @@ def _environment() -> dict[str, str]:
 
 
 def _first_errors(output: str) -> list[str]:
-    """The first lines with an error, or else the last lines."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line]
     return errors[:ERRORS_SHOWN] or lines[-ERRORS_SHOWN:]

@@ -46,7 +46,6 @@ class Includes:
 
 
 def _quoted_includes(file: Path) -> list[str]:
-    """List the quoted includes of a file in C++, the imports of one in Zig, as written."""
     if file.suffix == ".zig":
         return IMPORT.findall(file.read_text("utf-8", "replace"))
     names = []

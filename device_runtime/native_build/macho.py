@@ -141,7 +141,6 @@ class _Reader:
         return found
 
     def _bound_names(self, start: int, size: int) -> tuple[str, ...]:
-        """Names in a table of bind opcodes."""
         names, at = set(), start
         while at < start + size:
             opcode, at = self._data[at] & 0xF0, at + 1

@@ -12,7 +12,7 @@ from phonograd.device_runtime.engine.header import new
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.tensor_file import Floats
-from phonograd.device_runtime.text.tokenizer import text_of
+from phonograd.device_runtime.text.tokenizer import plain_tokenizer, text_of
 from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
 
 
@@ -21,11 +21,9 @@ class Scorer(Protocol):
 
     def reset(self) -> None:
         """See Backend.reset."""
-        ...
 
     def logits(self, tokens: Ids) -> Floats:
         """See Backend.logits."""
-        ...
 
 
 class PredictorScorer:
@@ -111,3 +109,31 @@ def evaluate(
         buffer = vocabulary.tokenizer.call("pg_tokenizer_evaluate", options, result=lambda figures: figures)
     figures = {name: getattr(buffer, name) for name in Evaluation.__dataclass_fields__}
     return Evaluation(**figures | ({} if kss else {"kss": None, "kss_error": None}))
+
+
+def keystroke_savings(
+    predictor: Predictor, messages: Sequence[bytes], learn: bool, progress: Callable[[int, int], None] | None = None
+) -> float:
+    """Return paper P's eq. 5 over messages as a user writes them, one after the other.
+
+    Unlike `evaluate`'s, it counts the predictor's own suggestions, so words that only the user has count too.
+    learn: learn each piece between two spaces, into the personal words in use
+    progress: called with (messages done, messages in all)
+    """
+    typed = characters = 0
+    predictor.reset()
+    for done, message in enumerate(messages, 1):
+        for piece in message.split():
+            place = predictor.state()
+            for line in plain_tokenizer().lines("pg_tokenizer_tokens", piece):
+                for word in line.decode("utf-8", "replace").split(" "):
+                    characters += len(word)
+                    typed += predictor.keystrokes(word)
+                    predictor.feed(word)
+            if learn:
+                predictor.restore(place)
+                predictor.learn(piece.decode("utf-8", "replace"))
+        (predictor.learn if learn else predictor.feed)("\n")
+        if progress is not None:
+            progress(done, len(messages))
+    return (characters - typed) / max(1, characters)

@@ -5,7 +5,6 @@ the softmax's partition sum is that over the whole vocabulary.
 """
 
 import ctypes
-import secrets
 from ctypes import c_float
 from dataclasses import dataclass
 
@@ -14,8 +13,6 @@ import numpy as np
 from phonograd.device_runtime.engine.backend import OutputSample
 from phonograd.device_runtime.text.tokenizer import ids_at, plain_tokenizer
 from phonograd.device_runtime.text.vocabulary import Ids
-
-SEED_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,3 @@ def draw_output_sample(stream: Ids, counts: Ids, draw: SampleDraw) -> OutputSamp
 
     given = ids, len(ids), seen, len(seen), draw.drawn, draw.seed
     return plain_tokenizer().call("pg_tokenizer_sample", *given, result=copy_sample)
-
-
-def random_sample_seed() -> int:
-    """A seed from the system's random source, of 64 bits."""
-    return secrets.randbits(8 * SEED_BYTES)

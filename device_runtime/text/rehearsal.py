@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.text.tokenizer import ids_at, text_of
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 
@@ -63,18 +62,6 @@ def mix(
         )
 
     return vocabulary.tokenizer.call("pg_tokenizer_mix", *texts, user_share, seed & (1 << 64) - 1, result=copy_text)
-
-
-def require_known(text: TextShares, name: str, max_unknown: float) -> None:
-    """Raise TextError if the vocabulary lacks more of the words of the user's text, called `name`, than this share: an
-    update of it would teach the model `<unk>`.
-    """
-    if text.user_unknown_share > max_unknown:
-        raise TextError(
-            f"{name}: {100 * text.user_unknown_share:.3g} % of the words are unknown to the vocabulary, at most "
-            f"{100 * max_unknown:.3g} % expected of an update; give UTF-8 text in the model's language, or raise "
-            "`max_unknown`"
-        )
 
 
 def unknown_share(ids: Ids) -> float:

@@ -109,7 +109,6 @@ def _first_above(sums: Doubles, shares: Doubles) -> tuple[Ids, Doubles]:
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:
-    """Ranges of at most `size`, and at least 1."""
     size = max(1, size)
     return (slice(first, min(count, first + size)) for first in range(0, count, size))
 

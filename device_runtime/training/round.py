@@ -6,78 +6,160 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_void_p
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
+from msgspec.structs import asdict
 
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.errors import StoppedError, UsageError
-from phonograd.device_runtime.base.settings import Count, Settings
+from phonograd.device_runtime.base.errors import StoppedError
+from phonograd.device_runtime.base.settings import Count, FromZero, Positive, Settings, Share
 from phonograd.device_runtime.base.signals import signals_noted
 from phonograd.device_runtime.engine.backend import BackendOptions, Ids
 from phonograd.device_runtime.engine.c_abi import Handle, load_library, options_of
 from phonograd.device_runtime.engine.header import new, structs
+from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares
 from phonograd.device_runtime.text.tokenizer import text_of
-from phonograd.device_runtime.training.report import EpochReport
 
 # Steps between saves of a state; training/state.h says why.
 SAVE_EVERY = 5
 
 
 class ResumableState(Settings, frozen=True):
-    """State that training keeps, so that a run that was killed goes on to the same bits (backend native)."""
+    """State that training keeps, so that a run that was killed goes on to the same bits."""
 
-    folder: Annotated[Path, about("Folder to save resumable state in, and to resume from (native).")]
+    folder: Annotated[Path, about("Folder to save resumable state in, and to resume from.")]
     save_every: Annotated[Count, about("Steps from one save of the state to the next, which 5 seconds end too.")] = (
         SAVE_EVERY
     )
     restart: Annotated[bool, about("Discard the state that the folder holds.")] = False
 
 
-@dataclass(frozen=True)
-class RoundSettings:
-    """What to train, on what, and what to write; the fields are those of pg_round_options in phonograd.h, which has
-    the defaults of those that are None.
+class PhoneSettings(Settings, frozen=True):
+    """How a phone trains, and what for.
 
-    folder: the artifacts; weights: a tensor file to start from, None for the folder's own, and its hash if that is
-    known. user, rehearsal: a file, or text, one message a line; user_share: the user's share of the tokens, with a
-    rehearsal. stream: ids [N] to train on in place of both. steps: 1 takes a single step, with the gradient of the
-    whole text. The seed is `seed`, else follows from model, round and `phone`, else is the state's, else random; that
-    of `options` is not used. out, update: files for the trained weights and for the update; with `masked`, the settings
-    of a masked round, for a grid update, which MaskedPhone masks. run, run_history: what the server says of its round
-    of dp-ftrl, and the file of those that this phone took part in, which is continued before there is an update.
+    round_number, masked, run, run_history: what a server says of its round. masked: the settings of a masked round, for
+    which the update is a grid update, which MaskedPhone masks. run, run_history: a round of dp-ftrl, and the file of
+    those in which this phone took part, which is continued before there is an update. options: their seed and sample
+    are not used.
+    """
+
+    weights: Annotated[
+        Path | None,
+        about(
+            "Tensor file to start from: a later round's model, or a torch state dict.  [default: the folder's weights]"
+        ),
+    ] = None
+    epochs: Annotated[Count, about("Passes over the text.")] = 1
+    steps: Annotated[
+        Literal[1] | None,
+        about("Take a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]"),
+    ] = None
+    learning_rate: Annotated[Positive | None, about("Learning rate.  [default: the artifacts']")] = None
+    user_share: Annotated[
+        Share | None,
+        about(f"λ, the user's share of the tokens, with general text.  [default: {TrainingConfig().user_share}]"),
+    ] = None
+    output_sample: Annotated[
+        Count | None,
+        about(
+            "Train the softmax over the text's own words and about so many random others, not the whole vocabulary: "
+            "several times faster."
+        ),
+    ] = None
+    sample_seed: Annotated[
+        int | None, Meta(ge=0, le=2**64 - 1), about("Seed of the output sample, a secret.  [default: random]")
+    ] = None
+    max_unknown: Annotated[
+        Share, about("Largest share of the user's words that the vocabulary may lack, for an update to be made.")
+    ] = MAX_UNKNOWN
+    duty: Annotated[
+        Share,
+        about("Share of the time that steps take; below 1, rests between them keep the device cooler."),
+    ] = 1.0
+    phone: Annotated[
+        str | None,
+        about("The phone's name at the server; the seed is derived from model, round and name."),
+    ] = None
+    seed: Annotated[
+        FromZero | None,
+        about("In place of a phone's name: seed of the rehearsal draw, dropout and random codecs.  [default: random]"),
+    ] = None
+    round_number: Annotated[Count, about("The server's round.")] = 1
+    masked: str | None = None
+    run: str | None = None
+    run_history: Path | None = None
+    options: BackendOptions = BackendOptions()
+    state: ResumableState | None = None
+
+
+class RoundSettings(PhoneSettings, frozen=True, kw_only=True):
+    """What to train, on what, and what to write; see pg_round_options in phonograd.h, which has the defaults of None.
+
+    folder: the artifacts; weights_sha256: the hash of `weights`, if it is known. user, rehearsal: a file, or text, one
+    message a line; stream: ids [N] to train on in place of both. The seed is `seed`, else follows from model, round and
+    `phone`, else is the state's, else random. out, update: files for the trained weights and for the update.
     """
 
     folder: Path
     user: Path | bytes | None = None
     rehearsal: Path | bytes | None = None
-    user_share: float | None = None
     stream: Ids | None = None
-    weights: Path | None = None
     weights_sha256: str | None = None
-    epochs: int = 1
-    steps: int | None = None
-    learning_rate: float | None = None
-    output_sample: int | None = None
-    sample_seed: int | None = None
-    duty: float = 1.0
-    round: int = 1
-    phone: str | None = None
-    seed: int | None = None
     out: Path | None = None
     update: Path | None = None
     codec: str | None = None
-    masked: str | None = None
-    run: str | None = None
-    run_history: Path | None = None
-    max_unknown: float = MAX_UNKNOWN
-    state: ResumableState | None = None
-    options: BackendOptions = field(default_factory=BackendOptions)
+
+
+@dataclass(frozen=True)
+class OutputLayer:
+    """The words that the softmax runs over: the vocabulary or an output sample. words: their number."""
+
+    kind: Literal["full", "sampled"]
+    words: int
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """The result of training, with its time and memory.
+
+    epochs: passes over the text; steps: of all epochs; tokens: of one pass; *_unknown_share, user_invalid_share: see
+    TextShares; losses: nats a token before each step's update (with LwF, of the LwF loss); step_seconds: wall time of
+    each step; both lists have all steps, also the first `resumed_at`, which an earlier process did; seconds: of this
+    process's steps and saves; rest_seconds: of its rests, with a `duty` below 1; peak_rss_bytes: of the whole process
+    so far, 0 on Windows.
+
+    windows_per_step: 1; or with `full_batch`, which takes a single step, all: then `steps`, `losses` and `step_seconds`
+    are the windows'.
+    """
+
+    epochs: int
+    steps: int
+    tokens: int
+    user_tokens: int
+    general_tokens: int
+    user_share: float
+    user_unknown_share: float
+    general_unknown_share: float | None
+    user_invalid_share: float
+    duty: float
+    learning_rate: float
+    clip_norm: float | None
+    loss_reduction: str
+    output_layer: OutputLayer
+    losses: tuple[float, ...]
+    step_seconds: tuple[float, ...]
+    seconds: float
+    rest_seconds: float
+    peak_rss_bytes: int
+    resumed_at: int = 0
+    windows_per_step: int = 1
 
 
 @dataclass(frozen=True)
@@ -176,7 +258,8 @@ class Round(Handle):
 
 
 def _options(settings: RoundSettings) -> Any:
-    given = {name: getattr(settings, name) for name in RoundSettings.__dataclass_fields__}
+    given = asdict(settings)
+    given["round"] = given.pop("round_number")
     run, state, stream = options_of(given.pop("options")), given.pop("state"), given["stream"]
     for name in ("seed", "sample_seed"):
         seed = given.pop(name)
@@ -185,9 +268,6 @@ def _options(settings: RoundSettings) -> Any:
     for name in ("user", "rehearsal"):
         if given[name] is not None:
             given[name] = text_of(given[name])
-    for name, value in given.items():
-        if isinstance(value, int | float) and value == 0:  # which the library takes as not given
-            raise UsageError(f"`{name}` {value}: expected a number above 0")
     given |= {name: getattr(run, name) for name in ("kernels", "threads", "pin_threads", "precision")}
     if stream is not None:
         given |= {"stream": np.ascontiguousarray(stream, np.int64), "stream_tokens": len(stream)}

@@ -31,7 +31,6 @@ class HasStateDict(Protocol):
 
     def state_dict(self) -> Mapping[str, Any]:
         """Tensors by name."""
-        ...
 
 
 # A torch.nn.Module; its state dict, of torch tensors or NumPy arrays; a .pt or safetensors file.

@@ -8,11 +8,10 @@ from typing import Literal, TypeAlias, get_args
 from phonograd.device_runtime.base.errors import TextError, UsageError
 from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
-from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, open_artifacts
+from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.outputs import require_apart
-from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.messages import read_messages, split_messages
-from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
+from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.update.seeds import random_seed, seed_of
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -28,11 +27,6 @@ def artifacts_of(artifacts: Artifacts | StrPath) -> Artifacts:
 def vocabulary_of(artifacts: Artifacts) -> Vocabulary:
     """The vocabulary of an artifacts folder. Raises VocabularyError."""
     return Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
-
-
-def counts_of(artifacts: Artifacts) -> Ids:
-    """How often general text has each word of the vocabulary, [V] int64. Raises VocabularyError."""
-    return load_counts(artifacts.path(COUNTS), vocabulary_of(artifacts))
 
 
 def path_of(path: StrPath | None) -> Path | None:
@@ -56,12 +50,10 @@ def text_of(text: Text) -> Path | bytes:
     return Path(text) if isinstance(text, str | os.PathLike) else b"\n".join(messages_of(text))
 
 
-def messages_of(text: Text | bytes) -> list[bytes]:
+def messages_of(text: Text) -> list[bytes]:
     """The messages of a text. Raises TextError for one that can't be read or holds none."""
     if isinstance(text, str | os.PathLike):
         return read_messages(Path(text))
-    if isinstance(text, bytes):
-        return split_messages(text)
     given = (message.encode() if isinstance(message, str) else message for message in text)
     messages = [message for lines in given for message in split_messages(lines)]
     if not messages:

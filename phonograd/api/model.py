@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of, vocabulary_of
-from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.engine.predictor import (
     Predictor,
@@ -20,9 +20,8 @@ from phonograd.device_runtime.engine.predictor import (
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
-from phonograd.device_runtime.text.evaluation import Evaluation, PredictorScorer
+from phonograd.device_runtime.text.evaluation import Evaluation, PredictorScorer, keystroke_savings
 from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
-from phonograd.device_runtime.text.keystrokes import keystroke_savings
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.state_dict import is_torch_file
 from phonograd.export.torch_layout import VOCABULARY_SHA256
@@ -55,8 +54,8 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
         yield resources.enter_context(TensorFile(converted))
 
 
-class Model:
-    """A language model in a backend, open until `close`; made by `open_model`. Not thread-safe.
+class Model(contextlib.AbstractContextManager["Model"]):
+    """A language model in the engine, open until `close`; made by `open_model`. Not thread-safe.
 
     artifacts: the folder it is of.
     """
@@ -65,16 +64,13 @@ class Model:
         self,
         artifacts: Artifacts,
         weights: TensorFile,
-        scorer: Backend | PredictorScorer,
+        scorer: NativeBackend | PredictorScorer,
         resources: contextlib.ExitStack,
     ):
         self.artifacts = artifacts
         self._weights = weights
         self._scorer = scorer
         self._resources = resources
-
-    def __enter__(self) -> "Model":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -115,29 +111,23 @@ def open_model(
     artifacts: Artifacts | StrPath,
     *,
     weights: StrPath | None = None,
-    backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
 ) -> Model:
     """Load a model to evaluate it; use it as a context, or `close` it.
 
     weights: a tensor file, of a later round or a torch state dict, or prediction weights, which are measured as a
-    keyboard predicts with them; None: the folder's own. backend: native or ort. The first use in a source checkout
-    compiles the engine. Raises ArtifactsError, WeightsError, UsageError for prediction weights in ort, and what
-    `load_backend` raises.
+    keyboard predicts with them; None: the folder's own. The first use in a source checkout compiles the engine. Raises
+    ArtifactsError, WeightsError, and UnsupportedError for options that this CPU does not support.
     """
     folder, given = artifacts_of(artifacts), path_of(weights)
     with contextlib.ExitStack() as resources:
         if given is not None and _is_prediction_file(given):
-            if backend != DEFAULT_BACKEND:
-                raise UsageError(
-                    f"{given}: prediction weights run in `backend` {DEFAULT_BACKEND} alone, found {backend}"
-                )
             file = resources.enter_context(TensorFile(given))
             scorer = PredictorScorer(Predictor(folder, given, options or BackendOptions()), vocabulary_of(folder))
             resources.callback(scorer.close)
             return Model(folder, file, scorer, resources.pop_all())
         file = resources.enter_context(base_weights(folder, given))
-        engine = load_backend(backend, folder, None if weights is None else file.path, options or BackendOptions())
+        engine = NativeBackend(folder, None if weights is None else file.path, options or BackendOptions())
         resources.callback(engine.close)
         file.require_at_path()
         return Model(folder, file, engine, resources.pop_all())
@@ -149,12 +139,11 @@ def evaluate(
     *,
     weights: StrPath | None = None,
     kss: bool = False,
-    backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """What a model makes of one text: `open_model` and `Model.evaluate` in one call."""
-    with open_model(artifacts, weights=weights, backend=backend, options=options) as model:
+    with open_model(artifacts, weights=weights, options=options) as model:
         return model.evaluate(text, kss=kss, progress=progress)
 
 

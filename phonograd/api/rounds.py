@@ -27,7 +27,7 @@ from phonograd.device_runtime.client.server_client import (
     Waiting,
 )
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.device_runtime.masked.phone import MaskedPhone, PhoneMasking, new_identity
+from phonograd.device_runtime.masked.phone import Company, MaskedPhone, PhoneMasking, new_identity
 from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 
@@ -168,7 +168,7 @@ def phone_masking(
     identity: StrPath | None = None,
     certificate: str | None = None,
     vendor: str | None = None,
-    min_cohort: int = PhoneMasking.min_cohort,
+    min_cohort: int = Company().min_cohort,
 ) -> PhoneMasking:
     """What a phone takes part with in a server's masked rounds.
 
@@ -182,7 +182,9 @@ def phone_masking(
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not key.exists():
             new_identity(key)
-    return PhoneMasking(folder / "state", key, certificate, vendor, min_cohort)
+    return PhoneMasking(
+        state=folder / "state", identity=key, certificate=certificate, vendor=vendor, min_cohort=min_cohort
+    )
 
 
 def join_round(

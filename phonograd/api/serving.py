@@ -16,16 +16,13 @@ from phonograd.server_agg.server import serve as serve_until_signal
 from phonograd.server_agg.settings.server import ServerSettings
 
 
-class RunningServer:
+class RunningServer(contextlib.AbstractContextManager["RunningServer"]):
     """A server that answers until `close`; made by `start_server`."""
 
     def __init__(self, server: AggregationServer, coordinator: Coordinator, resources: contextlib.ExitStack):
         self._server = server
         self._coordinator = coordinator
         self._resources = resources
-
-    def __enter__(self) -> "RunningServer":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -87,7 +84,7 @@ def serve(
     Raises as `start_server` does.
     """
     with _open_server(artifacts, state, settings) as (listener, coordinator):
-        serve_until_signal(coordinator, settings, lambda server: on_ready(server, coordinator.current), listener)
+        serve_until_signal(coordinator, settings, listener, lambda server: on_ready(server, coordinator.current))
 
 
 @contextlib.contextmanager

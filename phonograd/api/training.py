@@ -4,40 +4,27 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from msgspec import Meta
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from phonograd.api.inputs import (
     StrPath,
     Text,
     artifacts_of,
-    chosen_seed,
-    counts_of,
-    messages_of,
     path_of,
     require_output,
     text_of,
-    vocabulary_of,
 )
 from phonograd.api.model import base_weights
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
-from phonograd.device_runtime.base.settings import Count, FromZero, Positive, Settings, Share
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
-from phonograd.device_runtime.engine import DEFAULT_BACKEND, BackendName, BackendOptions, load_backend
-from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
-from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
-from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, save_tensors
-from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample, random_sample_seed
-from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TextShares, mix, require_known
-from phonograd.device_runtime.training.plain_loop import train_plainly
-from phonograd.device_runtime.training.round import ResumableState, Round, RoundSettings, Trained
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.text.rehearsal import TextShares
+from phonograd.device_runtime.training.round import PhoneSettings, ResumableState, Round, RoundSettings, Trained
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC, CodecName
-from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 # A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
 StopSignals = Callable[[], AbstractContextManager[Callable[[], int]]]
@@ -45,63 +32,10 @@ StopSignals = Callable[[], AbstractContextManager[Callable[[], int]]]
 __all__ = ["ResumableState", "StopSignals", "TrainHooks", "TrainSettings", "Trained", "train"]
 
 
-class TrainSettings(Settings, frozen=True):
-    """How a phone trains, and what for. Raises ValueError for a setting out of range, or `seed` beside `phone`.
+class TrainSettings(PhoneSettings, frozen=True):
+    """How a phone trains (PhoneSettings), and the codec. Raises ValueError for a setting out of range."""
 
-    round_number, masked, run, run_history: what a server says of its round. masked: the settings of a masked round, for
-    which the update is a grid update. run, run_history: a round of dp-ftrl, and the file of those in which this phone
-    took part, which is continued before there is an update. options: its seed is replaced, its sample is drawn.
-    """
-
-    weights: Annotated[
-        Path | None,
-        about(
-            "Tensor file to start from: a later round's model, or a torch state dict.  [default: the folder's weights]"
-        ),
-    ] = None
-    epochs: Annotated[Count, about("Passes over the text.")] = 1
-    steps: Annotated[
-        Literal[1] | None,
-        about("Take a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]"),
-    ] = None
-    learning_rate: Annotated[Positive | None, about("Learning rate.  [default: the artifacts']")] = None
-    user_share: Annotated[
-        Share | None,
-        about(f"λ, the user's share of the tokens, with general text.  [default: {TrainingConfig().user_share}]"),
-    ] = None
-    output_sample: Annotated[
-        Count | None,
-        about(
-            "Train the softmax over the text's own words and about so many random others, not the whole vocabulary: "
-            "several times faster."
-        ),
-    ] = None
-    sample_seed: Annotated[
-        int | None, Meta(ge=0, le=2**64 - 1), about("Seed of the output sample, a secret.  [default: random]")
-    ] = None
-    max_unknown: Annotated[
-        Share, about("Largest share of the user's words that the vocabulary may lack, for an update to be made.")
-    ] = MAX_UNKNOWN
-    duty: Annotated[
-        Share,
-        about("Share of the time that steps take; below 1, rests between them keep the device cooler (native)."),
-    ] = 1.0
-    phone: Annotated[
-        str | None,
-        about("The phone's name at the server; the seed is derived from model, round and name."),
-    ] = None
-    seed: Annotated[
-        FromZero | None,
-        about("In place of a phone's name: seed of the rehearsal draw, dropout and random codecs.  [default: random]"),
-    ] = None
     codec: Annotated[CodecName, about("The update's encoding.")] = DEFAULT_CODEC
-    round_number: Annotated[Count, about("The server's round.")] = 1
-    masked: str | None = None
-    run: str | None = None
-    run_history: Path | None = None
-    backend: Annotated[BackendName, about("The backend that runs the graph.")] = DEFAULT_BACKEND
-    options: BackendOptions = BackendOptions()
-    state: ResumableState | None = None
 
     def check_together(self) -> None:
         """Raise ValueError for settings that exclude each other, or need each other."""
@@ -145,7 +79,7 @@ def train(
     Raises TextError (a text that is missing or has no words; for an update, one of whose words the vocabulary lacks too
     many), ArtifactsError, VocabularyError, WeightsError (the base, or it was changed meanwhile), TrainingError (not
     finite, diverged), StorageError, StateError, StoppedError, TookPartError, UsageError for arguments that do not go
-    together, and what `load_backend` raises.
+    together, UnsupportedError for options that this CPU does not support.
     """
     chosen, called = settings or TrainSettings(), hooks or TrainHooks()
     if chosen.user_share is not None and rehearsal is None:
@@ -160,19 +94,14 @@ def train(
     folder = artifacts_of(artifacts)
     with contextlib.ExitStack() as stack:
         base = stack.enter_context(base_weights(folder, chosen.weights))
-        given = asdict(chosen)
-        backend, round_number = given.pop("backend"), given.pop("round_number")
         job = RoundSettings(
-            folder.folder,
-            text_of(user),
-            None if rehearsal is None else text_of(rehearsal),
-            round=round_number,
+            **asdict(chosen) | {"weights": None if chosen.weights is None else base.path},
+            folder=folder.folder,
+            user=text_of(user),
+            rehearsal=None if rehearsal is None else text_of(rehearsal),
             out=path_of(out),
             update=path_of(update),
-            **given | {"weights": None if chosen.weights is None else base.path},
         )
-        if backend != DEFAULT_BACKEND:
-            return _train_elsewhere(backend, folder, base, job, called)
         opened = stack.enter_context(Round(job))
         base.require_at_path()
         if called.on_text is not None:
@@ -181,49 +110,3 @@ def train(
         trained = opened.train(called.progress, stop)
         opened.discard_state()  # last: a kill before this is a resume that ends in the same files
         return trained
-
-
-def _train_elsewhere(
-    backend: str,
-    folder: Artifacts,
-    base: TensorFile,
-    settings: RoundSettings,
-    hooks: TrainHooks,
-) -> Trained:
-    """The same in a backend that is not the native engine, as far as that can do it."""
-    for name, default in (("state", None), ("steps", None), ("duty", 1.0), ("run", None)):
-        if getattr(settings, name) != default:
-            raise UsageError(f"backend {backend}: no `{name}` expected; use backend native")
-    seed = chosen_seed(settings.seed, settings.phone, base.sha256, settings.round)
-    user, general = messages_of(settings.user or b""), messages_of(settings.rehearsal or b"")
-    share = (settings.user_share or TrainingConfig().user_share) if general else 1.0
-    text = mix(user, general, share, vocabulary_of(folder), seed)
-    if settings.update is not None:
-        require_known(text, "user text", settings.max_unknown)
-    if hooks.on_text is not None:
-        hooks.on_text(text)
-    sample = None
-    if settings.output_sample is not None:
-        draw = SampleDraw(settings.output_sample, settings.sample_seed or random_sample_seed())
-        sample = draw_output_sample(text.stream, counts_of(folder), draw)
-    chosen = replace(settings.options, seed=seed, sample=sample)
-    rate = settings.learning_rate or folder.manifest.training.learning_rate
-    words = None if sample is None else len(sample)
-    with contextlib.closing(load_backend(backend, folder, settings.weights, chosen)) as engine:
-        base.require_at_path()
-        report = train_plainly(engine, folder.manifest, text, rate, settings.epochs, words, hooks.progress)
-        weights = engine.weights()
-    try:
-        for name, values in weights.items():
-            check_finite("trained weights", name, values)
-    except WeightsError as error:
-        raise TrainingError(f"{error}; lower the learning rate or export with stronger clipping") from error
-    base.require_unchanged()
-    info = UpdateInfo(base.sha256(), settings.round, report.tokens, settings.codec or DEFAULT_CODEC, seed)
-    metadata = frozen_metadata(frozen_in(base), weights)
-    return Trained(
-        seed,
-        report,
-        None if settings.out is None else save_tensors(settings.out, weights, metadata),
-        None if settings.update is None else write_update(settings.update, base, weights, info, settings.masked),
-    )

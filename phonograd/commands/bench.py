@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from phonograd.bench.aggregate import AggregateBenchConfig, bench_aggregate
+from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
 from phonograd.bench.contestants import BenchError, selected_entries
 from phonograd.bench.ingest import IngestBenchConfig, bench_ingest
 from phonograd.bench.masked import MaskedBenchConfig, bench_masked
 from phonograd.bench.parity import ParityConfig, bench_parity
 from phonograd.bench.predict import PredictBenchConfig, bench_predict
+from phonograd.bench.simulate import SimulateBenchConfig, bench_simulate
 from phonograd.bench.upload import UploadBenchConfig, bench_upload
-from phonograd.commands.bench_capacity import capacity
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
     PRESET,
@@ -28,12 +29,15 @@ from phonograd.commands.bench_options import (
     random_artifacts,
     save_option,
 )
-from phonograd.commands.bench_simulate import simulate
+from phonograd.commands.configured import config_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import COUNT, THREADS, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import IN_GROUPS
+from phonograd.config.bench_capacity import CAPACITY
+from phonograd.config.values import Config
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.update.codecs import CODECS
 
 PARITY = Options(ParityConfig, steps=opt(kind=COUNT), threads=opt(kind=THREADS))
@@ -84,6 +88,14 @@ PREDICT = Options(
     context=opt("Words before each.", COUNT),
     threads=opt(kind=THREADS),
 )
+SIMULATE = Options(
+    SimulateBenchConfig,
+    phones=opt("Phones of a round.", COUNT),
+    text_bytes=opt("Text of each; as much general text is added.", COUNT),
+    workers=opt("Phones that train at a time, one thread each.  [default: one a core]", COUNT, default=None),
+    flower_python=opt("A Python interpreter with flwr[simulation].  [default: this one]", metavar="PYTHON"),
+    rounds=opt("Runs of each, in turn.", COUNT),
+)
 
 
 @click.group()
@@ -92,8 +104,6 @@ def bench() -> None:
 
 
 bench.add_command(epoch)
-bench.add_command(simulate)
-bench.add_command(capacity)
 
 
 @bench.command()
@@ -255,3 +265,41 @@ def results(console: Console, folder: Path | None, out: Path | None) -> None:
     documents = load_results(source)
     write_bytes(page, render(documents).encode())
     console.result({"page": page, "results": list(documents)}, (str(page), [{"result": name} for name in documents]))
+
+
+@bench.command()
+@config_options(CAPACITY)
+@save_option
+@output_options
+def capacity(console: Console, config: Config, save: Path | None) -> None:
+    """Measure what a server does with many phones, and plan a service for 10 thousand to 100 million a day.
+
+    Thousands of phones send updates to a real server on this machine: seconds and CPU time of their requests, the
+    slowest one, and memory after each round. Some minutes, and a few GB of disk until it ends.
+    """
+    from phonograd.bench.capacity.bench import bench_capacity
+
+    demand = config.take(Demand, prices=config.take(Prices))
+    result = bench_capacity(config.take(CapacityConfig, demand=demand), console.say)
+    finish(console, result | {"config": config.document()}, save)
+
+
+@bench.command()
+@artifacts_option
+@SIMULATE
+@save_option
+@output_options
+def simulate(console: Console, artifacts: Path | None, save: Path | None, **options: Any) -> None:
+    """Compare a simulated round with Flower's simulation: seconds, CPU time and memory of all processes.
+
+    The same model, phones and texts for all: random words by Zipf's law. The runs take turns, each in processes of its
+    own. The exit code is 16 if the losses of the first round differ.
+    """
+    options["workers"] = options["workers"] or usable_cores()
+    config = SIMULATE.take(options)
+    build_on_first_use(console)
+    with artifacts_or_random(console, artifacts) as folder:
+        result = bench_simulate(folder, config, console.say)
+    finish(console, result, save)
+    if result["disagreements"]:
+        raise BenchError(f"bench: the contestants do not train the same: {'; '.join(result['disagreements'])}")

@@ -4,7 +4,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,10 +12,8 @@ from phonograd.bench.epoch import KINDS, kind_named
 from phonograd.commands.options import Decorator, opt
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console
-
-if TYPE_CHECKING:
-    from phonograd.device_runtime.formats.manifest import TrainingConfig
-    from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 PRESET = "popov-2x650"
 Names = tuple[str, ...]
@@ -100,7 +98,7 @@ def artifacts_or_random(
         yield random_artifacts(Path(place) / "artifacts", *kind_named(kind, preset_named(preset).model))
 
 
-def random_artifacts(folder: Path, model: "LanguageModelConfig", training: "TrainingConfig | None" = None) -> Path:
+def random_artifacts(folder: Path, model: LanguageModelConfig, training: TrainingConfig | None = None) -> Path:
     """A folder of random weights, written by another process: exporting takes memory that must not be counted."""
     from phonograd.bench.measuring import in_fresh_process
 
@@ -108,7 +106,7 @@ def random_artifacts(folder: Path, model: "LanguageModelConfig", training: "Trai
     return folder
 
 
-def _export(folder: Path, model: "LanguageModelConfig", training: "TrainingConfig | None") -> None:
+def _export(folder: Path, model: LanguageModelConfig, training: TrainingConfig | None) -> None:
     from phonograd.device_runtime.formats.manifest import TrainingConfig
     from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
     from phonograd.export.artifacts import export_artifacts

@@ -35,7 +35,6 @@ def config(
 
 
 def _config_in(report: Path) -> dict[str, object]:
-    """The configuration in a report. Raises UsageError if it has none."""
     try:
         found = parse(report.read_bytes())
     except (FieldError, OSError) as error:

@@ -1,15 +1,13 @@
 """`phonograd devices`: the phones on this machine, what they are, and whether work can begin on them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
+from phonograd.android_harness.phones.facts import Battery, Phone, PhoneFacts
 from phonograd.console import Console, output_options
-
-if TYPE_CHECKING:
-    from phonograd.android_harness.phones.facts import Battery, Phone, PhoneFacts
 
 
 @click.command()
@@ -69,13 +67,13 @@ def devices(console: Console, serials: Sequence[str], restore: bool) -> None:
             console.say(discovery.not_ready_line(phone))
 
 
-def _row(phone: "Phone") -> dict[str, Any]:
+def _row(phone: Phone) -> dict[str, Any]:
     """A phone in the table. Cells have several lines, so that a row stays within 120 columns."""
     facts = {} if phone.facts is None else _facts(phone.facts)
     return {"serial": phone.serial, "ready": "yes" if phone.ready else "no", **facts}
 
 
-def _facts(facts: "PhoneFacts") -> dict[str, Any]:
+def _facts(facts: PhoneFacts) -> dict[str, Any]:
     from phonograd.android_harness.phones.cores import describe_cores
 
     return {
@@ -96,14 +94,13 @@ def _gigabytes(nbytes: int | None, what: str) -> str | None:
     return None if nbytes is None else f"{nbytes / 1e9:.1f} GB {what}"
 
 
-def _battery(battery: "Battery") -> str | None:
+def _battery(battery: Battery) -> str | None:
     if battery.percent is None:
         return None
     return _lines(f"{battery.percent} %", "charging" if battery.charging else None)
 
 
-def _heat(facts: "PhoneFacts") -> str | None:
-    """Android's thermal status in words, and the CPU's temperature."""
+def _heat(facts: PhoneFacts) -> str | None:
     from phonograd.android_harness.phones.readiness import THERMAL_STATUSES
 
     status = None if facts.thermal_status is None else THERMAL_STATUSES[facts.thermal_status]

@@ -12,10 +12,8 @@ from phonograd.commands.connecting import connection_options
 from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import THREADS, arg, opt, own_options, refuse
-from phonograd.commands.shared_options import BACKEND
 from phonograd.console import Console, output_options, with_errors
 from phonograd.device_runtime.client.server_client import Connection, report_quality
-from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import WEIGHTS as WEIGHTS_FILE
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
@@ -50,7 +48,6 @@ def evaluate(
         "Also measure them with the user's own words, from a file of `phonograd personal`, which is not changed, and "
         "with those that each text adds.",
     ] = None,
-    backend: Annotated[str, opt(BACKEND, click.Choice(BACKENDS))] = DEFAULT_BACKEND,
     threads: Annotated[int, opt("CPU threads.", THREADS)] = BackendOptions().threads,
 ) -> None:
     """Measure perplexity, top-1 accuracy and keystroke savings of a model on texts.
@@ -65,9 +62,8 @@ def evaluate(
     folder = open_artifacts(artifacts)
     messages = {path: read_messages(path) for path in texts}
     rows = []
-    if backend == DEFAULT_BACKEND:
-        build_on_first_use(console)
-    with open_model(folder, weights=weights, backend=backend, options=BackendOptions(threads)) as model:
+    build_on_first_use(console)
+    with open_model(folder, weights=weights, options=BackendOptions(threads)) as model:
         warn_of_misfit(console, model.vocabulary)
         for path, lines in messages.items():
             with console.progress("evaluating") as show:

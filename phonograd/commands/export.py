@@ -1,4 +1,4 @@
-"""`phonograd export` and `phonograd inspect`: the artifacts folder."""
+"""`phonograd export`, `inspect` and `merge`: the artifacts folder, and a plain model of one with adapters."""
 
 import contextlib
 import dataclasses
@@ -14,8 +14,8 @@ from phonograd.api.exporting import inspect as inspect_artifacts
 from phonograd.commands.configured import config_options
 from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import arg, own_options
-from phonograd.commands.paths import OUT_FOLDER
+from phonograd.commands.options import arg, opt, own_options
+from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.config.export import EXPORT, READ, Exporting
 from phonograd.config.shape import DeclaredShape
 from phonograd.config.values import Config
@@ -138,3 +138,22 @@ def _summary(document: dict[str, Any]) -> list[tuple[str, Rows]]:
     if document["frozen"]:
         facts["frozen"] = ", ".join(document["frozen"])
     return [(document["folder"], figures(facts))]
+
+
+@click.command()
+@own_options
+@output_options
+def merge(
+    console: Console,
+    model: Annotated[Path, arg()],
+    out: Annotated[Path, opt("Where to write the plain model.", OUTPUT)],
+) -> None:
+    """Add MODEL's adapters to its matrices: the same model without them, for the artifacts of an export without.
+
+    MODEL is an artifacts folder or a tensor file, such as a later round's.
+    """
+    from phonograd.api.model import merge as merge_adapters
+
+    build_on_first_use(console)
+    document = {"model": str(out), **dataclasses.asdict(merge_adapters(model, out))}
+    console.result(document, ("Model", [document]))

@@ -48,7 +48,6 @@ def fold(
 
 
 def _files_of(path: Path) -> list[Path]:
-    """The file, or those in the folder. Raises UpdateError for a folder without one."""
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.is_file())

@@ -11,14 +11,7 @@ import click
 from phonograd.commands.options import opt, own_options
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Progress, figures, output_options
-from phonograd.device_runtime.engine.backend import PRECISION_CHOICES, BackendOptions, Precision, PrecisionChoice
-
-# What is asked for, where `chosen_precision` finds out what `auto` is.
-PRECISION = opt(
-    "Precision of matrix products (native): bf16 needs CPU support; bf16-emulated runs on any CPU, slowly; auto: bf16 "
-    "if it is faster here.",
-    click.Choice(PRECISION_CHOICES),
-)
+from phonograd.device_runtime.engine.backend import BackendOptions, Precision, PrecisionChoice
 
 
 @contextlib.contextmanager
@@ -75,7 +68,8 @@ def build_phone(
 ) -> None:
     """Write the checked static binary for arm64 Android phones; a wheel includes it, a source checkout builds it."""
     from phonograd.device_runtime.base.files import require_writable
-    from phonograd.device_runtime.native_build import build_arm64_library, check_arm64_library, deliver_phone_binary
+    from phonograd.device_runtime.native_build import build_arm64_library, deliver_phone_binary
+    from phonograd.device_runtime.native_build.checks import check_arm64_library
 
     for place in filter(None, (out, library)):
         require_writable(place)

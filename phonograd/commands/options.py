@@ -43,28 +43,6 @@ THREADS = click.IntRange(1, MAX_THREADS)
 FROM_0 = click.IntRange(0)
 
 
-class InGroup(click.Option):
-    """An option that `--help` lists under the title `group`."""
-
-    def __init__(self, *args: Any, group: str, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.group = group
-
-
-class Grouped(click.Command):
-    """A command whose `--help` lists options in groups, in the order of their first options."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group; click's own title is that of options without one."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
-            if (record := param.get_help_record(ctx)) is not None:
-                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
-        for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
 def opt(text: str | None = None, kind: Any = None, name: str | None = None, **more: Any) -> Mapping[str, Any]:
     """An option's help; its type and its name if they do not follow from the field; what else click is to know."""
     return {"help": text, "name": name} | ({} if kind is None else {"type": kind}) | more
@@ -80,15 +58,9 @@ class Options(Generic[Settings]):
 
     def __init__(self, kind: Callable[..., Settings], **declared: str | Mapping[str, Any]):
         """kind: a dataclass, record or function; declared: its parameters that are options, by `opt` or by a help."""
+        fields = inspect.signature(kind, eval_str=True).parameters
         self._kind = kind
-        self._options: dict[str, Decorator] = {}
-        self.group("Options", **declared)
-
-    def group(self, title: str, **declared: str | Mapping[str, Any]) -> "Options[Settings]":
-        """Add options that the help of a Grouped command lists under this title."""
-        fields = inspect.signature(self._kind, eval_str=True).parameters
-        self._options |= {name: _option_decorator(fields[name], one, title) for name, one in declared.items()}
-        return self
+        self._options = {name: _option_decorator(fields[name], one) for name, one in declared.items()}
 
     def __call__(self, command: Command) -> Command:
         """The command with these options."""
@@ -133,15 +105,14 @@ def taking(name: str, make: Callable[[dict[str, Any]], Any], *decorators: Decora
     return decorate
 
 
-def _option_decorator(field: inspect.Parameter, told: str | Mapping[str, Any], group: str = "Options") -> Decorator:
-    """What declares a field's option, or its argument."""
+def _option_decorator(field: inspect.Parameter, told: str | Mapping[str, Any]) -> Decorator:
     default = {"required": True} if field.default is field.empty else {"default": field.default}
     given = opt(told) if isinstance(told, str) else told
     more = {**({} if "default" in given else default), **_type_of(field.annotation), **given}
     if more.pop("argument", False):
         return click.argument(field.name, **{"nargs": -1, **more} if more.pop("multiple", False) else more)
     option = more.pop("name") or f"--{field.name.replace('_', '-')}"
-    return click.option(option, field.name, cls=InGroup, group=group, **more)
+    return click.option(option, field.name, **more)
 
 
 def _type_of(annotation: Any) -> dict[str, Any]:

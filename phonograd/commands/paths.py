@@ -9,13 +9,10 @@ from phonograd.device_runtime.formats.outputs import require_apart
 
 
 class _Input(click.Path):
-    """A file or folder that a command reads."""
-
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path. Raises UsageError if the command writes there too."""
         path: Any = super().convert(value, param, ctx)
         read, written = _paths(ctx)
         for output, folder in written.items():
@@ -25,14 +22,11 @@ class _Input(click.Path):
 
 
 class _Output(click.Path):
-    """A file or folder that a command makes, or replaces."""
-
     def __init__(self, folder: bool) -> None:
         super().__init__(path_type=Path)
         self._folder = folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path. Raises what `require_apart` raises."""
         path: Any = super().convert(value, param, ctx)
         read, written = _paths(ctx)
         require_apart(path, read, written, self._folder)

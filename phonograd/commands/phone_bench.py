@@ -3,12 +3,14 @@
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
 from phonograd import __version__
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.phones.facts import Phone
+from phonograd.android_harness.result import PhoneBenchReport, PhoneResult
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.commands.configured import config_options
@@ -18,11 +20,6 @@ from phonograd.config.phone_bench import PHONE_BENCH, PhoneBenching
 from phonograd.config.values import Config
 from phonograd.console import Console, complain, name_options, output_options
 from phonograd.device_runtime.formats.manifest import open_artifacts
-
-if TYPE_CHECKING:
-    from phonograd.android_harness.adb.client import Adb
-    from phonograd.android_harness.phones.facts import Phone
-    from phonograd.android_harness.result import PhoneBenchReport, PhoneResult
 
 
 def print_schema(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -70,8 +67,7 @@ def phone_bench(console: Console, config: Config) -> None:
     outputs.judge()
 
 
-def _with_options(phone: "PhoneResult") -> "PhoneResult":
-    """The result, whose failure names this command's options."""
+def _with_options(phone: PhoneResult) -> PhoneResult:
     if phone.failure is None:
         return phone
     message = name_options(phone.failure.message)
@@ -80,7 +76,7 @@ def _with_options(phone: "PhoneResult") -> "PhoneResult":
 
 def _measure(
     console: Console, artifacts: Path, serials: tuple[str, ...], settings: PhoneBenchSettings
-) -> tuple["PhoneBenchReport", int]:
+) -> tuple[PhoneBenchReport, int]:
     """The report, and the number of the signal that ended it early, or 0."""
     from phonograd.android_harness.adb.client import Adb
     from phonograd.android_harness.adb.tool import find_adb
@@ -101,8 +97,7 @@ def _measure(
             return report, stopped()
 
 
-def _ready(console: Console, adb: "Adb", serials: tuple[str, ...], settings: PhoneBenchSettings) -> list["Phone"]:
-    """The phones to work on; others are told, and an error where they were asked for by name."""
+def _ready(console: Console, adb: Adb, serials: tuple[str, ...], settings: PhoneBenchSettings) -> list[Phone]:
     from phonograd.android_harness.errors import NoPhoneError
     from phonograd.android_harness.phones.discovery import not_ready_line, ready_phones
     from phonograd.android_harness.phones.readiness import Readiness

@@ -5,11 +5,11 @@ import shlex
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from phonograd.android_harness.errors import NoPhoneError
+from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
 from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
 from phonograd.commands.configured import config_options
 from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
@@ -21,9 +21,6 @@ from phonograd.config.values import Config
 from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError, UsageError
 from phonograd.device_runtime.client.server_client import Connection
-
-if TYPE_CHECKING:
-    from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
 
 
 class RoundShortError(PhonogradError):
@@ -75,7 +72,7 @@ def phone_round(console: Console, config: Config, token: str | None) -> None:
             deliver_phone_binary(program, progress=show)
         with phone_bars(console, ready) as bars:
 
-            def show_phone(serial: str, stage: "Stage | End", done: int, total: int, note: str) -> None:
+            def show_phone(serial: str, stage: Stage | End, done: int, total: int, note: str) -> None:
                 del note
                 if serial in at_work:
                     bars(PhoneProgress(serial, WORK.get(stage, stage), done, total, None))
@@ -106,15 +103,13 @@ def phone_round(console: Console, config: Config, token: str | None) -> None:
 
 
 def _settings_from(config: Config, certificates: Mapping[str, str] | None) -> RoundSettings:
-    """The round's settings. Raises UsageError for a value out of range."""
     if config.get(TEXTS) is not None and config.on_command_line(TEXT_ON_PHONE):
         raise UsageError(f"{TEXT_ON_PHONE}: expected without {config.name_of(TEXTS)}, which has the phones' texts")
     masking = config.take(MaskingSettings, certificates=certificates)
     return config.take(RoundSettings, training=config.take(PhoneTraining), masking=masking)
 
 
-def _with_options(phone: "PhoneRound") -> "PhoneRound":
-    """The phone's part, whose drop-out names this command's options."""
+def _with_options(phone: PhoneRound) -> PhoneRound:
     if phone.drop_out is None:
         return phone
     message = name_options(phone.drop_out.message)
@@ -132,7 +127,7 @@ def _choices(names: tuple[str, ...]) -> dict[str, str]:
     return choices
 
 
-def check(report: "RoundReport", settings: RoundSettings) -> None:
+def check(report: RoundReport, settings: RoundSettings) -> None:
     """Raise what the round is to end with: an interrupt, updates that wait for a server, too few phones."""
     uploaded, dropped = report.uploaded, report.dropped_out
     if report.interrupted:
@@ -155,11 +150,11 @@ def check(report: "RoundReport", settings: RoundSettings) -> None:
         )
 
 
-def _why(phone: "PhoneRound") -> str:
+def _why(phone: PhoneRound) -> str:
     return phone.drop_out.message if phone.drop_out else "no reason known"
 
 
-def _later(phone: "PhoneRound", kept: str, connection: Connection) -> str:
+def _later(phone: PhoneRound, kept: str, connection: Connection) -> str:
     """The command that sends a kept update; the token is left out, which others would see."""
     line = ["phonograd", "upload", kept, "--server", connection.url, "--phone", phone.name]
     if connection.ca_cert is not None:

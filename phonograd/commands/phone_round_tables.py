@@ -1,12 +1,9 @@
 """The tables that `phonograd phone-round` ends with."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from phonograd.android_harness.rounds.result import PhoneRound, RoundReport
 from phonograd.console import Rows, figures
-
-if TYPE_CHECKING:
-    from phonograd.android_harness.rounds.result import PhoneRound, RoundReport
 
 MIB = 1 << 20
 # Stages that take long; of a masked round, masking in place of the last two.
@@ -15,7 +12,7 @@ PLAIN, MASKED = ("push", "train", "pull", "upload"), ("push", "train", "mask")
 MESSAGES = ("keys", "shares", "unmasking")  # of masked rounds
 
 
-def tables_of(report: "RoundReport") -> list[tuple[str, Rows]]:
+def tables_of(report: RoundReport) -> list[tuple[str, Rows]]:
     """Titles and rows: the phones, those that dropped out, and the round."""
     dropped_out = [("Dropped out", [_drop_out_row(phone) for phone in report.dropped_out])]
     return [
@@ -25,7 +22,7 @@ def tables_of(report: "RoundReport") -> list[tuple[str, Rows]]:
     ]
 
 
-def _phone_rows(report: "RoundReport") -> Rows:
+def _phone_rows(report: RoundReport) -> Rows:
     stages = MASKED if report.masked else PLAIN
     return [
         {
@@ -43,12 +40,12 @@ def _phone_rows(report: "RoundReport") -> Rows:
     ]
 
 
-def _stages(phone: "PhoneRound", stages: Sequence[str]) -> str | None:
+def _stages(phone: PhoneRound, stages: Sequence[str]) -> str | None:
     seconds = [phone.seconds.get(stage) for stage in stages]
     return " + ".join("-" if value is None else f"{value:.1f}" for value in seconds) if phone.seconds else None
 
 
-def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
+def _drop_out_row(phone: PhoneRound) -> dict[str, object]:
     assert phone.drop_out is not None
     return {
         "phone": phone.name,
@@ -58,7 +55,7 @@ def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
     }
 
 
-def _round_rows(report: "RoundReport") -> Rows:
+def _round_rows(report: RoundReport) -> Rows:
     from phonograd.server_agg.report.text import size
 
     states = {True: "closed", False: "open: it waits for more phones", None: "not asked, or no answer"}
@@ -81,7 +78,7 @@ def _round_rows(report: "RoundReport") -> Rows:
     return figures(cells)
 
 
-def _wire(report: "RoundReport", name: str) -> int | None:
+def _wire(report: RoundReport, name: str) -> int | None:
     """All bytes the phone sent, as the server counted them at the connection."""
     for entry in report.ledger.phones if report.ledger else ():
         if entry["phone"] == name:

@@ -13,7 +13,7 @@ from phonograd.commands.study import simulation_from
 from phonograd.config.simulate import AUDIT, CANARIES, MEMBERSHIP, Output, Study
 from phonograd.config.values import Config
 from phonograd.console import Console, figures, output_options
-from phonograd.device_runtime.base.documents import Record, written
+from phonograd.device_runtime.base.documents import Record, document_of
 from phonograd.device_runtime.base.settings import Settings
 from phonograd.simulation.attacks.audit import AuditSettings
 from phonograd.simulation.attacks.canaries import CanarySettings
@@ -132,4 +132,4 @@ def _attack(
             progress=show,
             stop=stop,
         )
-    return record, {**written(record), "config": config.document()}
+    return record, {**document_of(record), "config": config.document()}

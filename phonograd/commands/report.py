@@ -98,7 +98,6 @@ def _show(
     price_per_gb: float | None,
     other: str | None,
 ) -> None:
-    """Print the report, with what the options add."""
     from phonograd.server_agg.report.calculations import compare_reports, price_report
     from phonograd.server_agg.report.document import projection
     from phonograd.server_agg.report.text import (
@@ -189,7 +188,6 @@ def models(
 
 
 def _choose_model(models: list[dict[str, Any]], fetch: str) -> str:
-    """The hash of the wanted model. Raises UsageError if none or several fit."""
     if fetch.isdecimal() and len(fetch) < HASH_DIGITS:
         hashes = {model["sha256"] for model in models if model["round"] == int(fetch)}
     else:

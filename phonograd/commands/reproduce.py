@@ -13,7 +13,7 @@ from phonograd.commands.options import COUNT, arg, opt, own_options, refuse_all_
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.shared_options import REHEARSAL, USERS
 from phonograd.console import Console, output_options
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
 
@@ -93,7 +93,7 @@ def reproduce(
         for one in claims
     ]
     tables = ((experiment.title, rows) for rows in _in_groups(rows_of(experiment, result)))
-    console.result({**written(result), "claims": shown}, *tables, ("Claims", shown))
+    console.result({**document_of(result), "claims": shown}, *tables, ("Claims", shown))
     if small:
         require_all(name, claims)
 

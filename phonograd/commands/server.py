@@ -20,7 +20,7 @@ from phonograd.commands.round_settings import server_settings_from, warn_of_norm
 from phonograd.config.serve import MASKED, SERVE, Serving
 from phonograd.config.values import Config
 from phonograd.console import Console, figures, name_options, option_names, output_options
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
@@ -60,7 +60,7 @@ def serve(console: Console, config: Config) -> None:
             document = {
                 "url": server.url,
                 "admin_url": server.admin_url,
-                **written(opened),
+                **document_of(opened),
                 "config": config.document(),
             }
             click.echo(json.dumps(document))
@@ -75,7 +75,6 @@ def serve(console: Console, config: Config) -> None:
 
 
 def _round_line(opened: "OpenRound") -> str:
-    """The open round in a line: how its updates are averaged, how many, until when."""
     masked, closes_at = "masked " if opened.masked else "", opened.closes_at
     until = "no deadline" if closes_at is None else f"until {datetime.fromtimestamp(closes_at, timezone.utc):%F %T} UTC"
     rules = f"{masked}{opened.strategy}, {opened.clients_per_round} phones, {until}"
@@ -86,14 +85,12 @@ class _LogConsole(Console):
     """Says all in the log, whose lines are JSON."""
 
     def say(self, line: str) -> None:
-        """Log a line."""
         text = line.removeprefix("phonograd: ")
         log.log(logging.WARNING if text.startswith("warning: ") else logging.INFO, text.removeprefix("warning: "))
 
 
 @contextlib.contextmanager
 def _errors_logged() -> Iterator[None]:
-    """Log the error that ends the command, in place of its line on stderr, and exit with its code."""
     try:
         yield
     except click.exceptions.Exit:

@@ -11,8 +11,7 @@ from phonograd.device_runtime.update.update_file import MAX_COUNT
 _GROUPS = (f"{group}: {', '.join(codecs)}" for group, codecs in GROUPS.items())
 IN_GROUPS = f"{'; '.join(_GROUPS).capitalize()}."
 
-# Helps of --backend and --weights.
-BACKEND = "The backend that runs the graph."
+# Help of --weights.
 PREDICTION_WEIGHTS = (
     "A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction weights, "
     "else its weights]"

@@ -12,7 +12,7 @@ from phonograd.commands.study import simulation_from
 from phonograd.config.simulate import SIMULATE, Output, Study
 from phonograd.config.values import Config
 from phonograd.console import Console, output_options
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.settings.noise import CoveringNoise
 from phonograd.simulation.folder import read_record
@@ -62,7 +62,7 @@ def simulate(console: Console, config: Config) -> None:
     if study.page is not None:
         _show(study.page, out, study.compare)
         console.say(f"wrote {study.page}")
-    console.result(written(record), ("Simulated rounds", rows_of(record)))
+    console.result(document_of(record), ("Simulated rounds", rows_of(record)))
 
 
 def _show(page: Path, out: Path, compare: tuple[Path, ...]) -> None:

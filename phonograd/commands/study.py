@@ -38,6 +38,5 @@ def simulation_from(console: Console, config: Config, study: Study, **others: An
 
 
 def _refuse(config: Config, key: str, used: bool, expected: str) -> None:
-    """Raise UsageError for a key of the command line that would be ignored."""
     if not used and config.on_command_line(key):
         raise UsageError(f"{config.name_of(key)}: expected {expected}")

@@ -17,7 +17,7 @@ import click
 from phonograd.commands.connecting import place_options
 from phonograd.commands.options import arg, opt, own_options
 from phonograd.console import Console, output_options
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection, ask
 from phonograd.server_agg.security.registry import PhoneRegistry
@@ -130,7 +130,7 @@ def _carry_out(
             else:
                 stack.enter_context(_new_state_folder(state))
                 console.say(f"{state}: a new state folder")
-        return written(local(stack.enter_context(ledger_of(place, create=console is not None))))
+        return document_of(local(stack.enter_context(ledger_of(place, create=console is not None))))
 
 
 @contextlib.contextmanager

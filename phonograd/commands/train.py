@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec.structs import asdict, replace
@@ -23,13 +23,10 @@ from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.client.server_client import Connection, UploadReceipt
-from phonograd.device_runtime.engine import DEFAULT_BACKEND
-from phonograd.device_runtime.engine.backend import BackendOptions, PrecisionChoice
+from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.masked.phone import require_new_model
-
-if TYPE_CHECKING:
-    from phonograd.device_runtime.text.rehearsal import TextShares
+from phonograd.device_runtime.text.rehearsal import TextShares
 
 
 @click.command()
@@ -62,10 +59,8 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
         joined = _join(console, connection, folder, settings, masking, model_cache_from(config))
         update = given.update or joined.update_path()
         settings = replace(settings, **_of_round(joined))
-    precision: PrecisionChoice = given.precision
-    if settings.backend == DEFAULT_BACKEND:
-        build_on_first_use(console)
-        precision = chosen_precision(console, precision, settings.options.threads)
+    build_on_first_use(console)
+    precision = chosen_precision(console, given.precision, settings.options.threads)
     settings = replace(settings, options=config.take(BackendOptions, precision=precision))
     with console.progress("training") as show:
         hooks = TrainHooks(
@@ -78,7 +73,6 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
         )
     report = trained.report
     document: dict[str, Any] = {
-        "backend": settings.backend,
         "threads": settings.options.threads,
         "precision": settings.options.precision,
         "seed": trained.seed,
@@ -102,7 +96,6 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
 
 
 def _refuse_ignored(config: Config, connection: Connection | None) -> None:
-    """Raise UsageError for what would be ignored, or what a server says."""
     if connection is None and config.get("update") is None and config.on_command_line("codec"):
         raise UsageError("--codec: expected with --update or --server, which make an update")
     if connection is not None and (config.get("weights") or config.on_command_line("round")):
@@ -135,7 +128,6 @@ def _join(
 
 
 def _of_round(joined: JoinedRound) -> dict[str, Any]:
-    """Settings that follow from the round."""
     opened = joined.opened
     return {
         "weights": joined.weights,
@@ -163,7 +155,7 @@ def _send(console: Console, joined: JoinedRound, update: Path, masking: Masked, 
         )
 
 
-def _warn_of(console: Console, text: "TextShares", user: Path, rehearsal: Path | None) -> None:
+def _warn_of(console: Console, text: TextShares, user: Path, rehearsal: Path | None) -> None:
     warn_of_unknown(console, user, text.user_unknown_share)
     warn_of_unknown(console, rehearsal, text.general_unknown_share)
     if text.user_invalid_share > 0:

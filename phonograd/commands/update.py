@@ -10,7 +10,7 @@ from phonograd.commands.options import arg, opt, own_options
 from phonograd.commands.paths import OUTPUT
 from phonograd.commands.shared_options import CODEC, PHONE, SEED
 from phonograd.console import Console, figures, output_options
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 Base = Annotated[Path, "The model the phone started from: ARTIFACTS/weights.safetensors."]
@@ -80,6 +80,6 @@ def show(console: Console, update_file: Annotated[Path, arg()]) -> None:
             {"part": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.nbytes}
             for spec in encoded.parts()
         ]
-        document = {**written(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
+        document = {**document_of(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
     facts = {key: value for key, value in document.items() if key != "parts"}
     console.result(document, (str(update_file), figures(facts)), ("Parts", parts))

@@ -7,8 +7,6 @@ from phonograd.config.layout import Layout
 
 
 def _layout(module: str, name: str) -> Callable[[], Layout]:
-    """A function that imports a layout when it is needed."""
-
     def load() -> Layout:
         found: Layout = getattr(import_module(f"phonograd.config.{module}"), name)
         return found

@@ -41,7 +41,7 @@ def _keys(table: Table, values: Config) -> Iterator[str]:
 
 
 def _meaning(field: Field) -> str:
-    expected = field.expected()
+    expected = field.expectation()
     plain = (field.kind in (str, bool) and not field.choices) or expected in ("a path", "a finite number")
     return field.about if plain else f"{field.about} ({expected})".strip()
 

@@ -13,7 +13,6 @@ _CORRELATED = ("planned_rounds", "min_separation", "max_participations", "noise_
 
 
 def _of(name: str, *fields: str, about: str = "", counts_for: str = "") -> Table:
-    """The table of a strategy, [strategy.NAME]."""
     return table(
         f"strategy.{name}", StrategySettings, *fields, about=about, chosen_by=(STRATEGY, (counts_for or name,))
     )

@@ -9,7 +9,7 @@ from phonograd.config.layout import GIVEN, Layout, table
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Settings
 from phonograd.device_runtime.engine.backend import BackendOptions, PrecisionChoice
-from phonograd.device_runtime.masked.phone import LeastCohort, PhoneMasking, VendorKey
+from phonograd.device_runtime.masked.phone import Company
 
 STATE = "state"
 
@@ -22,17 +22,17 @@ class Training(Settings, frozen=True):
     rehearsal: Annotated[Path | None, about("General text to draw rehearsal messages from.")] = None
     out: Annotated[Path | None, about("Write the trained weights here.")] = None
     update: Annotated[Path | None, about("Write the update for the server here.")] = None
-    state: Annotated[Path | None, about("Folder to save resumable state in, and to resume from (native).")] = None
+    state: Annotated[Path | None, about("Folder to save resumable state in, and to resume from.")] = None
     precision: Annotated[
         PrecisionChoice,
         about(
-            "Precision of matrix products (native): bf16 needs CPU support; bf16-emulated runs on any CPU, slowly; "
+            "Precision of matrix products: bf16 needs CPU support; bf16-emulated runs on any CPU, slowly; "
             "auto: bf16 if it is faster here."
         ),
     ] = "fp32"
 
 
-class Masked(Settings, frozen=True):
+class Masked(Company, frozen=True):
     """A phone's part in masked rounds."""
 
     identity: Annotated[
@@ -41,8 +41,6 @@ class Masked(Settings, frozen=True):
     certificate: Annotated[
         str | None, about("The vendor's certificate of the phone's name and key: see phonograd keys sign.")
     ] = None
-    vendor: VendorKey = None
-    min_cohort: LeastCohort = PhoneMasking.min_cohort
 
 
 TRAIN = Layout(
@@ -58,11 +56,16 @@ TRAIN = Layout(
         ),
         table("training", TrainSettings, "user_share", chosen_by=("rehearsal", (GIVEN,))),
         table("training", ResumableState, "save_every", "restart", chosen_by=(STATE, (GIVEN,))),
-        table("engine", TrainSettings, "backend"),
         table("engine", BackendOptions, "threads", "pin_threads"),
         table("engine", Training, "precision"),
         CONNECTION_TABLE,
-        table("masked", Masked, about="In masked rounds.", chosen_by=(SERVER, (GIVEN,))),
+        table(
+            "masked",
+            Masked,
+            *("identity", "certificate", "vendor", "min_cohort"),
+            about="In masked rounds.",
+            chosen_by=(SERVER, (GIVEN,)),
+        ),
     ),
     flags={
         "artifacts": "ARTIFACTS",

@@ -146,11 +146,10 @@ class Config:
             field = self._keys[key][1]
             value = _convert(field, value, folder)
             if not field.takes(value):
-                raise UsageError(f"{_source_name(key, source)} is {value!r}, expected {field.expected(value)}")
+                raise UsageError(f"{_source_name(key, source)} is {value!r}, expected {field.expectation(value)}")
         self._values[key], self._sources[key] = value, source
 
     def _require_key(self, key: str, source: str) -> str:
-        """The key, if there is one of that name. Raises UsageError with the nearest name."""
         own = self.layout.own_table
         if key in self._keys or (own and key.startswith(f"{own}.")):
             return key
@@ -211,7 +210,6 @@ class Config:
 
 
 def _source_name(key: str, source: str) -> str:
-    """How a message names what gave a key: an option, --set or a file."""
     if source == SET:
         return f"{SET} {key}"
     return source if source.startswith("--") else f"{source}: {key}"
@@ -227,7 +225,6 @@ def _document(file: Path) -> dict[str, Any]:
 
 
 def _flat(document: Mapping[str, Any], path: str, tables: set[str]) -> Iterator[tuple[str, Any]]:
-    """Each key's whole name and value."""
     for key, value in document.items():
         whole = join_key(path, key)
         if isinstance(value, dict):

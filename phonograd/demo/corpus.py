@@ -113,7 +113,6 @@ def _texts(sdist: Path) -> dict[str, list[bytes]]:
 
 
 def _third_column(table: bytes) -> list[bytes]:
-    """The text of `id<TAB>rating<TAB>text` lines, its HTML marks undone."""
     rows = [line.split(b"\t", 2) for line in table.splitlines()]
     texts = [row[2] for row in rows if len(row) == 3]
     return [text.replace(b"&amp;", b"&").replace(b"&lt;", b"<").replace(b"&gt;", b">") for text in texts]

@@ -122,8 +122,6 @@ def _command_line(*arguments: str | Path) -> list[str]:
 
 
 def _compile(stage: Say) -> None:
-    """Have the native engine ready, which trains from the first stage on."""
-
     def show_build(done: int, total: int, _: str) -> None:
         if done == 0:
             stage(f"compiling the native engine, once: up to {total - 1} files, which takes minutes")
@@ -132,7 +130,6 @@ def _compile(stage: Say) -> None:
 
 
 def _pretrain(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say) -> tuple[Path, Path, dict[str, Any]]:
-    """Vocabulary and weights, as files, and what pre-training reported."""
     vocabulary, weights = folder / "vocab.txt", folder / "base.safetensors"
     stage(f"building a vocabulary of {config.vocabulary:,} words")
     size = str(config.vocabulary)
@@ -157,7 +154,6 @@ def _evaluate(artifacts: Path, texts: dict[str, Path], *options: str | Path) -> 
 
 @contextlib.contextmanager
 def _server(artifacts: Path, folder: Path, config: DemoConfig) -> Iterator[str]:
-    """Run `phonograd serve` on a free loopback port during the block; yields its URL."""
     arguments = ("serve", "--artifacts", artifacts, "--state", folder / "server", "--port", "0")
     weighting = ("--set", "strategy.weighting=equal")
     line = [*_command_line(*arguments, *weighting), "--clients-per-round", str(config.phones)]
@@ -224,7 +220,6 @@ def _layer(epoch: dict[str, Any]) -> str:
 def _train(
     config: DemoConfig, corpus: Corpus, artifacts: Path, number: int, name: str, update: Path, codec: str, *options: str
 ) -> dict[str, Any]:
-    """One epoch over a user's text and as much rehearsal."""
     epoch: dict[str, Any] = command(
         "train", artifacts, "--user", corpus.users[number], "--rehearsal", corpus.general_train,
         "--phone", name, "--set", f"engine.threads={config.threads_per_phone}", "--update", update, "--codec", codec,

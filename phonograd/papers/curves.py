@@ -51,7 +51,6 @@ def in_table(experiment: Experiment, row: str) -> bool:
 
 
 def _points(plot: Plot, rows: Rows, row: str, number: int) -> list[Point]:
-    """The point of a row; nothing if it lacks one of the figures."""
     figures = {ROUND: float(number), **rows.get(row, {})}
     wanted = (plot.x, plot.figure, *(plot.band or ()))
     if not all(figure in figures for figure in wanted):

@@ -70,7 +70,7 @@ def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | st
     figures = _figures(experiment.published, result.rows)
     theirs = {figure for values in experiment.published.values() for figure in values}
     rows = []
-    for row in _names_of_rows(experiment.published, result.rows):
+    for row in dict.fromkeys([*experiment.published, *result.rows]):
         cells: dict[str, float | str | None] = {"": row}
         for figure in figures:
             if figure in theirs:
@@ -135,7 +135,6 @@ def _section(name: str, experiment: Experiment, results: Mapping[str, Result]) -
 
 
 def _same_runs(name: str, results: Mapping[str, Result]) -> Iterator[str]:
-    """Rows of other tables that show the same runs."""
     for row, runs in results[name].runs.items():
         for other, result in results.items():
             for its_row, its_runs in result.runs.items():
@@ -144,7 +143,6 @@ def _same_runs(name: str, results: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _facts_of_rows(result: Result) -> Iterator[str]:
-    """A table of the facts that belong to one row each."""
     rows: dict[str, dict[str, str]] = {}
     for name, values in result.facts.items():
         row, separator, fact = name.rpartition(ROW)
@@ -161,10 +159,6 @@ def _facts_of_rows(result: Result) -> Iterator[str]:
 
 def _figures(*tables: Mapping[str, Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(figure for rows in tables for values in rows.values() for figure in values))
-
-
-def _names_of_rows(*tables: Mapping[str, object]) -> list[str]:
-    return list(dict.fromkeys(row for rows in tables for row in rows))
 
 
 def _over_seeds(values: Sequence[float]) -> str:

@@ -15,9 +15,9 @@ from phonograd.device_runtime.base.documents import (
     Record,
     Sha256,
     about,
+    document_of,
     parse,
     read,
-    written,
 )
 from phonograd.device_runtime.base.errors import StateError, UsageError
 from phonograd.device_runtime.base.files import write_bytes
@@ -86,7 +86,7 @@ def read_result(path: Path) -> Result:
 
 def write_result(path: Path, result: Result) -> None:
     """Write a result atomically, its figures with 6 significant digits. Raises StorageError."""
-    document = written(result)
+    document = document_of(result)
     for part in ("facts", "rows", "units"):
         document[part] = _round(document[part])
     by_row = ("rows", "units", "runs")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import phonograd
-from phonograd.device_runtime.base.documents import FieldError, Record, read, written
+from phonograd.device_runtime.base.documents import FieldError, Record, document_of, read
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.papers.experiment import Experiment, Rows, flag, load
@@ -95,7 +95,9 @@ def run(
     if not small:
         require_inputs(name, experiment, given)
     make_folder(work)
-    _require_same(work, {"experiment": name, "small": small, "settings": written(settings), "given": _places(given)})
+    _require_same(
+        work, {"experiment": name, "small": small, "settings": document_of(settings), "given": _places(given)}
+    )
     commits = _commits(work)
     outcomes = []
     for seed in seeds:
@@ -110,7 +112,7 @@ def run(
         small=small,
         seeds=seeds,
         texts="made by phonograd" if small else texts,
-        settings=written(settings),
+        settings=document_of(settings),
         facts={fact: tuple(outcome.facts[fact] for outcome in outcomes) for fact in first.facts},
         rows=_by_seed(first.rows, lambda row, figure: [outcome.rows[row][figure] for outcome in outcomes]),
         units=_by_seed(first.units, lambda row, figure: [tuple(outcome.units[row][figure]) for outcome in outcomes]),
@@ -184,7 +186,6 @@ def _places(given: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _require_same(work: Path, job: dict[str, Any]) -> None:
-    """Raise StateError if `work` has parts of another run."""
     path = work / "run.json"
     if not path.exists():
         write_bytes(path, json.dumps(job).encode())

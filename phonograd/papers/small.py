@@ -72,10 +72,9 @@ class SmallInputs:
 
     @cached_property
     def _artifacts(self) -> phonograd.Artifacts:
-        """Artifacts of MODEL, trained on general text by the native engine."""
         first = self._folder / "first"
         trained = self._folder / "trained.safetensors"
-        vocabulary = self._vocabulary()
+        vocabulary = self._text("vocab.txt", ["<unk>", "<eos>", *WORDS])  # with Zipf's counts, as all words are
         if not (self._folder / "artifacts" / "manifest.json").exists():
             weights = phonograd.seeded_weights(MODEL, 1)
             phonograd.export_artifacts(weights, vocabulary, first, training=TRAINING, shape=MODEL, overwrite=True)
@@ -86,7 +85,6 @@ class SmallInputs:
         return phonograd.open_artifacts(self._folder / "artifacts")
 
     def _trains(self, name: str, **what: Any) -> Path:
-        """The same model, of which phones train less."""
         out, first = self._folder / name, self._artifacts
         rate = replace(TRAINING, learning_rate=2 * TRAINING.learning_rate)
         vocabulary, weights = first.path("vocab.txt"), first.path("weights.safetensors")
@@ -100,10 +98,6 @@ class SmallInputs:
             for user, messages in user_texts(4).items()
         ]
         return self._text("users.jsonl", lines)
-
-    def _vocabulary(self) -> Path:
-        """vocab.txt, with Zipf's counts: no word is more frequent than another."""
-        return self._text("vocab.txt", ["<unk>", "<eos>", *WORDS])
 
     def _text(self, name: str, lines: list[str]) -> Path:
         self._folder.mkdir(exist_ok=True)

@@ -59,7 +59,6 @@ def require_all(name: str, claims: Sequence[Judged]) -> None:
 
 
 def _judge_order(claim: Claim, experiment: Experiment, result: Result) -> Judged:
-    """A claim that values ascend from row to row."""
     ours = _effect(claim, result, claim.rows[0], claim.rows[-1])
     theirs = _papers_effect(claim, experiment)
     steps = [_effect(claim, result, *pair) for pair in pairwise(claim.rows)]
@@ -117,7 +116,6 @@ def _evidence(exact: bool, held: int, seeds: int, units: int) -> str:
 
 
 def _units(result: Result, row: str, figure: str) -> list[float]:
-    """A row's figure of each user, node or round, of all seeds."""
     return [value for seed in result.units.get(row, {}).get(figure, ()) for value in seed]
 
 
@@ -183,7 +181,6 @@ def _sign(effect: _Effect, exact: bool) -> int:
 
 
 def _difference(claim: Claim, before: float, after: float) -> float:
-    """Difference in points of figures in %; of others the logarithm of the ratio."""
     if "%" in claim.figure:
         return after - before
     if not before > 0 < after:

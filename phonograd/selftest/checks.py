@@ -190,7 +190,7 @@ def whole_round(folder: Path, masked: MaskedSettings | None) -> Any:
             if masking_settings is None:
                 joined.send(sent)
                 return done.report.tokens
-            masking = PhoneMasking(folder / f"{name}.state", folder / f"{name}.key", min_cohort=phones)
+            masking = PhoneMasking(state=folder / f"{name}.state", identity=folder / f"{name}.key", min_cohort=phones)
             new_identity(masking.identity)
             with MaskedPhone(masking, name, sent, joined.opened.round) as part:
                 take_part(server.url, part, joined.send, sleep=lambda _: time.sleep(POLL_SECONDS))

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from phonograd.device_runtime.base.documents import FieldError, parse, read, written
+from phonograd.device_runtime.base.documents import FieldError, document_of, parse, read
 from phonograd.device_runtime.base.errors import StateError, StorageError
 from phonograd.device_runtime.base.files import lock_file, require_posix, sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.base.settings import as_dict
@@ -69,7 +69,9 @@ class SimulationFolder:
 
     def save(self, record: SimulationRecord) -> None:
         """Write the record: what it names is on disk. Raises StorageError."""
-        write_bytes(self.folder / RECORD, msgspec.json.format(msgspec.json.encode(written(record)), indent=1) + b"\n")
+        write_bytes(
+            self.folder / RECORD, msgspec.json.format(msgspec.json.encode(document_of(record)), indent=1) + b"\n"
+        )
 
     def model(self, number: int) -> ModelFiles:
         """The files of the model after round `number`; 0 is the exported one."""

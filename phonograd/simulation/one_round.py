@@ -112,7 +112,6 @@ class OneRound:
 
     @property
     def _losses(self) -> list[tuple[float, float]]:
-        """The first and the last step's of each phone that trained."""
         return [result.losses for result in self._results.values() if not result.diverged]
 
     def _jobs(self) -> Iterator[PhoneJob]:
@@ -164,7 +163,6 @@ class OneRound:
 
     @property
     def _dropped(self) -> list[Arrival]:
-        """Late updates that the server refuses."""
         return [] if self._takes_late else self._late
 
     @property

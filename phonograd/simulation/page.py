@@ -37,7 +37,6 @@ def write_page(path: Path, simulations: Simulations) -> None:
 
 
 def _settings(simulations: Simulations) -> Table:
-    """All settings and inputs of each simulation, those that differ first."""
     jobs = {name: {"rounds": len(record.rounds), **record.job} for name, record in simulations.items()}
     rows = []
     for setting in dict.fromkeys(setting for job in jobs.values() for setting in job):
@@ -53,7 +52,6 @@ def _settings(simulations: Simulations) -> Table:
 
 
 def _brief(value: object) -> object:
-    """A hash by its first digits."""
     return value[:HASH_DIGITS] if isinstance(value, str) and len(value) == SHA256_DIGITS else value
 
 

@@ -1,13 +1,12 @@
 """One virtual phone: what `phonograd train` does, for a worker process that trains many in turn."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TrainingError
-from phonograd.device_runtime.engine import Backend, BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
-from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.round import Round, RoundSettings
@@ -59,7 +58,7 @@ class VirtualPhone:
         self._artifacts = artifacts
         self._rehearsal = b"\n".join(rehearsal)
         self._settings = settings
-        self._evaluator: tuple[Path, Backend] | None = None  # kept open from text to text
+        self._evaluator: tuple[Path, NativeBackend] | None = None  # kept open from text to text
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
 
     def train(self, job: PhoneJob) -> PhoneResult:
@@ -70,10 +69,10 @@ class VirtualPhone:
         settings = self._settings
         self.close()
         round_settings = RoundSettings(
-            self._artifacts.folder,
-            b"\n".join(job.messages),
-            self._rehearsal or None,
-            settings.user_share,
+            folder=self._artifacts.folder,
+            user=b"\n".join(job.messages),
+            rehearsal=self._rehearsal or None,
+            user_share=settings.user_share,
             weights=job.base,
             weights_sha256=job.base_sha256,
             epochs=settings.epochs,
@@ -81,7 +80,7 @@ class VirtualPhone:
             learning_rate=settings.learning_rate,
             output_sample=settings.output_sample,
             sample_seed=None if settings.output_sample is None else job.sample_seed,
-            round=job.number,
+            round_number=job.number,
             seed=seed_of(job.base_sha256, job.number, job.user),
             update=job.update,
             codec=settings.codec,
@@ -95,7 +94,9 @@ class VirtualPhone:
         except TrainingError as error:
             return PhoneResult(job.user, diverged=str(error))
         assert trained.update is not None
-        return _result(job.user, trained.report.tokens, trained.update, trained.report.losses, trained.report.seconds)
+        update, report = trained.update, trained.report
+        ends = report.losses[0], report.losses[-1]
+        return PhoneResult(job.user, update.nbytes, update.sha256, report.tokens, ends, report.seconds)
 
     def evaluate(self, job: EvaluationJob) -> Evaluation:
         """Evaluate the model on the text. Raises TrainingError if its scores are not finite."""
@@ -103,7 +104,7 @@ class VirtualPhone:
         if self._evaluator is None or self._evaluator[0] != job.weights:
             self.close()
             options = BackendOptions(threads=1)
-            self._evaluator = job.weights, load_backend("native", self._artifacts, job.weights, options)
+            self._evaluator = job.weights, NativeBackend(self._artifacts, job.weights, options)
         model = self._evaluator[1]
         return evaluate(model, self._vocabulary, job.text, training.minibatch, training.bptt, self._settings.kss)
 
@@ -112,7 +113,3 @@ class VirtualPhone:
         if self._evaluator is not None:
             self._evaluator[1].close()
             self._evaluator = None
-
-
-def _result(user: str, tokens: int, written: WrittenFile, losses: Sequence[float], seconds: float) -> PhoneResult:
-    return PhoneResult(user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)

@@ -83,5 +83,4 @@ def _draw_users(settings: SimulationSettings, users: Sequence[str], random: Spli
 
 
 def _chance(random: SplitMix64) -> float:
-    """A number in [0, 1)."""
     return float((random.next() >> (64 - _BITS)) * 2.0**-_BITS)

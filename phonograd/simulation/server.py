@@ -12,14 +12,9 @@ from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFil
 from phonograd.server_agg.aggregation.late import decoded_file
 from phonograd.server_agg.aggregation.next_model import ModelFiles, Student, make_model
 from phonograd.server_agg.aggregation.publishing import Publication, Publish
-from phonograd.server_agg.aggregation.strategies import (
-    Aggregation,
-    ClientUpdate,
-    RoundContext,
-    Strategy,
-    StrategySettings,
-    strategy_of,
-)
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, RoundContext, Strategy
 from phonograd.server_agg.refusals import InvalidUpdateError
 from phonograd.server_agg.rounds.uploads import redact_path
 from phonograd.server_agg.settings.masked import MaskedSettings

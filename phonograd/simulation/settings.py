@@ -13,7 +13,7 @@ from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import Late, RoundRules
 from phonograd.server_agg.settings.server import MASKED_STRATEGIES
-from phonograd.server_agg.transfer import TransferSettings
+from phonograd.server_agg.transfer.settings import TransferSettings
 
 _GROUPS = "; ".join(f"{group}: {', '.join(codecs)}" for group, codecs in GROUPS.items())
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
@@ -21,7 +21,7 @@ from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, epsilon_upper_bound
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.settings.noise import CoveringNoise, covering_noise
-from phonograd.server_agg.transfer import transfer
+from phonograd.server_agg.transfer.closing import transfer
 from phonograd.server_agg.transfer.text import read_general
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.masked import about_masked
@@ -51,7 +51,7 @@ class Texts:
     general_test: Messages
 
 
-class Simulation:
+class Simulation(contextlib.AbstractContextManager["Simulation"]):
     """A simulation in its folder, new or resumed. Use it as a context.
 
     workers: how many phones train at a time, each in a process with one thread; the result does not depend on their
@@ -104,9 +104,6 @@ class Simulation:
                 self._folder.tidy(len(self._record.rounds))
             self._resources = resources.pop_all()
 
-    def __enter__(self) -> "Simulation":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._resources.close()
 
@@ -144,7 +141,6 @@ class Simulation:
         return self._folder.model(number).weights
 
     def _begin(self, workers: Workers) -> SimulationRecord:
-        """The record of a new simulation: how good the first model is."""
         population = self.population
         users = Users(len(population.training), len(population.testing), len(population.left_out))
         self._record = SimulationRecord(self._job, users, self._measure(workers, 0), config=self._config)
@@ -152,7 +148,6 @@ class Simulation:
         return self._record
 
     def _sha256(self, number: int) -> str:
-        """The hash of the model after a round on record; 0 is the first model."""
         if number == 0:
             return self._artifacts.weights_sha256
         assert self._record is not None
@@ -235,7 +230,6 @@ class Simulation:
         return spent.epsilon if math.isfinite(spent.epsilon) else None
 
     def _note(self) -> str:
-        """The last quality measured, for a progress bar."""
         assert self._record is not None
         known = [self._record.before, *(ended.quality for ended in self._record.rounds)]
         last = next(quality for quality in reversed(known) if quality is not None)
@@ -276,7 +270,7 @@ def _job(
     return job_of(
         settings,
         model=artifacts.weights_sha256,
-        training=written(artifacts.manifest.training),
+        training=document_of(artifacts.manifest.training),
         users=_hash(users),
         rehearsal=_hash(texts.rehearsal),
         general_test=_hash(texts.general_test),

@@ -44,14 +44,13 @@ def read_users(path: Path) -> dict[str, Messages]:
     path: a JSONL file of {"user": NAME, "text": TEXT} lines, of which a user may have many; or a folder with a text
     NAME.txt for each user. Raises TextError, which names the line of a file.
     """
-    users = _from_folder(path) if path.is_dir() else _from_lines(path)
+    if path.is_dir():
+        users = {_name_of(text): read_messages(text) for text in sorted(path.glob("*.txt"))}
+    else:
+        users = _from_lines(path)
     if not users:
         raise TextError(f"{path}: no user with text; expected {{'user': NAME, 'text': TEXT}} lines, or NAME.txt files")
     return users
-
-
-def _from_folder(folder: Path) -> dict[str, Messages]:
-    return {_name_of(path): read_messages(path) for path in sorted(folder.glob("*.txt"))}
 
 
 def _name_of(path: Path) -> str:

@@ -1,5 +1,6 @@
 """What trains and evaluates: this process or several, which map the same base weights, so that memory has them once."""
 
+import contextlib
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,7 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, StoppedError
 from phonograd.device_runtime.base.system import end_with_parent, interrupts_held
@@ -24,27 +25,20 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-class Workers(Protocol):
+class Workers(contextlib.AbstractContextManager["Workers"], Protocol):
     """Train and evaluate. Use as a context."""
 
     @property
     def count(self) -> int:
         """Jobs that run at the same time."""
-        ...
-
-    def __enter__(self) -> "Workers": ...
-
-    def __exit__(self, *error: Any) -> None: ...
 
     def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
         """Train phones; results come as they end, and few jobs are asked for ahead, so that memory does not grow with
         their number. Raises what `VirtualPhone.train` raises.
         """
-        ...
 
     def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
         """Evaluate; results in the order of the jobs. Raises what `VirtualPhone.evaluate` raises."""
-        ...
 
 
 # From how many, the artifacts, the general messages to rehearse, and the settings.
@@ -58,14 +52,11 @@ def start_workers(count: int, artifacts: Artifacts, rehearsal: Messages, setting
     return _Processes(count, artifacts, rehearsal, settings)
 
 
-class _ThisProcess:
+class _ThisProcess(contextlib.AbstractContextManager["_ThisProcess"]):
     count = 1
 
     def __init__(self, phone: VirtualPhone):
         self._phone = phone
-
-    def __enter__(self) -> "_ThisProcess":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._phone.close()
@@ -77,7 +68,7 @@ class _ThisProcess:
         return [self._phone.evaluate(job) for job in jobs]
 
 
-class _Processes:
+class _Processes(contextlib.AbstractContextManager["_Processes"]):
     """A pool of processes. If SIGKILL ends one, that is an OutOfMemoryError; for other signals, a StoppedError."""
 
     def __init__(self, count: int, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings):
@@ -86,9 +77,6 @@ class _Processes:
         ended, self._going_on = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(count, context, _start, (ended, artifacts, rehearsal, settings))
         self._processes: set[BaseProcess] = set()  # all that were started; the pool doesn't tell
-
-    def __enter__(self) -> "_Processes":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -125,7 +113,6 @@ class _Processes:
             raise self._killed_error() from error
 
     def _killed_error(self) -> OutOfMemoryError | StoppedError:
-        """The error for a worker that a signal ended."""
         self._pool.shutdown(wait=True)
         ended = {-(process.exitcode or 0) for process in self._processes}
         # A pool that lost a worker ends the others by SIGTERM.

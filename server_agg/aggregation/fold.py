@@ -17,7 +17,7 @@ import numpy as np
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, all_tiles
 from phonograd.device_runtime.update.update_file import DecodedUpdate
-from phonograd.server_agg.aggregation.packed_sums import packed, read_packed
+from phonograd.server_agg.aggregation.packed_sums import pack_tile, read_packed
 from phonograd.server_agg.aggregation.parallel import prefetch
 
 # One step of the fixed point is 2**-32: an update is off by 1.2e-10 at most, a hundredth of float32's spacing near 0.1.
@@ -139,15 +139,15 @@ class Fold:
         tiles = (other._sums[name][start:stop] for name, start, stop in all_tiles(self.base.specs))
         self._merge(_Head(other.updates, other.total_weight, other._bound), tiles)
 
-    def packed(self) -> Iterator[bytes]:
+    def pack(self) -> Iterator[bytes]:
         """The fold for `merge_packed` of another process, piece by piece: its head, then its tiles."""
         self._check_usable()
         yield self._packed_head()
         for name, start, stop in all_tiles(self.base.specs):
-            yield packed(self._sums[name][start:stop])
+            yield pack_tile(self._sums[name][start:stop])
 
     def merge_packed(self, file: BinaryIO, updates: int) -> None:
-        """Add what `packed` of another fold gave, a tile at a time. updates: how many it must have.
+        """Add what `pack` of another fold gave, a tile at a time. updates: how many it must have.
 
         file: whose checksum was right. Raises as `merge` does, and WeightsError for another fold, with nothing changed;
         after one for a sum beyond the bound in its head, this fold is unusable.

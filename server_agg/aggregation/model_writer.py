@@ -92,7 +92,6 @@ def _state(path: Path | None, settings: StrategySettings) -> Iterator[TensorFile
 def _model_tiles(
     optimizer: ServerOptimizer, moments: Moments, base: TensorFile, deltas: Iterator[Array]
 ) -> Generator[ModelTile, None, None]:
-    """Weights and moments, tile by tile, in the base's file order."""
     for name, start, stop in all_tiles(base.specs):
         remembered = moments.read(name, start, stop)
         step = optimizer.step(next(deltas), remembered)

@@ -14,7 +14,7 @@ from phonograd.device_runtime.formats.tensor_file import Array
 BLOCK = 64  # a row of a matrix has some of them
 
 
-def packed(tile: Array) -> bytes:
+def pack_tile(tile: Array) -> bytes:
     """A tile of int64, |number| < 2**62, packed."""
     blocks = np.zeros((-(-len(tile) // BLOCK), BLOCK), "<i8")
     blocks.reshape(-1)[: len(tile)] = tile
@@ -27,7 +27,7 @@ def packed(tile: Array) -> bytes:
 
 
 def read_packed(file: BinaryIO, length: int) -> Array:
-    """The next tile, of `length` numbers. Raises ValueError or IndexError for other bytes than `packed` gave."""
+    """The next tile, of `length` numbers. Raises ValueError or IndexError for other bytes than `pack_tile` gave."""
     count = -(-length // BLOCK)
     width = file.read(1)[0]
     there = np.unpackbits(np.frombuffer(file.read(-(-count // 8)), np.uint8), count=count).astype(bool)

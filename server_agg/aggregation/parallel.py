@@ -11,11 +11,11 @@ PREFETCH_TILES = 4
 T = TypeVar("T")
 
 
-def prefetch(items: Generator[T, None, None], ahead: int = PREFETCH_TILES) -> Iterator[T]:
-    """The same items in the same order, computed in another thread, up to `ahead` items in advance."""
+def prefetch(items: Generator[T, None, None]) -> Iterator[T]:
+    """The same items in the same order, computed in another thread, up to PREFETCH_TILES items in advance."""
     end = object()
     with ThreadPoolExecutor(1) as executor:
-        waiting = deque(executor.submit(next, items, end) for _ in range(ahead))
+        waiting = deque(executor.submit(next, items, end) for _ in range(PREFETCH_TILES))
         try:
             while (item := waiting.popleft().result()) is not end:
                 waiting.append(executor.submit(next, items, end))

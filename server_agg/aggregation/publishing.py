@@ -136,7 +136,6 @@ def _useful(link: WrittenFile, model: WrittenFile, files: PublishedFiles) -> Wri
 def _write_residual(
     base: TensorFile, target: Target, model_sha256: str, files: PublishedFiles
 ) -> tuple[WrittenFile, float | None]:
-    """The residual's file, and the distance."""
     squares = {"left out": 0.0, "delta": 0.0}
 
     def tiles(published: TensorFile) -> Iterator[Array]:
@@ -170,7 +169,6 @@ def check_residual(residual: TensorFile, base: TensorFile, base_sha256: str) -> 
 
 
 def _round_weights(target: Target) -> Iterator[Array]:
-    """The target's weights in float32."""
     for name, spec in target.model.specs.items():
         for start, stop in tile_ranges(spec.elements):
             with np.errstate(over="ignore"):

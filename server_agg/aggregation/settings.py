@@ -1,15 +1,16 @@
 """The settings of all strategies, with their defaults. The ledger stores them with each round."""
 
 import json
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.own_classes import OWN_NAME
 from phonograd.device_runtime.base.settings import Count, FromZero, Settings, Share, as_dict, fields_of
 from phonograd.device_runtime.client.protocol import ONE_STEP_STRATEGIES
 
+OWN_NAME = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")  # MODULE:CLASS
 # Strategies that average the updates' deltas.
 AVERAGES = (
     "fedavg",

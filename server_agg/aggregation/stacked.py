@@ -68,7 +68,6 @@ class _Stream:
     values: Array = field(default_factory=lambda: np.empty(0, np.float32))  # read but not used yet, from `start`
 
     def put_deltas(self, out: Array, first: int, old: Array) -> None:
-        """Write value - old to `out`, for elements [first, first + n) that the update contains."""
         end = first + len(out)
         while self._ready() and self.start < end:
             count = min(len(self.values), end - self.start)

@@ -234,16 +234,13 @@ class _Frame:
         self._ticks = [place * step for place in range(first, last + 1)]
 
     def x(self, place: int) -> float:
-        """The x coordinate of the middle of a round."""
         return LEFT + self.slot * (place + 0.5)
 
     def y(self, value: float) -> float:
-        """The y coordinate of a value."""
         share = (value - self._ticks[0]) / (self._ticks[-1] - self._ticks[0])
         return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - self._top)
 
     def column(self, place: int, said: Sequence[str], parts: Sequence[Rect] = ()) -> Column:
-        """The column of a round."""
         hit = _rect(LEFT + self.slot * place, TOP, self.slot, HEIGHT - BOTTOM - TOP)
         return Column(hit, f"Round {self._rounds[place]}: {', '.join(said)}", parts)
 
@@ -255,7 +252,6 @@ class _Frame:
         curves: Sequence[Curve] = (),
         values: Sequence[float] = (),
     ) -> Chart:
-        """The chart; `values`: those that its description is about."""
         labels = self._format.ticks(self._ticks)
         return Chart(
             title=title,
@@ -299,5 +295,4 @@ def _rect(x: float, y: float, width: float, height: float, css: str = "") -> Rec
 
 
 def _hundredths(value: float) -> float:
-    """Round a coordinate to hundredths, which keeps pages small."""
     return round(value, 2)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.server_agg.dashboard import formats, views
 from phonograd.server_agg.dashboard.views import Page
@@ -68,7 +68,7 @@ class Dashboard:
         The open round, totals, charts, the newest rounds, the projection.
         """
         phones, rounds = whole_number(request, PHONES), whole_number(request, ROUNDS)
-        report = written(report_of(self._coordinator.ledger))
+        report = document_of(report_of(self._coordinator.ledger))
         return self._page(
             "overview.html",
             live=self._live(),
@@ -93,7 +93,7 @@ class Dashboard:
     @operation("GET /dashboard/rounds", "admin", {200: SHOWN}, refuses=(400,), takes=(PAGE,))
     def rounds_page(self, request: Request) -> Response:
         """All rounds, page by page."""
-        report = written(report_of(self._coordinator.ledger))
+        report = document_of(report_of(self._coordinator.ledger))
         page = Page.of(report["rounds"][::-1], whole_number(request, PAGE), ROUNDS_PER_PAGE)
         return self._page("rounds.html", page=page, metrics=views.metrics_of(report))
 
@@ -101,11 +101,11 @@ class Dashboard:
     def round_page(self, request: Request) -> Response:
         """A round and its phones."""
         number, page = request.path_params["number"], whole_number(request, PAGE)
-        report = written(report_of(self._coordinator.ledger))
+        report = document_of(report_of(self._coordinator.ledger))
         entry = next((entry for entry in report["rounds"] if str(entry["round"]) == number.lstrip("0")), None)
         if entry is None:
             raise RequestError(404, f"round {number[:40]!r} is not here; see /dashboard/rounds")
-        phones = [written(phone) for phone in phones_of(self._coordinator.ledger, entry["round"])]
+        phones = [document_of(phone) for phone in phones_of(self._coordinator.ledger, entry["round"])]
         return self._page(
             "round.html",
             entry=entry,
@@ -119,7 +119,7 @@ class Dashboard:
         """All models."""
         current = self._coordinator.current.base_sha256
         lineage = lineage_of(self._coordinator.ledger, self._coordinator.folder.kept_models)
-        models = views.lineage_rows([written(model) for model in lineage], current)
+        models = views.lineage_rows([document_of(model) for model in lineage], current)
         return self._page("models.html", page=Page.of(models, whole_number(request, PAGE), MODELS_PER_PAGE))
 
     @operation("GET /static/{name}", "open", {200: STATIC, 304: UNCHANGED}, refuses=(404,), takes=(NAME, IF_NONE_MATCH))

@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 
 from phonograd.server_agg.http import wire
-from phonograd.server_agg.http.tcp import CountedListener
+from phonograd.server_agg.http.tcp import count_socket
 from phonograd.server_agg.shortages import ACCEPTING, ACCEPTING_AGAIN, beyond, in_use, note, shortage_in
 
 # A client that connected and asked for nothing in so long makes room; below asyncio's second until it accepts again.
@@ -21,8 +21,8 @@ class NoDescriptorError(OSError):
     """A connection waits until others have ended."""
 
 
-class ReservingListener(CountedListener):
-    """Accepts nobody from when 90 % of the process's descriptors are in use until 80 % are.
+class ReservingListener(socket.socket):
+    """Accepts CountedSockets; nobody from when 90 % of the process's descriptors are in use until 80 % are.
 
     asyncio calls `accept` until nobody waits, and stops doing so for a second after an EMFILE.
     """
@@ -46,7 +46,7 @@ class ReservingListener(CountedListener):
                 raise
             self._pause()
         self._full = beyond(ACCEPTING, accepted.fileno())
-        return accepted, address
+        return count_socket(accepted), address
 
     def _pause(self) -> None:
         self._full = self._pausing = True

@@ -75,14 +75,12 @@ class FilesResponse(StreamingResponse):
 
 
 def _byte_range(match: re.Match[str], size: int) -> tuple[int, int]:
-    """Return the first byte that a range asks for, and the one after the last."""
     if match["start"]:
         return int(match["start"]), min(int(match["end"]) + 1, size) if match["end"] else size
     return max(0, size - int(match["last"])), size
 
 
 def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Generator[bytes, None, None]:
-    """Bytes [start, stop) of files that follow each other."""
     begin = 0
     for path, size in files:
         at, end = max(start - begin, 0), min(stop - begin, size)

@@ -98,15 +98,14 @@ class ModelRoutes:
     @operation("GET /v1/models/{sha256}", "phone", SENT_AS_LINKS, refuses=(404, 416), takes=(HASH, BASE, *ASKED))
     def model(self, request: Request) -> Response:
         """A model, or the links to it from another one, where these are smaller and kept; the type says which."""
-        sha256 = request.path_params["sha256"]
-        if not SHA256.match(sha256) or not self._has_file(sha256):
+        sha256, folder = request.path_params["sha256"], self._coordinator.folder
+        if not SHA256.match(sha256) or not folder.has(folder.model(sha256)):
             raise RequestError(404, f"model {sha256[:80]} is not here, or no longer; the current one is at /v1/model")
         base = request.query_params.get("base")
         links = None if base is None else self._links(request, base, sha256)
         return self._send(request, sha256) if links is None else links
 
     def _links(self, request: Request, base: str, sha256: str) -> Response | None:
-        """The links from one model to another; None if some are not kept."""
         folder = self._coordinator.folder
         try:
             links = links_between(self._coordinator.round.linked, base, sha256)
@@ -143,9 +142,6 @@ class ModelRoutes:
         if reported_at is None:
             raise RequestError(404, f"model {sha256[:80]} is not one of this server's; see /v1/models")
         return RecordResponse(RecordedQuality(sha256, metric, value, reported_at))
-
-    def _has_file(self, sha256: str) -> bool:
-        return self._coordinator.folder.has(self._coordinator.folder.model(sha256))
 
     def _send(self, request: Request, sha256: str) -> Response:
         note_phone(request, "model")

@@ -24,7 +24,7 @@ from phonograd import __version__
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.http.operations import Answer, operation
 from phonograd.server_agg.http.problems import ProblemResponse
 from phonograd.server_agg.http.requests import RecordResponse
@@ -122,7 +122,6 @@ class HealthRoute:
         return RecordResponse(Health("ok"), headers={"Cache-Control": "no-store"})
 
     def _wrong(self) -> str | None:
-        """Return what is wrong, without details of the machine; None if all is well."""
         coordinator = self._coordinator
         try:
             with coordinator.ledger.reading() as session:

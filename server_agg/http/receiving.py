@@ -106,7 +106,6 @@ class Receiving:
             await asyncio.shield(self._storing)  # a thread that writes can't be cancelled
 
     def _store(self, opened: Callable[[], Sink], data: bytearray) -> None:
-        """Store some bytes; the upload is opened with the first of them."""
         if self._sink is None:
             self._sink = opened()
         sink, view = self._sink, memoryview(data)

@@ -6,7 +6,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from phonograd.device_runtime.base.documents import Count, Record, written
+from phonograd.device_runtime.base.documents import Count, Record, document_of
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.http.operations import Answer, Natural, Parameter, operation
 from phonograd.server_agg.http.requests import RecordResponse
@@ -41,7 +41,7 @@ class ReportRoutes:
     @operation("GET /v1/report.csv", "admin", {200: Answer("A line a round.", str, (CSV,))})
     async def report_csv(self, _: Request) -> Response:
         """The report as CSV: a line for each round."""
-        return PlainTextResponse(report_csv(written(await self._report())), media_type="text/csv")
+        return PlainTextResponse(report_csv(document_of(await self._report())), media_type="text/csv")
 
     @operation(
         "GET /v1/report/rounds/{number:int}",

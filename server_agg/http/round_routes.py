@@ -91,7 +91,6 @@ class RoundRoutes:
         return Response(body, headers=headers, media_type=JSON)
 
     def _why_refused(self, phone: str) -> UpdateError | RoundClosingError | None:
-        """Return why the phone may not take part, by the ledger; None if it may, or without a phone."""
         self._coordinator.round.refresh()
         return self._coordinator.participation(phone) if phone else None
 
@@ -122,6 +121,5 @@ class RoundRoutes:
 
 @lru_cache(maxsize=256)  # most phones are told the same
 def _answer_body(told: RoundForPhone, retry_after: str) -> tuple[bytes, str]:
-    """Return the body of an answer, and its ETag."""
     body = bytes(RecordResponse(told).body)
     return body, f'"{hashlib.sha256(body + retry_after.encode()).hexdigest()[:32]}"'

@@ -22,18 +22,6 @@ _CLOSED, _CLOSE_WAIT = 7, 8  # of tcpi_state
 _KNOWN = sys.platform == "linux"
 
 
-class CountedListener(socket.socket):
-    """A listening socket whose connections are CountedSockets."""
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection, and its address."""
-        accepted, address = super().accept()
-        family, kind, protocol = accepted.family, accepted.type, accepted.proto
-        counted = CountedSocket(family, kind, protocol, fileno=accepted.detach())
-        _OPEN[counted.fileno()] = counted
-        return counted, address
-
-
 class CountedSocket(socket.socket):
     """A connection that answers `getsockopt` for TCP_INFO also once it is closed: what it was then.
 
@@ -79,8 +67,16 @@ class CountedSocket(socket.socket):
 _OPEN: WeakValueDictionary[int, CountedSocket] = WeakValueDictionary()
 
 
+def count_socket(accepted: socket.socket) -> CountedSocket:
+    """The accepted connection as a CountedSocket; `accepted` can't be used afterwards."""
+    family, kind, protocol = accepted.family, accepted.type, accepted.proto
+    counted = CountedSocket(family, kind, protocol, fileno=accepted.detach())
+    _OPEN[counted.fileno()] = counted
+    return counted
+
+
 def counted_socket(transport: asyncio.BaseTransport) -> CountedSocket | None:
-    """The socket below a transport, if a CountedListener has accepted it."""
+    """The socket below a transport, if it is a CountedSocket."""
     sock = transport.get_extra_info("socket")
     return None if sock is None else _OPEN.get(sock.fileno())
 

@@ -228,6 +228,5 @@ class UploadRoutes:
 
 
 def _note(request: Request, phone: str, number: int) -> None:
-    """Tell the wire counter whose request this is."""
     wire = wire_of(request.scope)
     wire.kind, wire.phone, wire.round = "upload", phone, number

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from phonograd.device_runtime.base.documents import FieldError, parse, read, written
+from phonograd.device_runtime.base.documents import FieldError, document_of, parse, read
 from phonograd.device_runtime.base.errors import UploadLimitError, UsageError
 from phonograd.server_agg.report.records import REPORT_VERSION, Report
 from phonograd.server_agg.report.text import size
@@ -80,7 +80,7 @@ def checked_report(found: Any, name: str) -> dict[str, Any]:
         if (version := fields.get("version")) != REPORT_VERSION:
             raise FieldError(f"version: expected {REPORT_VERSION}, found {version!r}")
         known = {field: fields[field] for field in Report.__struct_fields__ if field in fields}
-        report: dict[str, Any] = written(read(Report, known))
+        report: dict[str, Any] = document_of(read(Report, known))
         return report
     except FieldError as error:
         raise UsageError(

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.records import (
     REPORT_VERSION,
@@ -125,13 +125,13 @@ def lineage_of(ledger: Ledger, kept_models: Callable[[], Collection[str]]) -> li
 def read_report(place: Path | ServerStorage) -> dict[str, Any]:
     """The report as JSON, without a server; servers may be running. Raises StorageError if there is no ledger."""
     with ledger_of(storage_at(place)) as ledger:
-        return written(report_of(ledger))
+        return document_of(report_of(ledger))
 
 
 def read_phones(place: Path | ServerStorage, number: int) -> list[dict[str, Any]]:
     """`phones_of` as JSON, as `read_report` reads it."""
     with ledger_of(storage_at(place)) as ledger:
-        return [written(phone) for phone in phones_of(ledger, number)]
+        return [document_of(phone) for phone in phones_of(ledger, number)]
 
 
 def read_lineage(place: Path | ServerStorage) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ def read_lineage(place: Path | ServerStorage) -> list[dict[str, Any]]:
     storage = storage_at(place)
     root, store = storage.ledger if isinstance(storage.ledger, Path) else None, store_of(storage)
     with ledger_of(storage) as ledger:
-        return [written(model) for model in lineage_of(ledger, lambda: models_in(root, store))]
+        return [document_of(model) for model in lineage_of(ledger, lambda: models_in(root, store))]
 
 
 def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
+from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES
 from phonograd.server_agg.report.records import Figures, PhoneCost, RoundReport, TrafficFigures
 
 NOTHING_SPENT = "nothing in this round"  # no update is in its model, or it has none

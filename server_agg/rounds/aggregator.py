@@ -23,16 +23,10 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile, UpdateInfo
 from phonograd.server_agg.aggregation.fold import SumLimitError
 from phonograd.server_agg.aggregation.late import decoded_file, decoded_on
-from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of
-from phonograd.server_agg.aggregation.strategies import (
-    Aggregation,
-    ClientUpdate,
-    Measures,
-    RoundContext,
-    Strategy,
-    StrategySettings,
-    strategy_of,
-)
+from phonograd.server_agg.aggregation.privacy.ftrl.buffers import seal_of
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, Measures, RoundContext, Strategy
 from phonograd.server_agg.masked.round import MaskedRound, NoStages
 from phonograd.server_agg.refusals import (
     InvalidUpdateError,

@@ -86,7 +86,6 @@ class Coordinator:
             self.folder.close(keep)
 
     def _recover(self) -> None:
-        """Ingest complete uploads, and sum stored updates again."""
         for upload in self.uploads.recover():
             self._ingest_unattended(upload)
         with self._lock:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings
+from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, StrategySettings
 from phonograd.server_agg.rounds import noise_runs, opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import Admission, closes_at
 from phonograd.server_agg.rounds.aggregator import RoundAggregator

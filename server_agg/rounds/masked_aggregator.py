@@ -9,7 +9,7 @@ from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.masked import FORMAT
 from phonograd.device_runtime.update.update_file import UpdateInfo
-from phonograd.server_agg.aggregation.strategies import Aggregation, RoundContext
+from phonograd.server_agg.aggregation.strategy import Aggregation, RoundContext
 from phonograd.server_agg.masked.mean import MaskedMean
 from phonograd.server_agg.masked.round import MaskedRound
 from phonograd.server_agg.masked.stages import RequestKind

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from phonograd.device_runtime.base.errors import StorageError, UsageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begin_run, run_in
-from phonograd.server_agg.aggregation.strategies import FTRL, StrategySettings
+from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.server_agg.refusals import RewoundNoiseError
 from phonograd.server_agg.storage import cohorts, queries
 from phonograd.server_agg.storage.ledger import Ledger

@@ -16,7 +16,7 @@ from typing import TypeVar
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import regular_file, storage_errors
 from phonograd.server_agg.aggregation.fold import SumLimitError
-from phonograd.server_agg.aggregation.strategies import ClientUpdate, FoldedAggregation
+from phonograd.server_agg.aggregation.strategy import ClientUpdate, FoldedAggregation
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.storage import queries
@@ -51,12 +51,12 @@ def share(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> N
     if aggregator.covered != {process}:  # merged by a closing that failed
         aggregator.invalidate()
     if not aggregator.settings.is_own and isinstance(mine := aggregator.aggregation, FoldedAggregation):
-        store, place, digest = folder.store, _place(number, str(process)), hashlib.sha256()
+        store, place, digest = folder.shared_store, _place(number, str(process)), hashlib.sha256()
 
         def write(numbered: tuple[int, bytes]) -> None:
             store.write(numbered[1], f"{place}/{numbered[0]}")
 
-        for _ in _some_at_once(write, enumerate(_chunks(mine.fold.packed(), digest.update))):
+        for _ in _some_at_once(write, enumerate(_chunks(mine.fold.pack(), digest.update))):
             pass
         _tell(ledger, seen_at=ledger.clock(), round=number, sha256=digest.hexdigest())
     aggregator.shared = True
@@ -124,7 +124,7 @@ def _why_lost(folder: StateFolder, place: str, sha256: str, draft: Path) -> str:
     if not names:
         return f"{place} is missing in the store"
     with storage_errors(draft), draft.open("wb") as file:
-        for chunk in _some_at_once(folder.store.read, (f"{place}/{name}" for name in names)):
+        for chunk in _some_at_once(folder.shared_store.read, (f"{place}/{name}" for name in names)):
             digest.update(chunk)
             file.write(chunk)
     return "" if digest.hexdigest() == sha256 else f"{place} is damaged in the store"
@@ -165,7 +165,6 @@ def _chunks(pieces: Iterable[bytes], seen: Callable[[bytes], object]) -> Iterato
 
 
 def _some_at_once(call: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
-    """The results in order, of STREAMS calls at a time."""
     with ThreadPoolExecutor(STREAMS) as pool:
         running = deque[Future[Result]]()
         for argument in arguments:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent
 from phonograd.server_agg.aggregation.privacy.mechanism import poisson_sample
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.rounds import noise_runs
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage import cohorts, queries

@@ -3,7 +3,7 @@
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.documents import Count, Record, Sha256
-from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings
+from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, StrategySettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Round, Update

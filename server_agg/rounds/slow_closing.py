@@ -17,7 +17,9 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.next_model import ModelFiles, NextModel, Student, make_model
-from phonograd.server_agg.aggregation.strategies import ClientUpdate, RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import ClientUpdate, RoundContext
 from phonograd.server_agg.rounds import opening, publication
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.progress import Progress
@@ -25,7 +27,8 @@ from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Model, Round
-from phonograd.server_agg.transfer import TransferSettings, transfer
+from phonograd.server_agg.transfer.closing import transfer
+from phonograd.server_agg.transfer.settings import TransferSettings
 from phonograd.server_agg.transfer.text import drawn_text, read_general, require_window
 
 log = logging.getLogger(__name__)
@@ -145,7 +148,6 @@ class SlowClosing:
 
 
 def _log_tenths(number: int, report: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """`report`, and a line in the log for each tenth of the work."""
     tenths = 0
 
     def progress(done: int, total: int) -> None:

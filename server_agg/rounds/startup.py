@@ -6,7 +6,7 @@ from phonograd.device_runtime.base.errors import ArtifactsError, UsageError, Wei
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.rounds import noise_runs, opening, privacy
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
 from phonograd.server_agg.rounds.slow_closing import Students
@@ -60,7 +60,6 @@ def open_state(
 
 
 def _tell_noise(ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, run: str | None) -> None:
-    """Log how large a round's noise is beside its update."""
     with ledger.reading() as session:
         population = max(settings.strategy.population, len(privacy.enrolled_phones(session)))
     phones, weights = settings.rules.clients_per_round, artifacts.path(WEIGHTS)

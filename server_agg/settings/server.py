@@ -7,7 +7,8 @@ from msgspec import Meta
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Count, FromZero, Positive, Settings
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
-from phonograd.server_agg.aggregation.strategies import SAMPLED_STRATEGIES, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.settings import SAMPLED_STRATEGIES, StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings

@@ -94,7 +94,6 @@ class AuditLog:
             ]
 
     def _prune(self, session: Session) -> None:
-        """Delete the oldest refusals above the limit."""
         refusals = session.scalar(select(func.count()).where(Audit.outcome == "refused")) or 0
         if refusals <= self._kept:
             return

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage.tables import Base, Ending, Model, Round, Traffic, TrafficKind, Update, UpdateState

@@ -63,7 +63,6 @@ def _keep(ledger: Ledger, numbers: Sequence[int]) -> None:
 
 
 def _read(session: Session, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """The columns of RoundFigures, but for `changes`."""
     changes = select(RoundFigures.round, RoundFigures.changes).where(among(RoundFigures.round, numbers))
     as_of = {row.round: row.changes for row in session.execute(changes)}
     first, unbounded = _first(session, numbers), _count_unbounded(session, numbers)
@@ -105,5 +104,4 @@ def _count_unbounded(session: Session, numbers: Sequence[int]) -> dict[int, int]
 
 
 def _in_the_open(update: type[Update], round_: type[Round]) -> Sequence[ColumnElement[bool]]:
-    """An accepted update whose round was published without noise."""
     return update.state == "accepted", round_.ending.in_(PUBLISHED), round_.epsilon.is_(None)

@@ -164,7 +164,6 @@ class Ledger:
         return taken
 
     def _write_traffic(self, session: Session) -> None:
-        """Write all that a transaction counted, in one statement."""
         if counted := session.info[TRAFFIC]:
             rows = [{**dict(zip(KEY, key, strict=True)), **_counters(wire)} for key, wire in counted.items()]
             session.connection().execute(self._database.adding(Traffic, KEY), rows)

@@ -82,8 +82,13 @@ class StateFolder:
     def share_noise_keys(self, ledger: Ledger) -> None:
         """Have, from here on, if other servers may use the ledger, the noise keys that all of them have."""
         if ledger.shared:
-            assert isinstance(self.store, ObjectStore)  # the settings ask for one
-            self.noise_keys = SharedNoiseKeys(ledger, self.store)
+            self.noise_keys = SharedNoiseKeys(ledger, self.shared_store)
+
+    @property
+    def shared_store(self) -> ObjectStore:
+        """The store, where several servers share it: the settings ask for an object store then."""
+        assert isinstance(self.store, ObjectStore)
+        return self.store
 
     def close(self, keep: bool = True) -> None:
         """Unlock the folder. `keep` false: remove a new one, because the start that created it failed."""

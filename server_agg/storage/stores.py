@@ -38,14 +38,6 @@ class Store:
     def put(self, source: Path, name: str) -> None:
         """Store a file, durably, in place of an object of this name. The state folder's is renamed there."""
 
-    def write(self, data: bytes, name: str) -> None:
-        """Store bytes as an object elsewhere."""
-        raise StorageError(f"{name}: expected an object store")
-
-    def read(self, name: str) -> bytes:
-        """The bytes of an object elsewhere."""
-        raise StorageError(f"{name}: expected an object store")
-
     def get(self, name: str, target: Path) -> bool:
         """Copy an object to a file. Returns False if there is no such object elsewhere."""
         del name, target
@@ -84,7 +76,7 @@ class ObjectStore(Store):
         self._do(name, lambda path: self._files.put_file(str(source), path))
 
     def write(self, data: bytes, name: str) -> None:
-        """Upload a file."""
+        """Store bytes as an object."""
         self._do(name, lambda path: self._files.pipe_file(path, data))
 
     def get(self, name: str, target: Path) -> bool:
@@ -92,7 +84,7 @@ class ObjectStore(Store):
         return bool(self._do(name, lambda path: self._download(path, target)))
 
     def read(self, name: str) -> bytes:
-        """Download a file's bytes."""
+        """The bytes of an object."""
         return bytes(self._do(name, self._files.cat_file))
 
     def has(self, name: str) -> bool:

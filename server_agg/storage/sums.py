@@ -72,7 +72,6 @@ def _traffic(rows: Any, groups: Sequence[Any]) -> Select[Any]:
 
 
 def _with_unkept(session: Session, kept: type[UpdateSums | TrafficSums], read: Callable[..., Select[Any]]) -> Any:
-    """The columns of all kept sums and of those read now."""
     numbers = unkept(session)
     of_kept = select(*kept.__table__.columns).where(~among(kept.round, numbers))
     return union_all(of_kept, read(numbers)).subquery().c

@@ -31,12 +31,13 @@ from phonograd.device_runtime.formats.manifest import (
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, check_finite, write_tensor_file
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.device_runtime.text.windows import windows
-from phonograd.device_runtime.training.report import DIVERGENCE
 from phonograd.server_agg.aggregation.strategy import ClientUpdate, sorted_by_hash
 from phonograd.server_agg.transfer.settings import TransferSettings
 from phonograd.server_agg.transfer.teachers import Predictions, to_probabilities, write_teacher
 from phonograd.server_agg.transfer.text import drawn_text, generated_text, require_window
 
+# Training has diverged if the loss is this many times that of a uniform guess.
+DIVERGENCE = 10.0
 # Of the predictions on disk. Longer texts are cut into parts, each with zero states at its start.
 PREDICTIONS_BYTES = 2 << 30
 # Work files.
@@ -95,8 +96,6 @@ class _Part:
 
 
 class _Transfer:
-    """The work of one call."""
-
     def __init__(
         self,
         artifacts: Artifacts,
@@ -182,7 +181,6 @@ class _Transfer:
             self._count()
 
     def _train(self, place: int, windows: Sequence[Window], predictions: Predictions) -> None:
-        """Train the student on these windows, from zero states. Raises TrainingError if training diverges."""
         artifacts, student = self._artifacts, self._work / STUDENT
         rate = self._settings.transfer_lr or self._training.learning_rate
         options = BackendOptions(threads=self._threads, seed=stream_of(self._seed, f"dropout {place}"))
@@ -240,7 +238,6 @@ class _Transfer:
             return 0
 
     def _windows(self, cycle: int) -> Sequence[Window]:
-        """The text of a cycle, which is kept in the work folder."""
         path = self._work / f"text-{cycle}.ids"
         if path.exists():
             ids: Ids = np.frombuffer(path.read_bytes(), "<i8").astype(np.int64)
@@ -266,7 +263,6 @@ class _Transfer:
         return max(1, PREDICTIONS_BYTES // window)
 
     def _cost(self, parts: Sequence[_Part], windows: int) -> int:
-        """Windows that all teachers predict and the student trains on, in these parts of texts of so many windows."""
         total, held = 0, None
         for part in parts:
             own = min(self._part_windows, windows - part.number * self._part_windows)

@@ -1,5 +1,6 @@
 """The teachers' mean predictions (paper P, eq. 4), one teacher at a time, on disk."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from phonograd.server_agg.aggregation.strategy import ClientUpdate
 ROWS = 8
 
 
-class Predictions:
+class Predictions(contextlib.AbstractContextManager["Predictions"]):
     """Soft targets of consecutive windows, each [T·B, V] float32, in a file; use it as a context.
 
     float32 and not float16: numpy converts float16 more slowly than a disk takes the other half. Its space is reserved
@@ -32,9 +33,6 @@ class Predictions:
                 self._file.close()
                 path.unlink()
                 raise
-
-    def __enter__(self) -> "Predictions":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

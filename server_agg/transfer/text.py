@@ -53,6 +53,5 @@ def require_window(ids: Ids, minibatch: int, bptt: int) -> None:
 
 
 def _end_message(ids: Ids) -> Ids:
-    """The text with an end of message at its end."""
     ids[-1] = EOS
     return ids

@@ -25,6 +25,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.owner_file import with_owner_token
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.server_agg.listening import Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import AggregationServer
 from phonograd.server_agg.settings.masked import MaskedSettings
@@ -181,7 +182,7 @@ class Serving:
         coordinator = Coordinator(*self._made_of)
         with contextlib.ExitStack() as started:
             started.callback(coordinator.close)
-            server = AggregationServer(coordinator, self._made_of[2])
+            server = AggregationServer(coordinator, self._made_of[2], Listener(self._made_of[2]))
             started.enter_context(server.owner_file())
             thread = threading.Thread(target=server.run)
             thread.start()

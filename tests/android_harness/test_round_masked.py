@@ -88,12 +88,12 @@ VENDOR = Ed25519PrivateKey.from_private_bytes(bytes(32))
 def test_phones_with_certificates(masked: Bench) -> None:
     """Without one, a phone tells its key before it trains."""
     vendor = identity_of(VENDOR)
-    without = masked.run(masking=MaskingSettings(None, vendor, 3))
+    without = masked.run(masking=MaskingSettings(vendor=vendor, min_cohort=3))
     for name, phone in zip(NAMES, without.phones, strict=True):
         assert (phone.drop_out.stage, phone.drop_out.exit_code, phone.training) == ("mask", 2, None)
         assert f"phonograd keys sign VENDOR_KEY_FILE {name} {phone.identity}" in phone.drop_out.message
     made = {phone.name: certificate_of(VENDOR, phone.name, phone.identity or "") for phone in without.phones}
-    assert len(masked.run(masking=MaskingSettings(made, vendor, 3)).uploaded) == 3
+    assert len(masked.run(masking=MaskingSettings(certificates=made, vendor=vendor, min_cohort=3)).uploaded) == 3
 
 
 def test_fewer_phones_than_this_side_wants(masked: Bench) -> None:

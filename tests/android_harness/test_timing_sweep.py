@@ -1,6 +1,6 @@
 """A sweep's points: each number of threads on each choice of cores, and nothing twice."""
 
-from phonograd.android_harness.timing.sweep import sweep_points
+from phonograd.android_harness.timing.phone_task import sweep_points
 
 BIG, LITTLE = (7, 4, 5, 6), (0, 1, 2, 3)
 CHOICES = {"all": (*BIG, *LITTLE), "big": BIG, "little": LITTLE}

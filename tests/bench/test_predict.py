@@ -12,8 +12,7 @@ from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.text.evaluation import evaluate
-from phonograd.device_runtime.text.keystrokes import keystroke_savings
+from phonograd.device_runtime.text.evaluation import evaluate, keystroke_savings
 from tests.support.artifacts import exported, words
 
 ARTIFACTS = exported(LanguageModelConfig("lstm", vocabulary=80, embedding=12, hidden=16, layers=1), spread=14.0)

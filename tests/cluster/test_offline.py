@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 import phonograd
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import StorageError, UsageError, WeightsError
 from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.refusals import LateUpdateError, UnknownRoundError
@@ -53,7 +53,7 @@ def test_going_back_while_all_servers_are_stopped(
         for phone in "ab":
             send(server, workshop.update(ord(phone)), phone)
         send(server, workshop.update(3, 2, base=server.folder.model(server.current.base_sha256)), "a")
-        reported = written(report_of(server.ledger))
+        reported = document_of(report_of(server.ledger))
     assert phonograd.report(storage) == reported
     assert phonograd.round_report(storage, 2)[0]["state"] == "accepted"
     with pytest.raises(UnknownRoundError, match="round 7: expected a closed round"):

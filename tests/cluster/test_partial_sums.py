@@ -14,8 +14,8 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.own import own_strategy
-from phonograd.server_agg.aggregation.strategies import Measures
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging
+from phonograd.server_agg.aggregation.strategy import Measures
 from phonograd.server_agg.refusals import RoundClosingError
 from phonograd.server_agg.rounds import opening, partial_sums, sweeping
 from phonograd.server_agg.rounds.aggregator import RoundAggregator

@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import func, select, text
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.report.document import report_of
 from phonograd.server_agg.security.registry import PhoneRegistry, Principal
@@ -96,7 +96,7 @@ def test_sums_are_whole_numbers_past_32_bits(ledger: Ledger) -> None:
         update.length = update.received_bytes = 1 << 40
         update.base_sha256, update.codec = "a" * 64, "full-f32"
         session.add(update)
-    report = written(report_of(ledger))
+    report = document_of(report_of(ledger))
     (entry,) = report["rounds"]
     assert (entry["up_header_bytes"], entry["useful_bytes"]) == (1 << 41, 1 << 40)
     assert isinstance(entry["useful_bytes"], int)
@@ -104,7 +104,7 @@ def test_sums_are_whole_numbers_past_32_bits(ledger: Ledger) -> None:
     assert (entry["up_tcp_bytes"], entry["down_tcp_bytes"]) == (1 << 41, 0)
     ledger.count(1, "b", "upload", WireBytes(up_tcp=None))
     ledger.flush()
-    (entry,) = written(report_of(ledger))["rounds"]
+    (entry,) = document_of(report_of(ledger))["rounds"]
     assert (entry["up_tcp_bytes"], entry["down_tcp_bytes"]) == (None, 0)
 
 

@@ -8,7 +8,7 @@ import pytest
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine.backend import OutputSample
 from phonograd.device_runtime.text.counts import zipf_counts
-from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample, random_sample_seed
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from tests.reference.random_words import logarithm
 
 OWN = np.array([7, 3, 7, 250, 1, 3])
@@ -66,10 +66,6 @@ def test_the_partition_sums_mean_over_the_seeds_is_that_of_the_whole_vocabulary(
     assert error < 0.02 * scores.sum()
     assert abs(np.mean(totals) - scores.sum()) < 5 * error
     assert scores.sum() - np.mean(without_shifts) > 10 * error  # what the shifts are for
-
-
-def test_random_seeds_have_64_bits() -> None:
-    assert random_sample_seed() < 1 << 64
 
 
 def test_the_references_logarithms_are_right_to_float64s_last_digits() -> None:

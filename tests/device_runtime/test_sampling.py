@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Floats
@@ -84,7 +85,7 @@ def test_every_batch_starts_from_zero_states() -> None:
 def test_the_engine_gives_a_text_the_same_likelihood_drawn_or_read() -> None:
     model = LanguageModelConfig("lstm", vocabulary=V, embedding=8, hidden=8, layers=1)
     artifacts = exported(model, TrainingConfig(minibatch=2, bptt=5), spread=8)
-    engine = load_backend("native", artifacts, None, BackendOptions())
+    engine = NativeBackend(artifacts, None, BackendOptions())
     drawn = draw_texts(engine, V, 700, 6, seed=3)
     assert np.allclose(log_likelihoods(engine, V, drawn.ids), drawn.log_likelihoods, atol=1e-4)
     engine.close()

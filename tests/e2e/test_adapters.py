@@ -51,7 +51,7 @@ def test_what_is_no_rank_is_refused(phono: Run, workplace: Workplace, tmp_path: 
 
 
 def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
-    """Two phones, native and ORT; the next model, merged, fits the plain artifacts."""
+    """Two phones; the next model, merged, fits the plain artifacts."""
     plain, artifacts = tmp_path / "plain", tmp_path / "artifacts"
     export_model(phono, workplace, plain)
     export_model(phono, workplace, artifacts, *keys(phones="adapters=2"))
@@ -61,11 +61,9 @@ def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -
 
     with serving(artifacts, tmp_path / "state", "--clients-per-round", "2") as url:
         train = ("train", artifacts, "--user", workplace.user, "--server", url, "--json")
-        for backend in ("native", "ort"):
-            update = tmp_path / f"{backend}.update"
-            assert phono(*train, "--set", f"engine.backend={backend}", "--phone", backend, "--update", update).document[
-                "receipt"
-            ]
+        for phone in ("alice", "bob"):
+            update = tmp_path / f"{phone}.update"
+            assert phono(*train, "--phone", phone, "--update", update).document["receipt"]
             found = phono("update", "show", update, "--json").document["parts"]
             parts = {re.sub(r"\.(rows|values|scales|levels)$", "", part["part"]) for part in found}
             assert parts == {"lstm.0.B", "decoder.bias", *ADAPTERS}

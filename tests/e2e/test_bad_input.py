@@ -99,11 +99,6 @@ def bad(phono: Run, workplace: Workplace, tmp_path: Path) -> dict[str, Path]:
             2,
             ["server 'ftp://localhost': a URL such as http://127.0.0.1:8080 expected"],
         ),
-        (
-            "train {art} --user {user} --set engine.backend=ort --set engine.precision=bf16",
-            2,
-            ["engine.precision fp32 expected"],
-        ),
         ("trian", 2, ["No such command 'trian'. Did you mean 'train'? (phonograd --help)"]),
         ("vocab biuld", 2, ["No such command 'biuld'", "Did you mean 'build'?", "(phonograd vocab --help)"]),
         ("train", 2, []),
@@ -270,12 +265,11 @@ print(json.dumps([run(phonograd, line) for line in json.loads(sys.argv[1])]))
 def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, tmp_path: Path) -> None:
     export = ["--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 1, "--out", tmp_path / "a"]
     pretrain = [*export[:4], "--text", workplace.user, "--set", "training.minibatch=1", "--out", tmp_path / "b"]
-    train = ["train", workplace.artifacts, "--user", workplace.user, "--set", "engine.backend=ort"]
-    given = json.dumps([[str(part) for part in line] for line in (train, ["export", *export], ["pretrain", *pretrain])])
+    given = json.dumps([[str(part) for part in line] for line in (["export", *export], ["pretrain", *pretrain])])
     done = subprocess.run([sys.executable, "-c", WITHOUT, given], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [10] * 3
+    assert json.loads(done.stdout) == [10] * 2
     said = done.stderr.splitlines()
-    assert len(said) == 3
+    assert len(said) == 2
     assert all("pip install 'phonograd[export]'" in line for line in said)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import check_phone_binary
+from phonograd.device_runtime.native_build.checks import check_phone_binary
 from phonograd.device_runtime.native_build.compiler import Build
 from tests.support.command_line import Run, Workplace
 

@@ -48,22 +48,16 @@ def test_the_seed_of_the_draw_is_another_every_time_and_told_to_nobody(
     assert len(drawn) > 1  # of 11 others; the same ones six times come less than once in 10^5
 
 
-def test_both_backends_train_the_same_candidates_alone_and_the_report_says_how_many(
+def test_candidates_alone_are_trained_and_the_report_says_how_many(
     phono: Run, workplace: Workplace, user: Path, tmp_path: Path
 ) -> None:
-    found = []
-    for backend in ("native", "ort"):
-        line = ("--set", f"engine.backend={backend}", "--seed", 1, "--out", tmp_path / "w")
-        assert train(phono, workplace, user, *line)["output_layer"] == {"kind": "full", "words": 17}
-        sample = ("--set", "training.output_sample=5", "--sample-seed", (1 << 64) - 1)
-        document = train(phono, workplace, user, *line, *sample)
-        moved = moved_words(workplace, tmp_path / "w", "decoder.weight")
-        assert document["output_layer"] == {"kind": "sampled", "words": len(moved)}
-        assert moved >= {b"<unk>", b"<eos>", *OWN}
-        assert 6 < len(moved) < 17
-        assert moved_words(workplace, tmp_path / "w", "decoder.bias") == moved
-        assert moved_words(workplace, tmp_path / "w", "embedding.weight") == {b"<eos>", *OWN}
-        found.append((moved, document["losses"]))
-    (native, losses), (ort, theirs) = found
-    assert native == ort
-    assert losses == pytest.approx(theirs, rel=1e-4)
+    line = ("--seed", 1, "--out", tmp_path / "w")
+    assert train(phono, workplace, user, *line)["output_layer"] == {"kind": "full", "words": 17}
+    sample = ("--set", "training.output_sample=5", "--sample-seed", (1 << 64) - 1)
+    document = train(phono, workplace, user, *line, *sample)
+    moved = moved_words(workplace, tmp_path / "w", "decoder.weight")
+    assert document["output_layer"] == {"kind": "sampled", "words": len(moved)}
+    assert moved >= {b"<unk>", b"<eos>", *OWN}
+    assert 6 < len(moved) < 17
+    assert moved_words(workplace, tmp_path / "w", "decoder.bias") == moved
+    assert moved_words(workplace, tmp_path / "w", "embedding.weight") == {b"<eos>", *OWN}

@@ -75,8 +75,6 @@ def test_eval_measures_prediction_weights_as_they_predict(phono: Run, workplace:
     np.testing.assert_allclose(row["perplexity_with_unknown"], np.exp(np.mean(losses)), rtol=1e-6)
     assert (row["tokens"], row["unknown_tokens"]) == (9, 1)
     assert row["perplexity"] != phono(*line, trained).document[0]["perplexity"]
-    refused = phono(*line, int8, "--backend", "ort")
-    assert (refused.code, "prediction weights run in --backend native alone" in refused.err) == (2, True)
     refused = phono("train", workplace.artifacts, "--user", text, "--weights", int8, "--out", tmp_path / "o")
     assert (refused.code, "found a file of phonograd-prediction; give its model" in refused.err) == (6, True)
 

@@ -17,20 +17,15 @@ import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.native_build import (
-    HOST,
-    NATIVE,
-    PHONE,
-    Target,
     build_arm64_library,
     build_host_library,
     build_macos_library,
     build_phone_binary,
-    check_arm64_library,
-    check_host_library,
-    check_macos_library,
-    command_sources,
 )
+from phonograd.device_runtime.native_build.checks import check_arm64_library, check_host_library
 from phonograd.device_runtime.native_build.compiler import COMPILER_CACHE, Build, compiler_cache
+from phonograd.device_runtime.native_build.macos import check_macos_library
+from phonograd.device_runtime.native_build.targets import HOST, NATIVE, PHONE, Target, command_sources
 from tests.phone.stand_in.debs import python_line
 from tests.support.command_line import Run, Workplace
 from tests.support.waiting import PATIENCE_SECONDS

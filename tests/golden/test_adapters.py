@@ -1,15 +1,14 @@
 """Low-rank adapters: every backend is held to PyTorch's gradients of the whole matrices, dB = dW A^T."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from phonograd.device_runtime.engine import load_backend
-from phonograd.device_runtime.engine.backend import Backend, BackendOptions, OutputSample, Window
+from phonograd.device_runtime.engine.backend import BackendOptions, OutputSample, Window
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts
@@ -17,12 +16,13 @@ from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.counts import zipf_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
-from phonograd.device_runtime.training.report import training_windows
+from phonograd.device_runtime.text.windows import windows
 from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export.adapters import with_adapters
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights, to_canonical
 from tests.golden.cases import CASES, Case, spread_of
+from tests.golden.engines import open_engine
 from tests.golden.torch_reference import TorchTrainer, few_words, relative_error, sample_of, windows_of
 from tests.support.artifacts import exported, model_weights, words
 
@@ -75,12 +75,6 @@ class AdaptedTrainer(TorchTrainer):
         self.model.load(merge_adapters(self.tensors))
 
 
-def open_backend(engine: str, artifacts: Artifacts, options: BackendOptions) -> Backend:
-    if engine == "ort":
-        return load_backend("ort", artifacts, options=options)
-    return NativeBackend(artifacts, None, options, fuse=engine == "fused")
-
-
 # The unfused graph is held to the fused one below.
 RUNS = [(name, "fused", number % 2 == 0) for number, name in enumerate(NAMES)]
 RUNS += [("lstm-clipped", "fused", False), ("gru-tied-lwf", "fused", False)]
@@ -96,7 +90,7 @@ def test_steps_agree_with_torch(name: str, engine: str, drawn: bool) -> None:
     sample = sample_of(case) if drawn else None
     first = model_weights(case.model, spread=spread_of(case.model))
     reference = AdaptedTrainer(case, first, sample)
-    backend = open_backend(engine, artifacts_of(case), BackendOptions(sample=sample))
+    backend = open_engine(engine, artifacts_of(case), BackendOptions(sample=sample))
     for window in few_words(case, STEPS) if drawn else windows_of(case, STEPS):
         np.testing.assert_allclose(backend.step(window, RATE), reference.step(window, RATE), rtol=TOLERANCE)
     trained = backend.weights()
@@ -117,10 +111,10 @@ def test_one_step_with_the_gradient_of_a_whole_text(tmp_path: Path, name: str, s
     stream = np.random.default_rng(0).integers(0, 20, 5 * 15 + 7) * 2
     sample = draw_output_sample(stream, zipf_counts(40), SampleDraw(4, 1)) if sampled else None
     reference = AdaptedTrainer(case, first, sample)
-    reference.full_batch(training_windows(stream, case.training), RATE)
+    reference.full_batch(windows(stream, case.training.minibatch, case.training.bptt), RATE)
     draw = {"output_sample": 4, "sample_seed": 1} if sampled else {}
-    settings = RoundSettings(artifacts.folder, stream=stream, steps=1, seed=0, learning_rate=RATE, **draw)
-    with Round(dataclasses.replace(settings, out=tmp_path / "out")) as round_:
+    settings = RoundSettings(folder=artifacts.folder, stream=stream, steps=1, seed=0, learning_rate=RATE, **draw)
+    with Round(replace(settings, out=tmp_path / "out")) as round_:
         round_.train()
     for tensor, after in load_tensors(tmp_path / "out").items():
         moved = reference.tensors[tensor] - first[tensor]
@@ -186,7 +180,7 @@ def test_scores_are_those_of_the_merged_model(tmp_path: Path, name: str, engine:
     tokens = np.arange(40).reshape(20, 2)
     found = []
     for artifacts in (artifacts_of(case), folder):
-        backend = load_backend(engine, artifacts)
+        backend = open_engine(engine, artifacts)
         found.append(backend.logits(tokens))
         backend.close()
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)

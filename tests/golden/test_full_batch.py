@@ -15,7 +15,7 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
-from phonograd.device_runtime.training.report import training_windows
+from phonograd.device_runtime.text.windows import windows
 from phonograd.device_runtime.training.round import Round, RoundSettings
 from tests.golden.cases import CASES, LEARNING_RATE, Case
 from tests.golden.torch_reference import TorchTrainer, relative_error
@@ -41,19 +41,20 @@ def test_the_mean_gradient_of_all_windows_makes_one_step(
 ) -> None:
     case, out = with_clip_norm(CASES[name], clip_norm), tmp_path / "out"
     artifacts = exported(case.model, case.training, spread=10)
-    first, windows = model_weights(case.model, spread=10), training_windows(STREAM, case.training)
+    first, training = model_weights(case.model, spread=10), case.training
+    parts = windows(STREAM, training.minibatch, training.bptt)
     sample = None
     if drawn is not None:
         counts = load_counts(artifacts.path(COUNTS), Vocabulary.load(artifacts.path(VOCABULARY)))
         sample = draw_output_sample(STREAM, counts, SampleDraw(drawn, 1))
     reference = TorchTrainer(case, first, sample)
-    expected = reference.full_batch(windows, LEARNING_RATE)
+    expected = reference.full_batch(parts, LEARNING_RATE)
     draw = {"output_sample": drawn, "sample_seed": None if drawn is None else 1}
-    with Round(RoundSettings(artifacts.folder, stream=STREAM, steps=1, seed=0, out=out, **draw)) as round_:
+    with Round(RoundSettings(folder=artifacts.folder, stream=STREAM, steps=1, seed=0, out=out, **draw)) as round_:
         report = round_.train().report
     if case.training.loss_reduction == "sum_over_time":
-        expected = [loss * 3 / window.predictions for loss, window in zip(expected, windows, strict=True)]
-    assert report.windows_per_step == len(windows) == 6
+        expected = [loss * 3 / window.predictions for loss, window in zip(expected, parts, strict=True)]
+    assert report.windows_per_step == len(parts) == 6
     np.testing.assert_allclose(report.losses, expected, rtol=TOLERANCE)
     weights = load_tensors(out)
     for tensor, after in reference.model.weights().items():
@@ -69,7 +70,7 @@ def test_the_mean_gradient_of_all_windows_makes_one_step(
 def test_a_gradient_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     case = with_clip_norm(CASES["lstm"], 1.0)
     folder = exported(case.model, case.training, spread=10).folder
-    settings = RoundSettings(folder, stream=STREAM, steps=1, seed=0, learning_rate=1e38, out=tmp_path / "out")
+    settings = RoundSettings(folder=folder, stream=STREAM, steps=1, seed=0, learning_rate=1e38, out=tmp_path / "out")
     with Round(settings) as round_, pytest.raises(TrainingError, match="the gradient's norm is not finite; lower the"):
         round_.train()
     assert not (tmp_path / "out").exists()

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import Backend, BackendOptions, Precision, Window
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from tests.golden.cases import CASES, LEARNING_RATE, STEPS, Case
+from tests.golden.engines import open_engine
 from tests.golden.make_golden import FOLDER, SPREAD, golden
 from tests.golden.torch_reference import relative_error
 from tests.support.artifacts import exported
@@ -20,7 +20,7 @@ def part(file: dict[str, Array], prefix: str) -> dict[str, Array]:
 
 
 def load_case(case: Case, engine: str, options: BackendOptions | None = None) -> Backend:
-    return load_backend(engine, exported(case.model, case.training, spread=float(SPREAD)), options=options)
+    return open_engine(engine, exported(case.model, case.training, spread=float(SPREAD)), options)
 
 
 @pytest.mark.parametrize("engine", ["ort", "native"])

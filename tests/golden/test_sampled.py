@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from phonograd.device_runtime.base.errors import TrainingError
-from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.export.torch_layout import seeded_weights
 from tests.golden.cases import CASES, spread_of
+from tests.golden.engines import open_engine
 from tests.golden.torch_reference import TorchTrainer, few_words, relative_error, sample_of, windows_of
 from tests.support.artifacts import exported, model_weights
 
@@ -62,7 +62,7 @@ def test_ten_steps_agree_with_torch(name: str, frozen: tuple[str, ...], engine: 
         parameter.requires_grad_(tensor not in torch_names(frozen))
     train = tuple(tensor for tensor in weights if tensor not in frozen) if frozen else ()
     artifacts = exported(case.model, case.training, spread=spread_of(case.model), train=train)
-    backend = load_backend(engine, artifacts, options=BackendOptions(sample=sample))
+    backend = open_engine(engine, artifacts, BackendOptions(sample=sample))
     for window in few_words(case, STEPS) if sampled else windows_of(case, STEPS):
         np.testing.assert_allclose(backend.step(window, RATE), reference.step(window, RATE), rtol=TOLERANCE)
     expected, trained = reference.model.weights(), backend.weights()
@@ -83,7 +83,7 @@ def test_scores_are_of_all_words_as_they_are_trained(name: str, engine: str) -> 
     case = CASES[name]
     artifacts, sample = exported(case.model, case.training), sample_of(case)
     reference = TorchTrainer(case, seeded_weights(case.model, 1), sample)
-    backend = load_backend(engine, artifacts, options=BackendOptions(sample=sample))
+    backend = open_engine(engine, artifacts, BackendOptions(sample=sample))
     for window in few_words(case, 3):
         backend.step(window, RATE)
         reference.step(window, RATE)
@@ -103,7 +103,7 @@ def test_a_word_outside_the_sample_is_refused(name: str, what: str, engine: str)
     case = CASES[name]
     sample = sample_of(case)
     outside = int(np.setdiff1d(np.arange(40), sample.candidates)[0])
-    backend = load_backend(engine, exported(case.model, case.training), options=BackendOptions(sample=sample))
+    backend = open_engine(engine, exported(case.model, case.training), BackendOptions(sample=sample))
     (window,) = few_words(case, 1)
     before = backend.weights()
     getattr(window, what)[2, 1] = outside

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phonograd.device_runtime.engine.c_abi import load_library
-from phonograd.device_runtime.native_build import NATIVE
+from phonograd.device_runtime.native_build.targets import NATIVE
 
 
 class CompiledSet(NamedTuple):

@@ -10,7 +10,8 @@ import pytest
 
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.native_build import build_program, engine_sources
+from phonograd.device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build.targets import engine_sources
 from tests.support.artifacts import exported
 from tests.support.phone_command import Place, outcome_of
 

@@ -16,7 +16,8 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
-from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
+from phonograd.device_runtime.native_build import build_phone_binary, build_program
+from phonograd.device_runtime.native_build.targets import PHONE
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.selftest.checks import ROUNDING
 from phonograd.selftest.pieces import GOLDEN, MODELS, artifacts_of, words

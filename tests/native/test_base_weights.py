@@ -15,9 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.api import training
-from phonograd.cli import phonograd
-from phonograd.console import run
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.c_abi import find_library
@@ -104,40 +101,6 @@ def test_the_phones_update_is_of_the_weights_it_opened(place: Place, weights: Pa
         assert sent.info.base_sha256 == before
 
 
-@CHANGES
-def test_onnx_runtime_writes_no_update_of_weights_that_changed(
-    place: Place,
-    weights: Path,
-    tmp_path: Path,
-    change: Change,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    plainly = training.train_plainly
-
-    def changing(step: int, *_: object) -> None:
-        if step == 3:
-            change(weights)
-
-    monkeypatch.setattr(training, "train_plainly", lambda *arguments: plainly(*arguments[:-1], changing))
-    line = (
-        "train",
-        place.artifacts.folder,
-        "--user",
-        place.user,
-        "--weights",
-        weights,
-        "--quiet",
-        "--set",
-        "engine.backend=ort",
-    )
-    assert run(phonograd, [*map(str, (*line, "--out", tmp_path / "out", "--update", tmp_path / "update"))]) == 6
-    assert capfd.readouterr().err == (
-        f"phonograd: {weights}: was changed while it was in use; fetch it again and restart\n"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["base"]
-
-
 def test_an_update_is_not_encoded_against_a_base_that_changed(weights: Path, tmp_path: Path) -> None:
     trained = load_tensors(weights)
     with TensorFile(weights) as base:
@@ -161,9 +124,10 @@ def test_weights_that_are_not_the_manifests_give_no_update(place: Place, tmp_pat
 FOREIGN = """
 import ctypes, mmap, os, sys
 from pathlib import Path
-from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import open_artifacts
-engine = load_backend("native", open_artifacts(Path(sys.argv[1])))  # its handler is there from now on
+engine = NativeBackend(open_artifacts(Path(sys.argv[1])), None, BackendOptions())  # its handler is there from now on
 with open(sys.argv[2], "w+b") as file:
     file.truncate(4096)
     mapping = mmap.mmap(file.fileno(), 4096)

@@ -16,27 +16,32 @@ import pytest
 
 from phonograd.device_runtime.base.errors import BuildError, MissingExtraError, StorageError
 from phonograd.device_runtime.native_build import (
-    NATIVE,
-    BuildResult,
     build_host_command,
     build_host_library,
     build_phone_binary,
     build_program,
-    check_host_library,
-    check_phone_binary,
-    command_sources,
-    engine_sources,
 )
 from phonograd.device_runtime.native_build.android import make_c_library
+from phonograd.device_runtime.native_build.checks import check_host_library, check_phone_binary
 from phonograd.device_runtime.native_build.compiler import (
     COMPILER_CACHE,
     KEPT_SECONDS,
+    BuildResult,
     cache_folder,
     compiler_cache,
     find_zig,
 )
 from phonograd.device_runtime.native_build.includes import Includes
-from phonograd.device_runtime.native_build.targets import ANDROID, HOST, PHONE, ZIG_VERSION, Target
+from phonograd.device_runtime.native_build.targets import (
+    ANDROID,
+    HOST,
+    NATIVE,
+    PHONE,
+    ZIG_VERSION,
+    Target,
+    command_sources,
+    engine_sources,
+)
 
 pytestmark = pytest.mark.build
 

@@ -15,16 +15,10 @@ import pytest
 
 from phonograd.cli import phonograd
 from phonograd.console import run
-from phonograd.device_runtime.native_build import (
-    ARM64,
-    HOST,
-    NATIVE,
-    Target,
-    build_arm64_library,
-    build_host_library,
-    check_arm64_library,
-)
+from phonograd.device_runtime.native_build import build_arm64_library, build_host_library
+from phonograd.device_runtime.native_build.checks import check_arm64_library
 from phonograd.device_runtime.native_build.compiler import COMPILER_CACHE, compiler_cache, find_zig
+from phonograd.device_runtime.native_build.targets import ARM64, HOST, NATIVE, Target
 from tests.phone.stand_in.debs import programs
 from tests.support.phone_command import STEPS, Place, text_of
 

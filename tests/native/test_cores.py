@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.device_runtime.native_build import NATIVE, build_program
+from phonograd.device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build.targets import NATIVE
 from tests.support.phone_command import Place, outcome_of
 
 BASE = (NATIVE / "src/base/cpu_cores.cpp",)

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from phonograd.device_runtime.native_build import NATIVE, build_program
+from phonograd.device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build.targets import NATIVE
 from tests.native.test_kernels import FUNCTIONS
 from tests.native.test_kernels import SOURCES as KERNELS
 

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import save_tensors
-from phonograd.device_runtime.native_build import build_program, engine_sources
-from phonograd.device_runtime.native_build.targets import command_sources
+from phonograd.device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build.targets import command_sources, engine_sources
 from tests.reference.codecs import rotated_parts, write_link
 from tests.support.phone_command import Outcome, Place, outcome_of, outputs, text_of
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from phonograd.device_runtime.native_build import NATIVE
+from phonograd.device_runtime.native_build.targets import NATIVE
 
 ROOT = Path(__file__).parents[2]
 SRC = NATIVE / "src"

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.formats.manifest import (
@@ -293,8 +293,8 @@ def test_reads_the_manifest_python_reads(tmp_path: Path, clip_norm: float | None
     write_folder(tmp_path / "a", msgspec.structs.replace(TRAINING, clip_norm=clip_norm))
     expected = open_artifacts(tmp_path / "a")
     (found,) = tool("manifest", tmp_path / "a")
-    assert found["model"] == written(expected.manifest.model)
-    assert found["training"] == written(expected.manifest.training)
+    assert found["model"] == document_of(expected.manifest.model)
+    assert found["training"] == document_of(expected.manifest.training)
     assert found["states"] == [{"input": "h0", "output": "h0.next", "shape": [1, 4, 2]}]
     assert found["tensors"] == [[entry.name, list(entry.shape)] for entry in expected.manifest.tensors]
     assert found["weights_sha256"] == expected.weights_sha256

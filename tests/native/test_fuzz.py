@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.device_runtime.native_build import build_program, engine_sources
+from phonograd.device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build.targets import engine_sources
 
 FUZZ = Path(__file__).parent / "fuzz"
 CHANGES = 120  # of each seed; fuzz/run.sh tries more, with coverage

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from phonograd.device_runtime.engine.c_abi import load_library
-from phonograd.device_runtime.native_build import NATIVE, build_program
+from phonograd.device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build.targets import NATIVE
 
 SOURCES = (
     *(Path(__file__).with_name(f"{name}.cpp") for name in ("kernels_tool", "amx_model")),

@@ -16,7 +16,7 @@ from phonograd.device_runtime.base.errors import (
     UnsupportedError,
     UsageError,
 )
-from phonograd.device_runtime.engine import c_abi, load_backend
+from phonograd.device_runtime.engine import c_abi
 from phonograd.device_runtime.engine.backend import Backend, BackendOptions, Window
 from phonograd.device_runtime.engine.c_abi import NativeLibrary, find_library
 from phonograd.device_runtime.engine.graph import NativeGraph
@@ -24,7 +24,8 @@ from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.device_runtime.native_build import NATIVE, build_host_library
+from phonograd.device_runtime.native_build import build_host_library
+from phonograd.device_runtime.native_build.targets import NATIVE
 from tests.support.artifacts import exported
 
 MODEL = LanguageModelConfig("lstm", vocabulary=9, embedding=3, hidden=3, layers=1)
@@ -170,24 +171,6 @@ def test_a_checkout_builds_it_on_first_use(
     monkeypatch.setattr(c_abi, builder, {machine: build} if system == "Darwin" else build)
     assert find_library(print) == tmp_path / "lib"  # type: ignore[arg-type]
     assert heard == [print]
-
-
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        (BackendOptions(precision="bf16"), "`precision` fp32 expected, found bf16"),
-        (BackendOptions(pin_threads=True), "`pin_threads` False expected, found True"),
-        (BackendOptions(kernels="avx2"), "`kernels` None expected, found avx2"),
-    ],
-)
-def test_ort_refuses_what_only_the_native_engine_has(options: BackendOptions, name: str) -> None:
-    with pytest.raises(UsageError, match=f"backend ort: {name}; use backend native"):
-        load_backend("ort", exported(MODEL, TRAINING), None, options)
-
-
-def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected one of native, ort"):
-        load_backend("cuda", exported(MODEL, TRAINING))
 
 
 def is_a_backend(engine: NativeBackend) -> Backend:

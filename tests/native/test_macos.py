@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import BuildError
-from phonograd.device_runtime.native_build import MACOS, NATIVE, build_program, check_macos_library
+from phonograd.device_runtime.native_build import build_program
 from phonograd.device_runtime.native_build.compiler import COMPILER_CACHE, Build, compiler_cache
 from phonograd.device_runtime.native_build.macho import LC_BUILD_VERSION, LC_DYLD_INFO_ONLY, LC_SEGMENT_64, read_macho
+from phonograd.device_runtime.native_build.macos import check_macos_library
+from phonograd.device_runtime.native_build.targets import MACOS, NATIVE
 from tests.support.waiting import PATIENCE_SECONDS
 
 HERE = Path(__file__).parent

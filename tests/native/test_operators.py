@@ -12,7 +12,7 @@ from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
-from phonograd.device_runtime.native_build import NATIVE
+from phonograd.device_runtime.native_build.targets import NATIVE
 from tests.native.graphs import SmallGraph, node
 from tests.reference.onnx_cells import Values, cifg, gru, lstm
 

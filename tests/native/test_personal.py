@@ -19,7 +19,7 @@ from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.native_build import NATIVE
+from phonograd.device_runtime.native_build.targets import NATIVE
 from tests.reference.personal import END, Personal, pieces
 from tests.support.artifacts import exported
 

@@ -129,7 +129,7 @@ def test_evaluation_is_pythons(place: Place, tmp_path: Path, capfd: pytest.Captu
     line += ("--weights", tmp_path / "later")
     ours = place.run(*line)
     assert [event["event"] for event in ours.events] == ["evaluation"] * 2
-    assert run(phonograd, [*map(str, line), "--backend", "native", "--json"]) == 0
+    assert run(phonograd, [*map(str, line), "--json"]) == 0
     for found, expected in zip(ours.events, json.loads(capfd.readouterr().out), strict=True):
         for key, value in expected.items():
             assert found[key] == (pytest.approx(value, rel=1e-6) if "perplexity" in key else value), key

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from phonograd.device_runtime import native_build
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import (
+from phonograd.device_runtime.native_build import deliver_phone_binary
+from phonograd.device_runtime.native_build.checks import (
+    EMULATOR_MAX_BYTES,
+    PHONE_MAX_BYTES,
     check_android_library,
     check_arm64_library,
     check_emulator_binary,
     check_host_library,
     check_phone_binary,
-    deliver_phone_binary,
 )
-from phonograd.device_runtime.native_build.checks import EMULATOR_MAX_BYTES, PHONE_MAX_BYTES
 
 LOAD, DYNAMIC, INTERP, TLS, STACK = 1, 2, 3, 7, 0x6474E551
 READ, WRITE, EXECUTE = 4, 2, 1

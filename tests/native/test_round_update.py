@@ -31,10 +31,10 @@ def artifacts() -> Artifacts:
 def test_the_bytes_are_those_of_the_trained_weights(tmp_path: Path, codec: str, how: str) -> None:
     ours, expected, out = (tmp_path / name for name in ("ours", "expected", "out"))
     settings = RoundSettings(
-        artifacts().folder,
-        TEXT,
+        folder=artifacts().folder,
+        user=TEXT,
         seed=9,
-        round=7,
+        round_number=7,
         out=out,
         update=ours,
         codec=codec,

@@ -24,8 +24,8 @@ def take_part(
     folder: Path, run: str | None, history: str | None = "history.json", update: str | None = "update"
 ) -> None:
     settings = RoundSettings(
-        artifacts().folder,
-        TEXT,
+        folder=artifacts().folder,
+        user=TEXT,
         seed=1,
         run=run,
         run_history=history and folder / history,  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.device_runtime.native_build import NATIVE, build_program
+from phonograd.device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build.targets import NATIVE
 from tests.support.waiting import PATIENCE_SECONDS
 
 HERE = Path(__file__).parent

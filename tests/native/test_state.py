@@ -185,14 +185,6 @@ def test_the_phone_goes_on_with_pythons_state(
     assert written(tmp_path) == undisturbed
 
 
-def test_onnx_runtime_has_no_state(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    line = ["train", place.artifacts.folder, "--user", place.user, "--set", "engine.backend=ort"]
-    line += ["--state", tmp_path / "state"]
-    assert run(phonograd, [*map(str, line)]) == 2
-    assert "backend ort: no --state expected" in capfd.readouterr().err
-    assert not (tmp_path / "state").exists()
-
-
 def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:
     raw = (stopped / STATE).read_bytes()
     with TensorFile(stopped / STATE) as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import phonograd
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.simulation.folder import job_of
 from phonograd.simulation.quality import Quality
@@ -73,7 +73,7 @@ def record(rounds: int = 4, rehearsal: bool = True, **changed: object) -> Simula
 def write(folder: Path, record: SimulationRecord) -> Path:
     """The folder of a simulation."""
     folder.mkdir()
-    (folder / "simulation.json").write_text(json.dumps(written(record)))
+    (folder / "simulation.json").write_text(json.dumps(document_of(record)))
     return folder
 
 

@@ -3,14 +3,14 @@
 import json
 import math
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from phonograd.device_runtime.base.errors import TrainingError
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
@@ -55,7 +55,7 @@ def validator(artifacts: Artifacts) -> Callable[[Path], float]:
     text = np.concatenate(streams())
 
     def perplexity(weights: Path) -> float:
-        with closing(load_backend("native", artifacts, weights, BackendOptions(threads=1))) as model:
+        with NativeBackend(artifacts, weights, BackendOptions(threads=1)) as model:
             return float(np.exp(-log_likelihoods(model, V, text[:, None]).mean() / len(text)))
 
     return perplexity
@@ -84,7 +84,9 @@ def test_in_the_first_round_each_node_continues_the_model_of_the_one_before(
         out = tmp_path / f"expected-{number}.safetensors"
         options = BackendOptions(threads=1)
         with Round(
-            RoundSettings(artifacts.folder, stream=stream, weights=weights, learning_rate=2.0, out=out, options=options)
+            RoundSettings(
+                folder=artifacts.folder, stream=stream, weights=weights, learning_rate=2.0, out=out, options=options
+            )
         ) as round_:
             round_.train()
         weights = out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.formats.tensor_file import CHECKSUM, Array, TensorFile, WrittenFile, save_tensors
 from phonograd.device_runtime.update.seeds import seed_of
 from phonograd.device_runtime.update.update_file import FORMAT, UpdateInfo
@@ -267,7 +267,7 @@ def trained_names(file: TensorFile) -> list[str]:
 
 def metadata_of(info: UpdateInfo) -> dict[str, str]:
     """An update's metadata."""
-    facts = {name: str(value) for name, value in written(info).items() if value is not None}
+    facts = {name: str(value) for name, value in document_of(info).items() if value is not None}
     return {"format": FORMAT, "version": "3", **facts}
 
 

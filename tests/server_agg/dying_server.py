@@ -30,6 +30,7 @@ from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.server_agg.aggregation import next_model
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.listening import Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.server import serve
@@ -103,7 +104,7 @@ def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], 
     dies_at(number)
     settings = settings_with(port=port, **changes)
     coordinator = Coordinator(artifacts, state, settings, slow_models=free_work())
-    serve(coordinator, settings)
+    serve(coordinator, settings, Listener(settings), lambda _: None)
 
 
 ending_of = LiveRound.find_ending

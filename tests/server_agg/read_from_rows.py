@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Case, Cast, case, cast, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.server_agg.report.document import report_of
 from phonograd.server_agg.storage import figures, sums
 from phonograd.server_agg.storage.ledger import Ledger
@@ -43,9 +43,9 @@ def rows_read() -> Iterator[None]:
 def check_report(ledger: Ledger) -> dict[str, Any]:
     """The report, once it is the one that is made from rows."""
     ledger.flush()
-    report = written(report_of(ledger))
+    report = document_of(report_of(ledger))
     with rows_read():
-        assert report == written(report_of(ledger))
+        assert report == document_of(report_of(ledger))
     return report
 
 

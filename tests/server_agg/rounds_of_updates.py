@@ -10,13 +10,9 @@ import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors, tile_ranges
 from phonograd.device_runtime.update.update_file import UpdateInfo
-from phonograd.server_agg.aggregation.strategies import (
-    Aggregation,
-    ClientUpdate,
-    RoundContext,
-    StrategySettings,
-    strategy_of,
-)
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, RoundContext
 from tests.server_agg.trained_weights import TrainedWeights
 
 SHA = "ab" * 32

@@ -10,10 +10,10 @@ import numpy as np
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.formats.tensor_file import WrittenFile, load_tensors, save_tensors
 from phonograd.server_agg.aggregation.next_model import Student
-from phonograd.server_agg.aggregation.strategies import ClientUpdate
+from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.slow_closing import Students
-from phonograd.server_agg.transfer import TransferSettings
+from phonograd.server_agg.transfer.settings import TransferSettings
 from phonograd.server_agg.transfer.teachers import write_teacher
 from tests.server_agg.coordinators import send
 from tests.server_agg.workshop import Workshop

@@ -19,7 +19,7 @@ from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.server_agg.http import downloads, tcp
-from phonograd.server_agg.http.tcp import CountedListener
+from phonograd.server_agg.http.accepting import ReservingListener
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.upload_bytes import FileBytes, Sink
@@ -143,14 +143,14 @@ def test_a_download_that_is_cut_counts_what_left_the_server(
     make_workshop: Callable[..., Workshop], tmp_path: Path, tls: SecuritySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The difference to what the phone read is in the buffers of two sockets."""
-    accept = CountedListener.accept
+    accept = ReservingListener.accept
 
-    def narrow(listener: CountedListener) -> tuple[socket.socket, object]:
+    def narrow(listener: ReservingListener) -> tuple[socket.socket, object]:
         accepted, address = accept(listener)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         return accepted, address
 
-    monkeypatch.setattr(CountedListener, "accept", narrow)
+    monkeypatch.setattr(ReservingListener, "accept", narrow)
     with run_server(make_workshop(LARGE), tmp_path / "state", security=tls) as server:
         with connect(server.port, secure=True) as phone:
             phone.sendall(request("/v1/model", "a"))

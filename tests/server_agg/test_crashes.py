@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import ServerUnreachableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import RetryPolicy
@@ -258,9 +258,9 @@ def results_of(state: Path) -> list[str]:
 def check_bytes(coordinator: Coordinator, updates: Updates, wire: Relay) -> None:
     """Every byte is counted once: what the ledger knows of a crash adds up, and is no more than the wire carried."""
     coordinator.ledger.flush()
-    report = written(report_of(coordinator.ledger))
+    report = document_of(report_of(coordinator.ledger))
     for entry in report["rounds"]:
-        phones = [written(phone) for phone in phones_of(coordinator.ledger, entry["round"])]
+        phones = [document_of(phone) for phone in phones_of(coordinator.ledger, entry["round"])]
         assert min(part[name] for part in (entry, *phones) for name in BYTES) >= 0, entry
         assert [sum(phone[name] for phone in phones) for name in BYTES] == [entry[name] for name in BYTES]
         for part in (entry, *phones):

@@ -178,7 +178,7 @@ def test_an_update_that_is_taken_out_again_was_never_there(base: TensorFile) -> 
 def test_a_packed_fold_is_merged_like_itself(base: TensorFile, tmp_path: Path) -> None:
     first, second = ((tensors(np.random.default_rng(n)), n) for n in (1, 2))
     path = tmp_path / "sum"
-    path.write_bytes(b"".join(fold_of(base, [second]).packed()))
+    path.write_bytes(b"".join(fold_of(base, [second]).pack()))
     fold = fold_of(base, [first])
     with path.open("rb") as file, pytest.raises(WeightsError, match="2 updates expected, found 1"):
         fold.merge_packed(file, 2)

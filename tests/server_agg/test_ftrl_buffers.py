@@ -10,7 +10,7 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation import next_model
-from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
+from phonograd.server_agg.aggregation.privacy.ftrl.buffers import apply_seal
 from phonograd.server_agg.rounds import opening
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.state_folder import StateFolder
@@ -126,7 +126,7 @@ def test_files_of_buffers_are_useless_once_they_were_used(workshop: Workshop, st
     assert [one.buffers_seal for one in (exported, first)] == [None, None]
     assert second.buffers_seal is not None
     for name, found in closed[2].items():
-        opened = sealed(found.copy(), bytes.fromhex(second.buffers_seal), name.removesuffix(".buffers"), 0)
+        opened = apply_seal(found.copy(), bytes.fromhex(second.buffers_seal), name.removesuffix(".buffers"), 0)
         assert np.abs(opened).max() < 100
         with np.errstate(all="ignore"):
             assert not np.abs(found).max() < 1e9  # as bits at random are

@@ -16,10 +16,11 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load
 from phonograd.server_agg.aggregation.correlation.run import RUN, begin_run
 from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
-from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise
-from phonograd.server_agg.aggregation.privacy.ftrl.sealing import seal_of, sealed
+from phonograd.server_agg.aggregation.privacy.ftrl.buffers import CorrelatedNoise, apply_seal, seal_of
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
-from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import RoundContext
 from tests.server_agg.ftrl_runs import matrix
 from tests.server_agg.rounds_of_updates import SHA, Round, deltas_of, length, model, random_weights, trained
 from tests.server_agg.trained_weights import TrainedWeights
@@ -183,7 +184,7 @@ def test_sealed_buffers_make_the_same_models_and_tell_nothing_without_the_seal(w
             assert ones == pytest.approx(0.5, abs=5 / math.sqrt(64 * closed.size) / 2)  # 5 standard errors
             for seal, same in ((seal_of(key(number)), True), (seal_of(key(3 - number)), False)):
                 tensor = name.removesuffix(".buffers")
-                assert (sealed(closed.copy(), seal, tensor, 0).tobytes() == open_.tobytes()) == same
+                assert (apply_seal(closed.copy(), seal, tensor, 0).tobytes() == open_.tobytes()) == same
 
 
 @pytest.mark.parametrize("seal", [False, True])

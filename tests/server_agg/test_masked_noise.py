@@ -12,12 +12,11 @@ from phonograd.server_agg.aggregation.privacy.accountant import (
     epsilon_upper_bound,
     privacy_spent,
 )
-from phonograd.server_agg.aggregation.privacy.distributed import effective_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import epsilon_text
 from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.settings.masked import MaskedSettings
+from phonograd.server_agg.settings.masked import MaskedSettings, effective_noise
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import cohorts

@@ -32,7 +32,7 @@ def masking(folder: Path, phone: str) -> PhoneMasking:
     key = folder / f"{phone}.key"
     if not key.exists():
         new_identity(key)
-    return PhoneMasking(folder / f"{phone}-state", key, min_cohort=3)
+    return PhoneMasking(state=folder / f"{phone}-state", identity=key, min_cohort=3)
 
 
 @pytest.fixture

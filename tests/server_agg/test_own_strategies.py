@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from examples.own_strategy import LargestCluster
-from phonograd.device_runtime.base import own_classes
 from phonograd.device_runtime.base.errors import UsageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.update.update_file import DecodedUpdate
-from phonograd.server_agg.aggregation.own import OWN, own_strategy
+from phonograd.server_agg.aggregation import own
+from phonograd.server_agg.aggregation.own import load_strategy, own_strategy
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategies import strategy_of
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging
@@ -34,7 +34,7 @@ NAME = "examples.own_strategy:LargestCluster"
 
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OWN, "by_name", {})
+    monkeypatch.setattr(own, "LOADED", {})
 
 
 def server_with(strategy: StrategySettings, clients: int = 2) -> ServerSettings:
@@ -195,27 +195,27 @@ def test_a_restart_needs_the_strategy_only_for_a_round_that_was_opened_with_it(
 ) -> None:
     with open_coordinator(workshop, state, server_with(own_strategy(NAME))) as coordinator:
         send(coordinator, workshop.update(1), "phone1")
-    monkeypatch.setattr(OWN, "by_name", {})
+    monkeypatch.setattr(own, "LOADED", {})
     with pytest.raises(UsageError, match=f"`strategy` {NAME}: expected to be loaded"):
         Coordinator(workshop.artifacts, state, server_with(StrategySettings()))
-    OWN.load(NAME)
+    load_strategy(NAME)
     with open_coordinator(workshop, state, server_with(StrategySettings())) as coordinator:
         send(coordinator, workshop.update(2), "phone2")
         assert coordinator.current.round == 2
-    monkeypatch.setattr(OWN, "by_name", {})
+    monkeypatch.setattr(own, "LOADED", {})
     with open_coordinator(workshop, state, server_with(StrategySettings())) as coordinator:
         assert report_of(coordinator.ledger).rounds[0].strategy == NAME
 
 
 def test_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("clustered", NAME, "phonograd.strategies")
-    monkeypatch.setattr(own_classes, "entry_points", lambda group: (point,) if group == point.group else ())
+    monkeypatch.setattr(own, "entry_points", lambda group: (point,) if group == point.group else ())
     settings = own_strategy("clustered", similarity=0.4)
     assert (settings.strategy, json.loads(settings.own)) == (NAME, {"similarity": 0.4})
     assert StrategySettings.from_json(settings.to_json()) == settings
     assert strategy_of(settings).min_updates == 2
     with pytest.raises(UsageError, match=r"'clusterd', expected one of fedavg, .*transfer, clustered, or MODULE:CLASS"):
-        OWN.load("clusterd")
+        load_strategy("clusterd")
 
 
 def test_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,8 +225,8 @@ def test_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "json.py").write_text("raise SystemError('it must not hide the standard library')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert OWN.load("in_this_folder:Mine") == "in_this_folder:Mine"
-    assert OWN.load("in_this_folder:Mine.Inner") == "in_this_folder:Mine.Inner"
+    assert load_strategy("in_this_folder:Mine") == "in_this_folder:Mine"
+    assert load_strategy("in_this_folder:Mine.Inner") == "in_this_folder:Mine.Inner"
     sys.modules.pop("in_this_folder")
 
 
@@ -256,7 +256,7 @@ HERE = __name__
 )
 def test_what_is_no_strategy(name: str, expected: str) -> None:
     with pytest.raises(UsageError) as refused:
-        OWN.load(name)
+        load_strategy(name)
     assert expected in str(refused.value)
     assert f"`strategy` {'is ' if 'path' in name else ''}" in str(refused.value)
 

@@ -18,7 +18,8 @@ from phonograd.server_agg.aggregation.model_writer import write_model
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors
 from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream, delta_of_end
-from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import RoundContext
 from tests.server_agg.rounds_of_updates import (
     CONTEXT,
     Round,

@@ -138,6 +138,7 @@ from pathlib import Path
 import uvicorn
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.listening import Listener
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.settings.server import ServerSettings
 artifacts, state, moment, number = sys.argv[1:]
@@ -154,7 +155,7 @@ def ready(server):
     print(server.url, flush=True)
     if moment == "just after the URL":
         stop()
-serve(coordinator, settings, ready)
+serve(coordinator, settings, Listener(settings), ready)
 coordinator.close()
 print("stopped", flush=True)
 """

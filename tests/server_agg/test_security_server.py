@@ -21,6 +21,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client as client
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.http import wire
+from phonograd.server_agg.listening import Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.security.tls import TlsError, tls_files
@@ -219,7 +220,8 @@ def test_a_server_says_what_is_unsafe(workshop: Workshop, tmp_path: Path, caplog
         settings = ServerSettings(host="0.0.0.0", port=0, security=security)
         coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings)
         caplog.clear()
-        with contextlib.closing(coordinator), contextlib.closing(AggregationServer(coordinator, settings)._socket):
+        with contextlib.closing(coordinator), contextlib.closing(Listener(settings)) as listener:
+            AggregationServer(coordinator, settings, listener)
             warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert len(warnings) == len(expected)
         assert all(part in line for part, line in zip(expected, warnings, strict=True))

@@ -12,9 +12,10 @@ from msgspec import structs
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
-from phonograd.server_agg.aggregation.settings import AVERAGES
+from phonograd.server_agg.aggregation.settings import AVERAGES, StrategySettings
 from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS
-from phonograd.server_agg.aggregation.strategies import FoldedAggregation, RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategy import FoldedAggregation, RoundContext
 from phonograd.server_agg.refusals import InvalidUpdateError
 from tests.server_agg.rounds_of_updates import CONTEXT, SHA, SHAPES, Round, all_bits, averaged, model, trained
 from tests.server_agg.trained_weights import MovedRows, TrainedWeights
@@ -72,7 +73,7 @@ def test_parts_of_a_sum_merge_to_the_same_bits(settings: StrategySettings) -> No
         assert isinstance(second, FoldedAggregation)
         with late.open() as opened:
             first.add(opened, -late.weight, late.measures)
-        first.merge(io.BytesIO(b"".join(second.fold.packed())), parts[1].updates)
+        first.merge(io.BytesIO(b"".join(second.fold.pack())), parts[1].updates)
         assert all_bits(parts[0].result()) == all_bits(whole.result())
         assert first.metadata() == whole.aggregation.metadata()
 

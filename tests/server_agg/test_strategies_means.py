@@ -8,9 +8,10 @@ import pytest
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS, block_length, stacked_deltas
-from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
 from phonograd.server_agg.aggregation.strategies.attention import attention_of
+from phonograd.server_agg.aggregation.strategy import RoundContext
 from tests.server_agg.rounds_of_updates import (
     Round,
     Weights,

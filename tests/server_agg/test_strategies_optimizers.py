@@ -9,7 +9,8 @@ from msgspec import structs
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
-from phonograd.server_agg.aggregation.strategies import StrategySettings, write_model
+from phonograd.server_agg.aggregation.model_writer import write_model
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from tests.server_agg.rounds_of_updates import Round, random_weights, trained
 from tests.server_agg.trained_weights import TrainedWeights
 

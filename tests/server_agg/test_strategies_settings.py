@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from phonograd.server_agg.aggregation.strategies import STRATEGIES, StrategySettings
+from phonograd.server_agg.aggregation.settings import STRATEGIES, StrategySettings
 
 
 @pytest.mark.parametrize(

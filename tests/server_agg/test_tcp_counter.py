@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from phonograd.server_agg.http.tcp import CountedListener, TcpCounter
+from phonograd.server_agg.http.tcp import TcpCounter, count_socket
 from tests.server_agg.relay import linux
 from tests.support.waiting import until
 
@@ -15,11 +15,12 @@ from tests.support.waiting import until
 @contextlib.contextmanager
 def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
     """The phone's end, and the server's."""
-    with CountedListener() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        with socket.create_connection(listener.getsockname()) as phone, listener.accept()[0] as accepted:
-            yield phone, accepted
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as phone,
+        count_socket(listener.accept()[0]) as accepted,
+    ):
+        yield phone, accepted
 
 
 def fill(accepted: socket.socket) -> int:

@@ -42,7 +42,9 @@ from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.refusals import InvalidUpdateError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.server_agg.transfer import TransferSettings, closing, transfer
+from phonograd.server_agg.transfer import closing
+from phonograd.server_agg.transfer.closing import transfer
+from phonograd.server_agg.transfer.settings import TransferSettings
 from phonograd.server_agg.transfer.text import drawn_text, generated_text
 from tests.server_agg.coordinators import send
 from tests.server_agg.faults import raising

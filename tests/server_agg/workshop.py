@@ -19,7 +19,8 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_a
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
-from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.listening import Listener
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.slow_closing import Students
 from phonograd.server_agg.server import AggregationServer
@@ -146,7 +147,7 @@ def run_server(
     settings = settings_with(**{"port": 0, "clients_per_round": 2} | changes)
     coordinator = Coordinator(workshop.artifacts, state, settings, slow_models=slow_models)
     try:
-        server = AggregationServer(coordinator, settings)
+        server = AggregationServer(coordinator, settings, Listener(settings))
         thread = threading.Thread(target=server.run)
         thread.start()
         try:

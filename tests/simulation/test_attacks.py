@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from scipy.stats import skewnorm
 
 import phonograd
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.tensor_file import Floats, save_tensors
 from phonograd.device_runtime.text import sampling
 from phonograd.device_runtime.text.sampling import log_likelihoods
@@ -127,7 +128,7 @@ def test_losses_of_all_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_engine_reads_a_secret_after_its_form() -> None:
     secrets = Secrets.of(FORM, VOCABULARY, seed=1)
-    engine = load_backend("native", ARTIFACTS, None, BackendOptions())
+    engine = NativeBackend(ARTIFACTS, None, BackendOptions())
     losses = secrets.losses(engine, V)
     told = np.concatenate((secrets.before, secrets.words[[4, 0, 2]]))[:, None]
     whole, form = (log_likelihoods(engine, V, ids)[0] for ids in (told, told[:-3]))

@@ -25,7 +25,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.training.round import Round, RoundSettings, Trained
 from phonograd.device_runtime.update.links import LinkCodec
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
-from phonograd.server_agg.transfer import transfer as train_student
+from phonograd.server_agg.transfer.closing import transfer as train_student
 from phonograd.simulation.folder import read_record
 from phonograd.simulation.quality import spread
 from phonograd.simulation.records import RoundRecord, rows_of

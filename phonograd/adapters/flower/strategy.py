@@ -2,6 +2,7 @@
 
 import hashlib
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from logging import getLogger
 from pathlib import Path
@@ -13,7 +14,6 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from phonograd.adapters.flower.files import ARRAYS, CONFIG, MODEL, ROUND, UPDATE, bytes_in, file_record, save
-from phonograd.adapters.flower.one_by_one import StreamingGrid
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
@@ -22,6 +22,8 @@ from phonograd.server_agg.aggregation.next_model import ModelFiles
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategies import strategy_of
 from phonograd.simulation.server import Arrival, close_round
+
+POLL_SECONDS = 0.2  # between two looks at all phones that have not answered
 
 LOGGER = getLogger("flwr")
 
@@ -163,3 +165,33 @@ def _receive(
         yield Arrival(node, path, sha256)
         if not keep:
             path.unlink()
+
+
+class StreamingGrid:
+    """A Grid, whose `send_and_receive` sends each message when it is made and yields each reply when it has come.
+
+    Nothing here refers to a reply that was yielded: memory holds one, for any number of nodes.
+    """
+
+    def __init__(self, grid: Grid):
+        self._grid = grid
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterator[Message]:
+        """Replies to the messages, until all have come or `timeout` seconds are over."""
+        sent = [identifier for message in messages for identifier in self._grid.push_messages([message])]
+        waiting = [identifier for identifier in sent if identifier]  # the others could not be sent
+        end = None if timeout is None else time.monotonic() + timeout
+        while waiting:
+            for identifier in list(waiting):
+                replies = list(self._grid.pull_messages([identifier]))
+                if replies:
+                    waiting.remove(identifier)
+                while replies:
+                    yield replies.pop()
+            if end is not None and time.monotonic() >= end:
+                return
+            if waiting:
+                time.sleep(POLL_SECONDS)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.device_runtime.engine import BackendOptions
+from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.vocabulary import Ids
@@ -40,10 +40,9 @@ class Averaging:
         return base, len(nodes), nbytes
 
     def _train(self, base: Path, node: int, epochs: int, learning_rate: float, seed: int) -> Mapping[str, Array]:
-        """The weights of a node after its epochs, by way of a file."""
         out = self.work / "node.safetensors"
         settings = RoundSettings(
-            self.artifacts.folder,
+            folder=self.artifacts.folder,
             stream=self.streams[node],
             weights=base,
             epochs=epochs,

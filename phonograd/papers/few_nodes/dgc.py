@@ -116,7 +116,6 @@ class Compressed:
     def _steps(
         self, model: LanguageModel, nodes: Sequence[DgcNode], kept_back: float
     ) -> Iterator[list[dict[str, SparseGradient]]]:
-        """What all nodes send after each step of an epoch."""
         training = self.manifest.training
         states = [model.zero_state(training.minibatch) for _ in self.streams]
         layouts = [windows(stream, training.minibatch, training.bptt) for stream in self.streams]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from phonograd.device_runtime.base.documents import Amount, Count, Positive, Record, parse, read, written
+from phonograd.device_runtime.base.documents import Amount, Count, Positive, Record, document_of, parse, read
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.base.files import write_bytes
 
@@ -75,7 +75,7 @@ def train_to_plateau(
         model, uploads, nbytes = train_pass(work / reached.model if reached.model else weights, epochs, reached)
         reached = _after(settings, reached, model.name, validate(model))
         reached = replace(reached, uploads=reached.uploads + uploads, nbytes=reached.nbytes + nbytes)
-        write_bytes(path, json.dumps(written(reached)).encode())
+        write_bytes(path, json.dumps(document_of(reached)).encode())
         for old in work.glob("[0-9]*"):
             if old.stem not in (Path(reached.model).stem, Path(reached.best).stem):
                 old.unlink()

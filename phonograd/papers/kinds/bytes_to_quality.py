@@ -50,7 +50,11 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows |= {f"{row}, round {number}": figures for number, figures in _points(record).items()}
         rows[row] = _last(record) | _until(record, settings.user_perplexity)
     facts = {f"{row}: rounds": float(len(record.rounds)) for row, record in records.items()}
-    units = {row: by_user(last_ones(evaluated_rounds(record))) | _by_round(record) for row, record in records.items()}
+    units = {
+        row: by_user(last_ones(evaluated_rounds(record)))
+        | {"MB up in a round": [ended.bytes_up / 1e6 for ended in record.rounds]}
+        for row, record in records.items()
+    }
     return Outcome(rows, facts, units, runs)
 
 
@@ -65,7 +69,6 @@ def _with_bytes_of(record: SimulationRecord, first: SimulationRecord, rows: str)
 
 
 def _last(record: SimulationRecord) -> dict[str, float]:
-    """Megabytes of a round, and what the simulation ends with."""
     rounds = record.rounds
     figures = {
         "MB up in a round": sum(ended.bytes_up for ended in rounds) / len(rounds) / 1e6,
@@ -77,12 +80,7 @@ def _last(record: SimulationRecord) -> dict[str, float]:
     }
 
 
-def _by_round(record: SimulationRecord) -> dict[str, list[float]]:
-    return {"MB up in a round": [ended.bytes_up / 1e6 for ended in record.rounds]}
-
-
 def _points(record: SimulationRecord) -> dict[int, dict[str, float]]:
-    """New users' perplexity after each measured round, and the megabytes of all phones until then."""
     up = list(accumulate(ended.bytes_up for ended in record.rounds))
     down = list(accumulate(ended.bytes_down for ended in record.rounds))
     return {
@@ -97,7 +95,6 @@ def _points(record: SimulationRecord) -> dict[int, dict[str, float]]:
 
 
 def _until(record: SimulationRecord, target: float) -> dict[str, float]:
-    """Rounds and megabytes until the first evaluation at or below the target."""
     for number, point in _points(record).items():
         if point["user perplexity"] <= target:
             bytes_ = {f"MB {way} to the target": point[f"MB {way} so far"] for way in ("up", "down")}

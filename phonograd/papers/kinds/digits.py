@@ -63,7 +63,6 @@ def run(settings: Settings, context: Context) -> Outcome:
         return figures(general)
 
     def tune(row: str, rehearsal: bool) -> list[dict[str, float]]:
-        """The figures after each round of `shown`."""
         work = context.folder(row)
 
         def measure(number: int) -> dict[str, float]:
@@ -95,7 +94,6 @@ def _point(row: str, number: int) -> str:
 
 
 def _data(settings: Settings, context: Context) -> Data:
-    """The images; the seed draws the nodes' images and their pixels' order."""
     if context.small is None:
         folder = context.input("mnist")
         general, test = load_mnist(folder, "train"), load_mnist(folder, "t10k")

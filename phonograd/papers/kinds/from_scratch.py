@@ -97,7 +97,6 @@ def run(settings: Settings, context: Context) -> Outcome:
 
 
 def _figures(record: SimulationRecord, settings: Settings) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Return the row's figures and each held-out client's."""
     points = evaluated_rounds(record)
     if settings.chosen:
         best = min(points, key=lambda number: _pooled_perplexity(points[number].users))
@@ -119,7 +118,6 @@ def _figures(record: SimulationRecord, settings: Settings) -> tuple[dict[str, fl
 
 
 def _tests(quality: Quality) -> Sequence[Evaluation]:
-    """The general text if there is one, else the clients that never train."""
     return [quality.general] if quality.general is not None else quality.users
 
 
@@ -169,7 +167,6 @@ class _Bigram:
         """Do nothing: there is no state."""
 
     def logits(self, tokens: Ids) -> Floats:
-        """See Scorer."""
         scores = np.zeros((tokens.size, len(self.following)), np.float32)
         scores[np.arange(tokens.size), self.following[tokens.reshape(-1)]] = 1
         return scores
@@ -205,7 +202,6 @@ def _clients(settings: Settings, text: Path, context: Context) -> dict[str, Mess
 
 
 def _next_bytes(messages: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
-    """The next messages, of at least so many bytes. Raises TextError if the text ends."""
     while nbytes > 0:
         message = next(messages, None)
         if message is None:

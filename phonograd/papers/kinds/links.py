@@ -54,7 +54,6 @@ def run(settings: Settings, context: Context) -> Outcome:
 
 
 def _units(record: SimulationRecord, exact: SimulationRecord, model: int) -> dict[str, list[float]]:
-    """Figures of each user, and of each round's link."""
     users, theirs = (by_user(last_ones(evaluated_rounds(one))) for one in (record, exact))
     name = "user perplexity"
     above = [100 * (ours / lossless - 1) for ours, lossless in zip(users[name], theirs[name], strict=True)]
@@ -76,7 +75,6 @@ def _down(nbytes: float, model: int) -> dict[str, float]:
 
 
 def _after(record: SimulationRecord, number: int, exact: SimulationRecord) -> dict[str, float]:
-    """The figures after a round; of lossy links, beside those of lossless ones."""
     figures = figures_of(evaluated_rounds(record)[number])
     if record is not exact:
         lossless = figures_of(evaluated_rounds(exact)[number])

@@ -54,15 +54,12 @@ class _Node:
 
 @dataclasses.dataclass(frozen=True)
 class _Phone:
-    """Trains and evaluates one node after the other."""
-
     context: Context
     settings: Settings
     rehearsal: Path
     general_test: Path
 
     def measure(self, node: _Node, method: Method | None) -> dict[str, float]:
-        """Scores of the general model (no method), or of the one that the node trained."""
         artifacts = self.context.input("artifacts")
         if method is None:
             return self._scores(artifacts, None, node)
@@ -119,7 +116,6 @@ def _evaluation(figures: Mapping[str, float], whose: str) -> Evaluation:
 
 
 def _nodes(users: Mapping[str, Messages], settings: Settings, seed: int) -> list[_Node]:
-    """Draw nodes from the users with enough text. Raises TextError if they are too few."""
     wanted = settings.text_bytes + settings.test_bytes
     enough = [user for user in sorted(users) if sum(len(message) + 1 for message in users[user]) >= wanted]
     if len(enough) < settings.nodes:

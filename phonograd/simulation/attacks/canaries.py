@@ -9,7 +9,6 @@ loss, -log2 P in bits, with those of all others of its form. A rank gives at mos
 extrapolation, a skew-normal distribution fitted to the losses, has no such limit.
 """
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.settings import FromZero, Settings
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.text.evaluation import Scorer
 from phonograd.device_runtime.text.messages import tokenize
@@ -293,5 +293,5 @@ def _difference(ours: Doubles, controls: Doubles) -> float:
 
 def _losses(artifacts: Artifacts, secrets: Secrets, weights: Path, threads: int) -> Doubles:
     options = BackendOptions(threads=threads)
-    with contextlib.closing(load_backend("native", artifacts, weights, options)) as model:
+    with NativeBackend(artifacts, weights, options) as model:
         return secrets.losses(model, artifacts.manifest.model.vocabulary)

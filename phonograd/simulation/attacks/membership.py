@@ -69,6 +69,5 @@ def scores(workers: Workers, texts: Sequence[Messages], first: Path, last: Path)
 
 
 def _losses(workers: Workers, weights: Path, texts: Sequence[Messages]) -> Doubles:
-    """Nats a token of each text."""
     evaluations = workers.evaluate([EvaluationJob(weights, text) for text in texts])
     return np.array([math.log(evaluation.perplexity_with_unknown) for evaluation in evaluations])

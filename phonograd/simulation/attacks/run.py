@@ -83,7 +83,6 @@ def attack(
 
 
 def _some(users: list[str], texts: Texts, simulation: SimulationSettings, count: int) -> list[Messages]:
-    """What `count` of the users, drawn at random, train on in their first round."""
     names = list(users)
     SplitMix64(stream_of(simulation.seed, "membership")).shuffle(names)
     return [text_slice(texts.users[user], simulation.text_bytes, 0)[0] for user in names[:count]]

@@ -1,6 +1,5 @@
 """Adjacent sets of users: the models that two rounds make which differ by one phone."""
 
-import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.settings import Count, Settings
 from phonograd.device_runtime.base.system import usable_cores
-from phonograd.device_runtime.engine import MAX_THREADS, BackendOptions, load_backend
+from phonograd.device_runtime.engine.backend import MAX_THREADS, BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.text.sampling import draw_texts, log_likelihoods
 from phonograd.server_agg.aggregation.next_model import ModelFiles
@@ -126,10 +126,9 @@ def _adjacent_models(
 def _log_ratios(
     artifacts: Artifacts, first: Path, second: Path, settings: PrivacySettings, seed: int
 ) -> npt.NDArray[np.float64]:
-    """log c of texts drawn from the first model."""
     options = BackendOptions(threads=min(usable_cores(), MAX_THREADS))
     V = artifacts.manifest.model.vocabulary
-    with contextlib.closing(load_backend("native", artifacts, first, options)) as model:
+    with NativeBackend(artifacts, first, options) as model:
         texts = draw_texts(model, V, settings.texts, settings.words, seed)
-    with contextlib.closing(load_backend("native", artifacts, second, options)) as model:
+    with NativeBackend(artifacts, second, options) as model:
         return texts.log_likelihoods - log_likelihoods(model, V, texts.ids)

@@ -86,9 +86,9 @@ PAPER_C = (
 DELTAS = (1e-4, 1e-5, 1e-6)
 
 
-def worst_epsilons(tails: Sequence[tuple[float, float]], deltas: Sequence[float] = DELTAS) -> list[float]:
+def worst_epsilons(tails: Sequence[tuple[float, float]]) -> list[float]:
     """The largest epsilon over pairs (alpha, C), at each delta (paper P, Table 8)."""
-    return [max(epsilon_of(alpha, C, delta) for alpha, C in tails) for delta in deltas]
+    return [max(epsilon_of(alpha, C, delta) for alpha, C in tails) for delta in DELTAS]
 
 
 def paper_table_8() -> list[float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from phonograd.device_runtime.base.documents import Amount, FieldError, Positive, Record, parse, read, written
+from phonograd.device_runtime.base.documents import Amount, FieldError, Positive, Record, document_of, parse, read
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.server_agg.aggregation.correlation.blt import Blt
 from phonograd.server_agg.aggregation.correlation.optimise import optimise_blt
@@ -47,7 +47,7 @@ class Run(Record, frozen=True):
     @property
     def text(self) -> str:
         """The run as JSON, for metadata; every bit of its numbers is kept."""
-        return msgspec.json.encode(written(self)).decode()
+        return msgspec.json.encode(document_of(self)).decode()
 
     def require(self, settings: StrategySettings) -> None:
         """Raise WeightsError, naming the first difference, unless the settings are still those of the run."""

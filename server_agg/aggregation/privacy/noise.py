@@ -34,7 +34,6 @@ class Normals(Protocol):
 
     def normals(self, tensor: str, start: int, stop: int) -> Array:
         """Normals of elements [start, stop) of a tensor, float64, newly made."""
-        ...
 
 
 class NoiseStream:

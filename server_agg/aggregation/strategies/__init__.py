@@ -1,29 +1,15 @@
-"""How a round's updates become the next model: settings, strategies, server optimizers, model writer."""
+"""The strategies by name."""
 
 from collections.abc import Mapping
 
-from phonograd.server_agg.aggregation.model_writer import write_model
-from phonograd.server_agg.aggregation.own import OWN
+from phonograd.server_agg.aggregation.own import find_strategy
 from phonograd.server_agg.aggregation.privacy.ftrl.strategy import CorrelatedMean
 from phonograd.server_agg.aggregation.privacy.strategy import PrivateMean
-from phonograd.server_agg.aggregation.settings import (
-    FTRL,
-    PRIVATE_STRATEGIES,
-    SAMPLED_STRATEGIES,
-    STRATEGIES,
-    StrategySettings,
-)
+from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategies.attention import Attention
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging, BoundedAveraging
 from phonograd.server_agg.aggregation.strategies.robust import Median, MultiKrum, TrimmedMean
-from phonograd.server_agg.aggregation.strategy import (
-    Aggregation,
-    ClientUpdate,
-    FoldedAggregation,
-    Measures,
-    RoundContext,
-    Strategy,
-)
+from phonograd.server_agg.aggregation.strategy import Aggregation, Strategy
 
 _AGGREGATIONS: Mapping[str, type[Aggregation]] = {
     "fedavg": Averaging,
@@ -39,23 +25,7 @@ _AGGREGATIONS: Mapping[str, type[Aggregation]] = {
     "transfer": Aggregation,
 }
 
-__all__ = [
-    "FTRL",
-    "PRIVATE_STRATEGIES",
-    "SAMPLED_STRATEGIES",
-    "STRATEGIES",
-    "Aggregation",
-    "ClientUpdate",
-    "FoldedAggregation",
-    "Measures",
-    "RoundContext",
-    "Strategy",
-    "StrategySettings",
-    "strategy_of",
-    "write_model",
-]
-
 
 def strategy_of(settings: StrategySettings) -> Strategy:
     """The strategy named in the settings. Raises UsageError for a custom one that is not loaded."""
-    return Strategy(settings, OWN.find(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])
+    return Strategy(settings, find_strategy(settings.strategy) if settings.is_own else _AGGREGATIONS[settings.strategy])

@@ -21,7 +21,6 @@ class Stacked(Aggregation):
         return as_tiles(self._combine(updates), self.base) if updates else zero_deltas(self.base)
 
     def _combine(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
-        """The robust average, in float64 runs."""
         for block in stacked_deltas(updates, self.base):
             block.sort(axis=0)
             yield self._middle(block)

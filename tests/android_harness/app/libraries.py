@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.device_runtime.native_build import HOST, build_android_library, build_host_library
+from phonograd.device_runtime.native_build import build_android_library, build_host_library
 from phonograd.device_runtime.native_build.compiler import COMPILER_CACHE, compiler_cache, find_zig
+from phonograd.device_runtime.native_build.targets import HOST
 
 BIONIC = Path(__file__).parent / "bionic"
 

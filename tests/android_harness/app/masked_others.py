@@ -27,7 +27,9 @@ class Others:
             public = new_identity(key)
             certificate = None if vendor is None else certify(vendor[0], name, public)
             pinned = None if vendor is None else vendor[1]
-            masking = PhoneMasking(folder / f"{name}.state", key, certificate, pinned, min_cohort=3)
+            masking = PhoneMasking(
+                state=folder / f"{name}.state", identity=key, certificate=certificate, vendor=pinned, min_cohort=3
+            )
             self.phones[name] = MaskedPhone(masking, name, grid, 1)
 
     def go(self, before: str = "") -> None:

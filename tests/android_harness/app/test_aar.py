@@ -14,12 +14,8 @@ from phonograd.android_harness.app.aar import BINARY, EMULATOR_BINARY, LIBRARIES
 from phonograd.android_harness.app.contents import JAVA, LICENSE_NAME
 from phonograd.android_harness.app.toolchain import run_tool
 from phonograd.device_runtime.base.errors import BuildError
-from phonograd.device_runtime.native_build import (
-    build_android_library,
-    build_phone_binary,
-    check_emulator_binary,
-    check_phone_binary,
-)
+from phonograd.device_runtime.native_build import build_android_library, build_phone_binary
+from phonograd.device_runtime.native_build.checks import check_emulator_binary, check_phone_binary
 from tests.android_harness.app.conftest import STEPS, Script
 from tests.android_harness.app.jvm import Jvm
 from tests.support.phone_command import Place

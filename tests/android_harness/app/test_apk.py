@@ -14,7 +14,8 @@ from phonograd.android_harness.app.contents import JAVA, compile_java
 from phonograd.android_harness.app.toolchain import run_tool
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import build_phone_binary, check_android_library, check_phone_binary
+from phonograd.device_runtime.native_build import build_phone_binary
+from phonograd.device_runtime.native_build.checks import check_android_library, check_phone_binary
 
 pytestmark = pytest.mark.apk
 

@@ -16,7 +16,7 @@ from phonograd.android_harness.app import Tools
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.native_build import NATIVE
+from phonograd.device_runtime.native_build.targets import NATIVE
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.libraries import Libraries, android_library

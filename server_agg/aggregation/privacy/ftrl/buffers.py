@@ -1,11 +1,14 @@
 """The memory of correlated noise: a few numbers for each parameter, which the next round's noise begins with.
 
 A file for each round, beside its model: `NAME.buffers` F64 [*shape, buffers]. Whoever reads it can take noise off the
-models around it, so it stays with the servers, sealed (`sealing`). It is float64 since the noise is as private as
+models around it, so it stays with the servers, sealed: XOR with bits of a key that is kept apart from the file and
+deleted with it, so that copies are as useless as those of a deleted key. It is float64 since the noise is as private as
 stated only if it is linear in its normal numbers: each rounding of a buffer moves the next round's mean, in float32 by
 up to a hundredth of a phone's reach with 10^7 parameters, in float64 by less than a billionth.
 """
 
+import hashlib
+import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,10 +26,12 @@ from phonograd.device_runtime.formats.tensor_file import (
     write_tensor_file,
 )
 from phonograd.server_agg.aggregation.correlation.run import RUN, Run, begin_run, run_in
-from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import RoundContext
+
+DOMAIN = b"phonograd-buffers-seal-v1"
+BLOCK = 1 << 15  # numbers; the bits depend on the position, not on the tiles
 
 FORMAT, VERSION = "phonograd-noise-buffers", "1"
 STEPS = "steps"  # metadata key: rounds of the run so far
@@ -90,7 +95,7 @@ class CorrelatedNoise:
         for spec in trained_specs(self._base):
             for start, stop in tile_ranges(spec.elements):
                 after = self._advance(spec.name, start, stop)[1]
-                yield sealed(after, self._next_seal, spec.name, start * after.shape[1])
+                yield apply_seal(after, self._next_seal, spec.name, start * after.shape[1])
 
     def _advance(self, tensor: str, start: int, stop: int) -> tuple[Array, Array]:
         count = len(self.run.decays)
@@ -98,10 +103,29 @@ class CorrelatedNoise:
             buffers = np.zeros((stop - start, count))
         else:
             flat = self._before.read_range(f"{tensor}.buffers", start * count, stop * count)
-            opened = sealed(flat.astype(np.float64), self._seal, tensor, start * count)
+            opened = apply_seal(flat.astype(np.float64), self._seal, tensor, start * count)
             buffers = opened.reshape(-1, count)
         return self._blt.row(self._stream.normals(tensor, start, stop), buffers), buffers
 
     def _specs(self) -> list[TensorSpec]:
         count = len(self.run.decays)
         return [TensorSpec(f"{spec.name}.buffers", "F64", (*spec.shape, count)) for spec in trained_specs(self._base)]
+
+
+def seal_of(noise_key: bytes) -> bytes:
+    """The seal of a round's buffers: of its noise key, so that a round that is closed again writes the same bytes."""
+    return hashlib.sha256(DOMAIN + noise_key).digest()
+
+
+def apply_seal(numbers: Array, seal: bytes | None, tensor: str, start: int) -> Array:
+    """float64 numbers from position `start` of a tensor on, sealed in place; or opened, if they were. None: as is."""
+    if seal is None:
+        return numbers
+    bits, stop = numbers.reshape(-1).view(np.uint64), start + numbers.size
+    for block in range(start // BLOCK, -(-stop // BLOCK)):
+        first = block * BLOCK
+        stream = hashlib.shake_256(seal + struct.pack("<Q", block) + tensor.encode())
+        words = np.frombuffer(stream.digest(8 * BLOCK), "<u8")
+        low, high = max(start, first), min(stop, first + BLOCK)
+        bits[low - start : high - start] ^= words[low - first : high - first]
+    return numbers
