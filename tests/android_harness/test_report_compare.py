@@ -137,6 +137,17 @@ def test_small_quick_and_noisy_changes_pass(change: dict[str, Any]) -> None:
     require_no_regression(compare(report(phone()), report(phone(**change))), 0.1)
 
 
+def test_a_slowdown_that_noise_may_explain_gets_cant_tell() -> None:
+    noisy = compared(phone(), phone(noise=0.2, seed=3, step_seconds=1.8))
+    assert not noisy.is_slower(0.1)
+    assert noisy.may_be_slower(0.1)
+    sure = compared(phone(), phone(seed=1, step_seconds=2.5))
+    assert sure.is_slower(0.1) and not sure.may_be_slower(0.1)
+    little = compared(phone(noise=0.001), phone(noise=0.001, seed=1, step_seconds=1.63))
+    assert little.is_slower(0.0)
+    assert not little.is_slower(0.1) and not little.may_be_slower(0.1)
+
+
 @pytest.mark.parametrize(("epochs", "scale"), [((1, 3), 3.0), ((3, 2), 1.0)])
 def test_too_few_epochs_to_judge_are_refused(epochs: tuple[int, int], scale: float) -> None:
     old, new = phone(epochs=epochs[0]), phone(epochs=epochs[1], step_seconds=1.5 * scale)
