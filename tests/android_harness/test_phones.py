@@ -1,7 +1,7 @@
 """Facts out of what phones answer, and the rules of readiness."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -160,6 +160,7 @@ LINES |= st.from_regex(r"cpu[0-9]+ max_khz=[0-9]* capacity=[0-9]*|processor *: [
 SECTIONS = ["properties", "cpuinfo", "cores", "meminfo", "df", "zones", "battery", "thermal"]
 
 
+@settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(SECTIONS), st.lists(LINES, max_size=6)))
 def test_no_answer_makes_the_facts_raise(sections: dict[str, list[str]]) -> None:
     answer = "".join(f"\nphonograd-section {name}\n" + "\n".join(lines) + "\n" for name, lines in sections.items())

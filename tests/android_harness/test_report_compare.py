@@ -17,7 +17,7 @@ from phonograd.android_harness.report.compare import (
     require_epochs,
     require_no_regression,
 )
-from phonograd.android_harness.report.intervals import from_epochs, from_steps, student_t
+from phonograd.android_harness.report.intervals import from_epochs, from_steps
 from phonograd.android_harness.result import Failure, PhoneResult, Placement, PowerState
 from phonograd.device_runtime.base.errors import UsageError
 from tests.android_harness.reports import PAPERS, both_layers, facts, failed, phone, report, with_codecs
@@ -28,18 +28,13 @@ def compared(old: PhoneResult, new: PhoneResult, **settings: Any) -> PhoneCompar
     return found
 
 
-@pytest.mark.parametrize(("freedom", "confidence"), [(1, 0.95), (2.7, 0.99), (300, 0.9)])
-def test_the_quantile_is_students(freedom: float, confidence: float) -> None:
-    assert student_t(freedom, confidence) == pytest.approx(stats.t.ppf((1 + confidence) / 2, freedom), rel=1e-4)
-
-
 def test_the_interval_is_welchs() -> None:
     old, new = [30.1, 31.4, 29.9, 30.7], [33.0, 36.1, 32.2]
     expected = stats.ttest_ind(np.log(new), np.log(old), equal_var=False).confidence_interval(0.95)
     assert from_epochs(old, new) == pytest.approx((math.exp(expected.low), math.exp(expected.high)), rel=1e-5)
 
 
-SIMULATIONS = 400
+SIMULATIONS = 200
 
 
 def test_intervals_from_steps_cover_the_ratio_of_these_epochs() -> None:
@@ -66,16 +61,6 @@ def _epochs(random: np.random.Generator, count: int, sigma: float, steps: int = 
     seconds: np.ndarray = 1.5 * np.exp(random.normal(0, sigma, (count, 1)) + noise)
     seconds[:, 0] *= 2
     return seconds
-
-
-def test_identical_reports_have_a_ratio_of_1() -> None:
-    for epochs in (1, 2, 3, 5):
-        time = compared(phone(epochs=epochs), phone(epochs=epochs)).time
-        assert time is not None
-        assert time.ratio == 1
-        assert time.low is not None and time.high is not None
-        assert time.low <= 1 <= time.high
-        assert time.basis == ("epochs" if epochs >= 3 else "steps")
 
 
 @pytest.mark.parametrize("new_epochs", [1, 2, 3])
@@ -158,8 +143,9 @@ def test_a_slowdown_that_noise_may_explain_gets_cant_tell() -> None:
     assert noisy.may_be_slower(0.1)
     sure = compared(phone(), phone(seed=1, step_seconds=2.5))
     assert sure.is_slower(0.1) and not sure.may_be_slower(0.1)
-    same = compared(phone(), phone(seed=1))
-    assert not same.is_slower(0.1) and not same.may_be_slower(0.1)
+    little = compared(phone(noise=0.001), phone(noise=0.001, seed=1, step_seconds=1.63))
+    assert little.is_slower(0.0)
+    assert not little.is_slower(0.1) and not little.may_be_slower(0.1)
 
 
 @pytest.mark.parametrize(("epochs", "scale"), [((1, 3), 3.0), ((3, 2), 1.0)])

@@ -20,8 +20,8 @@ from phonograd.server_agg.masked.stages import Facts
 from phonograd.server_agg.storage import cohorts
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.masked_others import MASKED, SIZES, Others
+from tests.android_harness.app.portal import HTML, JSON, Answer, answering
 from tests.android_harness.app.round_phones import REMAINS, App, Phones, serving
-from tests.android_harness.app.test_round_portals import HTML, JSON, Answer, answering
 from tests.server_agg.faults import states
 from tests.server_agg.relay import relay_to
 from tests.server_agg.workshop import RunningServer

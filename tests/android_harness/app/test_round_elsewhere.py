@@ -16,8 +16,8 @@ from phonograd.device_runtime.client.protocol import ELSEWHERE_HEADER
 from phonograd.device_runtime.client.resumable_upload import upload_update
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
+from tests.android_harness.app.portal import HTML, answering
 from tests.android_harness.app.round_phones import Phones
-from tests.android_harness.app.test_round_portals import HTML, answering
 from tests.server_agg.test_downloads_elsewhere import Stored, stored
 from tests.server_agg.workshop import RunningServer
 

@@ -1,11 +1,7 @@
 """Who answers RoundClient: captive portals and proxies, a server that refuses, and one with tokens over TLS."""
 
-import contextlib
 import hashlib
-import http.server
 import json
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,46 +11,11 @@ from phonograd.android_harness.app import Tools
 from phonograd.android_harness.app.toolchain import run_tool
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
+from tests.android_harness.app.portal import HTML, JSON, PROBLEM, Answer, answering
 from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
 
 pytestmark = pytest.mark.apk
-
-HTML = (200, {"Content-Type": "text/html"}, b"<html>Log in</html>")
-PROBLEM = {"Content-Type": "application/problem+json"}
-JSON = {"Content-Type": "application/json"}
-Answer = tuple[int, dict[str, str], bytes]
-
-
-@contextlib.contextmanager
-def answering(answer: Callable[[str], Answer]) -> Iterator[str]:
-    """Something that answers any request for a path so; its URL."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            part = self.headers.get("Range")
-            status, headers, body = answer(self.path if part is None else f"{self.path} {part}")
-            self.send_response(status)
-            for name, value in ({"Content-Length": str(len(body))} | headers).items():
-                if value:
-                    self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_a_captive_portal(phones: Phones) -> None:
