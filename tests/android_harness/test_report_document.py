@@ -3,14 +3,11 @@
 import json
 import math
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from phonograd.android_harness.errors import ReportError
@@ -21,50 +18,6 @@ from phonograd.device_runtime.base.documents import Record
 from tests.android_harness.reports import SMALL, both_layers, failed, phone, quiet_facts, report
 
 VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def values(node: Mapping[str, Any]) -> st.SearchStrategy[Any]:  # noqa: PLR0911  # one kind of value a line
-    """Any JSON value that a node of the schema has room for."""
-    if "$ref" in node:
-        return values(schema()["$defs"][node["$ref"].rpartition("/")[2]])
-    if "anyOf" in node:
-        return st.one_of(*map(values, node["anyOf"]))
-    if "enum" in node:
-        return st.sampled_from(node["enum"])
-    if "properties" in node:
-        return st.fixed_dictionaries({name: values(field) for name, field in node["properties"].items()})
-    if node["type"] == "object":
-        keys = st.from_regex(node["propertyNames"]["pattern"], fullmatch=True) if "propertyNames" in node else st.text()
-        return st.dictionaries(keys, values(node["additionalProperties"]) if len(node) > 2 else JSON, max_size=2)
-    if node["type"] == "array":
-        return st.lists(values(node["items"]), max_size=2)
-    if "pattern" in node:
-        return st.from_regex(node["pattern"], fullmatch=True).filter(lambda text: "\n" not in text)
-    least, most = node.get("minimum"), node.get("maximum")
-    return {
-        "string": st.text(max_size=8),
-        "boolean": st.booleans(),
-        "null": st.none(),
-        "integer": st.integers(least, most),
-        "number": st.floats(least, most, allow_nan=False, allow_infinity=False),
-    }[node["type"]]
-
-
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
-@given(values(schema()))
-def test_documents_of_the_schema_round_trip(document: dict[str, Any]) -> None:
-    read = from_document(document)
-    back = json.loads(json.dumps(to_document(read), allow_nan=False))
-    VALIDATOR.validate(back)
-    assert from_document(back) == read
-    derived = ("summary", "comparison", "config")
-    assert {**back, **{name: document[name] for name in derived}} == document
 
 
 @pytest.mark.parametrize("made", [report(), report(both_layers(), failed(), phone(facts=quiet_facts()))])

@@ -285,14 +285,6 @@ def test_a_low_battery_stops_the_run(artifacts: Artifacts) -> None:
     assert len(result.epochs) == 2
 
 
-def test_a_phone_that_stays_too_hot_fails(artifacts: Artifacts) -> None:
-    result, _ = worked(FakePhone(changes=lambda at_s: {"thermal_status": 3 if at_s > 10 else 0}))
-    assert result.failure is not None
-    assert "thermal status severe after waiting 180 s" in result.failure.message
-    assert result.failure.message.startswith("phone PHONE1: ")
-    assert result.failure.exit_code == 20
-
-
 def test_a_cap_below_the_maximum_is_no_throttling_unless_the_phone_is_hot_already() -> None:
     fixed = dict.fromkeys(BIG, 1_800_000)
     most = dict.fromkeys(range(4), LITTLE_KHZ) | dict.fromkeys(BIG, BIG_KHZ)

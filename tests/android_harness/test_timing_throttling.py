@@ -2,9 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from phonograd.android_harness.result import Sample, Step
 from phonograd.android_harness.timing.throttling import throttling_evidence
 from tests.android_harness.fake_session import BIG, BIG_KHZ, LITTLE, LITTLE_KHZ, sample_at
@@ -49,6 +46,8 @@ def test_a_cap_on_cores_that_were_not_used_does_not_matter() -> None:
 
 
 def test_a_falling_frequency_is_throttling_and_slower_steps_support_it() -> None:
+    assert found(SLOWING, samples_of([BIG_KHZ] * 40)) == ()
+    assert found(STEADY, samples_of([BIG_KHZ] * 20 + [BIG_KHZ * 91 // 100] * 20)) == ()
     samples = samples_of([BIG_KHZ] * 20 + [1_401_000] * 20)
     assert found(STEADY, samples) == ("frequency fell from 2,314 to 1,401 MHz",)
     assert found(SLOWING, samples) == (
@@ -80,42 +79,3 @@ def test_one_outlier_is_no_drop() -> None:
     assert found(STEADY, samples_of([BIG_KHZ, BIG_KHZ, 300_000])) == ()
     assert found(STEADY, []) == ()
     assert found([], samples_of([BIG_KHZ] * 30)) == ()
-
-
-seconds = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=40)
-frequencies = st.lists(st.integers(300_000, BIG_KHZ), max_size=60)
-
-
-@given(seconds, st.integers(300_000, BIG_KHZ), st.integers(0, 60))
-def test_constant_clocks_are_never_throttling_whatever_the_steps(
-    step_seconds: list[float], khz: int, count: int
-) -> None:
-    assert found(steps_of(step_seconds), samples_of([khz] * count)) == ()
-
-
-@given(frequencies)
-def test_a_fall_is_found_exactly_where_the_last_third_is_slower_by_a_tenth(khz: list[int]) -> None:
-    samples = samples_of(khz)
-    first = sorted(s.frequencies_khz[4] for s in samples if s.at_s < EPOCH / 3)
-    last = sorted(s.frequencies_khz[4] for s in samples if s.at_s > EPOCH - EPOCH / 3)
-
-    def median(values: list[int]) -> float:
-        middle = len(values) // 2
-        return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
-
-    fell = min(len(first), len(last)) >= 2 and median(last) < 0.9 * median(first) * (1 - 1e-12)
-    lines = found(STEADY, samples)
-    assert [line.split()[0] for line in lines] == (["frequency"] if fell else [])
-
-
-@given(seconds, frequencies, st.dictionaries(st.integers(0, 7), st.integers(300_000, LITTLE_KHZ)), st.integers(0, 6))
-def test_slower_steps_are_named_only_with_other_evidence(
-    step_seconds: list[float], khz: list[int], caps: dict[int, int], status: int
-) -> None:
-    samples = [
-        sample_at(s.at_s, frequencies_khz=s.frequencies_khz, caps_khz=CAPS | caps, thermal_status=status)
-        for s in samples_of(khz)
-    ]
-    lines = found(steps_of(step_seconds), samples)
-    assert not lines or not lines[0].startswith("steps")
-    assert len(set(lines)) == len(lines)
