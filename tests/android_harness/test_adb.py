@@ -162,12 +162,12 @@ def test_a_finished_script_does_not_wait_for_its_client(adb: Adb, fake: FakeAdb)
 def test_an_interrupt_ends_the_client(adb: Adb, fake: FakeAdb, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.rule(shell={"hang": 60})
 
-    def interrupted(*_: object, **__: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         monkeypatch.undo()
         until(fake.calls, "the call")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("subprocess.Popen.communicate", interrupted)
+    monkeypatch.setattr("subprocess.Popen.communicate", interrupt)
     with pytest.raises(KeyboardInterrupt):
         shell(adb)
     assert len(fake.calls()) == 1

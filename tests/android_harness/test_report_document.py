@@ -15,12 +15,12 @@ from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.document import from_document, read_report, schema, to_document, write_report
 from phonograd.android_harness.result import Epoch, PhoneBenchReport, Step
 from phonograd.device_runtime.base.documents import Record
-from tests.android_harness.reports import SMALL, both_layers, failed, phone, quiet_facts, report
+from tests.android_harness.reports import SMALL, both_layers, lost_phone, phone, quiet_facts, report
 
 VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))
 
 
-@pytest.mark.parametrize("made", [report(), report(both_layers(), failed(), phone(facts=quiet_facts()))])
+@pytest.mark.parametrize("made", [report(), report(both_layers(), lost_phone(), phone(facts=quiet_facts()))])
 def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> None:
     write_report(tmp_path / "bench.json", made)
     VALIDATOR.validate(json.loads((tmp_path / "bench.json").read_text("utf-8")))
@@ -28,7 +28,7 @@ def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> N
 
 
 def test_a_comparison_is_written_but_not_read(tmp_path: Path) -> None:
-    new = report(phone("SERIAL00000", "SM-A546B", step_seconds=3.0), failed())
+    new = report(phone("SERIAL00000", "SM-A546B", step_seconds=3.0), lost_phone())
     comparison = compare(report(phone("SERIAL00000", "SM-A546B", epochs=1), phone("gone")), new)
     write_report(tmp_path / "bench.json", new, comparison)
     document = json.loads((tmp_path / "bench.json").read_text("utf-8"))
@@ -63,7 +63,7 @@ def test_the_summary_says_what_a_script_would_compute() -> None:
     assert sum(row["phases"].values()) == pytest.approx(row["step_seconds"]["median"], rel=0.05)
     assert row["throttled"]
     assert to_document(report(one, workload=SMALL))["summary"][0]["paper_ratio"] is None
-    assert to_document(report(failed()))["summary"][0]["epoch_seconds"] is None
+    assert to_document(report(lost_phone()))["summary"][0]["epoch_seconds"] is None
 
 
 def test_the_summary_has_a_row_for_each_output_layer() -> None:
@@ -78,7 +78,7 @@ def test_the_summary_has_a_row_for_each_output_layer() -> None:
 SAMPLE_DOCUMENT = json.loads(json.dumps(to_document(report(phone(epochs=1, steps=2, hot=True)))))
 
 
-def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+def with_value(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     """The sample document with another value at the path; Ellipsis takes the field away."""
     document: dict[str, Any] = json.loads(json.dumps(SAMPLE_DOCUMENT))
     place: Any = document
@@ -91,7 +91,7 @@ def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     return document
 
 
-def named(path: tuple[Any, ...]) -> str:
+def describe_path(path: tuple[Any, ...]) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
 
 
@@ -102,10 +102,10 @@ def test_missing_and_unknown_fields_are_named(kind: type[Record]) -> None:
     ]
     for field in kind.__struct_fields__:
         path = (*folder, field)
-        with pytest.raises(ReportError, match=f"^{re.escape(named(path))}: missing"):
-            from_document(changed(path, ...))
-    with pytest.raises(ReportError, match=f"^{re.escape(named((*folder, 'colour')))}: no such field"):
-        from_document(changed((*folder, "colour"), "red"))
+        with pytest.raises(ReportError, match=f"^{re.escape(describe_path(path))}: missing"):
+            from_document(with_value(path, ...))
+    with pytest.raises(ReportError, match=f"^{re.escape(describe_path((*folder, 'colour')))}: no such field"):
+        from_document(with_value((*folder, "colour"), "red"))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,17 @@ def test_missing_and_unknown_fields_are_named(kind: type[Record]) -> None:
 )
 def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, said: str) -> None:
     with pytest.raises(ReportError, match=said):
-        from_document(changed(path, value))
+        from_document(with_value(path, value))
+
+
+def test_values_at_their_bounds_are_taken() -> None:
+    epoch = ("phones", 0, "epochs", 0)
+    for path, value in (
+        ((*epoch, "seconds"), 1e-9),
+        ((*epoch, "peak_rss_bytes"), 0),
+        (("workload", "minibatch"), 2**53),
+    ):
+        from_document(with_value(path, value))
 
 
 @pytest.mark.parametrize(
@@ -150,9 +160,9 @@ def test_other_documents_are_refused(document: Any, said: str) -> None:
     [
         (b"\xff\xfe\x00", "not JSON"),
         (b"[" * 100_000, "not JSON"),
-        (json.dumps(changed(("phones", 0, "epochs", 0, "loss_last"), math.nan)).encode(), "holds NaN"),
+        (json.dumps(with_value(("phones", 0, "epochs", 0, "loss_last"), math.nan)).encode(), "holds NaN"),
         (b'{"schema": 1, "a": {"b": 1, "c": 2, "b": 3}}', "has the key 'b' twice in one object"),
-        (json.dumps(changed(("created",), 5)).encode(), "created: expected a string, found 5; if it was edited"),
+        (json.dumps(with_value(("created",), 5)).encode(), "created: expected a string, found 5; if it was edited"),
     ],
 )
 def test_hostile_files_are_refused_by_name(content: bytes, said: str, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ class Server:
         return answer
 
 
-def refused(status: int) -> ServerRefusedError:
+def refusal(status: int) -> ServerRefusedError:
     error = ServerRefusedError(f"refused ({status})")
     error.status = status
     return error
@@ -198,10 +198,10 @@ def send(server: Server, patience: float, monkeypatch: pytest.MonkeyPatch, stop:
 
 
 def test_answers_after_which_an_upload_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(ServerUnreachableError("gone"), refused(429), refused(503), refused(507), RECEIPT)
+    server = Server(ServerUnreachableError("gone"), refusal(429), refusal(503), refusal(507), RECEIPT)
     assert send(server, 60, monkeypatch) == RECEIPT
     assert server.asked == 5
-    for final in (refused(409), refused(403), ServerRefusedError("refused")):
+    for final in (refusal(409), refusal(403), ServerRefusedError("refused")):
         server = Server(final)
         with pytest.raises(ServerRefusedError):
             send(server, 60, monkeypatch)

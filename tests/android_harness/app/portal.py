@@ -1,9 +1,16 @@
-"""Who answers an app in a server's place."""
+"""Who answers an app in a server's place, and how a server proves what it is."""
 
 import contextlib
 import http.server
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import trustme
+
+from phonograd.android_harness.app import Tools
+from phonograd.android_harness.app.toolchain import run_tool
+from phonograd.server_agg.settings.security import SecuritySettings
 
 HTML = (200, {"Content-Type": "text/html"}, b"<html>Log in</html>")
 PROBLEM = {"Content-Type": "application/problem+json"}
@@ -40,3 +47,17 @@ def answering(answer: Callable[[str], Answer]) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def tls_settings(folder: Path, tools: Tools) -> tuple[SecuritySettings, Path, Mapping[str, object]]:
+    """Settings of a server with a certificate, its authority's file, and the properties of a JVM that trusts it."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    chain, key, ca, trusted = (folder / name for name in ("chain.pem", "key.pem", "ca.pem", "ca.p12"))
+    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    key.chmod(0o600)
+    authority.cert_pem.write_to_path(str(ca))
+    run_tool(tools.keytool, "-importcert", "-noprompt", "-file", ca, "-keystore", trusted, "-storepass", "secret")
+    security = SecuritySettings(auth="tokens", tls_cert=chain, tls_key=key)
+    return security, ca, {"javax.net.ssl.trustStore": trusted, "javax.net.ssl.trustStorePassword": "secret"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.android_harness.app import Aar, Tools, build_aar, contents
+from phonograd.android_harness.app import Aar, Tools, contents
 from phonograd.android_harness.app.aar import BINARY, EMULATOR_BINARY, LIBRARIES
 from phonograd.android_harness.app.contents import JAVA, LICENSE_NAME
 from phonograd.android_harness.app.toolchain import run_tool
@@ -122,11 +122,6 @@ def test_its_classes_train_with_its_program(
     assert heard.only("report")[0] == str(STEPS)
     assert heard.only("ended")[0] == "FINISHED"
     assert (tmp_path / "update").stat().st_size > 1000
-
-
-def test_equal_inputs_give_equal_bytes(aar: Aar, tools: Tools, tmp_path: Path) -> None:
-    again = build_aar(tmp_path / "again.aar", tools, build_phone_binary().path)
-    assert (again.sha256, again.bytes) == (aar.sha256, aar.bytes)
 
 
 def test_the_command(aar: Aar, tmp_path: Path) -> None:
