@@ -15,7 +15,6 @@ import pytest
 from phonograd import __version__
 from phonograd.android_harness.app import Aar, MavenRelease, Tools, release_to_maven
 from phonograd.android_harness.app.contents import JAVA, LICENSE_NAME
-from phonograd.device_runtime.native_build import build_phone_binary
 
 pytestmark = pytest.mark.apk
 
@@ -146,24 +145,21 @@ def test_maven_refuses_a_changed_byte(repository: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "app/target").exists()
 
 
-def test_other_versions_stay(repository: Path, tools: Tools, tmp_path: Path) -> None:
+def test_the_command_beside_earlier_versions(repository: Path, release: MavenRelease, tmp_path: Path) -> None:
+    place = tmp_path / PLACE
     for version in ("0.0.9", "0.0.10"):
-        (tmp_path / PLACE / version).mkdir(parents=True)
-        (tmp_path / PLACE / version / f"phonograd-{version}.pom").write_text("earlier")
-    (tmp_path / PLACE / "notes").mkdir()
-    release_to_maven(tmp_path, tools, build_phone_binary().path)
-    metadata = ElementTree.parse(tmp_path / PLACE / "maven-metadata.xml")
-    assert [found.text for found in metadata.iter("version")] == ["0.0.9", "0.0.10", __version__]
-    assert metadata.findtext("versioning/release") == __version__
-    assert (tmp_path / PLACE / "0.0.9/phonograd-0.0.9.pom").read_text() == "earlier"
-
-
-def test_the_command(repository: Path, release: MavenRelease, tmp_path: Path) -> None:
-    line = ["python", "-m", "phonograd.android_harness.app", "--maven", tmp_path / "maven"]
+        (place / version).mkdir(parents=True)
+        (place / version / f"phonograd-{version}.pom").write_text("earlier")
+    (place / "notes").mkdir()
+    line = ["python", "-m", "phonograd.android_harness.app", "--maven", tmp_path]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
     assert (said["coordinates"], said["sha256"]) == (release.coordinates, release.sha256)
-    assert files_of(tmp_path / "maven") == files_of(repository)  # equal sources give equal bytes
+    assert files_of(place / __version__) == files_of(repository / PLACE / __version__)  # equal sources, equal bytes
+    metadata = ElementTree.parse(place / "maven-metadata.xml")
+    assert [found.text for found in metadata.iter("version")] == ["0.0.9", "0.0.10", __version__]
+    assert metadata.findtext("versioning/release") == __version__
+    assert (place / "0.0.9/phonograd-0.0.9.pom").read_text() == "earlier"
     assert "jni/x86_64/libphonograd_phone.so" in done.stderr
     both = subprocess.run([*line, "--aar", os.devnull], capture_output=True, text=True, check=False)
     assert both.returncode == 2
