@@ -162,7 +162,13 @@ def test_no_answer_makes_the_facts_raise() -> None:
     draw = random.Random(1)
     for _ in range(300):
         lines = [draw.choice(KEYS) + draw.choice([": ", "=", " "]) + draw.choice(VALUES) for _ in range(20)]
-        lines += [f"phonograd-section {name}" for name in SECTIONS] + [f"cpu{draw.randrange(9)} max_khz=8 capacity="]
+        value = draw.choice(VALUES)
+        lines += [
+            f"cpu{draw.randrange(9)} max_khz={value} capacity={value}",
+            f"processor : {value}",
+            f"MemTotal: {value} kB",
+        ]
+        lines += [f"phonograd-section {name}" for name in SECTIONS]
         draw.shuffle(lines)
         start, stop = sorted(draw.sample(range(len(PIXEL_6A)), 2))
         for answer in ("\n".join(["", *lines]), PIXEL_6A[:start] + draw.choice(VALUES) + PIXEL_6A[stop:]):
