@@ -38,7 +38,7 @@ SIMULATIONS = 200
 
 
 def test_intervals_from_steps_cover_the_ratio_of_these_epochs() -> None:
-    """Where epochs vary they do not, which is why they never fail a build."""
+    """They cover it only where epochs do not vary: they never fail a build."""
     random = np.random.default_rng(8)
     covered = {}
     for sigma in (0.0, 0.05):
