@@ -36,7 +36,7 @@ def parse_facts(serial: str = "PHONE1", **changes: Any) -> PhoneFacts:
 
 
 def phone_of(serial: str = "PHONE1", **changes: Any) -> Phone:
-    """That phone as adb lists it."""
+    """The phone in adb's list."""
     return Phone(serial, "device", parse_facts(serial, **changes))
 
 
@@ -149,7 +149,6 @@ class FakeSession:
 def start_event(
     load_seconds: float, cores: Sequence[int] = BIG, pinned: bool = True, sampled: bool = False
 ) -> dict[str, Any]:
-    """As phonograd-phone train prints it."""
     return {
         "event": "start",
         "load_seconds": load_seconds,
@@ -163,13 +162,11 @@ def start_event(
 
 
 def step_event(step: int, steps: int, seconds: float) -> dict[str, Any]:
-    """As phonograd-phone train prints it."""
     phases = {"lstm": seconds / 2, "output": seconds / 2}
     return {"event": "step", "step": step, "steps": steps, "loss": 5.0 / step, "seconds": seconds, "phases": phases}
 
 
 def report_event(seconds: float) -> dict[str, Any]:
-    """As phonograd-phone train prints it."""
     return {
         "event": "report",
         "seconds": seconds,

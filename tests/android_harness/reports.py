@@ -81,7 +81,7 @@ def phone(
     fields = {
         "facts": facts(serial, model),
         "failure": None,
-        "pushed": pushed(),
+        "pushed": push_result(),
         "fixed_performance": True,
         "power_before": PowerState(False, False, True),
         "power": PowerState(True, False, False),
@@ -133,7 +133,7 @@ def swept(**options: Any) -> PhoneResult:
     return replace(one, sweep=tuple(runs))
 
 
-def failed(serial: str = "0A1B2C3D", model: str | None = "Pixel 4a", **options: Any) -> PhoneResult:
+def lost_phone(serial: str = "0A1B2C3D", model: str | None = "Pixel 4a", **options: Any) -> PhoneResult:
     """A phone that was lost before its first epoch."""
     failure = Failure(f"{serial}: disconnected while weights.safetensors was pushed; plug it in again and rerun", 21)
     nothing = {"failure": failure, "pushed": None, "epochs": 0, "samples": (), "fixed_performance": False}
@@ -175,7 +175,7 @@ def facts(serial: str, model: str) -> PhoneFacts:
     )
 
 
-def pushed() -> Pushed:
+def push_result() -> Pushed:
     """The weights were there already."""
     files = (
         PushedFile("phonograd-phone", 1_127_608, "11" * 32, True),
@@ -260,7 +260,7 @@ def many(count: int) -> Sequence[PhoneResult]:
     for number in range(count):
         serial, model = f"SERIAL{number:05}", makers[number % len(makers)]
         if number % 7 == 6:
-            phones.append(failed(serial, model))
+            phones.append(lost_phone(serial, model))
         else:
             phones.append(phone(serial, model, number, step_seconds=0.8 + 0.37 * (number % 9), hot=number % 4 == 2))
     return phones

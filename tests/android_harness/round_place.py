@@ -153,7 +153,7 @@ class FolderSession(PhoneSession):
         assert sha256 in (None, sha256_of_file(local))
 
 
-def lost() -> PhoneLostError:
+def loss() -> PhoneLostError:
     return PhoneLostError("phone p2: disconnected while phonograd-phone train ran (cable pulled, or switched off)")
 
 

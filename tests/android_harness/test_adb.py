@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from phonograd.android_harness.adb.client import Adb
 from phonograd.android_harness.adb.marked_script import MarkedScript
@@ -78,39 +76,42 @@ def shell(adb: Adb) -> str:
     return adb.shell(SERIAL, "echo one; echo two", doing="counting").out
 
 
-@pytest.mark.parametrize("ask", [shell, lines_of])
+CUT_OFF: list[tuple[dict[str, object], dict[str, str] | None, str]] = [
+    (GONE, {}, "phone FAKE01: disconnected while counting (adb: device 'FAKE01' not found); plug it in again and"),
+    ({"code": 0}, {}, "phone FAKE01: disconnected while counting; plug it in again and repeat the command"),
+    ({"code": 0, "after": 40}, {}, "phone FAKE01: disconnected while counting; plug it in again"),
+    # all of its output, and a status that may have had another digit
+    ({"code": 0, "after": 33 + 8 + 33}, None, "phone FAKE01: the connection was lost while counting"),
+    (
+        {"code": 0, "after": 40},
+        None,
+        "phone FAKE01: the connection was lost while counting, and is back: the phone or",
+    ),
+    ({"err": "adb: error: closed\n", "code": 1}, None, "the connection was lost while counting (adb: closed)"),
+    (
+        {"err": "error: device offline\n", "code": 1},
+        None,
+        "lost while counting: adb sees it, but it does not answer",
+    ),
+    ({"code": 1}, {SERIAL: "offline"}, "lost while counting: adb sees it, but it does not answer; unplug it and"),
+    (
+        {"err": "error: device unauthorized.\nThis adb server's $ADB_VENDOR_KEYS is not set\n", "code": 1},
+        None,
+        "lost while counting: it has not authorised this computer for USB debugging; unlock it and tap Allow",
+    ),
+    (
+        {"err": "error: insufficient permissions for device: user in plugdev group\n", "code": 1},
+        None,
+        "this user has no permission for its USB device; install the udev rules",
+    ),
+    ({"err": "adb: device still connecting\n", "code": 1}, None, "it is still connecting; wait some seconds"),
+]
+
+
+# Both ways read adb's exit by one rule: the second way with the first rows only.
 @pytest.mark.parametrize(
-    ("rule", "phones", "message"),
-    [
-        (GONE, {}, "phone FAKE01: disconnected while counting (adb: device 'FAKE01' not found); plug it in again and"),
-        ({"code": 0}, {}, "phone FAKE01: disconnected while counting; plug it in again and repeat the command"),
-        ({"code": 0, "after": 40}, {}, "phone FAKE01: disconnected while counting; plug it in again"),
-        # all of its output, and a status that may have had another digit
-        ({"code": 0, "after": 33 + 8 + 33}, None, "phone FAKE01: the connection was lost while counting"),
-        (
-            {"code": 0, "after": 40},
-            None,
-            "phone FAKE01: the connection was lost while counting, and is back: the phone or",
-        ),
-        ({"err": "adb: error: closed\n", "code": 1}, None, "the connection was lost while counting (adb: closed)"),
-        (
-            {"err": "error: device offline\n", "code": 1},
-            None,
-            "lost while counting: adb sees it, but it does not answer",
-        ),
-        ({"code": 1}, {SERIAL: "offline"}, "lost while counting: adb sees it, but it does not answer; unplug it and"),
-        (
-            {"err": "error: device unauthorized.\nThis adb server's $ADB_VENDOR_KEYS is not set\n", "code": 1},
-            None,
-            "lost while counting: it has not authorised this computer for USB debugging; unlock it and tap Allow",
-        ),
-        (
-            {"err": "error: insufficient permissions for device: user in plugdev group\n", "code": 1},
-            None,
-            "this user has no permission for its USB device; install the udev rules",
-        ),
-        ({"err": "adb: device still connecting\n", "code": 1}, None, "it is still connecting; wait some seconds"),
-    ],
+    ("ask", "rule", "phones", "message"),
+    [*((shell, *row) for row in CUT_OFF), *((lines_of, *row) for row in CUT_OFF[:4])],
 )
 def test_a_phone_that_disconnects(
     adb: Adb, fake: FakeAdb, ask: object, rule: dict[str, object], phones: dict[str, str] | None, message: str
@@ -161,12 +162,12 @@ def test_a_finished_script_does_not_wait_for_its_client(adb: Adb, fake: FakeAdb)
 def test_an_interrupt_ends_the_client(adb: Adb, fake: FakeAdb, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.rule(shell={"hang": 60})
 
-    def interrupted(*_: object, **__: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         monkeypatch.undo()
         until(fake.calls, "the call")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("subprocess.Popen.communicate", interrupted)
+    monkeypatch.setattr("subprocess.Popen.communicate", interrupt)
     with pytest.raises(KeyboardInterrupt):
         shell(adb)
     assert len(fake.calls()) == 1
@@ -287,9 +288,7 @@ def test_the_list_of_phones() -> None:
     assert parse_devices(text)[3].properties == {"usb": "1-3", "transport_id": "7"}
 
 
-@pytest.mark.parametrize(
-    "serial", ["my device 1", "x host y", "  AB", "AB ", "a serial device of 25 ", "0" * 22 + "  "]
-)
+@pytest.mark.parametrize("serial", ["  my device 1 ", "a serial device of 25 ", "0" * 22 + "  "])
 def test_a_serial_with_spaces_or_states(adb: Adb, fake: FakeAdb, serial: str) -> None:
     fake.phones = {serial: LISTED, "next": "offline"}
     fake.write()
@@ -300,15 +299,13 @@ def test_a_serial_with_spaces_or_states(adb: Adb, fake: FakeAdb, serial: str) ->
     assert fake.calls()[-1]["serial"] == serial
 
 
-@given(st.text(), st.text(), st.integers(0, 255))
+@pytest.mark.parametrize(
+    ("noise", "output", "status"),
+    [("", "", 0), (STARTING, "one\n\ntwo 3", 7), ("\0é", "phonograd-end-0 0\n\r\x1c", 255)],
+)
 def test_marks_give_back_any_output(noise: str, output: str, status: int) -> None:
     marked_script = MarkedScript("script")
     printed = f"{noise}\n{marked_script.begin}\n{output}\nphonograd-end-{marked_script.nonce} {status}\n"
     assert marked_script.split(printed) == (output, status)
     for end in range(1, 20):
         assert marked_script.split(printed[:-end])[1] is None
-
-
-@given(st.text())
-def test_no_list_makes_the_parser_raise(text: str) -> None:
-    parse_devices(f"List of devices attached\n{text}")

@@ -22,7 +22,7 @@ __all__ = ["workplace"]
 pytestmark = pytest.mark.standin
 
 
-def allowed(phone: StandInPhone) -> Iterator[str]:
+def allowed_cores(phone: StandInPhone) -> Iterator[str]:
     """The core lists of phonograd-phone's processes."""
     for status in phone.root.glob("proc/[0-9]*/status"):
         if f"{PROGRAM}\0bench" in (status.parent / "cmdline").read_text("utf-8", "replace"):
@@ -47,5 +47,5 @@ def test_big_cores_are_the_same_here_and_there(
         session.run(["info"], lambda _, event: told.append(event), threading.Event())
         line = f"{session.path(PROGRAM)} bench {session.path(ARTIFACTS_FOLDER)} --steps 100000 --cores big"
         with adb.start(phone.serial, line):
-            until(lambda: str(chosen) in allowed(phone), f"phonograd-phone on core {chosen}")
+            until(lambda: str(chosen) in allowed_cores(phone), f"phonograd-phone on core {chosen}")
     assert told[0]["choices"]["big"] == [chosen]

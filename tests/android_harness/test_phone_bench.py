@@ -108,11 +108,8 @@ def test_phones_that_are_not_ready_are_named_and_left_out(phone_bench: Run, desk
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--epochs", 0], 2, "--epochs is 0, expected at least 1"),
         (["--set", "training.cores=fast"], 2, "training.cores is 'fast'"),
-        (["--set", "text.rehearsal=general.txt"], 2, "text.rehearsal needs --user"),
         (["--max-slowdown", "10%"], 2, "--max-slowdown needs --compare"),
-        (["--compare", "OLD", "--max-slowdown", "10"], 2, "expected a share such as 10% or 0.1"),
         (["--compare", "OLD", "--set", "report.fail_unsure=true"], 2, "report.fail_unsure needs --max-slowdown"),
         (["--compare", "OLD", "--max-slowdown", "10%", "--epochs", 2], 2, "needs --epochs 3 or more"),
         (
@@ -173,11 +170,6 @@ def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: 
     assert phone_bench("--compare", old, "--max-slowdown", "60%").code == 0
     desk.phones[1] = FakePhone("B", lost_in_epoch=1)
     assert phone_bench("--compare", old, "--max-slowdown", "10%").code == 21
-
-
-def test_one_output_layer_is_timed_alone(phone_bench: Run, desk: Desk) -> None:
-    alone = phone_bench("--output-sample", 7, "--set", "training.full_softmax=false", "--epochs", 1, "--json")
-    assert {row["output_layer"]["kind"] for row in json.loads(alone.out)["summary"]} == {"sampled"}
 
 
 def test_a_phones_failure_names_the_option(phone_bench: Run, desk: Desk) -> None:

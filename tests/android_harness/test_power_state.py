@@ -2,7 +2,6 @@
 
 import pytest
 
-from phonograd.android_harness.report.names import describe_power
 from phonograd.android_harness.report.table import remarks
 from phonograd.android_harness.result import KeptAwake, PowerState
 from phonograd.android_harness.session.power_state import parse_power_state
@@ -35,8 +34,3 @@ def test_power_states_that_could_not_be_changed_get_a_remark() -> None:
     assert refused.startswith("Android refused to change low_power, so it may sleep: in its developer options turn on ")
     (went_off,) = remarks(phone(power_after=PowerState(False, None, None)))
     assert went_off.startswith("its screen went off during the work")
-
-
-def test_a_power_state_in_words_leaves_out_unknown_values() -> None:
-    assert describe_power(PowerState(True, False, False)) == "screen on, no doze, battery saver off"
-    assert describe_power(PowerState(False, None, True)) == "screen off, battery saver on"

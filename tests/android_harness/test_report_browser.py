@@ -12,7 +12,7 @@ import pytest
 from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.page import write_page
 from phonograd.android_harness.result import PhoneBenchReport
-from tests.android_harness.reports import HOSTILE, SMALL, both_layers, failed, many, phone, quiet_facts, report
+from tests.android_harness.reports import HOSTILE, SMALL, both_layers, lost_phone, many, phone, quiet_facts, report
 from tests.support.chromium import Tab, chromium
 
 pytestmark = pytest.mark.browser
@@ -37,12 +37,12 @@ SMALLEST_TEXT = """Math.min(...[...document.querySelectorAll('svg text')].map(te
   text.closest('svg').viewBox.baseVal.width))"""
 
 PAGES = {
-    "none": report(failed()),
+    "none": report(lost_phone()),
     "four": report(
         phone("漢字", "漢字 📱 phone"),
         phone("B1", "Pixel 8", 1, step_seconds=0.8),
         phone(HOSTILE, HOSTILE, 2, step_seconds=30, hot=True),
-        failed(),
+        lost_phone(),
     ),
     "twenty": report(*many(19), both_layers(hot=True)),
     "one-step": report(

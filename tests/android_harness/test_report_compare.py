@@ -17,20 +17,15 @@ from phonograd.android_harness.report.compare import (
     require_epochs,
     require_no_regression,
 )
-from phonograd.android_harness.report.intervals import from_epochs, from_steps, student_t
+from phonograd.android_harness.report.intervals import from_epochs, from_steps
 from phonograd.android_harness.result import Failure, PhoneResult, Placement, PowerState
 from phonograd.device_runtime.base.errors import UsageError
-from tests.android_harness.reports import PAPERS, both_layers, facts, failed, phone, report, with_codecs
+from tests.android_harness.reports import PAPERS, both_layers, facts, lost_phone, phone, report, with_codecs
 
 
-def compared(old: PhoneResult, new: PhoneResult, **settings: Any) -> PhoneComparison:
+def compare_phones(old: PhoneResult, new: PhoneResult, **settings: Any) -> PhoneComparison:
     (found,) = compare(report(old), report(new, **settings)).phones
     return found
-
-
-@pytest.mark.parametrize(("freedom", "confidence"), [(1, 0.95), (2.7, 0.99), (300, 0.9)])
-def test_the_quantile_is_students(freedom: float, confidence: float) -> None:
-    assert student_t(freedom, confidence) == pytest.approx(stats.t.ppf((1 + confidence) / 2, freedom), rel=1e-4)
 
 
 def test_the_interval_is_welchs() -> None:
@@ -39,11 +34,11 @@ def test_the_interval_is_welchs() -> None:
     assert from_epochs(old, new) == pytest.approx((math.exp(expected.low), math.exp(expected.high)), rel=1e-5)
 
 
-SIMULATIONS = 400
+SIMULATIONS = 200
 
 
 def test_intervals_from_steps_cover_the_ratio_of_these_epochs() -> None:
-    """Without variation between epochs they cover; with it they do not, which is why they never fail anyone's CI."""
+    """They cover it only where epochs do not vary: they never fail a build."""
     random = np.random.default_rng(8)
     covered = {}
     for sigma in (0.0, 0.05):
@@ -68,19 +63,9 @@ def _epochs(random: np.random.Generator, count: int, sigma: float, steps: int = 
     return seconds
 
 
-def test_identical_reports_have_a_ratio_of_1() -> None:
-    for epochs in (1, 2, 3, 5):
-        time = compared(phone(epochs=epochs), phone(epochs=epochs)).time
-        assert time is not None
-        assert time.ratio == 1
-        assert time.low is not None and time.high is not None
-        assert time.low <= 1 <= time.high
-        assert time.basis == ("epochs" if epochs >= 3 else "steps")
-
-
 @pytest.mark.parametrize("new_epochs", [1, 2, 3])
 def test_few_epochs_say_that_the_interval_is_from_steps(new_epochs: int) -> None:
-    time = compared(phone(epochs=3), phone(epochs=new_epochs, step_seconds=3.1, seed=1)).time
+    time = compare_phones(phone(epochs=3), phone(epochs=new_epochs, step_seconds=3.1, seed=1)).time
     assert time is not None
     assert time.ratio == pytest.approx(2, rel=0.1)
     assert time.basis == ("epochs" if new_epochs == 3 else "steps")
@@ -89,7 +74,7 @@ def test_few_epochs_say_that_the_interval_is_from_steps(new_epochs: int) -> None
 
 
 def test_without_pairs_of_steps_there_is_no_interval() -> None:
-    time = compared(phone(epochs=1, steps=20), phone(epochs=1, steps=19)).time
+    time = compare_phones(phone(epochs=1, steps=20), phone(epochs=1, steps=19)).time
     assert time is not None
     assert (time.low, time.high, time.basis) == (None, None, None)
 
@@ -103,7 +88,7 @@ def test_memory_and_bytes_are_compared() -> None:
     epochs = tuple(replace(epoch, peak_rss_bytes=2 * epoch.peak_rss_bytes) for epoch in old.epochs)
     halves = [replace(cost, nbytes=cost.nbytes // 2) for cost in old.codecs[:2]]
     new = with_codecs(replace(old, epochs=epochs), halves)
-    found = compared(old, new)
+    found = compare_phones(old, new)
     assert found.peak_rss_ratio == 2
     assert found.update_ratios == {"full-f32": 0.5, "rows-f32": 0.5}
     assert found.remarks == ()
@@ -130,12 +115,6 @@ def test_remarks_on_both_output_layers_are_given_once() -> None:
     assert [(one.old_epochs, one.new_epochs) for one in alone] == [(3, 3), (0, 3)]
 
 
-def test_the_epochs_of_each_output_layer_are_counted_before_the_run() -> None:
-    require_epochs(report(both_layers()), 3)
-    with pytest.raises(UsageError, match="in the old report, found 2; make it again"):
-        require_epochs(report(both_layers(epochs=2)), 3)
-
-
 def test_a_real_slowdown_fails() -> None:
     found = compare(
         report(phone(), phone("B", "Pixel 8")), report(phone(seed=1, step_seconds=1.95), phone("B", "Pixel 8"))
@@ -152,14 +131,10 @@ def test_small_quick_and_noisy_changes_pass(change: dict[str, Any]) -> None:
     require_no_regression(compare(report(phone()), report(phone(**change))), 0.1)
 
 
-def test_a_slowdown_that_noise_may_explain_gets_cant_tell() -> None:
-    noisy = compared(phone(), phone(noise=0.2, seed=3, step_seconds=1.8))
-    assert not noisy.is_slower(0.1)
-    assert noisy.may_be_slower(0.1)
-    sure = compared(phone(), phone(seed=1, step_seconds=2.5))
-    assert sure.is_slower(0.1) and not sure.may_be_slower(0.1)
-    same = compared(phone(), phone(seed=1))
-    assert not same.is_slower(0.1) and not same.may_be_slower(0.1)
+def test_the_share_that_is_allowed_decides() -> None:
+    little = compare_phones(phone(noise=0.001), phone(noise=0.001, seed=1, step_seconds=1.63))
+    assert little.is_slower(0.0)
+    assert not little.is_slower(0.1) and not little.may_be_slower(0.1)
 
 
 @pytest.mark.parametrize(("epochs", "scale"), [((1, 3), 3.0), ((3, 2), 1.0)])
@@ -170,13 +145,16 @@ def test_too_few_epochs_to_judge_are_refused(epochs: tuple[int, int], scale: flo
 
 
 def test_too_few_epochs_fail_before_the_run() -> None:
-    require_epochs(report(phone(), failed()), 3)
+    require_epochs(report(phone(), lost_phone()), 3)
     with pytest.raises(
         UsageError, match="`max_slowdown` needs `epochs` 3 or more to tell a change from noise, found 2"
     ):
         require_epochs(report(phone()), 2)
     with pytest.raises(UsageError, match="3 timed epochs of each phone in the old report, found 2; make it again"):
         require_epochs(report(phone(), phone(epochs=2)), 3)
+    require_epochs(report(both_layers()), 3)  # each layer's are counted
+    with pytest.raises(UsageError, match="found 2"):
+        require_epochs(report(both_layers(epochs=2)), 3)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +205,7 @@ def test_a_model_that_several_phones_have_matches_none() -> None:
 
 def test_a_phone_with_a_newer_android_matches_and_gets_a_remark() -> None:
     newer = replace(facts("B", "SM-A546B"), fingerprint="other", android="15")
-    found = compared(phone("A"), phone("B", facts=newer))
+    found = compare_phones(phone("A"), phone("B", facts=newer))
     assert (
         found.remarks[1]
         == "Android's build was samsung/SM-A546B/a54x:14/UP1A.231005.007/A546BXXU:user/release-keys, is other"
@@ -243,7 +221,7 @@ def test_other_differences_get_remarks() -> None:
         ),
         failure=Failure("lost", 21),
     )
-    assert compared(phone(), new).remarks == (
+    assert compare_phones(phone(), new).remarks == (
         "failed in the new report: lost",
         "throttled in 1 of 3 epochs of the new report",
         "fixed-performance mode was on, is off",
@@ -260,11 +238,11 @@ def test_a_start_in_another_state_gets_remarks() -> None:
         temperature_c=(cool.temperature_c or 0) + 9,
         battery=replace(cool.battery, percent=(cool.battery.percent or 0) - 40, charging=not cool.battery.charging),
     )
-    heat, charge, power = compared(phone("A", facts=cool), phone("A", facts=warm)).remarks
+    heat, charge, power = compare_phones(phone("A", facts=cool), phone("A", facts=warm)).remarks
     assert re.fullmatch(r"it began at \d+ °C, and now at \d+ °C: a warmer phone throttles sooner", heat)
     assert re.fullmatch(r"its battery was at \d+ %, is at \d+ %: some phones slow down when it is low", charge)
     assert power.endswith(": charging warms a phone")
-    assert compared(phone("A", facts=cool), phone("A", facts=cool)).remarks == ()
+    assert compare_phones(phone("A", facts=cool), phone("A", facts=cool)).remarks == ()
 
 
 def test_who_wants_to_be_sure_fails_on_noise_and_on_a_missing_phone() -> None:
@@ -278,13 +256,13 @@ def test_who_wants_to_be_sure_fails_on_noise_and_on_a_missing_phone() -> None:
 
 
 def test_phones_without_epochs_are_not_compared() -> None:
-    for old, new in ((phone("A"), failed("A")), (failed("A"), phone("A")), (failed("A"), failed("A"))):
+    for old, new in ((phone("A"), lost_phone("A")), (lost_phone("A"), phone("A")), (lost_phone("A"), lost_phone("A"))):
         found = compare(report(old), report(new))
         (pair,) = found.phones
         assert (pair.time, pair.peak_rss_ratio, dict(pair.update_ratios)) == (None, None, {})
-    require_no_regression(compare(report(phone("A")), report(failed("A"))), 0.1)  # it has its own exit code
+    require_no_regression(compare(report(phone("A")), report(lost_phone("A"))), 0.1)  # it has its own exit code
     with pytest.raises(ReportError, match="no phone has timed epochs in both"):
-        require_no_regression(compare(report(failed("A")), report(phone("A"))), 0.1)
+        require_no_regression(compare(report(lost_phone("A")), report(phone("A"))), 0.1)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,11 @@
 import json
 import math
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from phonograd.android_harness.errors import ReportError
@@ -18,56 +15,12 @@ from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.document import from_document, read_report, schema, to_document, write_report
 from phonograd.android_harness.result import Epoch, PhoneBenchReport, Step
 from phonograd.device_runtime.base.documents import Record
-from tests.android_harness.reports import SMALL, both_layers, failed, phone, quiet_facts, report
+from tests.android_harness.reports import SMALL, both_layers, lost_phone, phone, quiet_facts, report
 
 VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=5,
-)
 
-
-def values(node: Mapping[str, Any]) -> st.SearchStrategy[Any]:  # noqa: PLR0911  # one kind of value a line
-    """Any JSON value that a node of the schema has room for."""
-    if "$ref" in node:
-        return values(schema()["$defs"][node["$ref"].rpartition("/")[2]])
-    if "anyOf" in node:
-        return st.one_of(*map(values, node["anyOf"]))
-    if "enum" in node:
-        return st.sampled_from(node["enum"])
-    if "properties" in node:
-        return st.fixed_dictionaries({name: values(field) for name, field in node["properties"].items()})
-    if node["type"] == "object":
-        keys = st.from_regex(node["propertyNames"]["pattern"], fullmatch=True) if "propertyNames" in node else st.text()
-        return st.dictionaries(keys, values(node["additionalProperties"]) if len(node) > 2 else JSON, max_size=2)
-    if node["type"] == "array":
-        return st.lists(values(node["items"]), max_size=2)
-    if "pattern" in node:
-        return st.from_regex(node["pattern"], fullmatch=True).filter(lambda text: "\n" not in text)
-    least, most = node.get("minimum"), node.get("maximum")
-    return {
-        "string": st.text(max_size=8),
-        "boolean": st.booleans(),
-        "null": st.none(),
-        "integer": st.integers(least, most),
-        "number": st.floats(least, most, allow_nan=False, allow_infinity=False),
-    }[node["type"]]
-
-
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
-@given(values(schema()))
-def test_documents_of_the_schema_round_trip(document: dict[str, Any]) -> None:
-    read = from_document(document)
-    back = json.loads(json.dumps(to_document(read), allow_nan=False))
-    VALIDATOR.validate(back)
-    assert from_document(back) == read
-    derived = ("summary", "comparison", "config")
-    assert {**back, **{name: document[name] for name in derived}} == document
-
-
-@pytest.mark.parametrize("made", [report(), report(both_layers(), failed(), phone(facts=quiet_facts()))])
+@pytest.mark.parametrize("made", [report(), report(both_layers(), lost_phone(), phone(facts=quiet_facts()))])
 def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> None:
     write_report(tmp_path / "bench.json", made)
     VALIDATOR.validate(json.loads((tmp_path / "bench.json").read_text("utf-8")))
@@ -75,7 +28,7 @@ def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> N
 
 
 def test_a_comparison_is_written_but_not_read(tmp_path: Path) -> None:
-    new = report(phone("SERIAL00000", "SM-A546B", step_seconds=3.0), failed())
+    new = report(phone("SERIAL00000", "SM-A546B", step_seconds=3.0), lost_phone())
     comparison = compare(report(phone("SERIAL00000", "SM-A546B", epochs=1), phone("gone")), new)
     write_report(tmp_path / "bench.json", new, comparison)
     document = json.loads((tmp_path / "bench.json").read_text("utf-8"))
@@ -110,7 +63,7 @@ def test_the_summary_says_what_a_script_would_compute() -> None:
     assert sum(row["phases"].values()) == pytest.approx(row["step_seconds"]["median"], rel=0.05)
     assert row["throttled"]
     assert to_document(report(one, workload=SMALL))["summary"][0]["paper_ratio"] is None
-    assert to_document(report(failed()))["summary"][0]["epoch_seconds"] is None
+    assert to_document(report(lost_phone()))["summary"][0]["epoch_seconds"] is None
 
 
 def test_the_summary_has_a_row_for_each_output_layer() -> None:
@@ -125,7 +78,7 @@ def test_the_summary_has_a_row_for_each_output_layer() -> None:
 SAMPLE_DOCUMENT = json.loads(json.dumps(to_document(report(phone(epochs=1, steps=2, hot=True)))))
 
 
-def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+def with_value(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     """The sample document with another value at the path; Ellipsis takes the field away."""
     document: dict[str, Any] = json.loads(json.dumps(SAMPLE_DOCUMENT))
     place: Any = document
@@ -138,7 +91,7 @@ def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     return document
 
 
-def named(path: tuple[Any, ...]) -> str:
+def describe_path(path: tuple[Any, ...]) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
 
 
@@ -149,10 +102,10 @@ def test_missing_and_unknown_fields_are_named(kind: type[Record]) -> None:
     ]
     for field in kind.__struct_fields__:
         path = (*folder, field)
-        with pytest.raises(ReportError, match=f"^{re.escape(named(path))}: missing"):
-            from_document(changed(path, ...))
-    with pytest.raises(ReportError, match=f"^{re.escape(named((*folder, 'colour')))}: no such field"):
-        from_document(changed((*folder, "colour"), "red"))
+        with pytest.raises(ReportError, match=f"^{re.escape(describe_path(path))}: missing"):
+            from_document(with_value(path, ...))
+    with pytest.raises(ReportError, match=f"^{re.escape(describe_path((*folder, 'colour')))}: no such field"):
+        from_document(with_value((*folder, "colour"), "red"))
 
 
 @pytest.mark.parametrize(
@@ -161,15 +114,11 @@ def test_missing_and_unknown_fields_are_named(kind: type[Record]) -> None:
         (("phones", 0, "epochs", 0, "seconds"), 0, "seconds: expected a number >= 1e-09, found 0"),
         (("phones", 0, "epochs", 0, "peak_rss_bytes"), -1, "peak_rss_bytes: expected a whole number >= 0, found -1"),
         (("phones", 0, "epochs", 0, "tokens"), 2.5, "expected a whole number, found 2.5"),
-        (("phones", 0, "epochs", 0, "tokens"), True, "expected a whole number, found True"),
         (("phones", 0, "fixed_performance"), 1, "expected true or false, found 1"),
         (("workload", "minibatch"), 2**53 + 1, "expected a whole number <= 9007199254740992, found 9007199254740993"),
         (("workload", "manifest_sha256"), "ab" * 32 + "\n", "expected a string of length <= 64"),
-        (("phones", 0, "samples", 0, "caps_khz"), {"9" * 5000: 1}, "caps_khz: expected as a key a number between"),
-        (("phones", 0, "samples", 0, "caps_khz"), {"-0": 1}, "caps_khz: expected keys .*, found '-0'"),
         (("phones", 0, "epochs", 0, "cooling"), "cold", "expected 'cool' or 'limit' or"),
         (("phones", 0, "samples", 0, "caps_khz"), {"07": 1}, "caps_khz: expected as a key a whole number, found '07'"),
-        (("phones", 0, "samples", 0, "caps_khz"), {"10000": 1}, "as a key a whole number <= 9999, found '10000'"),
         (("phones", 0, "samples", 0, "caps_khz"), {"0": 1, "4": -1, "5": 2}, r"caps_khz\.4: .* >= 0, found -1"),
         (("workload", "manifest_sha256"), "AB", r"expected a string matching regex '\^\[0-9a-f\]\{64\}\$', found 'AB'"),
         (("phones", 0, "failure"), [], "failure: expected an object or null, found \\[\\]"),
@@ -178,7 +127,17 @@ def test_missing_and_unknown_fields_are_named(kind: type[Record]) -> None:
 )
 def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, said: str) -> None:
     with pytest.raises(ReportError, match=said):
-        from_document(changed(path, value))
+        from_document(with_value(path, value))
+
+
+def test_values_at_their_bounds_are_taken() -> None:
+    epoch = ("phones", 0, "epochs", 0)
+    for path, value in (
+        ((*epoch, "seconds"), 1e-9),
+        ((*epoch, "peak_rss_bytes"), 0),
+        (("workload", "minibatch"), 2**53),
+    ):
+        from_document(with_value(path, value))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +145,6 @@ def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, sai
     [
         ([], "expected a JSON object with schema 'phonograd.phone-bench', found 'list'"),
         ({"schema": "other"}, "found 'other'"),
-        ({"schema": "phonograd.phone-bench"}, "schema_version: expected 5, found None; run the bench again"),
         ({"schema": "phonograd.phone-bench", "schema_version": 2}, "found 2; run the bench again"),
         ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 5, found True"),
         ({"schema": "phonograd.phone-bench", "schema_version": 6}, "found 6; a newer phonograd wrote it: upgrade"),
@@ -200,13 +158,11 @@ def test_other_documents_are_refused(document: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         (b"[" * 100_000, "not JSON"),
-        (b"1" * 5_000, "not JSON"),
-        (json.dumps(changed(("phones", 0, "epochs", 0, "loss_last"), math.nan)).encode(), "holds NaN"),
+        (json.dumps(with_value(("phones", 0, "epochs", 0, "loss_last"), math.nan)).encode(), "holds NaN"),
         (b'{"schema": 1, "a": {"b": 1, "c": 2, "b": 3}}', "has the key 'b' twice in one object"),
-        (json.dumps(changed(("created",), 5)).encode(), "created: expected a string, found 5; if it was edited"),
+        (json.dumps(with_value(("created",), 5)).encode(), "created: expected a string, found 5; if it was edited"),
     ],
 )
 def test_hostile_files_are_refused_by_name(content: bytes, said: str, tmp_path: Path) -> None:

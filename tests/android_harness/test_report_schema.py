@@ -59,6 +59,6 @@ def kind_of(node: dict[str, Any]) -> str:
 
 
 def test_the_documented_fields_are_the_schemas() -> None:
-    """After a change, paste what the failure shows."""
+    """The failure shows what to paste after a change."""
     for name in ("The document", "PhoneSummary", "OutputLayer", "Spread"):
         assert "\n".join(table(name)) in DOCUMENTATION.read_text("utf-8"), name

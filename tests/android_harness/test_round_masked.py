@@ -12,7 +12,7 @@ from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTrai
 from phonograd.commands.phone_round import check
 from phonograd.commands.phone_round_tables import tables_of
 from phonograd.device_runtime.client.server_client import current_round
-from tests.android_harness.round_place import MASKED, Bench, desk, give_texts, lost, ready, serving
+from tests.android_harness.round_place import MASKED, Bench, desk, give_texts, loss, ready, serving
 from tests.reference.masked_phone import certificate_of, identity_of
 from tests.support.phone_command import Place, make_place
 
@@ -68,7 +68,7 @@ def test_a_masked_round_and_the_next(masked: Bench) -> None:
 def test_a_phone_that_is_lost_after_its_keys(masked: Bench) -> None:
     """The others wait for it, and are told why their round failed; in the next one all take part."""
     p2 = masked.phones["p2"]
-    p2.hooks["train"] = lambda: p2.faults.update(push=lost())  # so that it never gets the cohort
+    p2.hooks["train"] = lambda: p2.faults.update(push=loss())  # so that it never gets the cohort
     report = masked.run(masking=FEW)
     ends = [(phone.drop_out.stage, phone.drop_out.exit_code) for phone in report.phones if phone.drop_out]
     assert ends == [("mask", 8), ("mask", 21), ("mask", 8)]
@@ -86,7 +86,6 @@ VENDOR = Ed25519PrivateKey.from_private_bytes(bytes(32))
 
 @pytest.mark.parametrize("masked", [{"vendor": identity_of(VENDOR)}], indirect=True)
 def test_phones_with_certificates(masked: Bench) -> None:
-    """Without one, a phone tells its key before it trains."""
     vendor = identity_of(VENDOR)
     without = masked.run(masking=MaskingSettings(vendor=vendor, min_cohort=3))
     for name, phone in zip(NAMES, without.phones, strict=True):

@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @contextmanager
-def started(folder: Path, place: Place, url: str, *options: object) -> Iterator["subprocess.Popen[str]"]:
+def start_round(folder: Path, place: Place, url: str, *options: object) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "phonograd", "phone-round", place.artifacts.folder, "--server", url, "--json"]
     with subprocess.Popen(
         [*map(str, command), *map(str, options)],
@@ -49,11 +49,11 @@ def started(folder: Path, place: Place, url: str, *options: object) -> Iterator[
 
 
 def run_round(folder: Path, place: Place, url: str, *options: object) -> tuple[int, Any, str]:
-    with started(folder, place, url, *options) as process:
-        return ended(process)
+    with start_round(folder, place, url, *options) as process:
+        return await_end(process)
 
 
-def ended(process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
+def await_end(process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, json.loads(out) if out else None, err
 
@@ -70,7 +70,7 @@ def give_texts(phones: list[StandInPhone], tokens: int = 200) -> None:
         (folder / "user.txt").write_bytes(text_of(seed, tokens))
 
 
-def left(phone: StandInPhone) -> set[str]:
+def files_on(phone: StandInPhone) -> set[str]:
     folder = phone.root / WORK
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
@@ -98,12 +98,12 @@ def test_a_round_of_two_phones_and_the_next(
         for phone in second["phones"]:  # the new model, and a manifest that names it
             assert model_bytes < phone["pushed_bytes"] < model_bytes + 10_000
     for phone in two_phones:
-        assert left(phone) == {"user.txt"}
+        assert files_on(phone) == {"user.txt"}
         assert phone.processes() == []
 
 
 def test_a_masked_round(adb_server: AdbServer, three_phones: list[StandInPhone], place: Place, tmp_path: Path) -> None:
-    """Their keys stay on the phones, readable by adb's user alone; nothing else does."""
+    """Only the keys stay on the phones, readable by adb's user alone."""
     give_texts(three_phones)
     with serving(place, tmp_path / "state", **MASKED) as server:
         code, report, err = run_round(tmp_path, place, server.url, "--set", "masked.min_cohort=3")
@@ -119,18 +119,18 @@ def test_a_masked_round(adb_server: AdbServer, three_phones: list[StandInPhone],
 
 
 def test_the_server_stops_answering(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
-    """While the phone trains: the update stays, and the command that is printed sends it later."""
+    """The update stays, and the command that is printed sends it later."""
     give_texts([phone], 1_000)
     with (
         serving(place, tmp_path / "state") as server,
-        started(tmp_path, place, server.url, *IMPATIENT) as process,
+        start_round(tmp_path, place, server.url, *IMPATIENT) as process,
     ):
         until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
         assert any("timeout=77.0" in line for line in phone.processes())  # the phone is as patient as this machine
         server.stop()
-        code, report, err = ended(process)
+        code, report, err = await_end(process)
         assert (code, report["closed"], report["phones"][0]["drop_out"]["stage"]) == (9, None, "upload"), err
-        assert left(phone) == {"user.txt"}
+        assert files_on(phone) == {"user.txt"}
         (line,) = [line for line in err.splitlines() if "trained but not uploaded: phonograd upload" in line]
         server.start()
         words = shlex.split(line.partition(": phonograd ")[2])
@@ -160,7 +160,7 @@ def test_texts_pushed_from_this_machine(
         assert (phone.rest["wakefulness"], phone.rest["low_power"]) == ("Asleep", "1")
         training = report["phones"][0]["training"]
         assert training["user_tokens"] / training["tokens"] == pytest.approx(0.5, abs=0.01)
-    files = left(phone)
+    files = files_on(phone)
     assert {"phonograd-phone", "artifacts/weights.safetensors", "rehearsal.txt"} <= files
     assert not any("/text.txt" in name or "update" in name for name in files)
     assert sha256_of_file(phone.root / WORK / "artifacts/weights.safetensors") == place.artifacts.weights_sha256

@@ -56,7 +56,7 @@ def program(tmp_path: Path) -> Callable[[str], dict[str, Path]]:
 
 
 def reconnect_to(phone: StandInPhone, adb_server: AdbServer) -> None:
-    """As a USB phone comes back by itself; one over the network does not always."""
+    """Connect again, as a USB phone does by itself; one over the network does not always."""
     adb_server.disconnect(phone)
     adb_server.connect(phone)
 

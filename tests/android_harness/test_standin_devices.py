@@ -92,13 +92,6 @@ def test_a_cable_pulled_in_mid_push(adb: Adb, adb_server: AdbServer, phone: Stan
 
 
 @pytest.mark.both_adbs
-def test_a_cable_pulled_in_mid_shell(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
-    phone.drop_in_shell(after_bytes=5_000)
-    with pytest.raises(PhoneLostError, match="while counting.*repeat the command"):
-        adb.shell(phone.serial, "seq 1000000", doing="counting")
-
-
-@pytest.mark.both_adbs
 def test_a_cable_pulled_while_lines_are_read(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
         assert process.read_line(PATIENCE_SECONDS) == "begun"

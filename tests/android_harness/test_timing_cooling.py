@@ -12,7 +12,7 @@ from tests.android_harness.fake_session import FakePhone, FakeSession, FakeStop,
 BASELINE = 30.0
 
 
-def cooled(phone: FakePhone, limit: float = 300.0, baseline: float | None = BASELINE) -> Cooling:
+def await_cool(phone: FakePhone, limit: float = 300.0, baseline: float | None = BASELINE) -> Cooling:
     session = FakeSession(phone)
     return cool_down(session.sample, baseline, limit, FakeStop(session))
 
@@ -36,11 +36,11 @@ def cooled(phone: FakePhone, limit: float = 300.0, baseline: float | None = BASE
     ],
 )
 def test_when_a_wait_ends(phone: FakePhone, settings: dict[str, Any], expected: Cooling) -> None:
-    assert cooled(phone, **settings) == expected
+    assert await_cool(phone, **settings) == expected
 
 
 def test_a_phone_that_stops_cooling_has_settled() -> None:
-    cooling = cooled(FakePhone(celsius=lambda at_s: max(35.0, 45.0 - at_s)))
+    cooling = await_cool(FakePhone(celsius=lambda at_s: max(35.0, 45.0 - at_s)))
     assert cooling.outcome == "settled"
     assert 10 + 29 < cooling.seconds < 10 + 34
     assert cooling.temperature_c == 35.0
@@ -49,9 +49,9 @@ def test_a_phone_that_stops_cooling_has_settled() -> None:
 def test_a_phone_that_stays_severely_hot_fails() -> None:
     phone = FakePhone(changes=lambda at_s: {"thermal_status": 4})
     with pytest.raises(NoPhoneError, match="thermal status critical after waiting 60 s, expected less than severe"):
-        cooled(phone, limit=60.0)
+        await_cool(phone, limit=60.0)
     with pytest.raises(NoPhoneError, match="after waiting 0 s"):
-        cooled(phone, limit=0.0)
+        await_cool(phone, limit=0.0)
 
 
 def test_a_stop_ends_the_wait() -> None:

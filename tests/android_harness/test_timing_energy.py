@@ -14,13 +14,13 @@ STEPS = tuple(Step(10.0 + 10 * number, 10.0, 5.0, {}) for number in range(1, 7))
 SECONDS = 60.0
 
 
-def sampled(power: Callable[[float], Power]) -> list[Sample]:
+def samples_of(power: Callable[[float], Power]) -> list[Sample]:
     """A sample every 5 seconds, from long before the steps to long after."""
     return [sample_at(float(at), power=power(at)) for at in range(-60, 140, 5)]
 
 
 def watts_of(power: Callable[[float], Power]) -> Any:
-    found = epoch_energy(STEPS, sampled(power), SECONDS)
+    found = epoch_energy(STEPS, samples_of(power), SECONDS)
     assert found is not None
     assert found.joules == pytest.approx(found.watts * SECONDS)
     return (pytest.approx(found.watts), found.basis)
@@ -44,7 +44,7 @@ def test_power_that_changes_is_averaged_over_time() -> None:
 
 @pytest.mark.parametrize("unit", [1, 1000], ids=["uAh", "mAh"])
 def test_a_charge_counter_tells_between_its_changes(unit: int) -> None:
-    """It moves every 20 seconds, by what 1.8 A make of that: 10 mAh."""
+    """The counter moves every 20 seconds, by 10 mAh: 1.8 A."""
 
     def power(at: float) -> Power:
         return Power(None, 4_000_000, (3_000_000 - 10_000 * (int(at) // 20)) // unit, False)
@@ -65,11 +65,11 @@ def test_a_charge_counter_tells_between_its_changes(unit: int) -> None:
     ids=["charges", "does not say whether", "no voltage", "a counter that stands", "no current", "nothing"],
 )
 def test_without_voltage_or_current_there_is_no_energy(power: Power) -> None:
-    assert epoch_energy(STEPS, sampled(lambda _: power), SECONDS) is None
+    assert epoch_energy(STEPS, samples_of(lambda _: power), SECONDS) is None
 
 
 def test_external_power_for_a_moment_makes_the_energy_unknown() -> None:
-    assert epoch_energy(STEPS, sampled(lambda at: Power(-500_000, 4_000_000, None, at == 40)), SECONDS) is None
+    assert epoch_energy(STEPS, samples_of(lambda at: Power(-500_000, 4_000_000, None, at == 40)), SECONDS) is None
 
 
 def test_too_few_samples_are_no_evidence() -> None:

@@ -14,7 +14,7 @@ from tests.support.phone_command import STEPS, make_place
 START = start_event(1.5, (7, 4, 5))
 
 
-def told(*events: dict[str, Any]) -> tuple[TrainedEpoch, list[tuple[int, int]]]:
+def record_epoch(*events: dict[str, Any]) -> tuple[TrainedEpoch, list[tuple[int, int]]]:
     """What is gathered of events that come a second apart, from second 10 on."""
     seen: list[tuple[int, int]] = []
     gathered = EpochRecorder("PHONE1", lambda done, total: seen.append((done, total)))
@@ -25,7 +25,7 @@ def told(*events: dict[str, Any]) -> tuple[TrainedEpoch, list[tuple[int, int]]]:
 
 def test_an_epoch_from_its_events() -> None:
     codecs = [{"codec": "delta-int8", "nbytes": 42, "seconds": 0.25}]
-    trained, seen = told(
+    trained, seen = record_epoch(
         START,
         step_event(1, 2, 0.75),
         {"event": "something new"},
@@ -54,23 +54,25 @@ def test_an_epoch_from_its_events() -> None:
 def test_a_process_with_a_missing_event_is_no_epoch(missing: str) -> None:
     events = [START, step_event(1, 1, 1.0), report_event(1.0)]
     with pytest.raises(PhoneRunError, match=f"phone PHONE1: .* succeeded but printed no {missing} event"):
-        told(*(event for event in events if event["event"] != missing))
+        record_epoch(*(event for event in events if event["event"] != missing))
 
 
 def test_an_event_of_another_version_is_refused_by_name() -> None:
     old = report_event(1.0)
     del old["peak_rss_bytes"]
     with pytest.raises(PhoneRunError, match="report event: peak_rss_bytes: missing.* the binary has another"):
-        told(START, step_event(1, 1, 1.0), old)
+        record_epoch(START, step_event(1, 1, 1.0), old)
     with pytest.raises(PhoneRunError, match="start event: allowed_cores: missing"):
-        told({name: START[name] for name in START if name != "allowed_cores"}, step_event(1, 1, 1.0), report_event(1.0))
+        record_epoch(
+            {name: START[name] for name in START if name != "allowed_cores"}, step_event(1, 1, 1.0), report_event(1.0)
+        )
     with pytest.raises(PhoneRunError, match="step event: loss: expected a number, found None"):
-        told(START, step_event(1, 1, 1.0) | {"loss": None})
+        record_epoch(START, step_event(1, 1, 1.0) | {"loss": None})
 
 
 def test_the_programs_real_output_is_an_epoch(tmp_path: Path) -> None:
     """The real one, built for this machine."""
-    trained, seen = told(*make_place(tmp_path).train("--codec-costs").events)
+    trained, seen = record_epoch(*make_place(tmp_path).train("--codec-costs").events)
     assert seen == [(step, STEPS) for step in range(1, STEPS + 1)]
     assert {cost.codec for cost in trained.report.codecs} >= {"full-f32", "rows-f32"}
     assert set(trained.start.placement.cores) <= set(trained.start.placement.allowed_cores)

@@ -56,7 +56,7 @@ class RealAdb(AdbServer):
         return self.run("devices").returncode == 0
 
     def start(self) -> None:
-        """It runs, or adb starts it."""
+        """Do nothing: it runs, or adb starts it."""
 
     def kill(self) -> None:
         pytest.skip("other phones of this machine may be in use: its adb server is not ended")
@@ -154,6 +154,6 @@ def two_phones(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterato
 
 @pytest.fixture
 def three_phones(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterator[list[StandInPhone]]:
-    """As many as a masked round needs, connected."""
+    """Three phones, connected: a masked round needs as many."""
     with _phones(request, adb_server, A53, A76, A76) as phones:
         yield phones

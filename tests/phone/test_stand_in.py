@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.native_build import build_phone_binary
-from tests.phone.fixtures import adb_path
 from tests.phone.stand_in import A53, A76, MAX, AdbServer, PhoneSpec, StandInPhone
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -46,13 +45,6 @@ def random_file(path: Path, nbytes: int) -> Path:
     return path
 
 
-@pytest.mark.both_adbs
-def test_adb_lists_it_as_a_phone(adb_server: AdbServer, phone: StandInPhone) -> None:
-    lines = adb_server.run("devices", "-l").stdout.splitlines()
-    (line,) = [line for line in lines if line.startswith(phone.serial)]
-    assert line.split()[1:5] == ["device", "product:standin_a76", "model:Stand_in_A76", "device:standin_a76"]
-
-
 @pytest.mark.parametrize("spec", [A53, A76, MAX], ids=lambda spec: spec.cpu)
 def test_arm64_programs_run_and_see_this_phones_cores(adb_server: AdbServer, spec: PhoneSpec) -> None:
     with StandInPhone(spec) as phone:
@@ -65,24 +57,6 @@ def test_arm64_programs_run_and_see_this_phones_cores(adb_server: AdbServer, spe
     assert [core["core"] for core in info["cores"]] == numbers
     assert [core["max_khz"] for core in info["cores"]] == speeds
     assert ("dot" in info["cpu"]["features"]) == (spec.cpu != "cortex-a53")
-
-
-@pytest.mark.both_adbs
-def test_a_command_gives_its_output_apart_from_its_errors_and_its_exit_code(
-    adb_server: AdbServer, phone: StandInPhone
-) -> None:
-    done = adb_server.run("-s", phone.serial, "shell", "echo out; echo err >&2; exit 7")
-    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 7)
-    for script, code in {"true": 0, "exit 255": 255, "kill -9 $$": 137, "nothing-like-it": 127}.items():
-        run(adb_server, phone, "shell", script, code=code)
-
-
-@pytest.mark.both_adbs
-def test_bytes_go_through_unchanged_both_ways(adb_server: AdbServer, phone: StandInPhone) -> None:
-    data = bytes(range(256)) * 1000 + os.urandom(300_000)
-    with client(adb_server, phone, "shell", "cat; exit 3") as process:
-        out, err = process.communicate(data, timeout=PATIENCE_SECONDS)
-    assert (out, err, process.returncode) == (data, b"", 3)
 
 
 def test_a_disconnected_client_ends_its_shell_but_not_background_processes(
@@ -132,61 +106,6 @@ def test_files_go_there_and_back(adb_server: AdbServer, spec: PhoneSpec, tmp_pat
             assert phone.counters.pushed - before.pushed == phone.counters.pulled - before.pulled == nbytes
 
 
-@pytest.mark.both_adbs
-def test_modes_and_times_are_kept(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
-    local = random_file(tmp_path / "program", 10)
-    local.chmod(0o755)
-    os.utime(local, (1_600_000_000, 1_600_000_000))
-    run(adb_server, phone, "push", local, f"{FOLDER}/program")
-    found = run(adb_server, phone, "shell", f"stat -c '%a %Y %s %U' {FOLDER}/program")
-    assert found == "777 1600000000 10 shell\n"  # adbd gives everyone what the owner has
-    run(adb_server, phone, "pull", "-a", f"{FOLDER}/program", tmp_path / "back")
-    assert (tmp_path / "back").stat().st_mtime == 1_600_000_000
-
-
-@pytest.mark.both_adbs
-def test_refusals_are_in_the_words_of_a_real_phone(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
-    local = random_file(tmp_path / "local", 10)
-    for there, words in (
-        ("/system/x", "remote couldn't create file: Read-only file system"),
-        ("/data/x", "remote couldn't create file: Permission denied"),
-        ("/data/x/y", "remote secure_mkdirs failed: Permission denied"),
-    ):
-        assert words in run(adb_server, phone, "push", local, there, code=1)
-    missing = run(adb_server, phone, "pull", f"{FOLDER}/missing", tmp_path / "back", code=1)
-    assert "No such file or directory" in missing or "does not exist" in missing
-
-
-@pytest.mark.both_adbs
-def test_unplugged_in_a_shell(adb_server: AdbServer, phone: StandInPhone) -> None:
-    with client(adb_server, phone, "shell", "trap '' HUP; echo started; sleep 1000; echo over") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"started\n"
-        phone.unplug()
-        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
-        assert out == b""
-        # adb 29 says 0 here, as if all were well: what the harness may not rely on
-        assert process.returncode == (0 if adb_server.adb == adb_path("adb29") else 255)
-    until(lambda: "sleep 1000" in phone.processes())  # nobody ended it
-
-
-def test_a_file_that_came_half_is_deleted(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
-    phone.drop_in_push(after_bytes=1_000_000)
-    run(adb_server, phone, "push", random_file(tmp_path / "local", 5_000_000), f"{FOLDER}/file", code=1)
-    until(lambda: not (phone.root / "data/local/tmp/file").exists())
-    assert 1_000_000 < phone.counters.pushed <= 1_000_000 + (1 << 16)
-
-
-def test_a_slow_link_is_slow(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
-    local = random_file(tmp_path / "local", 300_000)
-    phone.slow_link(bytes_per_s=300_000)
-    with client(adb_server, phone, "push", str(local), f"{FOLDER}/file") as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.5)  # it takes a second at the least
-        phone.slow_link(None)
-        assert process.wait(PATIENCE_SECONDS) == 0
-
-
 BOOT_AND_WAIT = """
 import time
 from tests.phone.stand_in import StandInPhone
@@ -198,7 +117,6 @@ time.sleep(1000)
 
 
 def test_a_phone_ends_with_the_process_that_booted_it() -> None:
-    """Also when that is killed, with all that runs on the phone."""
     with subprocess.Popen([sys.executable, "-c", BOOT_AND_WAIT], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         root = Path(process.stdout.readline().strip())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.security.registry import PhoneRegistry
 from tests.android_harness.app.jvm import Jvm
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
 from tests.support.phone_command import MODEL, Place, text_of
@@ -52,7 +53,7 @@ class App:
         return lines
 
     def scene(self, phones: "Phones", url: str, step: int) -> None:
-        """Begin anew, with these phones at this server; at that step one is killed, and the app lives on."""
+        """Begin again, with these phones at this server; at that step one is killed, and the app lives on."""
         self.ask(f"scene {url} {phones.text} {phones.folder} {step}")
 
     def network(self) -> Said:
@@ -68,7 +69,7 @@ class App:
 
 @dataclass
 class Phones:
-    """Phones with a workspace each. lives: what all apps so far said."""
+    """Phones with a workspace each."""
 
     jvm: Jvm
     place: Place
@@ -84,6 +85,10 @@ class Phones:
         for name in self.names:
             self.workspace(name).mkdir()
             (self.workspace(name) / "artifacts").symlink_to(self.place.artifacts.folder)
+
+    def enrol(self, server: RunningServer) -> None:
+        """Give the one phone a token of the server's."""
+        self.token = PhoneRegistry(server.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
 
     def workspace(self, name: str = "phone-17") -> Path:
         return self.folder / name
@@ -108,7 +113,7 @@ class Phones:
         """Hashes of the models that the phones have."""
         return {sha256_of_file(self.workspace(name) / "model.safetensors") for name in self.names}
 
-    def left(self) -> set[str]:
+    def remains(self) -> set[str]:
         """The files of all workspaces."""
         return {path.name for name in self.names for path in self.workspace(name).iterdir()}
 

@@ -133,20 +133,28 @@ def test_the_cursor_was_moved(typed: Typed, artifacts: Artifacts) -> None:
     assert found[1][1] == strip(artifacts, "w3 w1")
 
 
-@pytest.mark.parametrize("kind", [PASSWORD, WEB_PASSWORD, VISIBLE, NUMBER, NO_SUGGESTIONS])
-def test_fields_that_the_model_does_not_see(typed: Typed, kind: int) -> None:
-    found = typed(field(kind), ["keys", "secret w1 "], ["delete", 4], ["keys", "x "], ["end"], field(), ["keys", "s"])
-    assert found[1][:2] == ("secret w1 ", [])
-    assert found[2][0] == "secret"
-    assert found[3][:2] == ("secretx ", [])
-    assert found[6][1:] == ([], set())
+def test_fields_that_the_model_does_not_see(typed: Typed) -> None:
+    typing: list[list[object]] = [
+        ["keys", "secret w1 "],
+        ["delete", 4],
+        ["keys", "x "],
+        ["end"],
+        field(),
+        ["keys", "s"],
+    ]
+    kinds = [PASSWORD, WEB_PASSWORD, VISIBLE, NUMBER, NO_SUGGESTIONS]
+    found = typed(*(step for kind in kinds for step in (field(kind), *typing)))
+    for kind, (_, there, deleted, more, _, _, later) in zip(kinds, zip(*[iter(found)] * 7, strict=True), strict=True):
+        assert (there[:2], deleted[0]) == (("secret w1 ", []), "secret"), kind
+        assert (more[:2], later[1:]) == (("secretx ", []), ([], set())), kind
 
 
-@pytest.mark.parametrize(("kind", "options"), [(TEXT, NOT_PERSONAL), (EMAIL, 0)])
-def test_fields_that_are_not_learned(typed: Typed, artifacts: Artifacts, kind: int, options: int) -> None:
-    found = typed(field(kind, options), ["keys", "secret w1 "], ["end"])
-    assert found[1][1:] == (strip(artifacts, "secret w1"), set())
-    assert found[2][2] == set()
+def test_fields_that_are_not_learned(typed: Typed, artifacts: Artifacts) -> None:
+    typing: list[list[object]] = [["keys", "secret w1 "], ["end"]]
+    found = typed(field(TEXT, NOT_PERSONAL), *typing, field(EMAIL), *typing)
+    for there, ended in (found[1:3], found[4:6]):
+        assert there[1:] == (strip(artifacts, "secret w1"), set())
+        assert ended[2] == set()
 
 
 def test_without_a_model_it_types(typed: Typed) -> None:

@@ -67,16 +67,15 @@ def drive(jvm: Jvm, libraries: Libraries, *lines: Sequence[object]) -> list[Any]
     return answers
 
 
-def expected(artifacts: Artifacts, context: str, prefix: str = "") -> list[list[tuple[str, float]]]:
+def predictions_of(artifacts: Artifacts, context: str, prefix: str = "") -> list[list[tuple[str, float]]]:
     return [[(word.word, word.probability) for word in phonograd.predict(artifacts, context, prefix)]]
 
 
-def suggested(answer: Any) -> list[list[tuple[str, float]]]:
+def parse_suggestions(answer: Any) -> list[list[tuple[str, float]]]:
     return [[(word, float(probability)) for word, probability in words] for words in answer]
 
 
 def test_suggestions_are_pythons(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
-    """In every script, in pieces, with a later round's weights and without."""
     quantized = tmp_path / "int8"
     phonograd.quantize(artifacts, quantized)
     lines = [
@@ -89,11 +88,11 @@ def test_suggestions_are_pythons(jvm: Jvm, libraries: Libraries, artifacts: Arti
     folder = str(artifacts.folder)
     answers = drive(jvm, libraries, ["open", folder, None], *lines, ["close"], ["open", folder, str(quantized)], *lines)
     text = "See you 😀 café\n日本"
-    assert suggested(answers[3]) == expected(artifacts, text)
-    assert suggested(answers[4]) == expected(artifacts, text, "😁") != [[]]
-    assert suggested(answers[5]) == [expected(artifacts, text, "ca")[0][:1]]
+    assert parse_suggestions(answers[3]) == predictions_of(artifacts, text)
+    assert parse_suggestions(answers[4]) == predictions_of(artifacts, text, "😁") != [[]]
+    assert parse_suggestions(answers[5]) == [predictions_of(artifacts, text, "ca")[0][:1]]
     smaller = [(word.word, word.probability) for word in phonograd.predict(artifacts, text, weights=quantized)]
-    assert suggested(answers[10]) == [smaller] != suggested(answers[3])
+    assert parse_suggestions(answers[10]) == [smaller] != parse_suggestions(answers[3])
 
 
 def test_a_word_taken_back_was_never_typed(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
@@ -117,11 +116,10 @@ def test_the_last_sixteen_are_kept(jvm: Jvm, libraries: Libraries, artifacts: Ar
         jvm, libraries, opened, *([["feed", "see"], ["feed", "w9"]] * 9), *([["correct"]] * 17), ["suggest", "", 3]
     )
     assert answers[19:36] == [[True]] * 16 + [[False]]
-    assert suggested(answers[36]) == expected(artifacts, "see w9")
+    assert parse_suggestions(answers[36]) == predictions_of(artifacts, "see w9")
 
 
 def test_what_is_no_text(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
-    """It is refused or counts as a mark; what was there before is there after."""
     opened, ask = ["open", str(artifacts.folder), None], ["suggest", "", 3]
     bad = [["feed", "a\0b"], ["suggest", "\0", 3], ["suggest", "", 0], ask]
     half = [["feed", "\ud83d"], ask, ["suggest", "\ud83d", 3]]
@@ -130,7 +128,7 @@ def test_what_is_no_text(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -
     assert answers[3:5] == [nul, nul]
     assert answers[5] == ["IllegalArgumentException", "most: at least 1 expected, found 0"]
     assert answers[6] == answers[2]
-    assert suggested(answers[8]) == expected(artifacts, "see ?")
+    assert parse_suggestions(answers[8]) == predictions_of(artifacts, "see ?")
     assert answers[9] == [[]]
 
 
@@ -150,7 +148,7 @@ def test_personal_words(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tm
         predictor.learn(text)
         predictor.feed("see you")
         assert answers[2] == [[[word, count] for word, count in personal.list().words.items()]]
-        assert suggested(answers[4]) == [[(word.word, word.probability) for word in predictor.suggest("Z")]]
+        assert parse_suggestions(answers[4]) == [[(word.word, word.probability) for word in predictor.suggest("Z")]]
     assert sorted(answers[2][0]) == [["see", 5], ["you", 5], ["zora", 5], ["🦊🦊", 5]]
     assert answers[5][0][0][0] == "🦊🦊"
     assert answers[9] == answers[2]
@@ -170,7 +168,6 @@ def test_vetoes_are_listed_and_taken_back(jvm: Jvm, libraries: Libraries, artifa
 
 
 def test_what_was_learned_and_taken_back(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
-    """The text is where it was; the word stays learned."""
     opened, ask = ["open", str(artifacts.folder), None, str(tmp_path / "words")], ["suggest", "", 20]
     taken_back = [["feed", "see"], ["feed", "tonight"], ["correct"], ["feed", "you"], ask]
     never = [["reset"], ["feed", "see"], ["feed", "you"], ask]
@@ -211,7 +208,6 @@ def test_errors_are_the_librarys(jvm: Jvm, libraries: Libraries, artifacts: Arti
 
 
 def test_weights_that_are_cut_off(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
-    """They are an error of the next call, not the end of the app."""
     weights = tmp_path / "weights"
     weights.write_bytes(artifacts.path("weights.safetensors").read_bytes())
     lines = [["feed", "see"], ["truncate", str(weights)], ["suggest", "", 3], ["close"]]

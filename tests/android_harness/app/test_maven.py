@@ -15,8 +15,6 @@ import pytest
 from phonograd import __version__
 from phonograd.android_harness.app import Aar, MavenRelease, Tools, release_to_maven
 from phonograd.android_harness.app.contents import JAVA, LICENSE_NAME
-from phonograd.device_runtime.base.errors import BuildError
-from phonograd.device_runtime.native_build import build_phone_binary
 
 pytestmark = pytest.mark.apk
 
@@ -77,7 +75,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def resolved(repository: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def resolve_with_maven(repository: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Maven copies the dependencies of an app to folder/target; it has no network."""
     folder.mkdir()
     jars = "".join(JAR.format(version=__version__, classifier=name) for name in ("sources", "javadoc"))
@@ -125,13 +123,8 @@ def test_sources_and_javadoc(repository: Path) -> None:
     assert "dc.created" not in page  # the day, which a test within one day does not see
 
 
-def test_equal_sources_give_equal_bytes(repository: Path, tools: Tools, tmp_path: Path) -> None:
-    release_to_maven(tmp_path / "again", tools, build_phone_binary().path)
-    assert files_of(tmp_path / "again") == files_of(repository)
-
-
 def test_maven_resolves_it_offline(repository: Path, release: MavenRelease, tmp_path: Path) -> None:
-    done = resolved(repository, tmp_path / "app")
+    done = resolve_with_maven(repository, tmp_path / "app")
     assert done.returncode == 0, done.stdout
     folder = repository / PLACE / __version__
     got = {name: (folder / name).read_bytes() for name in FILES if not name.endswith(".pom")}
@@ -139,43 +132,34 @@ def test_maven_resolves_it_offline(repository: Path, release: MavenRelease, tmp_
     assert hashlib.sha256(got[f"{NAME}.aar"]).hexdigest() == release.sha256
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_maven_refuses_a_changed_byte(repository: Path, tmp_path: Path, name: str) -> None:
+def test_maven_refuses_a_changed_byte(repository: Path, tmp_path: Path) -> None:
     copy = tmp_path / "maven"
     shutil.copytree(repository, copy)
-    path = copy / PLACE / __version__ / name
+    path = copy / PLACE / __version__ / f"{NAME}.aar"
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
-    done = resolved(copy, tmp_path / "app")
+    done = resolve_with_maven(copy, tmp_path / "app")
     assert done.returncode != 0
     assert re.search(r"Checksum validation failed, expected [0-9a-f]{40} but is ", done.stdout), done.stdout
     assert not (tmp_path / "app/target").exists()
 
 
-def test_other_versions_stay(repository: Path, tools: Tools, tmp_path: Path) -> None:
+def test_the_command_beside_earlier_versions(repository: Path, release: MavenRelease, tmp_path: Path) -> None:
+    place = tmp_path / PLACE
     for version in ("0.0.9", "0.0.10"):
-        (tmp_path / PLACE / version).mkdir(parents=True)
-        (tmp_path / PLACE / version / f"phonograd-{version}.pom").write_text("earlier")
-    (tmp_path / PLACE / "notes").mkdir()
-    release_to_maven(tmp_path, tools, build_phone_binary().path)
-    metadata = ElementTree.parse(tmp_path / PLACE / "maven-metadata.xml")
-    assert [found.text for found in metadata.iter("version")] == ["0.0.9", "0.0.10", __version__]
-    assert metadata.findtext("versioning/release") == __version__
-    assert (tmp_path / PLACE / "0.0.9/phonograd-0.0.9.pom").read_text() == "earlier"
-
-
-def test_a_binary_for_this_machine_is_refused(tools: Tools, tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="aarch64"):
-        release_to_maven(tmp_path / "maven", tools, tools.zipalign)
-    assert not (tmp_path / "maven").exists()
-
-
-def test_the_command(release: MavenRelease, tmp_path: Path) -> None:
-    line = ["python", "-m", "phonograd.android_harness.app", "--maven", tmp_path / "maven"]
+        (place / version).mkdir(parents=True)
+        (place / version / f"phonograd-{version}.pom").write_text("earlier")
+    (place / "notes").mkdir()
+    line = ["python", "-m", "phonograd.android_harness.app", "--maven", tmp_path]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
     assert (said["coordinates"], said["sha256"]) == (release.coordinates, release.sha256)
+    assert files_of(place / __version__) == files_of(repository / PLACE / __version__)  # equal sources, equal bytes
+    metadata = ElementTree.parse(place / "maven-metadata.xml")
+    assert [found.text for found in metadata.iter("version")] == ["0.0.9", "0.0.10", __version__]
+    assert metadata.findtext("versioning/release") == __version__
+    assert (place / "0.0.9/phonograd-0.0.9.pom").read_text() == "earlier"
     assert "jni/x86_64/libphonograd_phone.so" in done.stderr
     both = subprocess.run([*line, "--aar", os.devnull], capture_output=True, text=True, check=False)
     assert both.returncode == 2

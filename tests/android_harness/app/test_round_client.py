@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import select
 
 from phonograd.device_runtime.client.server_client import report
-from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage.tables import Traffic
 from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
@@ -43,13 +42,13 @@ def test_two_rounds(phones: Phones) -> None:
         # Announcement, bytes and receipt are one request; a request is counted once its answer is sent.
         until(lambda: all(upload_requests(server)), "the last upload's request in the ledger")
         assert upload_requests(server) == [1, 1]
-        assert phones.left() == REMAINS
+        assert phones.remains() == REMAINS
 
 
 def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phones: Phones) -> None:
     run = {"strategy": "dp-ftrl", "min_separation": 3, "deadline_seconds": 1e6, "clients_per_round": 2}
     with phones.serving(**run) as server:
-        phones.token = PhoneRegistry(server.coordinator.ledger).add("phone-17", "phone", "90d", "test").token
+        phones.enrol(server)
         with phones.app(server.url) as app:
             assert app.network().action == "TRAIN"
             assert app.train() == ["trained", "FINISHED", "NETWORK"]
@@ -61,7 +60,7 @@ def test_a_phone_counts_its_rounds_of_dp_ftrl_itself(phones: Phones) -> None:
             kept.write_text(json.dumps({run_sha256: [2]}))
             assert app.network().action == "TRAIN"
             assert app.train() == ["trained", "FAILED", "NETWORK"]
-            assert phones.left() == REMAINS - {"model.safetensors"} | {"runs.json"}
+            assert phones.remains() == REMAINS - {"model.safetensors"} | {"runs.json"}
             assert app.network().action == "NETWORK"  # it has given the round up
 
 

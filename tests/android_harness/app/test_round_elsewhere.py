@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trustme
 
 from phonograd.android_harness.app import Tools
-from phonograd.android_harness.app.toolchain import run_tool
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import Connection
 from phonograd.device_runtime.client.protocol import ELSEWHERE_HEADER
 from phonograd.device_runtime.client.resumable_upload import upload_update
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
+from tests.android_harness.app.portal import HTML, answering, tls_settings
 from tests.android_harness.app.round_phones import Phones
-from tests.android_harness.app.test_round_portals import HTML, answering
 from tests.server_agg.signed_store import SignedStore, signed_store
 from tests.server_agg.workshop import RunningServer
 
@@ -30,9 +28,9 @@ TOKENS = SecuritySettings(auth="tokens")
 
 @pytest.fixture
 def server(phones: Phones, signed_store: SignedStore) -> Iterator[RunningServer]:
-    """It asks for tokens, and has a second round, whose model phones must fetch."""
+    """A server that asks for tokens, in its second round, whose model phones must fetch."""
     with phones.serving(**redirecting(), security=TOKENS) as running:
-        phones.token = PhoneRegistry(running.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
+        phones.enrol(running)
         another_round(running)
         yield running
     assert signed_store
@@ -94,7 +92,7 @@ def test_no_place_that_the_app_has_not_named(server: RunningServer, phones: Phon
 
 
 def test_only_our_own_answer_sends_a_phone_elsewhere(phones: Phones, signed_store: SignedStore) -> None:
-    """A bare redirect does not, nor another kind of answer, nor a URL that is none."""
+    """A bare redirect does not, nor another kind of answer, nor an invalid URL."""
     current = (
         b'{"round": 4, "base_sha256": "%s", "strategy": "fedavg", "codecs": ["rows-f32"], "participate": true}'
         % (b"a" * 64)
@@ -122,18 +120,9 @@ def test_only_our_own_answer_sends_a_phone_elsewhere(phones: Phones, signed_stor
 def test_no_plain_http_from_a_server_with_tls(
     phones: Phones, tools: Tools, signed_store: SignedStore, tmp_path: Path
 ) -> None:
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    chain, key, ca, trusted = (tmp_path / name for name in ("chain.pem", "key.pem", "ca.pem", "ca.p12"))
-    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    key.write_bytes(issued.private_key_pem.bytes())
-    key.chmod(0o600)
-    authority.cert_pem.write_to_path(str(ca))
-    run_tool(tools.keytool, "-importcert", "-noprompt", "-file", ca, "-keystore", trusted, "-storepass", "secret")
-    security = SecuritySettings(auth="tokens", tls_cert=chain, tls_key=key)
-    trust = {"javax.net.ssl.trustStore": trusted, "javax.net.ssl.trustStorePassword": "secret"}
+    security, ca, trust = tls_settings(tmp_path, tools)
     with phones.serving(**redirecting(), security=security) as running:
-        phones.token = PhoneRegistry(running.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
+        phones.enrol(running)
         another_round(running, ca)
         with phones.app(running.url, **trust) as app:
             assert "which the app does not allow (modelsFrom)" in app.network().trouble

@@ -8,7 +8,6 @@ import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import upload_update
-from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.security import SecuritySettings
 from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
@@ -45,7 +44,7 @@ def test_cut_at_many_bytes(phones: Phones) -> None:
             assert [words[1] for words in said].count("began") == 1
             assert phones.models() == {server.coordinator.current.base_sha256}
         assert states(server) == [("phone-17", "accepted")] * rounds
-        assert phones.left() == REMAINS
+        assert phones.remains() == REMAINS
 
 
 def test_an_upload_goes_on_at_a_server_that_was_restarted(phones: Phones) -> None:
@@ -68,21 +67,6 @@ def test_an_upload_goes_on_at_a_server_that_was_restarted(phones: Phones) -> Non
             assert states(server) == [("phone-17", "accepted")]
 
 
-def test_a_download_goes_on(phones: Phones) -> None:
-    with phones.serving(publish="rows-f32") as server, relay_to(server.port) as (wire, url):
-        another_update_closes_the_round(server)
-        with phones.app(url, **ALONE) as app:
-            wire.down_cuts[:] = [None, 100_000]
-            assert app.network().action == "NETWORK"
-            there = (phones.workspace() / "model.fetched").stat().st_size
-            assert 90_000 < there < 100_000
-            wire.down = 0
-            assert app.network().action == "TRAIN"
-            model = server.coordinator.folder.model(server.coordinator.current.base_sha256)
-            assert wire.down < model.stat().st_size - there + 4000
-            assert phones.models() == {sha256_of_file(model)}
-
-
 @pytest.mark.parametrize("how", ["rolled back", "closed"])
 def test_the_round_ends_after_training(how: str, phones: Phones) -> None:
     """The update came late, or is unwanted: it is given up, and the next round begins."""
@@ -96,7 +80,7 @@ def test_the_round_ends_after_training(how: str, phones: Phones) -> None:
         said = app.network()
         assert (said.action, said.refused.partition(" ")[0]) == ("NETWORK", "409")
         assert "the server refused (409 The round is closed): the update is of round 2" in said.trouble
-        assert phones.left() == REMAINS
+        assert phones.remains() == REMAINS
         app.ask("until 3")
         assert server.coordinator.current.round == 4
         assert states(server).count(("phone-17", "accepted")) == 2  # the first one, and the third round's
@@ -113,7 +97,7 @@ def test_rolled_back_before_training(phones: Phones) -> None:
 
 
 def test_the_round_closes_while_it_trains(phones: Phones) -> None:
-    """In mid-epoch the text is there; once the network step sees that the round has ended, it is not."""
+    """The text is deleted by the network step that sees the end of the round."""
     phones.text.write_bytes(phones.place.user.read_bytes())  # a long one
     with phones.serving() as server:
         with phones.app(server.url, die=2) as app:
@@ -124,7 +108,7 @@ def test_the_round_closes_while_it_trains(phones: Phones) -> None:
             assert (phones.workspace() / "user.txt").exists()
             another_update_closes_the_round(server)
             assert app.network().action == "TRAIN"
-            assert phones.left() == REMAINS
+            assert phones.remains() == REMAINS
             app.train()
             assert app.network().receipt == "2"
 
@@ -137,7 +121,7 @@ def test_a_place_is_not_to_be_had_twice(phones: Phones) -> None:
         assert (said.action, said.after, said.receipt) == ("NETWORK", 33, "1")
         assert "already has an update of this phone" in said.trouble
         assert app.train() == ["nothing to train"]
-        assert phones.left() == REMAINS - {"model.safetensors"}
+        assert phones.remains() == REMAINS - {"model.safetensors"}
 
 
 def test_cut_after_the_receipt(phones: Phones) -> None:
@@ -148,27 +132,7 @@ def test_cut_after_the_receipt(phones: Phones) -> None:
         wire.down_cuts[:] = [None, None, 1, 1]  # Java asks twice
         said = app.network()
         assert (said.action, said.receipt) == ("NETWORK", "1")
-        assert phones.left() == REMAINS - {"model.safetensors"}
-
-
-def test_a_full_round(phones: Phones) -> None:
-    with phones.serving(max_clients=1, retry_seconds=33) as server, phones.app(server.url) as app:
-        app.network()
-        server.coordinator.create_upload(UploadMetadata("another", 1000, None, None, None))
-        said = app.network()
-        assert (said.action, said.after) == ("NETWORK", 33)
-        assert app.train() == ["nothing to train"]
-
-
-def test_a_deleted_model(phones: Phones) -> None:
-    with phones.serving() as server, phones.app(server.url) as app:
-        another_update_closes_the_round(server)
-        server.coordinator.folder.model(server.coordinator.current.base_sha256).unlink()
-        said = app.network()
-        assert (said.action, said.refused) == ("NETWORK", "404 false")
-        assert app.train() == ["nothing to train"]
-        server.coordinator.rollback(0)
-        assert app.network().action == "TRAIN"
+        assert phones.remains() == REMAINS - {"model.safetensors"}
 
 
 def test_a_model_that_was_changed_on_the_disk(phones: Phones) -> None:
@@ -222,7 +186,7 @@ def test_a_full_disk_for_the_text(phones: Phones) -> None:
         assert "nothing is lost: No space left on device" in app.train()[1]
         assert not (phones.workspace() / ".user.txt.partial").is_symlink()  # it might be half of a text
         app.ask("until 1")
-        assert phones.left() == REMAINS
+        assert phones.remains() == REMAINS
 
 
 def test_a_text_that_cannot_be_trained_on(phones: Phones) -> None:
@@ -230,7 +194,7 @@ def test_a_text_that_cannot_be_trained_on(phones: Phones) -> None:
     with phones.serving() as server, phones.app(server.url) as app:
         app.network()
         assert app.train() == ["trained", "FAILED", "NETWORK"]
-        assert phones.left() == REMAINS - {"model.safetensors"}
+        assert phones.remains() == REMAINS - {"model.safetensors"}
         said = app.network()  # the round is not trained again
         assert (said.action, said.after, said.trouble) == ("NETWORK", 3600, "-")
         assert app.train() == ["nothing to train"]

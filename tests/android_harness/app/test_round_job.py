@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.android_harness.app.job_phone import Phone
 from tests.android_harness.app.jvm import Jvm
 from tests.android_harness.app.round_phones import serving
-from tests.android_harness.app.test_job import Phone
 from tests.support.phone_command import Place
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -1,60 +1,17 @@
 """Who answers RoundClient: captive portals and proxies, a server that refuses, and one with tokens over TLS."""
 
-import contextlib
 import hashlib
-import http.server
 import json
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import trustme
 
 from phonograd.android_harness.app import Tools
-from phonograd.android_harness.app.toolchain import run_tool
-from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.settings.security import SecuritySettings
+from tests.android_harness.app.portal import HTML, JSON, PROBLEM, Answer, answering, tls_settings
 from tests.android_harness.app.round_phones import REMAINS, Phones
 from tests.server_agg.faults import states
 
 pytestmark = pytest.mark.apk
-
-HTML = (200, {"Content-Type": "text/html"}, b"<html>Log in</html>")
-PROBLEM = {"Content-Type": "application/problem+json"}
-JSON = {"Content-Type": "application/json"}
-Answer = tuple[int, dict[str, str], bytes]
-
-
-@contextlib.contextmanager
-def answering(answer: Callable[[str], Answer]) -> Iterator[str]:
-    """Something that answers any request for a path so; its URL."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            part = self.headers.get("Range")
-            status, headers, body = answer(self.path if part is None else f"{self.path} {part}")
-            self.send_response(status)
-            for name, value in ({"Content-Length": str(len(body))} | headers).items():
-                if value:
-                    self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_a_captive_portal(phones: Phones) -> None:
@@ -96,7 +53,6 @@ def test_a_captive_portal(phones: Phones) -> None:
 
 
 def test_another_model_than_was_asked_for(phones: Phones) -> None:
-    """Of the right type, with a tag of its own: its hash is not the round's."""
     current = {"round": 4, "base_sha256": "a" * 64, "strategy": "fedavg", "codecs": ["rows-f32"], "participate": True}
     asked = []
 
@@ -166,24 +122,14 @@ def test_when_to_come_again(phones: Phones) -> None:
 
 
 def test_tls_and_tokens(phones: Phones, tools: Tools, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    chain, key, ca, store = (tmp_path / name for name in ("chain.pem", "key.pem", "ca.pem", "ca.p12"))
-    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    key.write_bytes(issued.private_key_pem.bytes())
-    key.chmod(0o600)
-    authority.cert_pem.write_to_path(str(ca))
-    run_tool(tools.keytool, "-importcert", "-noprompt", "-file", ca, "-keystore", store, "-storepass", "secret")
-    security = SecuritySettings(auth="tokens", tls_cert=chain, tls_key=key)
+    security, _, trust = tls_settings(tmp_path, tools)
     with phones.serving(security=security) as server:
-        phones.token = PhoneRegistry(server.coordinator.ledger).add("phone-17", "phone", "90d", "me").token
+        phones.enrol(server)
         with phones.app(server.url) as app:  # which does not know the authority
             said = app.network()
             assert (said.action, said.refused) == ("NETWORK", "-")
-        with phones.app(
-            server.url, **{"javax.net.ssl.trustStore": store, "javax.net.ssl.trustStorePassword": "secret"}
-        ) as app:
+        with phones.app(server.url, **trust) as app:
             app.ask("until 2")
         assert states(server) == [("phone-17", "accepted")] * 2
         assert phones.models() == {server.coordinator.current.base_sha256}
-        assert phones.left() == REMAINS
+        assert phones.remains() == REMAINS

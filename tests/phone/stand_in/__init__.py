@@ -1,6 +1,6 @@
 """A stand-in for an Android phone: a real ADB endpoint over loopback TCP, with a small arm64 Android behind it.
 
-`StandInPhone(PhoneSpec(...))` boots one, `AdbServer(adb)` is an adb server of one's own to reach it with. Nothing here
+`StandInPhone(PhoneSpec(...))` boots one, `AdbServer(adb)` is an adb server for it alone. Nothing here
 imports anything but Python's own library; see README.md beside this folder.
 """
 

@@ -1,4 +1,4 @@
-"""An adb server of one's own: on a free port, with keys in a folder of its own, ended for sure."""
+"""An adb server for tests alone: on a free port, with its own folder of keys, ended for sure."""
 
 import contextlib
 import os
@@ -73,7 +73,7 @@ class AdbServer:
             self._process.kill()
             self._process.wait()
             self._process = None
-        for pid in self._left():
+        for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -84,7 +84,7 @@ class AdbServer:
             self.start()
             return
         self.run("disconnect")
-        _until(lambda: not self._listed(), "a phone stays in adb's list")
+        _until(lambda: not self._states(), "a phone stays in adb's list")
 
     def run(self, *arguments: str, timeout: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
         """Run this adb's client; its output as text. After `kill-server` the server has ended, not just heard of it."""
@@ -103,17 +103,17 @@ class AdbServer:
 
     def state(self, serial: str) -> str:
         """What `adb devices` says of it; "absent" if nothing."""
-        return self._listed().get(serial, "absent")
+        return self._states().get(serial, "absent")
 
     def connect(self, phone: StandInPhone, expected: str = "device") -> None:
         """Connect to the phone and wait until its state is the expected one. StandInError: it never was."""
 
-        def reached() -> bool:
+        def is_reached() -> bool:
             if self.state(phone.serial) != expected:
                 self.run("connect", phone.serial)  # again, where it was booting
             return self.state(phone.serial) == expected
 
-        _until(reached, f"{phone.serial} does not become {expected}")
+        _until(is_reached, f"{phone.serial} does not become {expected}")
 
     def disconnect(self, phone: StandInPhone) -> None:
         """Forget the phone."""
@@ -123,7 +123,7 @@ class AdbServer:
         """Wait until the phone's state is the expected one. StandInError: it never was."""
         _until(lambda: self.state(phone.serial) == expected, f"{phone.serial} does not become {expected}")
 
-    def _listed(self) -> dict[str, str]:
+    def _states(self) -> dict[str, str]:
         """The states of phones by serial, as `adb devices` lists them."""
         lines = self.run("devices").stdout.partition("List of devices attached\n")[2].splitlines()
         found = (line.partition("\t") for line in lines if line.strip())
@@ -149,7 +149,7 @@ class AdbServer:
         _until(lambda: self._listens() or process.poll() is not None, f"{self.adb} starts no server")
         return process.poll() is None
 
-    def _left(self) -> list[int]:
+    def _processes(self) -> list[int]:
         """Processes of any adb that were started for this server's port."""
         mark = f"{PORT}={self.port}".encode()
         found = []
@@ -171,9 +171,9 @@ def _free_port() -> int:
         return port
 
 
-def _until(reached: Callable[[], bool], what: str) -> None:
+def _until(is_reached: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + PATIENCE_SECONDS
-    while not reached():
+    while not is_reached():
         if time.monotonic() > end:
             raise StandInError(what)
         time.sleep(0.02)

@@ -33,7 +33,7 @@ class Connection:
         self._next_id = 1
 
     async def serve(self) -> None:
-        """Until the host goes away or breaks the protocol."""
+        """Serve until the host goes away or breaks the protocol."""
         try:
             while True:
                 message = await self._read()
@@ -68,12 +68,12 @@ class Connection:
         header = await self._reader.readexactly(wire.HEADER.size)
         message, length = wire.decode_header(header)
         payload = await self._reader.readexactly(length) if length else b""
-        await self._adbd.link.carry(len(header) + length)
+        await self._adbd.link.speaking.wait()
         return Message(message.command, message.arg0, message.arg1, payload)
 
     async def _send(self, message: Message) -> None:
         data = wire.encode(message)
-        await self._adbd.link.carry(len(data))
+        await self._adbd.link.speaking.wait()
         if self._writer.transport.is_closing():
             return
         self._writer.write(data)
@@ -171,7 +171,7 @@ class Adbd:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", self.port))
             self.port = listener.getsockname()[1]
-            self._server = await asyncio.start_server(self._arrived, sock=listener, limit=4 * wire.MAX_PAYLOAD)
+            self._server = await asyncio.start_server(self._accept, sock=listener, limit=4 * wire.MAX_PAYLOAD)
 
     async def unplug(self) -> None:
         """Be gone, in the middle of whatever is going on."""
@@ -199,7 +199,7 @@ class Adbd:
         self._allow_next = False
         return allowed
 
-    async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.link.speaking.is_set():
             await self.drop()  # a silent phone does not even notice that its host went away
         if self._serving is not None:

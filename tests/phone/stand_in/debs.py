@@ -37,7 +37,7 @@ class StandInError(Exception):
 
 
 def cache_folder() -> Path:
-    """Where the programs stay: phone-root in $PHONOGRAD_CACHE, else in ~/.cache/phonograd."""
+    """Folder of the programs: phone-root in $PHONOGRAD_CACHE, else in ~/.cache/phonograd."""
     named = os.environ.get("PHONOGRAD_CACHE")
     return (Path(named) if named else Path.home() / ".cache" / "phonograd") / "phone-root"
 
@@ -55,9 +55,9 @@ def programs() -> dict[str, Path]:
     folder = cache_folder()
     found = {}
     for package, paths in PACKAGES.items():
-        if _unpacked(folder / package, paths) is None:
+        if _find_files(folder / package, paths) is None:
             _fetch(package, folder)
-        for path in _unpacked(folder / package, paths) or _not_in(package, paths):
+        for path in _find_files(folder / package, paths) or _not_in(package, paths):
             found[path.name] = path
     return found
 
@@ -72,8 +72,8 @@ def python_line(root: Path) -> list[str]:
     return [str(emulator()), "-L", str(root), str(root / "usr/bin/python3.11")]
 
 
-def _unpacked(folder: Path, paths: Sequence[str]) -> list[Path] | None:
-    """Where a package's files lie; None unless all of them do."""
+def _find_files(folder: Path, paths: Sequence[str]) -> list[Path] | None:
+    """Find a package's files; None unless all are there."""
     found = [next(filter(Path.is_file, (folder / path, folder / "usr" / path)), None) for path in paths]
     return [path for path in found if path is not None] if all(found) else None
 
@@ -102,7 +102,7 @@ def _fetch(package: str, cache: Path) -> None:
         try:
             unpacked.rename(cache / package)
         except OSError:
-            if _unpacked(cache / package, PACKAGES.get(package, ())) is None:  # else another process was faster
+            if _find_files(cache / package, PACKAGES.get(package, ())) is None:  # else another process was faster
                 raise
 
 

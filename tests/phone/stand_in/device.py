@@ -56,7 +56,7 @@ class Device:
         self._children = Children()
         self._tasks: set[asyncio.Task[None]] = set()
         environment = {**ENVIRONMENT, "QEMU_CPU": spec.cpu, "HOSTNAME": spec.product}
-        self._shell = ShellService(self._children, self._link, environment)
+        self._shell = ShellService(self._children, environment)
         self._sync = SyncService(self._link)
         self.adbd = Adbd(self._link, banner(spec), self._find_service, spec.trusts_hosts, port)
         self._later(self._pull_when_broken())
@@ -100,9 +100,9 @@ class Device:
         """Answer, or be silent."""
         (self._link.speaking.set if speaks else self._link.speaking.clear)()
 
-    async def link(self, limit: str, value: float | None) -> None:
-        """Set a limit of the link."""
-        setattr(self._link, limit, value)
+    async def drop_in_push(self, after_bytes: int) -> None:
+        """Pull the cable when more than that many bytes of files have come."""
+        self._link.push_left = after_bytes
 
     async def fill_storage(self, leave_bytes: int) -> None:
         world.resize_storage(max(world.storage_used(), world.PAGE) + leave_bytes)

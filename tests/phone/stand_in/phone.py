@@ -43,7 +43,7 @@ class StandInPhone:
 
     @property
     def serial(self) -> str:
-        """As adb lists it after `adb connect`."""
+        """Name of the phone in adb's list after `adb connect`."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -106,12 +106,12 @@ class StandInPhone:
 
     @property
     def counters(self) -> Counters:
-        """Bytes of files pushed and pulled, and shells opened, since it was made."""
+        """Bytes of files pushed and pulled since it was made."""
         return Counters(**self._order("counters"))
 
     @property
     def boot_id(self) -> str:
-        """Another one after each reboot."""
+        """Kernel's id of this boot."""
         return (self.root / "proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
     @property
@@ -120,7 +120,7 @@ class StandInPhone:
         return (self.root / STATE / "fixed_performance_mode").read_text("ascii").strip() == "true"
 
     def fall_asleep(self) -> None:
-        """Its screen goes off, it dozes, and battery saver is on."""
+        """Turn the screen off, doze, and turn battery saver on."""
         for name, value in (("wakefulness", "Asleep"), ("doze", "IDLE"), ("settings", "global.low_power=1")):
             _write(self.root / STATE / name, value)
 
@@ -136,11 +136,11 @@ class StandInPhone:
         }
 
     def refuse_settings(self) -> None:
-        """From now on `settings` changes nothing, as on a Xiaomi without "USB debugging (Security settings)"."""
+        """Let `settings` change nothing from now on, as on a Xiaomi without "USB debugging (Security settings)"."""
         _write(self.root / STATE / "settings_refused", 1)
 
     def hang_at(self, command: str) -> None:
-        """From now on that command of Android's waits, for ever: until a reboot, every process there is ended."""
+        """Let that command of Android's hang from now on, until a reboot ends it."""
         _write(self.root / STATE / f"hang_at_{command}", 1)
 
     # The cable
@@ -157,17 +157,9 @@ class StandInPhone:
         """Answer again."""
         self._order("talk", speaks=True)
 
-    def slow_link(self, bytes_per_s: float | None) -> None:
-        """So many bytes a second both ways together; None: as fast as can be."""
-        self._order("link", limit="bytes_per_s", value=bytes_per_s)
-
     def drop_in_push(self, after_bytes: int) -> None:
         """Be unplugged when more than that many bytes of files have come, from now on."""
-        self._order("link", limit="push_left", value=after_bytes)
-
-    def drop_in_shell(self, after_bytes: int) -> None:
-        """Be unplugged before more than that many bytes of a shell's output have gone, from now on."""
-        self._order("link", limit="shell_left", value=after_bytes)
+        self._order("drop_in_push", after_bytes=after_bytes)
 
     # The phone
 
@@ -207,7 +199,7 @@ class StandInPhone:
         _write(folder / "status", "Charging" if charging else "Discharging")
 
     def cores(self) -> list[int]:
-        """Its cores' numbers, little ones first; they are this machine's."""
+        """List the numbers of its cores, little ones first; they are this machine's."""
         return [core.number for core in cores(self.spec)]
 
     def _order(self, name: str, **arguments: Any) -> Any:

@@ -60,7 +60,7 @@ class ShellUser:
 
 
 def _hold_namespace(mapped: int, let_go: int) -> None:
-    """In a new child: make the namespace, and live until it is held by the parent."""
+    """Make the namespace in a new child, and live until it is held by the parent."""
     uid, gid = os.getuid(), os.getgid()
     try:
         check(libc.unshare(_CLONE_NEWUSER), "unshare")

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from .children import Children
-from .link import Link
 from .streams import Stream, StreamClosedError
 
 STDIN, STDOUT, STDERR, EXIT, CLOSE_STDIN = range(5)
@@ -72,17 +71,15 @@ class _End:
 class ShellService:
     """Runs commands for hosts."""
 
-    def __init__(self, children: Children, link: Link, environment: dict[str, str]):
+    def __init__(self, children: Children, environment: dict[str, str]):
         self._children = children
-        self._link = link
         self._environment = environment
 
     async def serve(self, service: str, stream: Stream) -> None:
         """Run one command until it ends or its host goes away."""
         command = service.partition(":")[2]
-        self._link.counters.shells += 1
         (end, errors), pid, finished = self._start(command)
-        session = _Session(stream, self._link, end, errors)
+        session = _Session(stream, end, errors)
         try:
             heard_out = await session.until_silent()
             if not heard_out:
@@ -117,9 +114,8 @@ def _hang_up(pid: int) -> None:
 class _Session:
     """What goes between one child and its host."""
 
-    def __init__(self, stream: Stream, link: Link, end: _End, errors: _End):
+    def __init__(self, stream: Stream, end: _End, errors: _End):
         self._stream = stream
-        self._link = link
         self._end = end
         self._errors = errors
 
@@ -146,7 +142,6 @@ class _Session:
 
     async def _forward(self, end: _End, name: int) -> None:
         while data := await end.read():
-            await self._link.shell_output(len(data))
             await self._stream.send(_PACKET.pack(name, len(data)) + data)
 
     async def _feed(self) -> None:

@@ -59,7 +59,7 @@ class Stream:
         return payload
 
     async def receive_exactly(self, count: int) -> bytes:
-        """That many bytes. StreamClosedError: it ended before."""
+        """Receive that many bytes. StreamClosedError: it ended before."""
         while len(self._buffer) < count:
             kept = self._buffer
             self._buffer = bytearray()

@@ -37,7 +37,7 @@ class SyncService:
         self._link = link
 
     async def serve(self, stream: Stream) -> None:
-        """Until QUIT, a failure, or the stream's end."""
+        """Serve until QUIT, a failure, or the stream's end."""
         try:
             while await self._request(stream):
                 pass
@@ -131,7 +131,7 @@ class SyncService:
             if length > DATA_MAX:
                 raise _RefusedError("oversize data message")
             block = await stream.receive_exactly(length)
-            await self._link.pushed(len(block))
+            await self._link.count_pushed(len(block))
             yield block
 
     async def _drain(self, stream: Stream) -> None:

@@ -125,7 +125,7 @@ def fill_writable(base: Path, spec: PhoneSpec) -> None:
 
 
 def boot(base: Path, spec: PhoneSpec) -> None:
-    """What every boot makes anew."""
+    """Make what every boot makes again."""
     for held in (base / STATE).glob("hang_at_*"):
         held.unlink()
     for path, text in (
@@ -190,7 +190,7 @@ def _fill_core(folder: Path, core: Core, place: int) -> None:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """As the kernel lists CPUs: 0-3,6."""
+    """Write a list of CPUs like the kernel: 0-3,6."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

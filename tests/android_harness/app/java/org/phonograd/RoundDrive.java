@@ -15,7 +15,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 /**
  * Phones of one app: SERVER BINARY TEXT FOLDER TOKEN NAME..., each in FOLDER/NAME. Commands on stdin, each for all phones at
  * once: network, train, key, until N (through round N, and the next model fetched), and, for the app itself: scene SERVER TEXT
- * FOLDER STEP, to begin anew there, with phones that are each killed alone at a step. Prints lines of words between tabs.
+ * FOLDER STEP, to begin again there, with phones that are each killed alone at a step. Prints lines of words between tabs.
  *
  * <p>Properties: halt: the step at which the process dies, counted over all phones; kill: of 1000 steps, how many end their
  * phone, as if it was killed alone, by seed; die: the epoch's step at which the process dies; cancel: at
