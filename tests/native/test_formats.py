@@ -31,8 +31,8 @@ from phonograd.device_runtime.formats.manifest import (
 )
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES, TensorFile, save_tensors
-from tests.device_runtime.test_tensor_file import HOSTILE, TENSORS, write_raw
-from tests.native.formats_tool import refusal, tool
+from tests.device_runtime.tensor_files import HOSTILE, TENSORS, write_raw
+from tests.native.formats_tool import pad, refusal, tool
 
 BUG, TEXT, ARTIFACTS, WEIGHTS, STORAGE = 1, 3, 5, 6, 11
 FILE_SIZE_LIMIT = 4096
@@ -176,12 +176,6 @@ def test_instructions_are_found_where_the_system_has_them() -> None:
     flags = set(Path("/proc/cpuinfo").read_text().split())
     assert ("sha256" in CPU_FEATURES) == bool({"sha_ni", "sha2"} & flags)
     assert ("crc32" in CPU_FEATURES) == bool({"pclmulqdq", "crc32"} & flags)
-
-
-def pad(message: bytes) -> bytes:
-    """The message as FIPS 180-4 pads it to whole blocks."""
-    zeros = (55 - len(message)) % 64
-    return message + b"\x80" + bytes(zeros) + (8 * len(message)).to_bytes(8, "big")
 
 
 DOCUMENTS = st.recursive(

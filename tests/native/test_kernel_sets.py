@@ -1,8 +1,8 @@
 """No kernel set goes without a test where this CPU has it, and what is not run is said."""
 
+from tests.native.epochs import KERNELS as TRAINED
 from tests.native.kernel_sets import CompiledSet, compiled_sets, describe_sets, features_here, sets_here
-from tests.native.test_kernels import FUNCTIONS, PRODUCTS
-from tests.native.test_threads import KERNELS as TRAINED
+from tests.native.kernels import FUNCTIONS, PRODUCTS
 
 
 def test_the_sets_are_found_in_their_sources() -> None:

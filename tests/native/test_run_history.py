@@ -10,7 +10,7 @@ import pytest
 from phonograd.device_runtime.base.errors import PhonogradError, StateError, StorageError, TookPartError, UsageError
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from tests.native.test_round_update import TEXT, artifacts
+from tests.native.small_round import TEXT, artifacts
 
 RUN, OTHER = "a" * 64, "b" * 64
 
