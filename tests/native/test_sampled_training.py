@@ -54,15 +54,6 @@ def test_the_words_trained_are_those_of_the_rule(place: Place, tmp_path: Path) -
     assert (trained["decoder.bias"][sample.candidates] != base["decoder.bias"][sample.candidates]).all()
 
 
-def test_a_sample_of_all_words_trains_the_full_softmax_to_the_bit(place: Place, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    full = place.train(*outputs(tmp_path / "full")).only("report")
-    assert full["output_layer"] == {"kind": "full", "words": MODEL.vocabulary}
-    report = place.train("--output-sample", MODEL.vocabulary, *outputs(tmp_path)).only("report")
-    assert report["output_layer"] == {"kind": "sampled", "words": MODEL.vocabulary}
-    assert written(tmp_path) == written(tmp_path / "full")
-
-
 @pytest.mark.parametrize("step", [1, 7])
 def test_a_kill_loses_nothing_and_the_seed_is_the_states(
     place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path, step: int

@@ -130,11 +130,3 @@ def test_fused_nodes_agree_with_single_ones(folders: dict[str, Artifacts], name:
     np.testing.assert_allclose(losses, single_losses, rtol=1e-5)
     for tensor, values in single.items():
         assert np.linalg.norm(weights[tensor] - values) <= 1e-5 * np.linalg.norm(values), tensor
-
-
-def test_weights_depend_on_the_seed_of_the_masks(folders: dict[str, Artifacts]) -> None:
-    first, other = (
-        NativeBackend(folders["lstm-dropout"], None, BackendOptions(seed=seed)).step(windows()[0], 0.1)
-        for seed in (9, 10)
-    )
-    assert first != other
