@@ -3,15 +3,13 @@
 PHONOGRAD_KILLS sets how many random moments of an epoch are tried.
 """
 
-import contextlib
 import fcntl
 import os
-import resource
 import shutil
 import signal
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
@@ -23,6 +21,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensor
 from phonograd.device_runtime.native_build import build_program
 from phonograd.device_runtime.native_build.targets import command_sources
 from phonograd.device_runtime.training.round import Round
+from tests.native.limits import files_of_at_most
 from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, until_step, written
 
 KILLS = int(os.environ.get("PHONOGRAD_KILLS", "3"))
@@ -139,17 +138,6 @@ def test_a_stop_without_a_state_says_so(place: Place, tmp_path: Path) -> None:
     assert (found.code, found.only("interrupted")["saved"]) == (143, False)
     assert "nothing is saved without --state" in found.err
     assert not (tmp_path / "out").exists()
-
-
-@contextlib.contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """A full disk, as far as this process and those it starts can tell."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_keeps_the_state_saved_before(
