@@ -58,3 +58,10 @@ def test_steps_nodes_and_seeds_have_masks_of_their_own(tmp_path: Path) -> None:
     for i, first in enumerate(found):
         for other in found[:i]:
             assert share_is(first == other, 0.5)
+
+
+def test_a_mask_depends_on_the_seed_and_not_on_the_threads(tmp_path: Path) -> None:
+    expected = masks(tmp_path, 0.5, seed=7, threads=1)
+    for threads in (2, 5):
+        for mask, same in zip(masks(tmp_path, 0.5, seed=7, threads=threads), expected, strict=True):
+            np.testing.assert_array_equal(mask, same)

@@ -7,17 +7,20 @@ import pytest
 
 from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.reference.codecs import read_parts
-from tests.support.phone_command import Place, outputs, until_step, written
+from tests.support.phone_command import STEPS, Place, outputs, until_step, written
 
 SAMPLED = ("--output-sample", 60, "--sample-seed", 11)
 
 
-def test_an_epoch_writes_no_steps(place: Place, tmp_path: Path) -> None:
-    report = place.train(*outputs(tmp_path)).only("report")
-    assert report["windows_per_step"] == 1
+@pytest.mark.parametrize(("options", "windows", "steps"), [((), 1, None), (("--steps", 1), STEPS, 1)])
+def test_an_update_says_whether_it_is_one_step(
+    place: Place, tmp_path: Path, options: tuple[object, ...], windows: int, steps: int | None
+) -> None:
+    report = place.train(*options, *outputs(tmp_path)).only("report")
+    assert (report["steps"], report["windows_per_step"]) == (STEPS, windows)
     with UpdateFile(tmp_path / "update") as update:
-        assert update.info.steps is None
-    assert "steps" not in read_parts(tmp_path / "update")[1]
+        assert update.info.steps == steps
+    assert read_parts(tmp_path / "update")[1].get("steps") == (steps and str(steps))
 
 
 @pytest.mark.parametrize("options", [(), SAMPLED])
