@@ -29,23 +29,6 @@ class FixedScores:
 MODEL = [0.05, 0.05, 0.4, 0.1, 0.05, 0.3, 0.05]
 
 
-def test_perplexity_by_hand() -> None:
-    # "the to zzz <eos>": probabilities 0.4, 0.3, 0.05 (unknown), 0.05
-    result = evaluate(FixedScores(MODEL), VOCABULARY, [b"the to zzz"], 1, 3)
-    assert result.tokens == 4
-    assert result.unknown_tokens == 1
-    assert result.perplexity == pytest.approx((0.4 * 0.3 * 0.05) ** (-1 / 3), rel=1e-5)
-    assert result.perplexity_with_unknown == pytest.approx((0.4 * 0.3 * 0.05 * 0.05) ** (-1 / 4), rel=1e-5)
-    assert result.kss is None
-
-
-def test_top1_counts_words_and_unknown_ones_as_misses() -> None:
-    # the model always says "the": 2 hits of 5 words; <eos> is no word
-    result = evaluate(FixedScores(MODEL), VOCABULARY, [b"the to the", b"zzz a"], 1, 4)
-    assert (result.words, result.characters) == (5, 0)
-    assert result.top1 == result.top1_with_unknown == pytest.approx(2 / 5)
-
-
 def test_top1_is_of_words_that_a_keyboard_may_suggest() -> None:
     """<unk> or <eos> is the most probable: the word after it is the first suggestion; of equals, the first."""
     for best in ([0.4, 0.1], [0.1, 0.4], [0.3, 0.2]):
@@ -53,12 +36,6 @@ def test_top1_is_of_words_that_a_keyboard_may_suggest() -> None:
             FixedScores([*best, 0.19, 0.06, 0.03, 0.19, 0.03]), VOCABULARY, [b"the to zzz <unk> the"], 1, 4
         )
         assert (result.top1, result.top1_with_unknown) == (2 / 5, 0), best
-
-
-def test_equal_scores_save_little() -> None:
-    """Only the first three words of a prefix are suggested: the, them, they of all and of t; to is typed up to "to"."""
-    result = evaluate(FixedScores([1 / 7] * 7), VOCABULARY, [b"the them they to a"], 1, 4, kss=True)
-    assert (result.characters, result.kss) == (14, 1 - (0 + 0 + 0 + 2 + 1) / 14)
 
 
 def test_standard_errors_by_hand() -> None:

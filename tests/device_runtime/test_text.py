@@ -3,39 +3,8 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import TextError, VocabularyError
-from phonograd.device_runtime.text.messages import read_messages, split_messages, tokenize
+from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-
-EXAMPLES = {
-    b"Ok no prob": [b"ok", b"no", b"prob"],
-    b"don't STOP...": [b"don't", b"stop", b".", b".", b"."],
-    "I\u2019m \u201chere\u201d\u2026".encode(): [b"i'm", b'"', b"here", b'"', b".", b".", b"."],
-    "a\u2013b\u2014c\u00a0d".encode(): [b"a", b"-", b"b", b"-", b"c", b"d"],
-    "go \U0001f600\U0001f600!".encode(): [b"go", "\U0001f600\U0001f600".encode(), b"!"],
-    "שלום world".encode(): ["שלום".encode(), b"world"],
-    "ÀB".encode(): ["Àb".encode()],  # only ASCII is folded
-    b"broken \xff\xc3 utf8": [b"broken", b"\xff\xc3", b"utf8"],
-    b"'tis o'clock' ''": [b"'", b"tis", b"o'clock", b"'", b"'", b"'"],
-    b"3.5 a_b": [b"3", b".", b"5", b"a", b"_", b"b"],
-    b"the <unk> <UNK>'s a<unk>b <unk><unk>": [
-        *(b"the", b"<unk>", b"<unk>", b"'", b"s"),
-        *(b"a", b"<unk>", b"b", b"<unk>", b"<unk>"),
-    ],
-    b"<unk <<unk> unk> < unk > <eos> <unk>>": [
-        *(b"<", b"unk", b"<", b"<unk>", b"unk", b">", b"<", b"unk", b">"),
-        *(b"<", b"eos", b">", b"<unk>", b">"),
-    ],
-    b"\t \x0b\x0c\r": [],
-}
-
-
-@pytest.mark.parametrize("message", EXAMPLES)
-def test_tokens_follow_the_rule(message: bytes) -> None:
-    assert tokenize(message) == EXAMPLES[message]
-
-
-def test_blank_lines_are_no_messages() -> None:
-    assert split_messages(b"one\n\n  \r\n\xc2\xa0 \xc2\xa0\ntwo") == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n\t\n"])
@@ -49,16 +18,6 @@ def test_an_empty_text_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_missing_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="No such file"):
         read_messages(tmp_path / "none.txt")
-
-
-def test_encoding_ends_each_message_and_marks_unknown_words() -> None:
-    vocabulary = Vocabulary((b"<unk>", b"<eos>", b"hello", b"you"))
-    assert vocabulary.encode([b"Hello there", b"you"]).tolist() == [2, 0, 1, 3, 1]
-
-
-def test_a_literal_unk_is_the_unknown_word_even_where_its_parts_are_words() -> None:
-    vocabulary = Vocabulary((b"<unk>", b"<eos>", b"<", b"unk", b">", b"you"))
-    assert vocabulary.encode([b"you <unk> you", b"unk"]).tolist() == [5, 0, 5, 1, 3, 1]
 
 
 def load(tmp_path: Path, content: bytes) -> Vocabulary:

@@ -34,6 +34,8 @@ TEXTS = st.one_of(st.binary(max_size=200), st.lists(st.sampled_from(PIECES), max
 
 @given(TEXTS)
 @example(b"x'" * 50_000)
+@example("I\u2019m \u201chere\u201d\u2026 a\u2013b\u2014c\u00a0d \u00c0B".encode())
+@example(b"don't STOP... 'tis o'clock' '' 3.5 a_b\n\n  \r\n\xc2\xa0 \xc2\xa0\ntwo \xff\xc3 three")
 @example(b"the <unk> <UNK>'s a<unk>b <unk><unk> <unk <<unk> unk> < unk > <eos> <unk>>")
 @example("😀שלום ".encode() * 7_000)
 @example(b"\x80" * 100_000)
@@ -52,7 +54,7 @@ def test_the_examples_of_the_python_page() -> None:
         assert tokenize(text.encode()) == [token.encode() for token in tokens.split(" | ")], text
 
 
-WORDS = (b"<unk>", b"<eos>", b"the", b"i'm", b"!", "é".encode(), *(b"g%d" % n for n in range(20)))
+WORDS = (b"<unk>", b"<eos>", b"the", b"i'm", b"!", b"<", b"unk", b">", "é".encode(), *(b"g%d" % n for n in range(20)))
 VOCABULARY = Vocabulary(WORDS)
 USER = st.lists(
     st.lists(

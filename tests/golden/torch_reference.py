@@ -1,4 +1,4 @@
-"""One step of each case by PyTorch's own automatic differentiation: what the golden files are made with."""
+"""One step of each case by PyTorch's own automatic differentiation."""
 
 import numpy as np
 import torch

@@ -31,3 +31,9 @@ def refusal(command: str, path: Path, status: int) -> str:
     assert found.get("status") == status, found
     assert "\n" not in found["error"]
     return str(found["error"])
+
+
+def pad(message: bytes) -> bytes:
+    """The message as FIPS 180-4 pads it to whole blocks."""
+    zeros = (55 - len(message)) % 64
+    return message + b"\x80" + bytes(zeros) + (8 * len(message)).to_bytes(8, "big")

@@ -23,11 +23,11 @@ from phonograd.selftest.checks import ROUNDING
 from phonograd.selftest.pieces import GOLDEN, MODELS, artifacts_of, words
 from phonograd.selftest.run import difference
 from tests.golden.cases import spread_of
-from tests.native import test_crypto
+from tests.native import crypto_cases
 from tests.native.formats_tool import SOURCES as FORMATS_SOURCES
-from tests.native.test_formats import pad
-from tests.native.test_kernels import SOURCES, hold, promised_errors
-from tests.native.test_pull import SHAPES, Chain
+from tests.native.formats_tool import pad
+from tests.native.kernels import SOURCES, hold, promised_errors
+from tests.native.links import SHAPES, Chain
 from tests.support.artifacts import exported
 from tests.support.phone_command import MODEL, TRAINING, Place, outcome_of, until_step
 
@@ -84,8 +84,8 @@ def test_hashes_by_the_instructions_of_a_phone(tmp_path: Path) -> None:
 
 
 def test_the_cryptography_of_a_phone() -> None:
-    tool = build_program("crypto_tool-aarch64", test_crypto.SOURCES, PHONE)
-    test_crypto.hold(qemu_line("cortex-a53", tool), test_crypto.cases(["neon", "portable"]))
+    tool = build_program("crypto_tool-aarch64", crypto_cases.SOURCES, PHONE)
+    crypto_cases.hold(qemu_line("cortex-a53", tool), crypto_cases.cases(["neon", "portable"]))
 
 
 @pytest.fixture(scope="module")

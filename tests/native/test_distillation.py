@@ -21,8 +21,8 @@ from phonograd.device_runtime.formats.manifest import (
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
 from phonograd.device_runtime.text.vocabulary import Ids
-from tests.native.test_threads import CLIPPED, KERNELS, LWF, STEPS, B, E, H, T, V
-from tests.native.test_threads import LEARNING_RATE as RATE
+from tests.native.epochs import CLIPPED, KERNELS, LWF, STEPS, B, E, H, T, V
+from tests.native.epochs import LEARNING_RATE as RATE
 from tests.support.artifacts import exported
 
 MEAN = TrainingConfig(minibatch=B, bptt=T, learning_rate=RATE, clip_norm=None, loss_reduction="mean")

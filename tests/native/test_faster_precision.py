@@ -4,7 +4,7 @@ import pytest
 
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
-from phonograd.device_runtime.engine.precision import FasterPrecision, faster_precision
+from phonograd.device_runtime.engine.precision import faster_precision
 from tests.support.phone_command import Place
 
 CPU = load_library().cpu_info()
@@ -22,11 +22,6 @@ def test_bf16_is_taken_where_it_is_a_tenth_faster(kernels: str, threads: int) ->
     # The bf16 instructions go with the best set.
     assert (found.bf16 > 0) == (kernels == CPU["kernels"][0] and CPU["bf16"] is not None)
     assert follows_the_rule(found.precision, found.fp32, found.bf16)
-
-
-def test_it_says_why() -> None:
-    assert str(FasterPrecision("bf16", 100.2, 170.4)).endswith("at 100 GFLOP/s in fp32, 170 in bf16")
-    assert str(FasterPrecision("fp32", 92.0, 0.0)).endswith("at 92 GFLOP/s in fp32, no instructions for bf16")
 
 
 def test_the_phones_program_says_what_it_took(place: Place) -> None:

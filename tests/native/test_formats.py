@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import resource
 import struct
 import zlib
 from collections.abc import Callable
@@ -31,8 +30,9 @@ from phonograd.device_runtime.formats.manifest import (
 )
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES, TensorFile, save_tensors
-from tests.device_runtime.test_tensor_file import HOSTILE, TENSORS, write_raw
-from tests.native.formats_tool import refusal, tool
+from tests.device_runtime.tensor_files import HOSTILE, TENSORS, write_raw
+from tests.native.formats_tool import pad, refusal, tool
+from tests.native.limits import files_of_at_most
 
 BUG, TEXT, ARTIFACTS, WEIGHTS, STORAGE = 1, 3, 5, 6, 11
 FILE_SIZE_LIMIT = 4096
@@ -122,16 +122,13 @@ def test_every_truncation_of_a_tensor_file_is_refused(tmp_path: Path) -> None:
     assert [found.get("status") for found in tool("tensors", *cuts)] == [WEIGHTS] * len(cuts)
 
 
-def limit_file_size() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE_LIMIT, FILE_SIZE_LIMIT))
-
-
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path, old = tmp_path / "new", tmp_path / "new.again"
     save_tensors(path, {"a": np.zeros(FILE_SIZE_LIMIT, np.float32)})
     old.write_bytes(b"old")
     # Python ignores SIGXFSZ, and so the child does: a write past the limit fails with EFBIG
-    (found,) = tool("rewrite", path, preexec_fn=limit_file_size, restore_signals=False)
+    with files_of_at_most(FILE_SIZE_LIMIT):
+        (found,) = tool("rewrite", path, restore_signals=False)
     assert found == {
         "status": STORAGE,
         "error": f"{old}: cannot write: File too large; free space or choose another place",
@@ -176,12 +173,6 @@ def test_instructions_are_found_where_the_system_has_them() -> None:
     flags = set(Path("/proc/cpuinfo").read_text().split())
     assert ("sha256" in CPU_FEATURES) == bool({"sha_ni", "sha2"} & flags)
     assert ("crc32" in CPU_FEATURES) == bool({"pclmulqdq", "crc32"} & flags)
-
-
-def pad(message: bytes) -> bytes:
-    """The message as FIPS 180-4 pads it to whole blocks."""
-    zeros = (55 - len(message)) % 64
-    return message + b"\x80" + bytes(zeros) + (8 * len(message)).to_bytes(8, "big")
 
 
 DOCUMENTS = st.recursive(

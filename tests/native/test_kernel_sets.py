@@ -1,8 +1,8 @@
-"""No kernel set goes without a test where this CPU has it, and what is not run is said."""
+"""No kernel set goes without a test where this CPU has it."""
 
-from tests.native.kernel_sets import CompiledSet, compiled_sets, describe_sets, features_here, sets_here
-from tests.native.test_kernels import FUNCTIONS, PRODUCTS
-from tests.native.test_threads import KERNELS as TRAINED
+from tests.native.epochs import KERNELS as TRAINED
+from tests.native.kernel_sets import compiled_sets, features_here, sets_here
+from tests.native.kernels import FUNCTIONS, PRODUCTS
 
 
 def test_the_sets_are_found_in_their_sources() -> None:
@@ -26,15 +26,3 @@ def test_every_set_that_this_cpu_has_is_run() -> None:
     assert set(FUNCTIONS) == set(TRAINED) == expected - bf16
     assert {kernels for kernels, precision in PRODUCTS if precision == "fp32"} == expected - bf16
     assert [kernels for kernels, precision in PRODUCTS if precision == "bf16"] == ["avx512"] * len(bf16)
-
-
-def test_what_is_not_run_is_said() -> None:
-    sets = [CompiledSet("new", "x86_64", frozenset()), CompiledSet("old", None, frozenset())]
-    arm = CompiledSet("arm", "aarch64", frozenset())
-    assert describe_sets(sets, "x86_64", ["old"], True).endswith(
-        "on this CPU: old; NOT RUN, this CPU lacks them or has better ones: new"
-    )
-    assert describe_sets([*sets, arm], "x86_64", ["old", "new"], True) == (
-        "kernel sets run on this CPU: new, old; under qemu-aarch64 (make phone-test): arm; this CPU lacks none"
-    )
-    assert "not run, qemu-aarch64 is missing: arm;" in describe_sets([*sets, arm], "x86_64", ["old"], False)

@@ -183,16 +183,6 @@ def test_a_phone_has_a_least_cohort_of_its_own(tmp_path: Path) -> None:
     refuses(phone, {"cohort": keys}, "4 phones in the cohort, at least 50 expected")
 
 
-def test_a_phone_of_another_model_or_other_settings_is_refused(tmp_path: Path) -> None:
-    fleet, other = Fleet(tmp_path), Fleet(tmp_path)
-    other.settings["clip"] = 0.4
-    keys = message(other.phone("b", other.grid("b", 1)).first(), "keys")
-    with pytest.raises(
-        UpdateError, match="phone b: the signature of its keys is not of this round, model and settings"
-    ):
-        open_cohort(MaskedCohort, fleet).check_keys(keys)
-
-
 def test_only_the_vendors_phones_are_let_in(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     vendor, wrong = (new_identity(tmp_path / name) for name in ("vendor.key", "wrong.key"))

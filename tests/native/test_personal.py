@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import resource
 import stat
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build.targets import NATIVE
+from tests.native.limits import files_of_at_most
 from tests.reference.personal import END, Personal, pieces
 from tests.support.artifacts import exported
 
@@ -290,14 +290,10 @@ def test_ties_are_by_id_then_by_bytes(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_old_file(store: Store) -> None:
     store.learn("hallo w3")
     store.words.save()
-    before, limits = store.path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = store.path.read_bytes()
     store.learn("hallo zürich")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (99, limits[1]))
-    try:
-        with pytest.raises(StorageError, match="File too large"):
-            store.words.save()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with files_of_at_most(99), pytest.raises(StorageError, match="File too large"):
+        store.words.save()
     assert store.path.read_bytes() == before
     assert {path.name for path in store.path.parent.iterdir()} == {"own.words", "own.words.lock"}
 

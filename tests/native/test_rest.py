@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.phone_command import STEPS, Place, outcome_of, outputs, text_of, until_step, written
+from tests.support.phone_command import STEPS, Place, outcome_of, outputs, read_outputs, text_of, until_step
 
 # Of the wall time: a step of a millisecond is followed by a rest of two minutes.
 ALMOST_NEVER = 1e-5
@@ -19,10 +19,10 @@ def test_rests_are_reported_and_change_no_bit(place: Place, tmp_path: Path) -> N
     short.write_bytes(text_of(3, 120))
     line = place.line("train", place.artifacts.folder, "--user", short, "--seed", 0, *outputs(tmp_path))
     busy = outcome_of(line)
-    expected = written(tmp_path)
+    expected = read_outputs(tmp_path)
     assert (busy.only("start")["duty"], busy.only("report")["rest_seconds"]) == (1, 0)
     found = outcome_of([*line, "--duty", "0.02"])
-    assert written(tmp_path) == expected
+    assert read_outputs(tmp_path) == expected
     report = found.only("report")
     assert found.only("start")["duty"] == report["duty"] == 0.02
     steps = report["step_seconds"]
@@ -40,7 +40,7 @@ def test_a_stop_ends_a_rest(place: Place, tmp_path: Path, number: signal.Signals
     assert (stopped.code, stopped.only("interrupted")["step"]) == (code, 1)
     resumed = outcome_of([*line, "--duty", "0.9"])
     assert (resumed.only("start")["resumed_at"], resumed.only("report")["steps"]) == (1, STEPS)
-    assert written(tmp_path) == written(tmp_path / "whole")
+    assert read_outputs(tmp_path) == read_outputs(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("options", [("--save-every", 1), ()])

@@ -5,25 +5,18 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
-from tests.support.artifacts import exported
+from tests.native.small_round import TEXT, artifacts
 
-TRAINING = TrainingConfig(minibatch=4, bptt=5, clip_norm=None)
-TEXT = b"w1 w2 w150\nw7 w9 w40 w41\n" * 6
 HOWS: dict[str, dict[str, int]] = {
     "full": {},
     "sampled": {"output_sample": 30, "sample_seed": 1},
     "one step": {"steps": 1},
 }
-
-
-def artifacts() -> Artifacts:
-    return exported(LanguageModelConfig("lstm", vocabulary=200, embedding=24, hidden=24, layers=1), TRAINING)
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -1,7 +1,6 @@
 """A phone's own count of the rounds of dp-ftrl that it took part in."""
 
 import json
-import resource
 import stat
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 from phonograd.device_runtime.base.errors import PhonogradError, StateError, StorageError, TookPartError, UsageError
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.training.round import Round, RoundSettings
-from tests.native.test_round_update import TEXT, artifacts
+from tests.native.limits import files_of_at_most
+from tests.native.small_round import TEXT, artifacts
 
 RUN, OTHER = "a" * 64, "b" * 64
 
@@ -72,13 +72,8 @@ def test_it_is_refused_before_it_trains_and_noted_before_there_is_an_update(tmp_
 
 def test_the_count_is_kept_when_the_update_can_not_be(tmp_path: Path) -> None:
     """A disk with room for the count alone. With an update of which a part is there, a phone has taken part."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    try:
-        with pytest.raises(StorageError, match="update: cannot write"):
-            take_part(tmp_path, run_line(1))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with files_of_at_most(4096), pytest.raises(StorageError, match="update: cannot write"):
+        take_part(tmp_path, run_line(1))
     assert read_history(tmp_path) == {RUN: [1]}
     take_part(tmp_path, run_line(1))
     assert read_history(tmp_path) == {RUN: [1]}

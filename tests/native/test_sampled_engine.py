@@ -19,7 +19,7 @@ from phonograd.device_runtime.engine.c_abi import load_library, options_of
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array
-from tests.native.test_threads import FULL, LEARNING_RATE, V, candidates, train, windows
+from tests.native.epochs import FULL, LEARNING_RATE, V, candidates, train, windows
 from tests.support.artifacts import exported
 
 RATE = LEARNING_RATE

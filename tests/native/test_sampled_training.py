@@ -13,7 +13,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensor
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
-from tests.support.phone_command import MODEL, STEPS, Place, outcome_of, outputs, until_step, written
+from tests.support.phone_command import MODEL, STEPS, Place, outcome_of, outputs, read_outputs, until_step
 
 STATE = "state.safetensors"
 DRAWN, SEED = 60, 11
@@ -25,7 +25,7 @@ def undisturbed(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Mappi
     """What an epoch without a state ends in."""
     folder = tmp_path_factory.mktemp("undisturbed")
     assert place.train(*SAMPLE, *outputs(folder)).only("report")["steps"] == STEPS
-    return written(folder)
+    return read_outputs(folder)
 
 
 def stream_file(path: Path) -> Ids:
@@ -54,15 +54,6 @@ def test_the_words_trained_are_those_of_the_rule(place: Place, tmp_path: Path) -
     assert (trained["decoder.bias"][sample.candidates] != base["decoder.bias"][sample.candidates]).all()
 
 
-def test_a_sample_of_all_words_trains_the_full_softmax_to_the_bit(place: Place, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    full = place.train(*outputs(tmp_path / "full")).only("report")
-    assert full["output_layer"] == {"kind": "full", "words": MODEL.vocabulary}
-    report = place.train("--output-sample", MODEL.vocabulary, *outputs(tmp_path)).only("report")
-    assert report["output_layer"] == {"kind": "sampled", "words": MODEL.vocabulary}
-    assert written(tmp_path) == written(tmp_path / "full")
-
-
 @pytest.mark.parametrize("step", [1, 7])
 def test_a_kill_loses_nothing_and_the_seed_is_the_states(
     place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path, step: int
@@ -72,7 +63,7 @@ def test_a_kill_loses_nothing_and_the_seed_is_the_states(
     assert killed.code == -signal.SIGKILL
     given = () if (tmp_path / "state" / STATE).exists() else ("--sample-seed", SEED)
     assert place.train(*sampled, *given, "--threads", 3).code == 0
-    assert written(tmp_path) == undisturbed
+    assert read_outputs(tmp_path) == undisturbed
     assert list((tmp_path / "state").iterdir()) == []
 
 

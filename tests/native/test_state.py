@@ -3,15 +3,13 @@
 PHONOGRAD_KILLS sets how many random moments of an epoch are tried.
 """
 
-import contextlib
 import fcntl
 import os
-import resource
 import shutil
 import signal
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
@@ -23,7 +21,8 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensor
 from phonograd.device_runtime.native_build import build_program
 from phonograd.device_runtime.native_build.targets import command_sources
 from phonograd.device_runtime.training.round import Round
-from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, until_step, written
+from tests.native.limits import files_of_at_most
+from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, read_outputs, until_step
 
 KILLS = int(os.environ.get("PHONOGRAD_KILLS", "3"))
 STATE = "state.safetensors"
@@ -34,7 +33,7 @@ def undisturbed(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Mappi
     """What an epoch without a state ends in."""
     folder = tmp_path_factory.mktemp("undisturbed")
     assert place.train(*outputs(folder)).only("report")["steps"] == STEPS
-    return written(folder)
+    return read_outputs(folder)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +93,7 @@ def test_a_kill_at_any_moment_loses_nothing(
     # The save that was cut off may be on disk whole, though nothing was said of it.
     assert resumed.only("start")["resumed_at"] in (max(saved, default=0), max(saved, default=0) + every)
     assert len(resumed.only("report")["losses"]) == STEPS
-    assert written(tmp_path) == undisturbed
+    assert read_outputs(tmp_path) == undisturbed
     assert list((tmp_path / "state").iterdir()) == []
 
 
@@ -106,7 +105,7 @@ def test_killed_every_few_seconds(place: Place, undisturbed: Mapping[str, bytes]
     for step in (10, 20, 30):
         assert until_step(line, step, signal.SIGKILL).code == -signal.SIGKILL
     assert outcome_of(line).only("start")["resumed_at"] >= 25
-    assert written(tmp_path) == undisturbed
+    assert read_outputs(tmp_path) == undisturbed
 
 
 def test_killed_after_the_outputs_before_the_state_is_removed(
@@ -116,7 +115,7 @@ def test_killed_after_the_outputs_before_the_state_is_removed(
     assert place.train("--state", stopped, *outputs(tmp_path)).code == 0
     again = place.train("--state", tmp_path / "kept", *outputs(tmp_path))
     assert again.only("report")["resumed_at"] == 6
-    assert written(tmp_path) == undisturbed
+    assert read_outputs(tmp_path) == undisturbed
     assert list((tmp_path / "kept").iterdir()) == []
 
 
@@ -131,7 +130,7 @@ def test_a_stop_finishes_the_step_and_saves(
     assert found.err.count("\n") == 1
     assert f"interrupted after step {said['step']} of {STEPS}; the state is saved" in found.err
     assert outcome_of(line).only("start")["resumed_at"] == said["step"] >= 3
-    assert written(tmp_path) == undisturbed
+    assert read_outputs(tmp_path) == undisturbed
 
 
 def test_a_stop_without_a_state_says_so(place: Place, tmp_path: Path) -> None:
@@ -139,17 +138,6 @@ def test_a_stop_without_a_state_says_so(place: Place, tmp_path: Path) -> None:
     assert (found.code, found.only("interrupted")["saved"]) == (143, False)
     assert "nothing is saved without --state" in found.err
     assert not (tmp_path / "out").exists()
-
-
-@contextlib.contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """A full disk, as far as this process and those it starts can tell."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_keeps_the_state_saved_before(
@@ -168,7 +156,7 @@ def test_a_full_disk_keeps_the_state_saved_before(
     assert {path.name: path.read_bytes() for path in stopped.iterdir()} == {STATE: before}
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
     assert place.train("--state", stopped, *outputs(tmp_path)).only("start")["resumed_at"] == 6
-    assert written(tmp_path) == undisturbed
+    assert read_outputs(tmp_path) == undisturbed
 
 
 def test_the_phone_goes_on_with_pythons_state(
@@ -182,7 +170,7 @@ def test_the_phone_goes_on_with_pythons_state(
         assert step_of(state) == 8
     resumed = place.train("--state", state, *outputs(tmp_path))
     assert resumed.only("start")["resumed_at"] == 8
-    assert written(tmp_path) == undisturbed
+    assert read_outputs(tmp_path) == undisturbed
 
 
 def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:
@@ -244,7 +232,7 @@ def test_a_damaged_state_is_refused(
     assert (stopped / STATE).read_bytes() == bad
     restarted = place.train("--state", stopped, "--restart", *outputs(tmp_path))
     assert restarted.only("start")["resumed_at"] == 0
-    assert written(tmp_path) == undisturbed
+    assert read_outputs(tmp_path) == undisturbed
 
 
 def reseal(raw: bytes) -> bytes:
@@ -339,9 +327,9 @@ def test_an_epoch_that_changes_no_row_is_resumed_too(place: Place, tmp_path: Pat
     """The rate moves no weight by a bit but the biases of 0: the state's rows are empty tensors."""
     line = place.train_line("--lr", "1e-30", *outputs(tmp_path))
     assert outcome_of(line).code == 0
-    expected = written(tmp_path)
+    expected = read_outputs(tmp_path)
     line += ["--state", str(tmp_path / "state"), "--save-every", "2"]
     assert until_step(line, 7, signal.SIGKILL).code == -signal.SIGKILL
     assert load_tensors(tmp_path / "state" / STATE)["embedding.weight.rows"].shape == (0,)
     assert outcome_of(line).only("start")["resumed_at"] >= 6
-    assert written(tmp_path) == expected
+    assert read_outputs(tmp_path) == expected

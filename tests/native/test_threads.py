@@ -3,47 +3,37 @@
 So they do with an output sample, whose rows are packed.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.engine.backend import IGNORED, BackendOptions, OutputSample, Precision, Window
+from phonograd.device_runtime.engine.backend import BackendOptions, Precision
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
-from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
+from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
+from tests.native.epochs import (
+    CLIPPED,
+    FULL,
+    KERNELS,
+    LEARNING_RATE,
+    LWF,
+    E,
+    H,
+    V,
+    train,
+    windows,
+)
 from tests.support.artifacts import exported
 
-# Sizes that are no whole number of row blocks (24, 96), panels or vectors, with several of each: N = 35 tokens.
-V, E, H, T, B = 300, 24, 40, 7, 5
-STEPS, LEARNING_RATE = 6, 0.5
-
-
-def _training(**changes: object) -> TrainingConfig:
-    return TrainingConfig(minibatch=B, bptt=T, learning_rate=LEARNING_RATE, **changes)  # type: ignore[arg-type]
-
-
-CLIPPED, LWF, PLAIN = _training(clip_norm=0.05), _training(loss="lwf"), _training(clip_norm=None)
-DROPPING = _training(clip_norm=None, dropout=0.3)
-FULL: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
-    "lstm-clipped": (LanguageModelConfig("lstm", V, E, H, 2), CLIPPED),
-    "lstm-dropout": (LanguageModelConfig("lstm", V, E, H, 2), DROPPING),
-    "gru": (LanguageModelConfig("gru", V, E, H, 1), PLAIN),
-    "lstm-tied-projected": (LanguageModelConfig("lstm", V, E, H, 1, tied=True), CLIPPED),
-    "cifg-dropout": (LanguageModelConfig("cifg", V, E, H, 2), _training(clip_norm=0.05, dropout=0.3)),
-    "cifg-tied": (LanguageModelConfig("cifg", V, E, H, 1, tied=True, output_bias=False), CLIPPED),
-    "gru-tied-lwf": (LanguageModelConfig("gru", V, H, H, 1, tied=True), LWF),
-}
 MODELS = {
     **FULL,
     **{f"sampled {name}": case for name, case in FULL.items()},
     "sampled gru without bias": (LanguageModelConfig("gru", V, E, H, 1, output_bias=False), CLIPPED),
     "sampled lstm-lwf": (LanguageModelConfig("lstm", V, E, H, 1), LWF),
 }
-KERNELS = load_library().cpu_info()["kernels"]
 BF16: list[Precision] = ["bf16-emulated"]
 if load_library().cpu_info()["bf16"]:
     BF16.append("bf16")
@@ -52,41 +42,6 @@ if load_library().cpu_info()["bf16"]:
 @pytest.fixture(scope="module")
 def folders() -> dict[str, Artifacts]:
     return {name: exported(model, training, seed=3, spread=10) for name, (model, training) in MODELS.items()}
-
-
-def candidates() -> OutputSample:
-    """Some words, the first and the last among them, and their shifts."""
-    random = np.random.default_rng(2)
-    ids = np.union1d(random.choice(V, 125, replace=False), [0, 1, V - 1])
-    return OutputSample(ids, random.exponential(size=len(ids)).astype(np.float32))
-
-
-def windows(sampled: bool = False) -> list[Window]:
-    random = np.random.default_rng(5)
-    words = candidates().candidates if sampled else np.arange(V)
-    made = [Window(*(random.choice(words, (T, B)) for _ in range(2))) for _ in range(STEPS)]
-    made[2].tokens[:, 1] = made[2].tokens[0, 0]  # rows of the embedding that several tokens move
-    made[-1].targets[3:, 2:] = IGNORED
-    return made
-
-
-def train(
-    folders: dict[str, Artifacts],
-    name: str,
-    threads: int,
-    kernels: str | None,
-    precision: Precision = "fp32",
-    fuse: bool = True,
-) -> tuple[list[float], dict[str, Array]]:
-    """Losses and weights of an epoch."""
-    sampled = name.startswith("sampled")
-    sample = candidates() if sampled else None
-    options = BackendOptions(threads=threads, seed=9, kernels=kernels, precision=precision, sample=sample)
-    backend = NativeBackend(folders[name], None, options, fuse)
-    losses = [backend.step(window, LEARNING_RATE) for window in windows(sampled)]
-    weights = backend.weights()
-    backend.close()
-    return losses, weights
 
 
 @pytest.mark.parametrize(
@@ -175,11 +130,3 @@ def test_fused_nodes_agree_with_single_ones(folders: dict[str, Artifacts], name:
     np.testing.assert_allclose(losses, single_losses, rtol=1e-5)
     for tensor, values in single.items():
         assert np.linalg.norm(weights[tensor] - values) <= 1e-5 * np.linalg.norm(values), tensor
-
-
-def test_weights_depend_on_the_seed_of_the_masks(folders: dict[str, Artifacts]) -> None:
-    first, other = (
-        NativeBackend(folders["lstm-dropout"], None, BackendOptions(seed=seed)).step(windows()[0], 0.1)
-        for seed in (9, 10)
-    )
-    assert first != other
