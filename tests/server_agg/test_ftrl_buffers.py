@@ -10,7 +10,7 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation import next_model
-from phonograd.server_agg.aggregation.privacy.ftrl.sealing import sealed
+from phonograd.server_agg.aggregation.privacy.ftrl.sealing import BLOCK, sealed
 from phonograd.server_agg.rounds import opening
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.state_folder import StateFolder
@@ -177,3 +177,8 @@ def _harm(path: Path, harm: str, workshop: Workshop, tmp_path: Path) -> None:
             end_round(other, clock)
             (found,) = other.folder.buffers.iterdir()
             shutil.copy(found, path)
+
+
+def test_each_position_is_sealed_with_bits_of_its_own() -> None:
+    bits = sealed(np.zeros(2 * BLOCK), bytes(32), "tensor", 0).view(np.uint64)
+    assert len(np.unique(bits)) == 2 * BLOCK
