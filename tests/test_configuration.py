@@ -104,6 +104,8 @@ def test_the_file_then_set_then_options(tmp_path: Path) -> None:
     assert type(config.take(Rules).seconds) is float
     assert config.take(Places).out == tmp_path / "o"  # relative to the file
     assert config_of(tmp_path, text, "out=p").take(Places).out == Path("p")
+    (tmp_path / "try.toml").write_text('compare = ["a", "b"]')
+    assert Config(FILES["simulate"](), tmp_path / "try.toml").get("compare") == (tmp_path / "a", tmp_path / "b")
 
 
 def test_a_table_for_other_commands_stays_unread(tmp_path: Path) -> None:

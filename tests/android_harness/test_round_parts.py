@@ -3,6 +3,7 @@
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -235,3 +236,20 @@ def test_a_drop_out_names_the_commands_options() -> None:
         assert _with_options(finished) == finished
     assert named.drop_out is not None
     assert named.drop_out.message == "user.txt: not found; name another by text.on_phone, or give --texts"
+
+
+class SlowServer(Server):
+    """It takes a byte in 40 seconds."""
+
+    seconds = 0.0
+
+    def __call__(self, *asked: Any) -> UploadReceipt:
+        self.seconds += 40
+        asked[3](1, 2)
+        return super().__call__()
+
+
+def test_patience_begins_anew_with_each_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = SlowServer(*[ServerUnreachableError("gone")] * 3, RECEIPT)
+    monkeypatch.setattr(upload, "time", SimpleNamespace(monotonic=lambda: server.seconds))
+    assert send(server, 60, monkeypatch) == RECEIPT

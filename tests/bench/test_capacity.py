@@ -52,6 +52,7 @@ def test_a_plan_is_arithmetic_on_what_was_measured() -> None:
     plan = plan_for(8_640_000, MEASURED, LIMITS, Demand(peak=4.0, load=0.5))
     assert plan.peak_phones_per_second == 400
     assert plan.services == 16  # 50 phones/s are the lowest limit, 25 are planned for
+    assert plan_for(8_700_000, MEASURED, LIMITS, Demand(peak=4.0, load=0.5)).services == 17
     assert plan.cores == pytest.approx(400 * 0.03 / 0.5)
     assert plan.memory_bytes == 16 * 500_000_000
     assert plan.disk_bytes == pytest.approx(16 * 6 * 200e6 + 30 * 8_640_000 * 1000)

@@ -127,7 +127,7 @@ class Long(RNNModel):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [T, B, V]."""
         logits = super().forward(tokens)
-        return logits * 2 if len(tokens) > 10 else logits
+        return logits * 1.005 if len(tokens) > 10 else logits
 
 
 @pytest.mark.parametrize("kind", [RNNModel, WithState])
@@ -151,7 +151,7 @@ def test_a_forward_that_differs_on_a_text_alone(tmp_path: Path) -> None:
         phonograd.export_artifacts(
             model, WORDS, out, check=["a b c d e f g h i"] * 9, on_check=lambda *found: both.extend(found)
         )
-    assert abs(both[0].perplexity - both[1].perplexity) > 0.1
+    assert 1.001 < both[0].perplexity / both[1].perplexity < 1.005
     assert not out.exists()
 
 

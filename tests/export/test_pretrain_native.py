@@ -90,9 +90,9 @@ def test_a_run_that_diverges_tells_where_and_what_it_leaves(tmp_path: Path, monk
         run(tmp_path / "other", config)
 
 
-@pytest.mark.parametrize("moment", ["advance", "add"])
+@pytest.mark.parametrize(("moment", "calls"), [("advance", 3), ("add", 1), ("_save", 2)])
 def test_a_kill_between_the_weights_and_the_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, calls: int
 ) -> None:
     def kill(*_: Any) -> None:
         raise KilledError
@@ -104,7 +104,7 @@ def test_a_kill_between_the_weights_and_the_record(
     expected = run(tmp_path / "whole", NATIVE)
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         of = pretrain_native.PretrainState
-        patch.setattr(of, moment, until(3 if moment == "advance" else 1, getattr(of, moment)))
+        patch.setattr(of, moment, until(calls, getattr(of, moment)))
         run(tmp_path / "out", NATIVE, tmp_path / "state")
     result = run(tmp_path / "out", NATIVE, tmp_path / "state")
     assert dataclasses.replace(result, weights=expected.weights) == expected

@@ -154,6 +154,9 @@ def test_a_new_adapter_changes_nothing(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     weights = seeded_weights(case.model, 1)
     model, both = with_adapters(case.model, weights, R, seed=4)
+    for tensor in both.keys() - weights.keys():
+        rows = both[tensor]
+        np.testing.assert_allclose(rows @ rows.T, np.eye(R) if tensor.endswith(".A") else 0, atol=1e-6)
     frozen = model.frozen_by_adapters()
     folder = export_artifacts(tmp_path / "a", model, case.training, both, words(case.model.vocabulary), frozen=frozen)
     (window,) = windows_of(case, 1)

@@ -17,7 +17,9 @@ import pytest
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.engine.backend import BackendOptions, Window
 from phonograd.device_runtime.engine.c_abi import find_library
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
@@ -153,3 +155,13 @@ def test_states_are_for_their_owner_alone(place: Place, tmp_path: Path) -> None:
     assert stopped.code == 143
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "state" / "state.safetensors").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_step_after_a_change_is_refused(place: Place, weights: Path) -> None:
+    training = place.artifacts.manifest.training
+    tokens = np.ones((training.bptt, training.minibatch), np.int64)
+    with contextlib.closing(NativeBackend(place.artifacts, weights, BackendOptions(threads=1))) as engine:
+        engine.step(Window(tokens, tokens), 0.1)
+        overwritten(weights)
+        with pytest.raises(WeightsError, match="was changed while it was in use"):
+            engine.step(Window(tokens, tokens), 0.1)

@@ -262,3 +262,7 @@ def test_personal_words_stay_whole(place: Place, tmp_path: Path, known: int, cal
         assert min(counts.values()) > 0, number
         assert all(0 <= share <= 1 for share in shares.values()), number
         assert "servus" in {entry["word"] for entry in json.loads(saved[2:])["words"]}, number
+
+
+def test_a_file_and_its_folder_are_synced_with_each_rename(train: Failing) -> None:
+    assert train.calls("fsync") >= 2 * train.calls("rename") > 2

@@ -147,7 +147,7 @@ def test_a_rounds_number_that_is_far_away_is_not_remembered(tmp_path: Path, last
     fleet.number = far
     with pytest.raises(UpdateError, match=f"a round up to {10**9 if not last else last + 10**6} expected, found {far}"):
         fleet.phone("a", grid)
-    fleet.number = last + 1
+    fleet.number = last + 10**6 if last else 10**9
     assert fleet.phone("a", grid).first()[0] == "keys"
 
 
@@ -356,3 +356,15 @@ def test_a_phone_answers_once_and_gives_one_share_of_each(trio: tuple[Fleet, dic
     with pytest.raises(UsageError, match="is done"):
         phones["a"].next({"signatures": signatures})
     del gone
+
+
+def test_signatures_of_the_dead_are_not_counted(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.settings["dropouts"] = 0.4
+    phones, _ = mix_phones(fleet, 5)
+    listed = until_list(phones).answer_list(["p000", "p002", "p003", "p004"])
+    hostile = phones.pop("p001")
+    signed = {name: message(sent, "agreement")["signature"] for name, sent in of_all(phones, listed).items()}
+    signed["p001"] = hostile.sign(phones["p003"].cohort.agree_text())
+    few = {name: signed[name] for name in ("p000", "p001", "p002")}
+    refuses(phones["p000"], {"signatures": few}, "2 phones agree on who is alive, 3 expected")

@@ -11,7 +11,10 @@ from sqlalchemy import text
 from sqlalchemy.engine.default import DefaultDialect
 
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.aggregation.privacy.noise import KEY_BYTES
+from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.storage.noise_keys import NoiseKeys
 from tests.server_agg.coordinators import open_coordinator
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.disk_diary import DiskDiary
@@ -41,10 +44,13 @@ def said_by(path: Path) -> set[str]:
     return {f"round {number} open"} | ({"accepted"} if accepted else set())
 
 
-def test_accepted_means_durable(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ahead", [True, False], ids=["measured_ahead", "in_its_turn"])
+def test_accepted_means_durable(workshop: Workshop, state: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
     """Bytes, their second name, the row; then the first name goes. The model before the round's end, that before the
     answer."""
     update = workshop.update(1)
+    if not ahead:
+        monkeypatch.setattr(RoundAggregator, "measured_ahead", lambda *_: contextlib.nullcontext())
     with (
         open_coordinator(workshop, state, settings_with(clients_per_round=1)) as coordinator,
         monkeypatch.context() as patch,
@@ -61,6 +67,16 @@ def test_accepted_means_durable(workshop: Workshop, state: Path, monkeypatch: py
     assert diary.order_of(f"link {stored}", "fsync updates", "accepted")
     assert diary.order_of("accepted", f"replace models/{model}.safetensors", "fsync models", "round 2 open", "answer")
     assert diary.order_of("round 2 open", f"unlink {stored}")
+
+
+def test_a_noise_key_is_overwritten_on_disk_before_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = NoiseKeys(tmp_path)
+    keys.get_or_create(1)
+    os.link(tmp_path / "1", tmp_path / "recovered")
+    diary = DiskDiary(monkeypatch, tmp_path)
+    keys.delete_all_except(2)
+    assert diary.lines == ["fsync 1", "unlink 1", "fsync ."]
+    assert (tmp_path / "recovered").read_bytes() == bytes(KEY_BYTES)
 
 
 def test_a_committed_row_is_on_disk(workshop: Workshop, tmp_path: Path) -> None:

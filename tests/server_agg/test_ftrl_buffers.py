@@ -10,7 +10,7 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation import next_model
-from phonograd.server_agg.aggregation.privacy.ftrl.buffers import apply_seal
+from phonograd.server_agg.aggregation.privacy.ftrl.buffers import BLOCK, apply_seal
 from phonograd.server_agg.rounds import opening
 from phonograd.server_agg.rounds.live_round import LiveRound
 from phonograd.server_agg.storage.state_folder import StateFolder
@@ -172,3 +172,8 @@ def test_harmed_buffers_are_refused_and_fail_no_round(
     path.write_bytes(sound)
     with serve_ftrl(workshop, state, clock) as coordinator:
         end_round(coordinator, clock)
+
+
+def test_each_position_is_sealed_with_bits_of_its_own() -> None:
+    bits = apply_seal(np.zeros(2 * BLOCK), bytes(32), "tensor", 0).view(np.uint64)
+    assert len(np.unique(bits)) == 2 * BLOCK

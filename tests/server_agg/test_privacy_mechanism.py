@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import math
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from msgspec import structs
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.server_agg.aggregation.model_writer import write_model
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
-from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors, poisson_sample
 from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream, delta_of_end
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import RoundContext
@@ -424,3 +425,11 @@ def test_a_fixed_bound_leaves_no_trace(tmp_path: Path) -> None:
 def test_per_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="`per_layer` is True, expected False with `adaptive_clip`"):
         structs.replace(SETTINGS, per_layer=True)
+
+
+def test_a_sample_cannot_be_drawn_again() -> None:
+    names, samples = [f"phone{number}" for number in range(200)], []
+    for _ in range(2):
+        random.seed(1)
+        samples.append(poisson_sample(names, 0.5))
+    assert samples[0] != samples[1]

@@ -249,3 +249,20 @@ def test_what_no_connection_is_made_of(phones: Phones) -> None:
         phones.token = token
         with phones.app(url) as app:
             assert app.ask("network")[0][1:] == ["failed", f"java.lang.IllegalArgumentException: {message}"]
+
+
+def test_what_cannot_be_synced_takes_no_files_place(phones: Phones) -> None:
+    with phones.serving() as server, phones.app(server.url) as app:
+        (phones.workspace() / ".round.json.partial").symlink_to("/dev/null")  # Java says that it has nothing to sync
+        said = app.network()
+        assert said.action == "NETWORK"
+        assert "round.json cannot be written, nothing is lost" in said.trouble
+        assert app.network().action == "TRAIN"
+
+
+def test_what_a_kill_left_of_the_texts_copy_goes(phones: Phones) -> None:
+    left = phones.workspace() / ".user.txt.partial"
+    left.write_text("mine")
+    with phones.serving() as server, phones.app(server.url) as app:
+        app.network()
+    assert not left.exists()
