@@ -32,6 +32,7 @@ def test_savings_are_those_of_the_engine() -> None:
             assert found.perplexity_with_unknown == pytest.approx(expected.perplexity_with_unknown, rel=1e-5)
 
 
+@pytest.mark.long
 def test_the_ways_and_their_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "typed.txt").write_bytes(b"\n".join(MESSAGES))
     line = ["bench", "predict", "--artifacts", str(ARTIFACTS.folder), "--words", "4", "--context", "3"]

@@ -19,6 +19,8 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile
 from tests.server_agg.workshop import Workshop, run_server
 from tests.support.command_line import Workplace
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 ADB = """#!/bin/sh
 case $1 in version) echo 'Android Debug Bridge version 1.0.41';; *) echo 'List of devices attached';; esac

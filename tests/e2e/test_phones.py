@@ -76,6 +76,7 @@ def test_what_is_refused(phono: Run, workplace: Workplace, tmp_path: Path, monke
     assert (outcome.code, "hunter2" in outcome.err) == (2, False)
 
 
+@pytest.mark.long
 def test_a_round_with_tokens_over_tls(
     phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def test_it_passes_here_without_a_network(monkeypatch: pytest.MonkeyPatch, capfd
     assert re.match(line, found["line"])
 
 
+@pytest.mark.long
 def test_it_finds_every_wrong_golden_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_whole_round_in_c(place: Place, tmp_path: Path, build: Callable[[Path]
         assert (tmp_path / "update").read_bytes() == (tmp_path / "phone").read_bytes()
 
 
+@pytest.mark.long
 def test_the_example_stops_and_resumes(place: Place, tmp_path: Path) -> None:
     line = here(tmp_path)
     long = tmp_path / "long"

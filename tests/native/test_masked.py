@@ -40,8 +40,12 @@ BOTH: tuple[tuple[Any, Any], ...] = ((MaskedCohort, MaskedSum), (reference.Cohor
 
 @pytest.mark.parametrize(
     "kinds, count, dead, cap",
-    [(BOTH[0], 3, 0, 200), (BOTH[0], 10, 3, 1), (BOTH[1], 10, 3, 200), (BOTH[0], 52, 8, 1)],
-    ids=["three", "ten", "ten, by the reference", "a sparse graph"],
+    [
+        pytest.param(BOTH[0], 3, 0, 200, id="three"),
+        pytest.param(BOTH[0], 10, 3, 1, id="ten"),
+        pytest.param(BOTH[1], 10, 3, 200, id="ten, by the reference"),
+        pytest.param(BOTH[0], 52, 8, 1, id="a sparse graph", marks=pytest.mark.long),
+    ],
 )
 def test_a_round_of_native_and_reference_phones_gives_the_plain_sum(
     tmp_path: Path, kinds: tuple[Any, Any], count: int, dead: int, cap: int

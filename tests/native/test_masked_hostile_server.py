@@ -137,6 +137,7 @@ def search(world: World, draws: int) -> None:
     learns_sums_alone()
 
 
+@pytest.mark.long
 def test_of_lists_that_hypothesis_draws_none_gives_an_update_away(tmp_path: Path) -> None:
     with phones_of(MENDED, tmp_path) as world:
         search(world, 8)

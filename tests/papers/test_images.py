@@ -92,6 +92,7 @@ def test_fine_tuning_resumes_after_the_last_round_in_the_same_bits(classifier: C
     assert models[0] == models[1]
 
 
+@pytest.mark.long
 def test_the_general_model_is_trained_as_torchs_sgd_says(tmp_path: Path) -> None:
     """One step a phase, by hand: v = momentum v + clipped gradient + weight decay w; w = w - rate v."""
     config = PerceptronConfig((PIXELS, 10), input_dropout=0.0, clip_norm=0.01)

@@ -30,6 +30,7 @@ from tests.server_agg.read_from_rows import check_report, rows_read
 from tests.server_agg.workshop import Workshop, settings_with
 
 
+@pytest.mark.long
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=4)
 def test_sums_are_those_of_the_rows_whatever_happens_to_them(random: Random) -> None:

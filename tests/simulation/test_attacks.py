@@ -154,6 +154,7 @@ def test_a_secret_is_ranked_among_those_that_nobody_has(monkeypatch: pytest.Monk
     assert [secret.before for secret in found.secrets] == pytest.approx([1, 1, 3, 3 - math.log2(4)])
 
 
+@pytest.mark.long
 def test_another_model_exposes_secrets_no_more_than_controls(tmp_path: Path) -> None:
     """The model trained on none: their exposure is log2 n - log2 n! / n of n = 216, and changes by chance alone."""
     settings = replace(FORM, insertions=(0, 1), each=12, controls=150)
@@ -231,6 +232,7 @@ def encoded_users() -> dict[str, list[bytes]]:
     return {user: [message.encode() for message in messages] for user, messages in USERS.items()}
 
 
+@pytest.mark.long
 @pytest.mark.learns
 def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path, margin: Margin, seed: int) -> None:
     """A secret told eight times is the most likely of 216, after many passes over one user's text."""

@@ -144,6 +144,7 @@ def test_settings_out_of_range(setting: dict[str, float], message: str) -> None:
         replace(CANARIES, **setting)
 
 
+@pytest.mark.long
 @pytest.mark.learns
 def test_a_training_without_noise_is_found_out(
     tmp_path: Path, margin: Margin, seed: int, monkeypatch: pytest.MonkeyPatch

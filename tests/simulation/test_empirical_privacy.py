@@ -124,6 +124,7 @@ def test_epsilon_of_paper_m_without_a_server(phono: Run) -> None:
     assert (many.code, "--per-round: at most --population (763430) expected" in many.err) == (2, True)
 
 
+@pytest.mark.long
 def test_the_command_measures_pairs(tmp_path: Path, phono: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))

@@ -344,6 +344,7 @@ def test_weights_that_the_last_step_made_infinite_are_divergence_too(
     assert (ended.diverged, ended.accepted) == (1, SETTINGS.clients_per_round - 1)
 
 
+@pytest.mark.long
 def test_a_private_strategy_samples_its_phones_and_spends_epsilon(tmp_path: Path) -> None:
     strategy = phonograd.StrategySettings(strategy="dp-fedavg", sampling=0.5, noise_multiplier=1.0, delta=1e-3)
     settings = replace(SETTINGS, rounds=2, seed=6, strategy=strategy)
