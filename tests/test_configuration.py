@@ -132,11 +132,12 @@ def test_a_table_of_the_choice(tmp_path: Path) -> None:
     ("text", "sets", "message"),
     [
         ("[rounds]\nlat = 1", (), r"try.toml: rounds.lat: there is no such key; did you mean rounds.late\?"),
-        ("clip = 1", (), r"try.toml: clip: there is no such key; did you mean strategy.clipped.clip\?"),
+        ("clip = 1", (), r"try.toml: clip: there is no such key; did you mean strategy.clipped.clip, strategy"),
         ("[rounds]\nphones = 0", (), "try.toml: rounds.phones is 0, expected at least 1"),
         ("[rounds]\nphones = 3", (), r"try.toml: rounds.kept is 5, expected at most --phones \(3\)|rounds.kept is 5"),
         ("[rounds]\nshare = nan", (), "try.toml: rounds.share is nan, expected at least 0, below 0.5"),
-        ("rounds = 1", (), r"rounds: expected a table, \[rounds\], found 1"),
+        ("rounds = 1", (), r"try.toml: rounds: it is a table, \[rounds\]; give one of its keys"),
+        ("[strategy.clipped]\nclip = 1", (), r"try.toml: \[strategy.clipped\]: expected with strategy.name clipped"),
         ("[rounds", (), "try.toml: expected TOML: Expected"),
         ("", ("rounds.late",), "--set rounds.late: expected KEY=VALUE"),
         ("", ("rounds.late=never",), "--set rounds.late is 'never', expected one of drop, next"),
@@ -148,7 +149,7 @@ def test_a_table_of_the_choice(tmp_path: Path) -> None:
         ),
         ("", ("strategy.own.size=1",), "strategy.own: expected with strategy.name MODULE:CLASS, found mean"),
         ("", ("others.users=['u']",), "--set others.users: `phonograd try` does not use it"),
-        ("", (), "--out: expected, as it has no default"),
+        ("", (), "--out is missing; give it, or the key out"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, sets: tuple[str, ...], message: str) -> None:

@@ -25,7 +25,11 @@ def config(
         Path | None, opt("Write the values of a run: a report or result in JSON.", INPUT, "--from")
     ] = None,
 ) -> None:
-    """Print the configuration file of a command, such as `phonograd config serve > server.toml`."""
+    """Print the configuration file of COMMAND, such as `phonograd config serve > server.toml`.
+
+    COMMAND: serve, simulate, train, pretrain, export, phone-bench, phone-round, bench capacity, privacy audit, privacy
+    canaries, privacy membership, privacy empirical.
+    """
     name = " ".join(command)
     if name not in FILES:
         raise click.UsageError(f"COMMAND: expected one of {', '.join(FILES)}, found {name}")
@@ -37,8 +41,10 @@ def config(
 def _config_in(report: Path) -> dict[str, object]:
     try:
         found = parse(report.read_bytes())
-    except (FieldError, OSError) as error:
-        raise UsageError(f"{report}: expected a report in JSON: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{report}: cannot be read: {error.strerror}; expected a report in JSON") from error
+    except FieldError as error:
+        raise UsageError(f"{report}: expected a report in JSON, found {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("config"), dict):
         raise UsageError(f"{report}: expected a report with `config`, found none")
     return dict(found["config"])

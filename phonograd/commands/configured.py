@@ -61,6 +61,8 @@ def _flag(layout: Layout, key: str, field: Field, types: dict[str, click.ParamTy
         )
     told = field.required or field.default is None or field.default is False or field.default == ()
     text = field.about if told else f"{field.about}  [default: {field.default}]"
+    if key.replace("_", "-") != option.lstrip("-"):
+        text += f"  [key: {key}]"
     more: dict[str, Any] = {"type": types.get(field.name, _type_of(field)), "multiple": field.many}
     if field.kind is bool:
         more = {"is_flag": True}

@@ -72,7 +72,8 @@ class Config:
         fields = {field.name: self.get(key) for key, _, field in self._counting(kind) if key in self._values}
         for key, _, field in self._counting(kind):
             if field.required and field.name not in {*fields, *others}:
-                raise UsageError(f"{self.name_of(key)}: expected, as it has no default; found none")
+                name = self.name_of(key)
+                raise UsageError(f"{name} is missing" + ("" if name == key else f"; give it, or the key {key}"))
         try:
             return kind(**{**fields, **others})
         except ValueError as error:
@@ -138,7 +139,7 @@ class Config:
                 yield key, table, field
 
     def _put_all(self, document: Mapping[str, Any], source: str, folder: Path) -> None:
-        for key, value in _flat(document, "", {one.path for one in self.layout.tables}):
+        for key, value in _flat(document, ""):
             self._store(self._require_key(key, source), value, source, folder)
 
     def _store(self, key: str, value: Any, source: str, folder: Path | None = None) -> None:
@@ -153,29 +154,33 @@ class Config:
         own = self.layout.own_table
         if key in self._keys or (own and key.startswith(f"{own}.")):
             return key
-        last = key.rpartition(".")[2]
-        names = difflib.get_close_matches(key, self._keys, n=1) or [
-            one for one in self._keys if one.rpartition(".")[2] == last
-        ]
-        meant = f"did you mean {names[0]}?" if names else f"see `phonograd config {self.layout.command}`"
-        raise UsageError(f"{_source_name(key, source)}: there is no such key; {meant}")
+        path, _, last = key.rpartition(".")
+        name = _source_name(key, source)
+        tables = {one.path for one in self.layout.tables}
+        if key in tables:
+            raise UsageError(f"{name}: it is a table, [{key}]; give one of its keys")
+        if path in self._keys:
+            raise UsageError(f"{name}: {path} is a value, no table")
+        same = [one for one in self._keys if one.rpartition(".")[2] == last]
+        names = same or difflib.get_close_matches(key, [*self._keys, *tables], n=1)
+        meant = f"did you mean {', '.join(names)}?" if names else f"see `phonograd config {self.layout.command}`"
+        raise UsageError(f"{name}: there is no such key; {meant}")
 
     def _put_short(self, key: str, text: str) -> None:
         """Put a value of the table that is chosen within the one that is named: strategy.X is strategy.fedatt.X."""
         path, _, last = key.rpartition(".")
-        inner = [
-            whole
-            for whole, (table, _) in self._keys.items()
-            if whole.startswith(f"{path}.") and whole.rpartition(".")[2] == last and self.counts(table)
-        ]
+        same = [one for one in self._keys if one.startswith(f"{path}.") and one.rpartition(".")[2] == last]
+        inner = [whole for whole in same if self.counts(self._keys[whole][0])]
         own = self.layout.own_table
         if not inner and self._names_own and path == own.rpartition(".")[0]:
             inner = [join_key(own, last)]
+        if same and not inner:
+            raise UsageError(self._ignored(_source_name(key, SET), *(self._keys[one][0] for one in same)))
         whole = inner[0] if inner else self._require_key(key, SET)
         self._store(whole, self._parse(whole, text), SET)
 
     def _parse(self, key: str, text: str) -> Any:
-        """The value of an assignment: TOML, or text as it stands; a list may be given as its only value."""
+        """The value of an assignment: TOML, or text as it stands."""
         field = self._keys[key][1] if key in self._keys else None
         try:
             value = tomllib.loads(f"value = {text}")["value"]
@@ -183,21 +188,32 @@ class Config:
             value = text
         if field is not None and field.kind in (str, Path) and not isinstance(value, str | list):
             value = text
-        return [value] if field is not None and field.many and not isinstance(value, list) else value
+        return value
 
     def _refuse_ignored(self) -> None:
         for key, source in self._sources.items():
-            if source.startswith("--") and key in self._keys and not self.counts(table := self._keys[key][0]):
-                if table.chosen_by is None or not table.used:
-                    raise UsageError(f"{_source_name(key, source)}: `phonograd {self.layout.command}` does not use it")
-                decisive, values = table.chosen_by
-                raise UsageError(
-                    f"{_source_name(key, source)}: expected with {self.name_of(decisive)} "
-                    f"{' or '.join(map(_toml_word, values))}, found {_toml_word(self.get(decisive))}"
-                )
+            if key not in self._keys or self.counts(table := self._keys[key][0]):
+                continue
+            if source.startswith("--"):
+                raise UsageError(self._ignored(_source_name(key, source), table))
+            # A file whose choice was forgotten would run without what it asks for, such as privacy.
+            choice, values = table.chosen_by or ("", ())
+            if table.used and table.path.rpartition(".")[2] in values and choice not in self._sources:
+                raise UsageError(self._ignored(f"{source}: [{table.path}]", table))
         own = self.layout.own_table
         if any(self._sources[join_key(own, name)] == SET for name in self.own) and not self._names_own:
             raise UsageError(f"{own}: expected with {self.layout.own} MODULE:CLASS, found {self.get(self.layout.own)}")
+
+    def _ignored(self, name: str, *tables: Table) -> str:
+        choices = [one.chosen_by for one in tables if one.used and one.chosen_by is not None]
+        if not choices:
+            return f"{name}: `phonograd {self.layout.command}` does not use it"
+        key = self.name_of(choices[0][0])
+        values = [value for _, values in choices for value in values]
+        if values == [GIVEN]:
+            return f"{name}: expected with {key}, which is not given"
+        told = " or ".join(map(_toml_word, values))
+        return f"{name}: expected with {key} {told}, found {_toml_word(self.get(choices[0][0]))}"
 
     def _with_keys(self, message: str) -> str:
         """The message with a key or an option for each field in backticks; the file before one that it gives."""
@@ -218,34 +234,37 @@ def _source_name(key: str, source: str) -> str:
 def _document(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{file}: expected UTF-8, found byte {error.object[error.start]:#x}; save it as UTF-8"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: expected TOML: {error}") from error
     except OSError as error:
         raise UsageError(f"{file}: cannot read: {error.strerror}") from error
 
 
-def _flat(document: Mapping[str, Any], path: str, tables: set[str]) -> Iterator[tuple[str, Any]]:
+def _flat(document: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     for key, value in document.items():
         whole = join_key(path, key)
         if isinstance(value, dict):
-            yield from _flat(value, whole, tables)
-        elif whole in tables:
-            raise UsageError(f"{whole}: expected a table, [{whole}], found {value!r}")
+            yield from _flat(value, whole)
         else:
             yield whole, value
 
 
 def _assignment(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
-    if not sign or not key.strip():
-        raise UsageError(f"{SET} {text}: expected KEY=VALUE, such as rounds.deadline_seconds=600")
+    if not sign or not key.strip() or not value.strip():
+        raise UsageError(f"{SET} {text}: expected KEY=VALUE")
     return key.strip(), value.strip()
 
 
 def _convert(field: Field, value: Any, folder: Path | None) -> Any:
-    """The value as the field has it: paths relative to the file's folder, whole numbers as numbers."""
-    if field.many and isinstance(value, list | tuple):
-        return tuple(_convert_one(field, one, folder) for one in value)
+    """The value as the field has it: paths relative to the file's folder, whole numbers as numbers, one as a list."""
+    if field.many:
+        values = value if isinstance(value, list | tuple) else [value]
+        return tuple(_convert_one(field, one, folder) for one in values)
     return _convert_one(field, value, folder)
 
 
