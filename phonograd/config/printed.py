@@ -42,7 +42,11 @@ def _keys(table: Table, values: Config) -> Iterator[str]:
 
 def _meaning(field: Field) -> str:
     expected = field.expectation()
-    plain = (field.kind in (str, bool) and not field.choices) or expected in ("a path", "a finite number")
+    plain = (field.kind in (str, bool) and not field.choices) or expected in (
+        "a path",
+        "a finite number",
+        "a whole number",
+    )
     return field.about if plain else f"{field.about} ({expected})".strip()
 
 

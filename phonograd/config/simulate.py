@@ -37,7 +37,9 @@ class Study(Settings, frozen=True):
     engine: Annotated[
         Engine, about("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
     ] = "local"
-    accept_noise: Annotated[bool, about("Simulate with noise that destroys the model: over 10 times S.")] = False
+    accept_noise: Annotated[bool, about("Simulate with noise of which the model learns nothing (docs/privacy.md).")] = (
+        False
+    )
     precision: Annotated[
         PrecisionChoice,
         about(

@@ -35,7 +35,7 @@ class MaskedSettings(Settings, frozen=True):
     weight_cap: Annotated[int, about("A phone's weight is its tokens, cut to this; 1: all phones weigh the same.")] = 1
     cohort: Annotated[int, about("Phones that mask together, at most; in place of clients_per_round.")] = 100
     min_cohort: Annotated[int, about("Fewest phones of a cohort; with fewer, a round fails and releases nothing.")] = 50
-    curious: Annotated[float, about("Share of the phones that may work with the server.")] = 0.1
+    curious: Annotated[float, about("Share of the phones that may collude with the server.")] = 0.1
     dropouts: Annotated[float, about("Share of the phones that may drop out.")] = 0.3
     steps: Annotated[
         Literal[0, 1], about("1: a single step with the gradient of the whole text; 0: one for each window.")

@@ -66,7 +66,9 @@ class ServerSettings(Settings, frozen=True):
     end_privacy: Annotated[
         bool, about("Let a restart open rounds without the noise or the masks that the last round has.")
     ] = False
-    accept_noise: Annotated[bool, about("Start with noise that destroys the model: over 10 times S.")] = False
+    accept_noise: Annotated[bool, about("Start with noise of which the model learns nothing (docs/privacy.md).")] = (
+        False
+    )
     security: SecuritySettings = SecuritySettings()
 
     def check_together(self) -> None:
