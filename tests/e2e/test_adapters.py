@@ -50,6 +50,7 @@ def test_what_is_no_rank_is_refused(phono: Run, workplace: Workplace, tmp_path: 
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.long
 def test_a_round_of_adapters(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     """Two phones; the next model, merged, fits the plain artifacts."""
     plain, artifacts = tmp_path / "plain", tmp_path / "artifacts"

@@ -122,6 +122,7 @@ def test_what_a_node_has_not_sent_waits_for_the_next_epoch(artifacts: Artifacts,
     assert not np.array_equal(*ended)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["averaging", "DGC"])
 def test_training_resumes_in_the_same_bits(artifacts: Artifacts, tmp_path: Path, method: str) -> None:
     settings, ended = Plateau(0.75, 0.5, 9, 4), []

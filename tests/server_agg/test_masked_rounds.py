@@ -58,6 +58,7 @@ def drop_outs(draw: st.DrawFn, phones: int) -> dict[str, str]:
     return {f"phone{one}": draw(st.sampled_from(LOST)) for one in lost}
 
 
+@pytest.mark.long
 @settings(max_examples=6, deadline=None)
 @given(st.data(), st.sampled_from((3, 10)), st.sampled_from((4, 8, 16)), st.sampled_from((1, 7)), st.integers(0, 99))
 def test_the_sum_is_the_plain_one(data: st.DataObject, phones: int, bits: int, cap: int, seed: int) -> None:

@@ -277,6 +277,7 @@ def test_members_are_tested_on_what_they_wrote_themselves(tmp_path: Path, monkey
     assert {message for side in tested for text in side for message in text} <= own
 
 
+@pytest.mark.long
 def test_the_commands(tmp_path: Path, phono: Run) -> None:
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))

@@ -26,6 +26,8 @@ from phonograd.simulation.workers import Workers, start_workers
 from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, comparable, encoded_users, run
 from tests.support.waiting import PATIENCE_SECONDS, until
 
+pytestmark = pytest.mark.long  # each starts processes that import all of it
+
 
 def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
     unreliable = replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
