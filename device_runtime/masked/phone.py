@@ -18,7 +18,7 @@ Action = Literal["send", "upload", "done"]
 
 
 class Company(Settings, frozen=True):
-    """With whom a phone takes part in masked rounds."""
+    """Phones with whom one takes part in masked rounds: those that the vendor certified, and how many."""
 
     vendor: Annotated[
         str | None,

@@ -175,7 +175,7 @@ class Config:
         if not inner and self._names_own and path == own.rpartition(".")[0]:
             inner = [join_key(own, last)]
         if same and not inner:
-            raise UsageError(self._ignored(_source_name(key, SET), *(self._keys[one][0] for one in same)))
+            raise UsageError(self._refusal(_source_name(key, SET), *(self._keys[one][0] for one in same)))
         whole = inner[0] if inner else self._require_key(key, SET)
         self._store(whole, self._parse(whole, text), SET)
 
@@ -195,16 +195,17 @@ class Config:
             if key not in self._keys or self.counts(table := self._keys[key][0]):
                 continue
             if source.startswith("--"):
-                raise UsageError(self._ignored(_source_name(key, source), table))
+                raise UsageError(self._refusal(_source_name(key, source), table))
             # A file whose choice was forgotten would run without what it asks for, such as privacy.
             choice, values = table.chosen_by or ("", ())
             if table.used and table.path.rpartition(".")[2] in values and choice not in self._sources:
-                raise UsageError(self._ignored(f"{source}: [{table.path}]", table))
+                raise UsageError(self._refusal(f"{source}: [{table.path}]", table))
         own = self.layout.own_table
         if any(self._sources[join_key(own, name)] == SET for name in self.own) and not self._names_own:
             raise UsageError(f"{own}: expected with {self.layout.own} MODULE:CLASS, found {self.get(self.layout.own)}")
 
-    def _ignored(self, name: str, *tables: Table) -> str:
+    def _refusal(self, name: str, *tables: Table) -> str:
+        """Tell with which choice a key or table counts."""
         choices = [one.chosen_by for one in tables if one.used and one.chosen_by is not None]
         if not choices:
             return f"{name}: `phonograd {self.layout.command}` does not use it"

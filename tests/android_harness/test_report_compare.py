@@ -38,7 +38,7 @@ SIMULATIONS = 200
 
 
 def test_intervals_from_steps_cover_the_ratio_of_these_epochs() -> None:
-    """They cover it only where epochs do not vary: they never fail a build."""
+    """Intervals cover it only where epochs do not vary: they never fail a build."""
     random = np.random.default_rng(8)
     covered = {}
     for sigma in (0.0, 0.05):

@@ -239,7 +239,7 @@ def test_a_drop_out_names_the_commands_options() -> None:
 
 
 class SlowServer(Server):
-    """It takes a byte in 40 seconds."""
+    """Takes a byte in 40 seconds."""
 
     seconds = 0.0
 
