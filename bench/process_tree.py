@@ -10,10 +10,14 @@ SAMPLE_SECONDS = 0.25
 PARENT, FIRST_TIME, LAST_TIME = 1, 11, 15  # fields of /proc/PID/stat after the name: user, system, and their children's
 
 
+def tick_seconds() -> float:
+    """The unit in which Linux counts a process's CPU time: shorter work reads as none."""
+    return 1 / os.sysconf("SC_CLK_TCK")
+
+
 def cpu_seconds(root: int) -> float:
     """CPU time that the tree of `root` has used, with children that have ended."""
-    ticks = sum(sum(map(int, fields[FIRST_TIME:LAST_TIME])) for _, fields in _tree(root))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(sum(map(int, fields[FIRST_TIME:LAST_TIME])) for _, fields in _tree(root)) * tick_seconds()
 
 
 def pss_bytes(root: int) -> int:

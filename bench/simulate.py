@@ -14,7 +14,7 @@ import numpy as np
 
 from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Worker, ratio_of, run_in_turn
 from phonograd.bench.markdown import MB, Column, Table, figure, model_name, name_with_versions
-from phonograd.bench.process_tree import PeakPss, cpu_seconds
+from phonograd.bench.process_tree import PeakPss, cpu_seconds, tick_seconds
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.worker import SimulatorJob
 from phonograd.device_runtime.base.system import usable_cores
@@ -145,14 +145,15 @@ def _run(entry: Entry, job: SimulatorJob) -> Answers:
     if "left_out" in answers:
         return answers
     seconds = times[MEASURED] - times[MEASURED - 1]
-    return {**answers, "peak_pss_bytes": peak, "round_seconds": seconds, "cpu_seconds": cpu[-1] - cpu[-2]}
+    used = max(cpu[-1] - cpu[-2], tick_seconds())  # ratios need more than nothing
+    return {**answers, "peak_pss_bytes": peak, "round_seconds": seconds, "cpu_seconds": used}
 
 
 def _figures(entries: Sequence[Entry], runs: Mapping[str, Sequence[Answers]]) -> Iterator[Answers]:
     """Each contestant's figures.
 
-    round_seconds, cpu_seconds: medians of the measured round, the latter of
-    all processes; ratio, cpu_ratio: medians over runs of those divided by the first contestant's; peak_pss_bytes: of
+    round_seconds, cpu_seconds: medians of the measured round, the latter of all processes and at least one tick of the
+    kernel's clock; ratio, cpu_ratio: medians over runs of those divided by the first contestant's; peak_pss_bytes: of
     all processes together, the largest sample of any run; loss: of the first round.
     """
     first = next(filter(None, runs.values()))
