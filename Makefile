@@ -63,7 +63,7 @@ build-test: $(READY)
 wheel-test: $(READY)
 	$(VENV)/bin/pytest -m wheel tests/e2e
 
-# Debian's packages qemu-user and llvm-19 are needed, and an apt that knows arm64.
+# Debian's packages qemu-user, llvm-19 and unicode-data are needed, and an apt that knows arm64.
 phone-test: $(READY)
 	$(PYTEST) -m phone tests/native tests/bench
 
@@ -161,6 +161,7 @@ results: $(READY)
 	$(VENV)/bin/phonograd bench aggregate --rounds 2 $(addprefix --flower-python ,$(FLOWER)) --save bench/results/aggregate.json
 	$(VENV)/bin/phonograd bench masked $(addprefix --flower-python ,$(FLOWER)) --save bench/results/masked.json
 	$(VENV)/bin/phonograd bench simulate $(addprefix --flower-python ,$(FLOWER)) --save bench/results/simulate.json
+	$(VENV)/bin/phonograd bench tokenize --save bench/results/tokenize.json
 	$(VENV)/bin/phonograd bench ingest --rounds 3 --save bench/results/ingest.json
 	$(VENV)/bin/phonograd bench capacity --save bench/results/capacity.json
 	$(VENV)/bin/phonograd bench results

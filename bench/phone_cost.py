@@ -21,12 +21,11 @@ from phonograd.bench.phone.loops import Loop, LoopCost, hottest_loop, loop_cost
 from phonograd.bench.results import Document
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.engine.c_abi import find_library
-from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build import build_host_command, build_phone_binary
 from phonograd.device_runtime.native_build.compiler import find_zig
 from phonograd.device_runtime.native_build.targets import NATIVE, PHONE
-from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
@@ -123,8 +122,7 @@ def count_instructions(run: Run, folder: Path) -> Count:
 
 def _sampled_words(artifacts: Artifacts, stream: Any, drawn: int) -> int:
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
-    counts = load_counts(artifacts.path(COUNTS), vocabulary)
-    return len(draw_output_sample(stream, counts, SampleDraw(drawn, 0)))
+    return len(draw_output_sample(stream, vocabulary.frequencies(), SampleDraw(drawn, 0)))
 
 
 def kernel_loop(kernel: Path) -> Loop:

@@ -86,7 +86,7 @@ class PredictorScorer:
             if self._begun:  # the first <eos> is what a predictor begins with
                 self._predictor.feed("\n" if token == EOS else self._words[token])
             self._begun = True
-            rows.append(self._predictor.scores())
+            rows.append(self._predictor.logits())
         return np.stack(rows)
 
 

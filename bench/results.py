@@ -34,6 +34,7 @@ MODULES = {
     "kernels": "kernels.native",
     "upload": "upload",
     "predict": "predict",
+    "tokenize": "tokenize",
     "phone": "phone_cost",
     "aggregate": "aggregate",
     "masked": "masked",

@@ -50,7 +50,7 @@ def main() -> None:
     Path("general.txt").write_text("\n".join(messages(0, 300)))
     users = {f"user{number}": messages(number, 60) for number in (1, 2, 3)}
 
-    vocabulary = phonograd.build_vocabulary(["general.txt"], size=len(WORDS) + 2).vocabulary
+    vocabulary = phonograd.build_vocabulary(["general.txt"], size=len(WORDS) + 2)
     shape = phonograd.LanguageModelConfig("lstm", vocabulary=len(vocabulary), embedding=24, hidden=32, layers=2)
     config = phonograd.PretrainConfig(epochs=4, minibatch=5, bptt=10)
     phonograd.pretrain(shape, vocabulary, ["general.txt"], "base.safetensors", config=config)

@@ -47,7 +47,7 @@ class Keyboard(nn.Module):
         return scores
 
 
-vocabulary = phonograd.build_vocabulary(["general.txt"], size=len(WORDS) + 2).vocabulary
+vocabulary = phonograd.build_vocabulary(["general.txt"], size=len(WORDS) + 2)
 model = Keyboard(len(vocabulary), embedding=24, hidden=32)
 
 # %% Pre-train it, in plain PyTorch.

@@ -3,7 +3,7 @@
 import hashlib
 import platform
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,6 @@ from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, 
 from phonograd.device_runtime.engine.predictor import write_prediction_weights
 from phonograd.device_runtime.formats.frozen import frozen_metadata
 from phonograd.device_runtime.formats.manifest import (
-    COUNTS,
     EVAL_MODEL,
     FILES,
     PREDICTION,
@@ -35,8 +34,7 @@ from phonograd.device_runtime.formats.manifest import (
 )
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, check_finite, check_specs, save_tensors, spec_of
-from phonograd.device_runtime.text.counts import counts_bytes, zipf_counts
-from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
+from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.placement import in_place
 
 try:
@@ -61,7 +59,6 @@ def export_artifacts(
     progress: Callable[[str], None] | None = None,
     overwrite: bool = False,
     frozen: Collection[str] = (),
-    counts: Sequence[int] | Ids | None = None,
     predict: Predict | None = None,
     distill: bool = False,
     inputs: Collection[Path] = (),
@@ -70,7 +67,7 @@ def export_artifacts(
     """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
 
     weights: canonical tensors (LanguageModelConfig.tensor_specs), float32. `progress` hears the name of each stage.
-    frozen: names of tensors that phones don't train. counts: of each word in general text; None: by Zipf's law.
+    frozen: names of tensors that phones don't train.
     predict: "int8" also writes prediction weights. distill: also write the graph of transfer learning. overwrite:
     replace an artifacts folder, never one that holds something else or one of `inputs`, the files that the caller read.
     check: hears the folder before it is put in place; what it raises leaves none.
@@ -88,8 +85,7 @@ def export_artifacts(
         raise ArtifactsError(f"frozen tensors: names among {', '.join(weights)} expected, found {odd[0]!r}")
     if len(set(frozen)) == len(weights):
         raise ArtifactsError("frozen tensors: all of the model's; leave one out, so that there is something to train")
-    counted = counts_bytes(vocabulary, zipf_counts(len(vocabulary)) if counts is None else counts)
-    source = _Source(config, training, weights, frozen, vocabulary, counted)
+    source = _Source(config, training, weights, frozen, vocabulary)
     heard = progress or (lambda _: None)
     with in_place(folder, overwrite, inputs) as partial, storage_errors(folder):
         _fill(partial, source, heard, predict, distill)
@@ -106,7 +102,6 @@ class _Source:
     weights: dict[str, Array]
     frozen: Collection[str]
     vocabulary: Vocabulary
-    counts: bytes
 
     def graph(self, kind: Kind = "full") -> Graph:
         return training_graph(self.config, self.training, self.weights, self.frozen, kind)
@@ -139,8 +134,7 @@ def _fill(
     if predict is not None:
         write_prediction_weights(folder / WEIGHTS, folder / PREDICTION)
         names.append(PREDICTION)
-    write_bytes(folder / VOCABULARY, source.vocabulary.to_bytes())
-    write_bytes(folder / COUNTS, source.counts)
+    write_bytes(folder / VOCABULARY, source.vocabulary.to_bytes(counted=True))
     progress("hashes")
     manifest = Manifest(
         model=source.config,

@@ -16,15 +16,21 @@ _ENCODINGS = {  # UTF-32 begins as UTF-16 does
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _SENTENCE_PIECE = re.compile(rb"\n[\x03-\x1f]\n[\x01-\x1f]")  # a ModelProto's first piece
+_COUNTED = re.compile(rb"([^\t]+(?=\t)|[^\t ]+)[\t ](0|[1-9]\d{0,14})(?:\t(.*))?")
 _LIST_OPERATIONS = {"PROTO", "FRAME", "EMPTY_LIST", "MARK", "APPEND", "APPENDS", "STOP"}
 
 
 @dataclass(frozen=True)
 class WordList:
-    """Words in the order of a model's rows. vectors: it is a table of words' numbers, which may lack `<unk>`."""
+    """Words in the order of a model's rows. vectors: it is a table of words' numbers, which may lack `<unk>`.
+
+    counts: of each word, where the table has whole numbers alone; forms: of each word, where it is one of our files.
+    """
 
     words: list[bytes]
     vectors: bool = False
+    counts: list[int] | None = None
+    forms: list[bytes] | None = None
 
 
 def read_words(path: Path, data: bytes) -> WordList:
@@ -53,7 +59,16 @@ def read_words(path: Path, data: bytes) -> WordList:
             "(gensim: model.wv.save_word2vec_format(NEW))"
         )
     lines = [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")]
-    return _first_column(lines) or WordList(lines)
+    return _parse_counted(lines) or _first_column(lines) or WordList(lines)
+
+
+def _parse_counted(lines: list[bytes]) -> WordList | None:
+    """The words and forms of a file with counts; None if it is not one."""
+    rows = [_COUNTED.fullmatch(line) for line in lines]
+    found = [row for row in rows if row]
+    if len(found) < len(rows):
+        return None
+    return WordList([row[1] for row in found], True, [int(row[2]) for row in found], [row[3] or b"" for row in found])
 
 
 def _first_column(lines: list[bytes]) -> WordList | None:

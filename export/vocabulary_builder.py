@@ -1,94 +1,136 @@
-"""Builds a vocabulary from texts: the most frequent tokens, and beside it how often each was seen."""
+"""Builds a vocabulary from texts: the most frequent tokens, how often each was seen, and how it is usually written."""
 
 import os
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TextError, VocabularyError
-from phonograd.device_runtime.base.files import write_bytes
-from phonograd.device_runtime.text.counts import counts_bytes, load_counts
-from phonograd.device_runtime.text.messages import read_messages, tokenize
-from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Ids, Vocabulary
+from phonograd.device_runtime.base.files import read_bytes
+from phonograd.device_runtime.text.tokenizer import Tokenizer
+from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 
 MINIMUM_SIZE = 3  # <unk>, <eos> and one word
+# Of a word's occurrences in the middle of sentences. From half of them on, people's "us" would be shown as US.
+USUAL_SHARE = 0.8
+# Thai, Lao, Myanmar, Khmer, kana, Han.
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
+_ENTRY = re.compile(rb"([^\s]+)[\t ]+(\d{1,15})")
 
 
-@dataclass(frozen=True)
-class CountedVocabulary:
-    """A vocabulary and the count of each of its words in the texts it was built from.
-
-    The count of `<unk>` is that of all tokens left out, the count of `<eos>` that of messages.
-    """
-
-    vocabulary: Vocabulary
-    counts: tuple[int, ...]
-
-    @property
-    def coverage(self) -> float:
-        """The share of the texts' tokens, in [0, 1] and without `<eos>`, that the vocabulary holds."""
-        known = sum(self.counts[2:])
-        return known / (known + self.counts[0])
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the vocabulary to `path` and the counts to `counts_path(path)`, each atomically.
-
-        Raises StorageError when the disk refuses.
-        """
-        path = Path(path)
-        write_bytes(counts_path(path), counts_bytes(self.vocabulary, self.counts))
-        write_bytes(path, self.vocabulary.to_bytes())
-
-
-def counts_path(vocabulary: Path) -> Path:
-    """Path of a vocabulary file's counts: `vocab.txt.counts`, lines `word<TAB>count` in order of id."""
-    return vocabulary.with_name(f"{vocabulary.name}.counts")
-
-
-def counts_beside(path: Path, vocabulary: Vocabulary) -> Ids | None:
-    """The counts [V] int64 at `counts_path(path)`, None without that file. Raises VocabularyError as `load_counts`."""
-    counts = counts_path(path)
-    if not counts.exists():
-        return None
-    return load_counts(counts, vocabulary, f"count again with: phonograd vocab build, or remove {counts}")
-
-
-def build_vocabulary(texts: Sequence[str | os.PathLike[str]], size: int, reserve: bool = False) -> CountedVocabulary:
+def build_vocabulary(
+    texts: Sequence[str | os.PathLike[str]],
+    size: int,
+    reserve: bool = False,
+    lexicon: str | os.PathLike[str] | None = None,
+    turkish: bool = False,
+    words: str | os.PathLike[str] | None = None,
+) -> Vocabulary:
     """`<unk>`, `<eos>` and the `size` - 2 most frequent tokens of `texts`; equal counts in the order of their bytes.
 
     A literal `<unk>` in a text (WikiText has them) counts as a token left out. Where the texts hold too few words,
     `reserve` fills up with `<reserved-0>`, `<reserved-1>`, ...: no text yields such a token, so that their lines can be
-    given to new words later without changing the model's shape.
+    given to new words later without changing the model's shape. lexicon: a file with lines `word count` by which text
+    of scripts without spaces is split; without one, each of their graphemes is a word. turkish: I is the capital of ı.
+    words: a vocabulary whose words are counted, in its order and by its rules, in place of the most frequent.
 
-    Raises VocabularyError for a size below 3 or too few words, TextError for a text that is missing or empty.
+    Raises VocabularyError for a size below 3, too few words, or a lexicon that is none, TextError for a text that is
+    missing or empty.
     """
     if size < MINIMUM_SIZE:
         raise VocabularyError(f"vocabulary: size {size}, expected at least {MINIMUM_SIZE}: <unk>, <eos> and a word")
-    messages, counts = _count(texts)
+    if words is not None:
+        given = Vocabulary.load(Path(words))
+        messages, counts, forms = _count(texts, given.tokenizer)
+        return _with_counts(given.words, messages, counts, forms, given.turkish)
+    messages, counts, forms = _count(texts, _tokenizer(lexicon, turkish))
     # Sorting by bytes after the count makes the file a function of the texts, whatever order they are given in.
-    unknown = counts.pop(UNK_WORD, 0)
-    kept = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: size - 2]
+    seen = sorted((word for word in counts if word != UNK_WORD), key=lambda word: (-counts[word], word))
+    kept = seen[: size - 2]
     reserved = size - 2 - len(kept)
     if reserved and not reserve:
         raise VocabularyError(
             f"vocabulary: {size - 2} distinct words expected in the texts, found {len(kept)}; "
             f"give more text, ask for {len(kept) + 2} words, or `reserve` the missing lines"
         )
-    left_out = unknown + counts.total() - sum(count for _, count in kept)
-    return CountedVocabulary(
-        Vocabulary((UNK_WORD, EOS_WORD, *(word for word, _ in kept), *(b"<reserved-%d>" % n for n in range(reserved)))),
-        (left_out, messages, *(count for _, count in kept), *(0 for _ in range(reserved))),
+    spare = (b"<reserved-%d>" % number for number in range(reserved))
+    return _with_counts((UNK_WORD, EOS_WORD, *kept, *spare), messages, counts, forms, turkish)
+
+
+def _with_counts(
+    words: tuple[bytes, ...], messages: int, counts: Counter[bytes], forms: Mapping[bytes, bytes], turkish: bool
+) -> Vocabulary:
+    kept = [counts[word] for word in words[2:]]
+    return Vocabulary(
+        words,
+        counts=(counts.total() - sum(kept), messages, *kept),
+        forms=tuple(forms.get(word, b"") for word in words) if forms else None,
+        turkish=turkish,
     )
 
 
-def _count(texts: Sequence[str | os.PathLike[str]]) -> tuple[int, Counter[bytes]]:
+def coverage(vocabulary: Vocabulary) -> float:
+    """The share of the tokens that were counted, in [0, 1] and without `<eos>`, that the vocabulary holds."""
+    counts = vocabulary.frequencies()
+    return float(counts[2:].sum() / (counts[2:].sum() + counts[0]))
+
+
+def unspaced_share(vocabulary: Vocabulary) -> float:
+    """The share of the tokens that have a letter of a script without spaces."""
+    counts = vocabulary.frequencies()
+    unspaced = [bool(UNSPACED.search(word.decode("utf-8", "replace"))) for word in vocabulary.words]
+    return float(counts[unspaced].sum() / counts.sum())
+
+
+def _tokenizer(lexicon: str | os.PathLike[str] | None, turkish: bool) -> Tokenizer:
+    head = [b"<unk>\t0\tturkish" if turkish else b"<unk>\t0", b"<eos>\t0"]
+    if lexicon is None:
+        return Tokenizer(b"\n".join(head))
+    return Tokenizer(b"\n".join([*head, *_entries(Path(lexicon))]), str(lexicon))
+
+
+def _entries(lexicon: Path) -> Iterator[bytes]:
+    try:
+        lines = read_bytes(lexicon).removesuffix(b"\n").split(b"\n")
+    except OSError as error:
+        raise VocabularyError(f"{lexicon}: cannot be read: {error.strerror}") from error
+    counts: Counter[bytes] = Counter()
+    for number, line in enumerate(lines, 1):
+        entry = _ENTRY.fullmatch(line.rstrip(b"\r"))
+        if entry is None:
+            shown = line[:40].decode("utf-8", "replace")
+            raise VocabularyError(f"{lexicon}: line {number}: a word, a tab and its count expected, found {shown!r}")
+        word = unicodedata.normalize("NFC", entry[1].decode("utf-8", "surrogateescape"))
+        counts[word.encode("utf-8", "surrogateescape")] += int(entry[2])
+    return (b"%b\t%d" % item for item in counts.items())
+
+
+def _count(
+    texts: Sequence[str | os.PathLike[str]], tokenizer: Tokenizer
+) -> tuple[int, Counter[bytes], Mapping[bytes, bytes]]:
+    """Count messages and words, and find how words are usually written in the middle of a sentence."""
     if not texts:
         raise TextError("vocabulary: no text given, expected at least one file, one message a line")
     messages = 0
     counts: Counter[bytes] = Counter()
-    for path in texts:
-        for message in read_messages(Path(path)):
+    written: Counter[bytes] = Counter()
+    for path in map(Path, texts):
+        for line in tokenizer.lines("pg_tokenizer_tokens", path):
             messages += 1
-            counts.update(tokenize(message))
-    return messages, counts
+            counts.update(line.split(b" "))
+        for line in tokenizer.lines("pg_tokenizer_forms", path):
+            written.update(line.split(b" "))
+    return messages, counts, _usual_forms(written, tokenizer)
+
+
+def _usual_forms(written: Counter[bytes], tokenizer: Tokenizer) -> Mapping[bytes, bytes]:
+    """How words are written that usually are not written as they stand."""
+    forms = list(written)
+    words = tokenizer.lines("pg_tokenizer_tokens", b"\n".join(forms)) if forms else []
+    times: Counter[bytes] = Counter()
+    for form, word in zip(forms, words, strict=True):
+        times[word] += written[form]
+    pairs = zip(forms, words, strict=True)
+    return {word: form for form, word in pairs if form != word and written[form] >= USUAL_SHARE * times[word]}

@@ -65,6 +65,7 @@ from phonograd.device_runtime.engine.personal import Learned as Learned
 from phonograd.device_runtime.engine.personal import PersonalWords as PersonalWords
 from phonograd.device_runtime.engine.predictor import Predictor as Predictor
 from phonograd.device_runtime.engine.predictor import Suggestion as Suggestion
+from phonograd.device_runtime.engine.predictor import SuggestOptions as SuggestOptions
 from phonograd.device_runtime.formats.manifest import Artifacts as Artifacts
 from phonograd.device_runtime.formats.manifest import TrainingConfig as TrainingConfig
 from phonograd.device_runtime.formats.manifest import open_artifacts as open_artifacts
@@ -77,7 +78,6 @@ from phonograd.export.pretrain_config import PretrainConfig as PretrainConfig
 from phonograd.export.pretrain_config import PretrainProgress as PretrainProgress
 from phonograd.export.pretrain_config import PretrainResult as PretrainResult
 from phonograd.export.torch_layout import seeded_weights as seeded_weights
-from phonograd.export.vocabulary_builder import CountedVocabulary as CountedVocabulary
 from phonograd.export.vocabulary_builder import build_vocabulary as build_vocabulary
 from phonograd.server_agg.aggregation.own import OwnStrategyError as OwnStrategyError
 from phonograd.server_agg.aggregation.own import own_strategy as own_strategy

@@ -4,8 +4,7 @@ import numpy as np
 
 from phonograd.bench.worker import Job
 from phonograd.device_runtime.engine.backend import OutputSample
-from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
-from phonograd.device_runtime.text.counts import load_counts
+from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
@@ -17,5 +16,6 @@ def sample_of(job: Job, artifacts: Artifacts) -> OutputSample | None:
     if job.output_sample is None:
         return None
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
-    counts = load_counts(artifacts.path(COUNTS), vocabulary)
-    return draw_output_sample(np.unique(np.load(job.windows)), counts, SampleDraw(job.output_sample, SEED))
+    return draw_output_sample(
+        np.unique(np.load(job.windows)), vocabulary.frequencies(), SampleDraw(job.output_sample, SEED)
+    )

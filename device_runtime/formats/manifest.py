@@ -25,7 +25,7 @@ from phonograd.device_runtime.base.settings import Positive as Rate
 from phonograd.device_runtime.base.settings import Settings, Share
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 MANIFEST = "manifest.json"
 TRAINING_MODEL = "training_model.onnx"
 TRAINING_MODEL_SAMPLED = "training_model_sampled.onnx"
@@ -35,12 +35,11 @@ OPTIMIZER_MODEL = "optimizer_model.onnx"
 CHECKPOINT = "checkpoint"
 WEIGHTS = "weights.safetensors"
 VOCABULARY = "vocab.txt"
-COUNTS = "counts.txt"
 PREDICTION = "prediction.safetensors"
 GRAPHS = (TRAINING_MODEL, TRAINING_MODEL_SAMPLED, TRAINING_MODEL_DISTILL, EVAL_MODEL, OPTIMIZER_MODEL)
 FILES = (
     *(TRAINING_MODEL, TRAINING_MODEL_SAMPLED, EVAL_MODEL, OPTIMIZER_MODEL),
-    *(CHECKPOINT, WEIGHTS, VOCABULARY, COUNTS),
+    *(CHECKPOINT, WEIGHTS, VOCABULARY),
 )
 OPTIONAL_FILES = (PREDICTION, TRAINING_MODEL_DISTILL)
 # The frozen copy of the model in an LwF graph: the same tensors under this prefix.
@@ -101,6 +100,13 @@ class TensorEntry(Record, frozen=True):
     sha256: Sha256
 
 
+class TextRules(Record, frozen=True):
+    """The rules by which text becomes tokens: their version, and Unicode's. FORMAT.md, "Text"."""
+
+    rules: Literal[1] = 1
+    unicode: Literal["15.0.0"] = "15.0.0"
+
+
 class Manifest(Record, frozen=True):
     """The contents of manifest.json."""
 
@@ -110,7 +116,8 @@ class Manifest(Record, frozen=True):
     tensors: tuple[TensorEntry, ...]
     files: dict[str, FileEntry]
     tools: dict[str, str]
-    schema_version: Literal[2] = SCHEMA_VERSION
+    text: TextRules = TextRules()
+    schema_version: Literal[3] = SCHEMA_VERSION
 
     def write(self, folder: Path) -> None:
         """Write manifest.json into `folder`, last of all files: its presence says that the folder is whole."""

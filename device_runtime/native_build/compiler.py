@@ -19,7 +19,7 @@ from phonograd.device_runtime.base.files import lock_file, storage_errors
 from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.native_build.android import android_headers, android_parts, make_c_library
 from phonograd.device_runtime.native_build.includes import Includes
-from phonograd.device_runtime.native_build.targets import ZIG_VERSION, Target
+from phonograd.device_runtime.native_build.targets import SMALL_FOLDERS, ZIG_VERSION, Target
 
 KEPT_SECONDS = 7 * 24 * 3600  # files that no build used for a week are removed from the cache
 ERRORS_SHOWN = 3
@@ -143,7 +143,9 @@ class Build:
                     progress(done + 1, len(objects) + 1, source.name)
 
     def _flags(self, source: Path) -> tuple[str, ...]:
-        return self.target.zig_flags if source.suffix == ZIG else self.target.compile_flags
+        if source.suffix == ZIG:
+            return self.target.zig_flags
+        return (*self.target.compile_flags, *(("-Os",) if source.parent.name in SMALL_FOLDERS else ()))
 
     def _relative(self, source: Path) -> Path:
         # The compiler runs in `root`, so that its output has no paths of this machine.

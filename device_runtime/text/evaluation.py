@@ -12,7 +12,7 @@ from phonograd.device_runtime.engine.header import new
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.engine.predictor import Predictor
 from phonograd.device_runtime.formats.tensor_file import Floats
-from phonograd.device_runtime.text.tokenizer import plain_tokenizer, text_of
+from phonograd.device_runtime.text.tokenizer import text_of
 from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
 
 
@@ -43,7 +43,7 @@ class PredictorScorer:
         scores = np.empty((tokens.size, len(self._words)), np.float32)
         for row, token in zip(scores, tokens.ravel(), strict=True):
             self._predictor.feed("\n" if token == EOS else self._words[token])
-            row[:] = self._predictor.scores()
+            row[:] = self._predictor.logits()
         return scores
 
 
@@ -58,6 +58,7 @@ class Evaluation:
     top1: the share of words that are a keyboard's first suggestion; unknown words are misses
     top1_with_unknown: paper M's AccuracyTop1: unknown words are misses, but `<unk>` may be the best
     kss: P's eq. 5, or None if not requested
+    kss_without_marks: the same of a keyboard that suggests words alone
     """
 
     tokens: int
@@ -74,6 +75,8 @@ class Evaluation:
     top1_with_unknown_error: float
     kss: float | None
     kss_error: float | None
+    kss_without_marks: float | None = None
+    kss_without_marks_error: float | None = None
 
 
 def evaluate(
@@ -108,32 +111,37 @@ def evaluate(
         options = new(struct, **given, engine=native, scores=None if native else score)
         buffer = vocabulary.tokenizer.call("pg_tokenizer_evaluate", options, result=lambda figures: figures)
     figures = {name: getattr(buffer, name) for name in Evaluation.__dataclass_fields__}
-    return Evaluation(**figures | ({} if kss else {"kss": None, "kss_error": None}))
+    return Evaluation(**figures | ({} if kss else dict.fromkeys(name for name in figures if name.startswith("kss"))))
 
 
 def keystroke_savings(
-    predictor: Predictor, messages: Sequence[bytes], learn: bool, progress: Callable[[int, int], None] | None = None
-) -> float:
-    """Return paper P's eq. 5 over messages as a user writes them, one after the other.
+    predictor: Predictor,
+    vocabulary: Vocabulary,
+    messages: Sequence[bytes],
+    learn: bool,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[float, float]:
+    """Return paper P's eq. 5 over messages as a user writes them, one after the other, with marks and without.
 
     Unlike `evaluate`'s, it counts the predictor's own suggestions, so words that only the user has count too.
     learn: learn each piece between two spaces, into the personal words in use
     progress: called with (messages done, messages in all)
     """
-    typed = characters = 0
+    typed, characters = [0, 0], 0
     predictor.reset()
     for done, message in enumerate(messages, 1):
         for piece in message.split():
             place = predictor.state()
-            for line in plain_tokenizer().lines("pg_tokenizer_tokens", piece):
-                for word in line.decode("utf-8", "replace").split(" "):
-                    characters += len(word)
-                    typed += predictor.keystrokes(word)
-                    predictor.feed(word)
+            for word in (token.decode("utf-8", "replace") for token in vocabulary.tokenize(piece)):
+                characters += len(word)
+                for marks in (False, True):
+                    typed[marks] += predictor.keystrokes(word, marks)
+                predictor.feed(word)
             if learn:
                 predictor.restore(place)
                 predictor.learn(piece.decode("utf-8", "replace"))
         (predictor.learn if learn else predictor.feed)("\n")
         if progress is not None:
             progress(done, len(messages))
-    return (characters - typed) / max(1, characters)
+    without, with_marks = ((characters - count) / max(1, characters) for count in typed)
+    return with_marks, without

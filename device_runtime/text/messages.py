@@ -7,7 +7,7 @@ from phonograd.device_runtime.text.tokenizer import plain_tokenizer
 
 def tokenize(message: bytes) -> list[bytes]:
     """The tokens of a message, which has no line feed."""
-    return [token for line in plain_tokenizer().lines("pg_tokenizer_tokens", message) for token in line.split(b" ")]
+    return plain_tokenizer().tokens(message)
 
 
 def split_messages(data: bytes) -> list[bytes]:

@@ -37,6 +37,10 @@ class Tokenizer(Handle):
         """The lines that a function of the library makes of a text."""
         return self.call(name, text_of(text), result=ctypes.string_at).split(b"\n")[:-1]
 
+    def tokens(self, message: bytes) -> list[bytes]:
+        """The tokens of a message, which has no line feed; where no words are known, graphemes of unspaced scripts."""
+        return [token for line in self.lines("pg_tokenizer_tokens", message) for token in line.split(b" ")]
+
 
 @functools.cache
 def plain_tokenizer() -> Tokenizer:

@@ -41,7 +41,7 @@ static int suggest(const char* folder, const char* weights) {
   pg_suggestion words[3];
   int32_t count = 0;
   pg_status status = pg_predictor_open(folder, weights, &options, &predictor);
-  if (status == PG_OK) status = pg_predictor_suggest(predictor, "", 3, words, &count);
+  if (status == PG_OK) status = pg_predictor_suggest(predictor, "", NULL, 3, words, &count);
   if (status != PG_OK) failed(status);
   for (int32_t i = 0; i < count; ++i) printf("%s: %.1f %%\n", words[i].word, 100 * words[i].probability);
   pg_predictor_close(predictor);

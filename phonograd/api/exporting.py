@@ -22,7 +22,6 @@ from phonograd.export.model_file import ModelOfStateDict, load_model, own_model,
 from phonograd.export.presets import preset_named
 from phonograd.export.state_dict import StateDict
 from phonograd.export.tensor_names import Renames
-from phonograd.export.vocabulary_builder import counts_beside
 from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, misfit, permute, rows_of
 
 
@@ -66,7 +65,7 @@ def export_artifacts(
     ours; `renames` has others, OLD to NEW, for a tensor or all below it. ignore: globs of tensors to leave out. key:
     where a checkpoint has the state dict, `model.state_dict`; None: it is one, or has one under a usual name. Its shape
     follows from its tensors; `shape`, a LanguageModelConfig or a preset's name, only holds it to one. vocabulary:
-    vocab.txt or the words, `<unk>` and `<eos>` first; its counts are read from beside the file, else follow Zipf's law.
+    vocab.txt or the words, `<unk>` and `<eos>` first; without counts, its words follow Zipf's law.
     trained_with: the vocabulary's file that the model was trained with, if that is another: rows follow their words.
     training: what the training graph computes. freeze: names of tensors, or what names begin with, that phones leave as
     they are. train: the only ones that they train. adapters: the rank of low-rank adapters, which train in place of
@@ -88,7 +87,6 @@ def export_artifacts(
 
     heard = progress or (lambda _: None)
     words = words_of(vocabulary)
-    counts = counts_beside(Path(vocabulary), words) if isinstance(vocabulary, str | os.PathLike) else None
     renamed = tuple((renames or {}).items())
     loaded = model_with(words, model, _config_factory(shape), renamed, path_of(trained_with), ignore, key)
     config, weights = loaded.config, loaded.weights
@@ -109,7 +107,6 @@ def export_artifacts(
         progress,
         overwrite,
         frozen,
-        counts,
         predict,
         distill,
         _files(model, vocabulary, trained_with, check),
@@ -118,7 +115,7 @@ def export_artifacts(
 
 
 def _files(*given: object) -> list[Path]:
-    """The arguments that name a file. The counts beside a vocabulary belong to it."""
+    """The arguments that name a file."""
     return [Path(one) for one in given if isinstance(one, str | os.PathLike)]
 
 
@@ -136,7 +133,7 @@ def model_with(
     Else as `export_artifacts`.
     """
     in_file: Vocabulary | None = words
-    imported = None if trained_with is None else import_vocabulary(trained_with)
+    imported = None if trained_with is None else import_vocabulary(trained_with, words.turkish)
     entries = len(words)
     if trained_with is not None and imported is not None:
         entries, in_file = imported.entries, None

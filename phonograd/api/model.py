@@ -13,6 +13,7 @@ from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.engine.predictor import (
     Predictor,
     Suggestion,
+    SuggestOptions,
     is_prediction_file,
     write_merged_weights,
     write_prediction_weights,
@@ -176,6 +177,7 @@ def predict(
     context: str,
     prefix: str = "",
     *,
+    suggest: SuggestOptions | None = None,
     weights: StrPath | None = None,
     options: BackendOptions | None = None,
 ) -> list[Suggestion]:
@@ -186,7 +188,7 @@ def predict(
     """
     with open_predictor(artifacts, weights=weights, options=options) as predictor:
         predictor.feed(context)
-        return predictor.suggest(prefix)
+        return predictor.suggest(prefix, options=suggest)
 
 
 def keystrokes_saved(
@@ -197,15 +199,16 @@ def keystrokes_saved(
     personal: StrPath | None = None,
     options: BackendOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> float:
-    """Keystroke savings (paper P, eq. 5) of a predictor that learns the user's own words as they are written.
+) -> tuple[float, float]:
+    """Keystroke savings (paper P, eq. 5) of a predictor that learns the user's own words as they are written: where
+    marks are suggested too, and by a keyboard that suggests words alone.
 
     text: the user's, messages in order. personal: a file of what was learned before, which is not changed; None:
     nothing was. progress hears (messages done, in all). Raises what `open_predictor` raises, and TextError.
     """
-    words = PersonalWords(path_of(personal))
-    with open_predictor(artifacts, weights=weights, personal=words, options=options) as predictor:
-        return keystroke_savings(predictor, messages_of(text), learn=True, progress=progress)
+    folder, words = artifacts_of(artifacts), PersonalWords(path_of(personal))
+    with open_predictor(folder, weights=weights, personal=words, options=options) as predictor:
+        return keystroke_savings(predictor, vocabulary_of(folder), messages_of(text), learn=True, progress=progress)
 
 
 def quantize(artifacts: Artifacts | StrPath, out: StrPath, *, weights: StrPath | None = None) -> WrittenFile:

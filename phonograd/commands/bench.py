@@ -16,6 +16,7 @@ from phonograd.bench.masked import MaskedBenchConfig, bench_masked
 from phonograd.bench.parity import ParityConfig, bench_parity
 from phonograd.bench.predict import PredictBenchConfig, bench_predict
 from phonograd.bench.simulate import SimulateBenchConfig, bench_simulate
+from phonograd.bench.tokenize import TokenizeBenchConfig, bench_tokenize
 from phonograd.bench.upload import UploadBenchConfig, bench_upload
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
@@ -87,6 +88,11 @@ PREDICT = Options(
     words=opt("Words to time.", COUNT),
     context=opt("Words before each.", COUNT),
     threads=opt(kind=THREADS),
+)
+TOKENIZE = Options(
+    TokenizeBenchConfig,
+    text="A text to measure instead of made ones.",
+    rounds=opt("Runs of each, in turn.", COUNT),
 )
 SIMULATE = Options(
     SimulateBenchConfig,
@@ -220,6 +226,17 @@ def predict(console: Console, artifacts: Path | None, save: Path | None, **optio
     build_on_first_use(console)
     with artifacts_or_random(console, artifacts) as folder:
         finish(console, bench_predict(folder, config, console.say), save)
+
+
+@bench.command()
+@TOKENIZE
+@save_option
+@output_options
+def tokenize(console: Console, save: Path | None, **options: Any) -> None:
+    """Measure how fast text of many scripts becomes the ids of its words, in MB/s of CPU time."""
+    config = TOKENIZE.take(options)
+    build_on_first_use(console)
+    finish(console, bench_tokenize(config, console.say), save)
 
 
 @bench.command("phone-cost")

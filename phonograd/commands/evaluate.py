@@ -71,7 +71,9 @@ def evaluate(
             rows.append({"text": str(path), **dataclasses.asdict(result)})
         if personal is not None:
             for row, lines in zip(rows, messages.values(), strict=True):
-                row["kss_personal"] = _with_own_words(console, folder, lines, weights, personal)
+                row["kss_personal"], row["kss_personal_without_marks"] = _with_own_words(
+                    console, folder, lines, weights, personal
+                )
         sha256 = model.sha256 if connection is not None else ""
     for row in rows:
         warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / row["words"])
@@ -82,7 +84,7 @@ def evaluate(
 
 def _with_own_words(
     console: Console, folder: Artifacts, text: list[bytes], weights: Path | None, personal: Path
-) -> float:
+) -> tuple[float, float]:
     """Keystroke savings by the predictor of these weights, or of those that are evaluated."""
     with console.progress("writing") as show:
         return keystrokes_saved(

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from phonograd.api.exporting import export_artifacts
 from phonograd.api.exporting import inspect as inspect_artifacts
 from phonograd.commands.configured import config_options
-from phonograd.commands.fitting import warn_of_unknown
+from phonograd.commands.fitting import warn_of_text
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import arg, opt, own_options
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
@@ -26,7 +26,6 @@ from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig,
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.messages import read_messages
-from phonograd.device_runtime.text.rehearsal import unknown_share
 from phonograd.export.inspection import how_to_get_onnx
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.export.vocabulary_import import load_vocabulary
@@ -59,7 +58,7 @@ def export(console: Console, config: Config) -> None:
         evaluated.update(pytorch=dataclasses.asdict(ours), exported=dataclasses.asdict(exported))
 
     if given.check is not None:
-        warn_of_unknown(console, given.check, unknown_share(vocabulary.encode(read_messages(given.check))))
+        warn_of_text(console, vocabulary, given.check, read_messages(given.check))
         with contextlib.suppress(UnsupportedError):  # ONNX Runtime takes its place
             build_on_first_use(console)
     others = {name: value for name, value in asdict(given).items() if name not in ("model", "weights", "seed")}

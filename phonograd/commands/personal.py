@@ -67,7 +67,7 @@ def import_(
     """
     # What the user saved on purpose is known at once, though it has digits, and follows nothing that is written.
     times = {entry: 3 if set(entry) & set("@0123456789") else 1 for entry in dictionary_words(dictionary)}
-    entries = [("<unk> <unk>", entry) for entry, count in times.items() for _ in range(count)]
+    entries = [("\n<unk> <unk>", entry) for entry, count in times.items() for _ in range(count)]
     _learn(console, artifacts, file, weights, entries)
 
 

@@ -6,7 +6,7 @@ import click
 
 from phonograd.api.pretraining import pretrain as pretrain_model
 from phonograd.commands.configured import config_options
-from phonograd.commands.fitting import warn_of_misfit
+from phonograd.commands.fitting import warn_of_misfit, warn_of_text
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.commands.stopping import stop_signals
@@ -14,6 +14,7 @@ from phonograd.config.pretrain import PRETRAIN, Pretraining
 from phonograd.config.shape import DeclaredShape
 from phonograd.config.values import Config
 from phonograd.console import Console, figures, output_options
+from phonograd.device_runtime.text.messages import read_messages
 from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress
 from phonograd.export.vocabulary_import import load_vocabulary
 
@@ -32,6 +33,8 @@ def pretrain(console: Console, config: Config) -> None:
     given, settings = config.take(Pretraining), config.take(PretrainConfig)
     vocabulary = load_vocabulary(given.vocabulary)
     warn_of_misfit(console, vocabulary)
+    for text in (*given.texts, *([given.validation] if given.validation else [])):
+        warn_of_text(console, vocabulary, text, read_messages(text))
     model = shape.config(len(vocabulary))
     if settings.backend == "native":
         build_on_first_use(console)

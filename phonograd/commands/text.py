@@ -1,14 +1,17 @@
-"""`phonograd corpus fetch` and `phonograd vocab build`: text before there is a model."""
+"""`phonograd corpus fetch` and `phonograd vocab build|check|import`: text before there is a model."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
 import click
 
+from phonograd.commands.fitting import warn_of_misfit
 from phonograd.commands.options import arg, opt, own_options
-from phonograd.commands.paths import OUT_FOLDER, OUTPUT
+from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 
+UNSPACED_SHARE = 0.1  # of the tokens, from which `vocab build` says that there is no lexicon
 SHOWN_CHANGES = 20  # lines of a foreign vocabulary that a table shows
 
 
@@ -44,49 +47,88 @@ def vocab() -> None:
 def build(
     console: Console,
     texts: Annotated[tuple[Path, ...], arg()],
-    out: Annotated[Path, opt("Where to write vocab.txt; the counts are written beside it.", OUTPUT)],
+    out: Annotated[Path, opt("Where to write vocab.txt: words and their counts.", OUTPUT)],
     size: Annotated[int, opt("Number of words, including <unk> and <eos>.", click.IntRange(3))] = 30_000,
+    lexicon: Annotated[
+        Path | None, opt("Words with counts, by which text of a script without spaces is split: lines WORD COUNT.")
+    ] = None,
+    turkish: Annotated[bool, "I is the capital of the dotless i."] = False,
+    words: Annotated[Path | None, opt("Count the words of this vocabulary, and keep their order.", INPUT)] = None,
     reserve: Annotated[bool, "Add <reserved-N> words if the texts have fewer words."] = False,
 ) -> None:
-    """Keep the most frequent words of TEXTS."""
+    """Keep the most frequent words of TEXTS, with their counts and how they are usually written."""
     from phonograd.device_runtime.formats.outputs import require_apart
-    from phonograd.export.vocabulary_builder import build_vocabulary, counts_path
+    from phonograd.export.vocabulary_builder import build_vocabulary, coverage, unspaced_share
 
-    require_apart(counts_path(out), texts)
-    counted = build_vocabulary(texts, size, reserve)
-    counted.write(out)
-    document = {"vocabulary": str(out), "words": size, "coverage": counted.coverage}
+    require_apart(out, [*texts, *([lexicon] if lexicon else [])])
+    vocabulary = build_vocabulary(texts, size, reserve, lexicon, turkish, words)
+    if lexicon is None and (share := unspaced_share(vocabulary)) > UNSPACED_SHARE:
+        console.say(
+            f"{share:.0%} of the text is in a script without spaces: its graphemes are the words; give a --lexicon"
+        )
+    vocabulary.write(out)
+    document = {"vocabulary": str(out), "words": size, "coverage": coverage(vocabulary)}
     console.result(document, ("Vocabulary", [document]))
+
+
+@vocab.command()
+@own_options
+@output_options
+def check(console: Console, vocabulary: Annotated[Path, arg()], texts: Annotated[tuple[Path, ...], arg()]) -> None:
+    """Show how much of TEXTS a vocabulary knows, and how well it knows which words have capitals.
+
+    Capitals count in the middle of sentences, of words that it has. Recall is the share of the words with capitals that
+    are shown as they are written, precision the share of the words shown with capitals that are written so.
+    """
+    from phonograd.device_runtime.text.messages import read_messages
+    from phonograd.device_runtime.text.vocabulary import EOS, Vocabulary
+    from phonograd.export.recasing import measure_recasing
+
+    words = Vocabulary.load(vocabulary)
+    warn_of_misfit(console, words)
+    rows = []
+    misses = []
+    for path in texts:
+        ids = words.encode(read_messages(path))
+        known = float((ids > EOS).sum() / max(1, (ids != EOS).sum()))
+        found = measure_recasing(words, [path])
+        rows.append({"text": str(path), "known": known, "precision": found.precision, "recall": found.recall})
+        misses += [{"text": str(path), **dataclasses.asdict(miss)} for miss in found.misses]
+    table = ("Written and shown otherwise, the commonest", misses[:SHOWN_CHANGES])
+    console.result({"texts": rows, "misses": misses}, ("Words known, and their capitals", rows), table)
 
 
 @vocab.command("import")
 @own_options
 @output_options
 def import_(
-    console: Console, source: Annotated[Path, arg()], out: Annotated[Path, opt("Where to write vocab.txt.", OUTPUT)]
+    console: Console,
+    source: Annotated[Path, arg()],
+    out: Annotated[Path, opt("Where to write vocab.txt.", OUTPUT)],
+    turkish: Annotated[bool, "I is the capital of the dotless i."] = False,
 ) -> None:
     """Convert a vocabulary from another tool to the order and spelling that phonograd needs.
 
-    SOURCE has one word a line, alone or with numbers behind it (GloVe, word2vec and gensim, SentencePiece's .vocab); or
-    it is a pickled list (fastai's itos).
+    SOURCE has one word a line, alone or with numbers behind it (counts, GloVe, word2vec and gensim, SentencePiece's
+    .vocab); or it is a pickled list (fastai's itos).
 
-    <unk> and <eos> come first, words that differ only in capitals are merged, and words that the tokenizer never
-    produces are dropped. To convert weights trained with SOURCE: phonograd export --vocab OUT --weights FILE
-    --weights-vocab SOURCE.
+    <unk> and <eos> come first, words are spelled as the tokenizer spells them, those that are then the same are merged,
+    and words that it never produces are dropped. Counts are added up, those of dropped words to <unk>'s. To convert
+    weights trained with SOURCE: phonograd export --vocab OUT --weights FILE --weights-vocab SOURCE.
     """
     from phonograd.device_runtime.base.files import write_bytes
     from phonograd.export.vocabulary_import import import_vocabulary
 
-    imported = import_vocabulary(source)
+    imported = import_vocabulary(source, turkish)
     write_bytes(out, imported.vocabulary.to_bytes())
     if imported.rows[0] < 0 or imported.rows[1] < 0:
         console.say(f"{source}: <unk> or <eos> is not there and was added; weights trained with it have no row for it")
     changes: list[dict[str, Any]] = []
-    for entry in (*imported.dropped, *imported.merged):
+    for entry in (*imported.dropped, *imported.merged, *imported.changed):
         word, became = (part and part.decode("utf-8", "replace") for part in (entry.word, entry.became))
         changes.append({"line": entry.line, "word": word, "became": became})
-    counts = {"dropped": len(imported.dropped), "merged": len(imported.merged)}
+    counts = {name: len(getattr(imported, name)) for name in ("dropped", "merged", "changed")}
     document = {"vocabulary": str(out), "words": len(imported.vocabulary), **counts}
     shown = [{**change, "became": change["became"] or "dropped"} for change in changes[:SHOWN_CHANGES]]
-    title = f"Dropped and merged, {len(shown)} of {len(changes)} (all of them: --json)"
+    title = f"Dropped, merged and changed, {len(shown)} of {len(changes)} (all of them: --json)"
     console.result({**document, "changes": changes}, ("Vocabulary", [document]), *([(title, shown)] if shown else []))

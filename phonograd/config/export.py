@@ -21,10 +21,7 @@ class Exporting(Settings, frozen=True, kw_only=True):
     ] = None
     vocabulary: Annotated[
         Path,
-        about(
-            "vocab.txt; the model has as many words. Counts are read from beside it, VOCAB.counts, or follow Zipf's "
-            "law."
-        ),
+        about("vocab.txt; the model has as many words. Without counts, they follow Zipf's law."),
     ]
     weights: Annotated[
         Path | None, about("Trained weights for the declared shape; the same file types as the model's.")

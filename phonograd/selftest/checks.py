@@ -170,7 +170,7 @@ def predictor(folder: Path, int8: bool) -> Any:
         for message in words(24, 2):
             opened.feed(message.decode())
             found["words"].append([[one.word, one.probability] for one in opened.suggest()])
-        found["scores"] = digest(opened.scores()) if int8 else None
+        found["scores"] = digest(opened.logits()) if int8 else None
     return found
 
 

@@ -22,6 +22,7 @@ GAPLESS_BAR_WIDTH = 6.0
 # A reference up to this many times the data is drawn to scale.
 TO_SCALE = 3.0
 MAX_DOTS = 60
+LEAST_SPAN = 1e-300  # below, powers of ten are no exact floats
 TICKS = 4
 LABELS = 5
 
@@ -227,8 +228,8 @@ class _Frame:
             high = max(highest, reference.value)
         elif reference is not None:
             self._top += AXIS_BREAK
-        if not high > low:
-            low, high = (low, low + 1.0) if low == 0 else (low - abs(low) * 0.1, high + abs(high) * 0.1)
+        if not high > low + LEAST_SPAN:
+            low, high = (low, low + 1.0) if low <= LEAST_SPAN else (low - abs(low) * 0.1, high + abs(high) * 0.1)
         step = axis_format.step(high - low)
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
         self._ticks = [place * step for place in range(first, last + 1)]

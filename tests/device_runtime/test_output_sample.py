@@ -7,12 +7,12 @@ import pytest
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine.backend import OutputSample
-from phonograd.device_runtime.text.counts import zipf_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from tests.reference.random_words import logarithm
+from tests.support.artifacts import words
 
 OWN = np.array([7, 3, 7, 250, 1, 3])
-COUNTS = zipf_counts(300)
+COUNTS = words(300).frequencies()
 COUNTS[2] = 10**12  # so common that its chance is 1
 PINNED_CANDIDATES = [0, 1, 3, 4, 5, 7, 8, 9, 10]
 PINNED_SHIFTS = "000000000000000000000000c58cd53e00000000b665773f000000000000000031544c3f"

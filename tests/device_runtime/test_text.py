@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import TextError, VocabularyError
-from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.messages import read_messages, tokenize
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 
@@ -73,4 +73,5 @@ def test_what_is_no_text_in_utf8_is_refused(tmp_path: Path, content: bytes, said
 
 def test_a_mark_of_utf8_is_no_part_of_the_first_word(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("one two\n\ufeffthree\n".encode("utf-8-sig"))
-    assert read_messages(tmp_path / "text") == [b"one two", "\ufeffthree".encode()]
+    found = [tokenize(message) for message in read_messages(tmp_path / "text")]
+    assert found == [[b"one", b"two"], [b"three"]]

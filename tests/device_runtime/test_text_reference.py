@@ -22,14 +22,44 @@ from tests.reference import text as reference
 ROOT = Path(__file__).parents[2]
 # What text on a phone is made of, and what breaks it.
 PIECES = (
-    *(b"a", b"Zoe", b"don't", b"o'", b"'", b"''", b"3.5", b"_", b"\x7f", b"\x00", b"?!"),
-    *(b"<unk>", b"<UNK>", b"<", b"<unk", b"unk>", b"<eos>"),
+    *(
+        b"a",
+        b"Zoe",
+        b"don't",
+        b"o'",
+        b"'",
+        b"''",
+        b"3.5",
+        b"1",
+        b",",
+        b".",
+        b":",
+        b"-",
+        b"_",
+        b"#",
+        b"\x7f",
+        b"\x00",
+        b"?!",
+    ),
+    *(b"<unk>", b"<UNK>", b"<", b"<unk", b"unk>", b"<eos>", b"l'", b"Qu'", b"dell'anno", b"I"),
     *(b" ", b"\t", b"\r\n", b"\n", b"\n\n", b"\x0b", b"\x0c", b"\x1c", b"\x85"),
-    *"\u2018 \u2019 \u201c \u201d \u2026 \u2013 \u2014 \u00a0".encode().split(b" "),
-    *"😀 👩‍👩‍👧 שלום السلام Ünïcode \u202e \ufeff".encode().split(b" "),
+    *"\u2018 \u2019 \u201c \u201d \u2026 \u2013 \u2014 \u00a0 \u3000 \u00b4 \u02bc \u00b7 \u00bf".encode().split(b" "),
+    # What is not seen; marks, of which some compose; letters that fold; emoji; Hebrew, Arabic, Indic, Hangul.
+    *"\u00ad \u200b \u200c \u200d \u2060 \ufe0f \ufeff \u202e \U000e0067".encode().split(b" "),
+    *"\u0301 \u0307 \u0323 \u0345 \u0308 \u20e3 \u093c \u094d \u09be \u3099 \u0e48 \u0e33".encode().split(b" "),
+    *"é \u00c9 \u0130 \u1e9e \u03a3 \u03c2 \u041f \u212a \u1f80 \u0958 \u212b".encode().split(b" "),
+    *"\ufb01 \u00bd \u0663 \u066b".encode().split(b" "),
+    *"\U0001f600 \U0001f44d \U0001f3fd \u2764 \u00a9 \U0001f1e9 \U0001f1ea".encode().split(b" "),
+    *"\U0001f3f4 \U0001f469\u200d\U0001f467".encode().split(b" "),
+    *"\u05d0 \u05ea \u0627 \u0641 \u0915 \u09ac \u0bae \uac00 \u1100 \u1161 \u11a8".encode().split(b" "),
+    *"\u0e01 \u0e40 \u1780 \u4f60 \u597d \u304b \u30ab \u30fc \U00020000 \U0002f800".encode().split(b" "),
     *(b"\xe2", b"\x80", b"\xe2\x80", b"\x99", b"\xc2", b"\xa0", b"\xff", b"\xf0\x9f", b"\xe2\x80\xe2\x80\x99"),
 )
-TEXTS = st.one_of(st.binary(max_size=200), st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join))
+TEXTS = st.one_of(
+    st.binary(max_size=200),
+    st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join),
+    st.text(max_size=60).map(str.encode),
+)
 
 
 @given(TEXTS)
@@ -39,8 +69,10 @@ TEXTS = st.one_of(st.binary(max_size=200), st.lists(st.sampled_from(PIECES), max
 @example(b"the <unk> <UNK>'s a<unk>b <unk><unk> <unk <<unk> unk> < unk > <eos> <unk>>")
 @example("😀שלום ".encode() * 7_000)
 @example(b"\x80" * 100_000)
+@example(b"j'\xa0")  # no vowel, but the end of one
 @example(b"\xe2\x80" * 50_000)
-@settings(max_examples=60, deadline=None)
+@example("\u0345\u093c\u200d\u0bbe".encode())  # marks that change places
+@settings(max_examples=200, deadline=None)
 def test_tokens_and_messages(data: bytes) -> None:
     messages = reference.split_messages(data)
     assert split_messages(data) == messages

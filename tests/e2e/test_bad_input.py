@@ -121,7 +121,7 @@ def copy_of(workplace: Workplace, tmp_path: Path) -> Path:
     [
         (None, "not found"),
         (b"[", "not JSON"),
-        ({"schema_version": 99}, "schema_version 2 expected, found 99"),
+        ({"schema_version": 99}, "schema_version 3 expected, found 99"),
         ({"model": {"cell": "lstm"}}, "model.vocabulary: missing"),
         ({"surprise": 1}, "surprise"),
         ({"files": {}}, "files: missing or unknown"),
@@ -164,13 +164,19 @@ def test_a_damaged_truncated_or_missing_file(phono: Run, workplace: Workplace, t
     assert_refused(phono(*line), 5, file, "not found")
 
 
-def test_counts_that_are_not_the_vocabularys(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
-    vocabulary, counts = tmp_path / "vocab.txt", tmp_path / "vocab.txt.counts"
-    shutil.copy(workplace.vocabulary, vocabulary)
-    counts.write_bytes(b"".join(Path(f"{workplace.vocabulary}.counts").read_bytes().splitlines(keepends=True)[:-1]))
-    line = ("export", "--preset", "tiny", "--vocab", vocabulary, "--seed", 1, "--out", tmp_path / "a")
-    remedy = f"count again with: phonograd vocab build, or remove {counts}"
-    assert_refused(phono(*line), 4, f"{counts}: ", "17 lines expected, one a word, found 16", remedy)
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"the", "a count expected on every line or on none"),
+        (b"the\t05", "'the', a tab and a whole number of at most 15 digits expected"),
+        (b"the\t5\tThem", "another way to write 'the' expected, found 'Them'"),
+    ],
+)
+def test_a_vocabulary_with_a_wrong_line(phono: Run, tmp_path: Path, line: bytes, said: str) -> None:
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_bytes(b"<unk>\t3\n<eos>\t2\n" + line + b"\n")
+    asked = ("export", "--preset", "tiny", "--vocab", vocabulary, "--seed", 1, "--out", tmp_path / "a")
+    assert_refused(phono(*asked), 4, f"{vocabulary}: line 3: ", said)
     assert not (tmp_path / "a").exists()
 
 

@@ -39,17 +39,14 @@ def test_artifacts_are_described(phono: Run, workplace: Workplace) -> None:
     assert all(one in table for one in ("parameters", "embedding.weight", "LSTMGrad 2", "sum_over_time"))
 
 
-def test_counts_are_those_beside_the_vocabulary_or_follow_zipfs_law(
-    phono: Run, workplace: Workplace, tmp_path: Path
-) -> None:
-    counted = workplace.artifacts / "counts.txt"
-    assert counted.read_bytes() == Path(f"{workplace.vocabulary}.counts").read_bytes()
+def test_counts_are_the_vocabularys_or_follow_zipfs_law(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    assert (workplace.artifacts / "vocab.txt").read_bytes() == Path(workplace.vocabulary).read_bytes()
     alone = tmp_path / "vocab.txt"
     alone.write_bytes(b"<unk>\n<eos>\nthe\ncat\n")
     preset = ("--preset", "tiny", "--vocab", alone, "--seed", 1)
     document = phono("export", *preset, "--out", tmp_path / "a", "--json").document
-    assert (tmp_path / "a/counts.txt").read_bytes() == b"<unk>\t1000000\n<eos>\t500000\nthe\t333333\ncat\t250000\n"
-    assert {"counts.txt", "training_model_sampled.onnx"} < set(document["files"])
+    assert (tmp_path / "a/vocab.txt").read_bytes() == b"<unk>\t1000000\n<eos>\t500000\nthe\t333333\ncat\t250000\n"
+    assert {"vocab.txt", "training_model_sampled.onnx"} < set(document["files"])
 
 
 def test_a_model_is_named_by_its_preset_only_if_it_is_that(phono: Run, workplace: Workplace, tmp_path: Path) -> None:

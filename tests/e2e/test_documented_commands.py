@@ -125,7 +125,11 @@ GIVEN: dict[str, Callable[[Path], None]] = {
     "model.safetensors": weights,
     "weights.safetensors": weights,
     "before.json": lambda path: path.write_text(read_report(path.parent)) and None,
-    **{f"{name}.txt": lambda path: path.write_bytes(text_of(1, 200)) and None for name in ("general", "general-test")},
+    **{
+        f"{name}.txt": lambda path: path.write_bytes(text_of(1, 200)) and None
+        for name in ("general", "general-test", "thai")
+    },
+    "thai.lexicon": lambda path: path.write_text("ไทย\t3\n") and None,
     "corpus": lambda path: None,
 }
 

@@ -71,7 +71,8 @@ def test_the_phones_codes_are_those_of_the_command_line() -> None:
     codes = documented_codes(ROOT / "device_runtime/native/src/phone/README.md")
     assert set(codes) <= set(documented_codes(ROOT / "docs/exit-codes.md"))
     header = (ROOT / "device_runtime/native/include/phonograd.h").read_text("utf-8")
-    statuses = {name: int(code) for name, code in re.findall(r"^  PG_(\w+) = (\d+)", header, re.MULTILINE)}
+    enum = header.split("enum {")[1].split("}")[0]
+    statuses = {name: int(code) for name, code in re.findall(r"^  PG_(\w+) = (\d+)", enum, re.MULTILINE)}
     assert {kind.__name__.removesuffix("Error").upper(): code for code, kind in ERRORS.items()} == {
         name.replace("_", ""): code for name, code in statuses.items() if name not in ("OK", "BUG")
     }

@@ -32,7 +32,7 @@ def contents(folder: Path) -> dict[Path, bytes | None]:
         "update decode {model} --base {art}/weights.safetensors --out {model}",
         "fold {art} {folder} --out {folder}/next.safetensors",
         "vocab build {general} --size 17 --out {general}",
-        "vocab build {counts} --size 17 --out {new}",
+        "vocab build {general} --size 17 --lexicon {user} --out {user}",
         "vocab import {general} --out {general}",
         "pretrain --preset tiny --vocab {general} --text {user} --out {user}",
         "export --model {art}/weights.safetensors --vocab {general} --out {art}/new",
@@ -53,12 +53,11 @@ def test_an_output_that_is_an_input_or_another_output(
     user.write_bytes(workplace.user.read_bytes())
     general.write_bytes(workplace.general.read_bytes())
     model.write_bytes((workplace.artifacts / "weights.safetensors").read_bytes())
-    (folder / "new.counts").write_bytes(general.read_bytes())
     link, hard = tmp_path / "link.txt", tmp_path / "hard.txt"
     link.symlink_to(user)
     os.link(general, hard)
     names = {"art": workplace.artifacts, "user": user, "general": general, "model": model, "link": link, "hard": hard}
-    names |= {"folder": folder, "name": folder.name, "new": folder / "new", "counts": folder / "new.counts"}
+    names |= {"folder": folder, "name": folder.name, "new": folder / "new"}
     before = contents(tmp_path) | contents(workplace.artifacts)
     outcome = phono(*line.format(**names).split())
     assert outcome.code == 2

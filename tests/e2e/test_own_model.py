@@ -160,10 +160,26 @@ def test_a_text_checks_an_export(phono: Run, workplace: Workplace, tmp_path: Pat
     )
 
 
+def test_a_text_in_another_language_is_said(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    text = tmp_path / "thai.txt"
+    text.write_text("\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 \u0e04\u0e23\u0e31\u0e1a\n" * 40, "utf-8")
+    train = ("train", workplace.artifacts, "--user", text)
+    assert_refused(phono(*train, "--update", tmp_path / "u"), 3, "100 % of the words are unknown to the vocabulary")
+    tiny = ("pretrain", "--preset", "tiny", "--vocab", workplace.vocabulary, "--max-steps", 1)
+    texts = ("--text", workplace.general, "--valid", text, *keys(training="minibatch=2 bptt=5"))
+    for command in (
+        (*train, "--out", tmp_path / "w"),
+        ("eval", workplace.artifacts, "--text", text),
+        (*tiny, *texts, "--out", tmp_path / "p"),
+        ("predict", workplace.artifacts, text.read_text("utf-8")),
+    ):
+        assert "100% of the words are unknown to the vocabulary; is it UTF-8" in phono(*command).err, command
+
+
 def test_words_that_no_text_is_split_into(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     lines = workplace.vocabulary.read_bytes().splitlines()
     whitespace, artifacts = tmp_path / "whitespace.txt", tmp_path / "a"
-    whitespace.write_bytes(b"\n".join([*lines[:-2], b"end.", b"``"]))
+    whitespace.write_bytes(b"\n".join([*lines[:-2], b"end.\t1", b"``\t1"]))
     said = "2 of 17 words (11.76%) are unused, as no text is split into them: 'end.', '``'; "
     tiny = ("--preset", "tiny", "--vocab", whitespace)
     assert f"export: warning: {whitespace}: {said}" in phono("export", *tiny, "--seed", 1, "--out", artifacts).err

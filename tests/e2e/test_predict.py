@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import phonograd
+from phonograd.device_runtime.text.vocabulary import Vocabulary
 from tests.support.command_line import Run, Workplace
 
 
@@ -16,7 +17,7 @@ def test_it_shows_what_the_predictor_suggests(phono: Run, workplace: Workplace) 
     for one in document:
         with phonograd.open_predictor(workplace.artifacts) as predictor:
             predictor.feed(one["text"])
-            expected = predictor.suggest("t", 2)
+            expected = predictor.suggest("T", 2)
         assert [(word["word"], word["probability"]) for word in one["words"]] == [
             (best.word, best.probability) for best in expected
         ]
@@ -26,10 +27,35 @@ def test_it_shows_what_the_predictor_suggests(phono: Run, workplace: Workplace) 
 def test_the_table_has_a_line_for_each_word(phono: Run, workplace: Workplace) -> None:
     shown = phono("predict", workplace.artifacts, "the cat", "--top", 99)
     assert shown.code == 0, shown.err
-    words = (workplace.artifacts / "vocab.txt").read_text().split()
-    assert all(word in shown.out for word in words[2:])
+    words = [word.decode() for word in Vocabulary.load(workplace.artifacts / "vocab.txt").words[2:]]
+    assert all((word in shown.out) == word[0].isalnum() for word in words if word not in ("a", ".", ","))
     none = phono("predict", workplace.artifacts, "the cat", "--prefix", "xyz")
     assert (none.code, "the cat" in none.out) == (0, True)
+
+
+def test_shift_slips_and_blocked_words(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("The\n\n")
+    line = ("predict", workplace.artifacts, "then", "--prefix", "teh", "--top", 1, "--json")
+    words = [
+        [word["word"] for word in phono(*line, *more).document[0]["words"]]
+        for more in ((), ("--slips",), ("--slips", "--shift", "all"), ("--slips", "--block", blocked))
+    ]
+    assert words[:3] == [[], ["the"], ["THE"]]
+    assert words[3] != ["the"]
+    blocked.write_text("the cat\n")
+    refused = phono(*line, "--block", blocked)
+    assert (refused.code, "one word a line expected, found 'the cat' on line 1" in refused.err) == (2, True)
+
+
+def test_a_vocabulary_is_counted_and_checked(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    text, out = tmp_path / "text", tmp_path / "vocab.txt"
+    text.write_text("the cat sees The Cat\nhere the Cat sleeps, and the Cat eats\n")
+    assert phono("vocab", "build", text, "--words", workplace.vocabulary, "--out", out).code == 0
+    assert b"\ncat\t4\n" in out.read_bytes()  # three of four are Cat: too few for a form
+    shown = phono("vocab", "check", out, text, "--json").document
+    assert [sorted(row) for row in shown["texts"]] == [["known", "precision", "recall", "text"]]
+    assert 0 < shown["texts"][0]["known"] < 1
 
 
 def test_other_weights_are_those_that_predict(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
@@ -62,11 +88,11 @@ def test_eval_measures_prediction_weights_as_they_predict(phono: Run, workplace:
         == 0
     )
     phonograd.quantize(workplace.artifacts, int8, weights=trained)
-    words = (workplace.artifacts / "vocab.txt").read_text().split()
+    words = [word.decode() for word in Vocabulary.load(workplace.artifacts / "vocab.txt").words]
     losses = []
     with phonograd.open_predictor(workplace.artifacts, weights=int8) as predictor:
         for token in ["the", "cat", "sat", "\n", "the", "zebra", "ran", "on", "\n"]:
-            scores = predictor.scores().astype(float)
+            scores = predictor.logits().astype(float)
             word = "<eos>" if token == "\n" else token if token in words else "<unk>"
             losses.append(np.logaddexp.reduce(scores) - scores[words.index(word)])
             predictor.feed(token)

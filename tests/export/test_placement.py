@@ -38,8 +38,8 @@ def test_what_is_no_artifacts_folder_is_kept(phono: Run, tmp_path: Path, artifac
     shutil.copytree(artifacts, tmp_path / "noted")
     (tmp_path / "noted/notes.md").write_text("which run this is")
     shutil.copytree(artifacts, tmp_path / "linked")
-    (tmp_path / "linked/counts.txt").unlink()
-    (tmp_path / "linked/counts.txt").symlink_to(tmp_path / "precious/thesis.txt")
+    (tmp_path / "linked/vocab.txt").unlink()
+    (tmp_path / "linked/vocab.txt").symlink_to(tmp_path / "precious/thesis.txt")
     given = artifacts / "vocab.txt" if out == "artifacts" else vocabulary
     before = everything(tmp_path)
     outcome = phono("export", "--model", weights, "--vocab", given, "--overwrite", "--out", tmp_path / out)

@@ -35,6 +35,7 @@ def test_words_are_put_in_order_and_what_became_of_the_others_is_said(foreign: P
     assert [(entry.line, entry.word) for entry in imported.dropped] == [(3, b"<pad>"), (8, b"new york"), (10, b"")]
     merged = [(entry.line, entry.word, entry.became) for entry in imported.merged]
     assert merged == [(2, b"The", b"the"), (5, b"Cat", b"cat"), (11, b"the", b"the")]
+    assert [(entry.line, entry.word) for entry in imported.changed] == [(4, b"<EOS>"), (9, "DON\u2019T".encode())]
     assert imported.entries == 12
 
 
@@ -50,6 +51,33 @@ def test_a_vocabulary_of_ours_is_left_as_it_is(tmp_path: Path) -> None:
     imported = import_vocabulary(path)
     assert (imported.vocabulary.words, imported.merged, imported.dropped) == (WORDS, (), ())
     assert list(imported.rows) == list(range(len(WORDS)))
+
+
+COUNTED = (
+    "<unk>\t7\n<eos>\t9\nparis\t5\tParis\n"
+    "Caf\u00e9\t4\ncafe\u0301\t2\n\u039f\u0394\u039f\u03a3\t1\nit\u2019s\t1\na.b\t3\n"
+)
+
+
+def test_counts_are_added_up_and_forms_stay(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text(COUNTED, "utf-8")
+    imported = import_vocabulary(path)
+    assert imported.vocabulary.to_bytes().decode() == (
+        "<unk>\t10\n<eos>\t9\nparis\t5\tParis\ncaf\u00e9\t6\n\u03bf\u03b4\u03bf\u03c3\t1\nit's\t1\n"
+    )
+    assert [len(part) for part in (imported.changed, imported.merged, imported.dropped)] == [3, 1, 1]
+    assert list(imported.rows) == [0, 1, 2, 3, 5, 6]
+
+
+def test_turkish_words_have_their_own_small_letters(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("<unk>\n<eos>\nI\u015eIK\n\u0130yi\n", "utf-8")
+    own, common = import_vocabulary(path, turkish=True).vocabulary, import_vocabulary(path).vocabulary
+    assert [word.decode() for word in own.words[2:]] == ["\u0131\u015f\u0131k", "iyi"]
+    assert [word.decode() for word in common.words[2:]] == ["i\u015fik", "i\u0307yi"]
+    path.write_bytes(own.to_bytes())
+    assert import_vocabulary(path).vocabulary == Vocabulary.load(path)
 
 
 @pytest.mark.parametrize(("content", "missing"), [(b"a\n<eos>\n", "<unk>"), (b"a\n<unk>\n", "<eos>"), (b"", "<unk>")])
@@ -70,7 +98,10 @@ def test_a_file_without_the_special_words_is_refused(tmp_path: Path, content: by
             b"\xef\xbb\xbf<unk>\n<eos>\nthe\n",
             "lines 1 and 2 must be <unk> and <eos>, .*; make one .* phonograd vocab import",
         ),
-        (b"<unk>\n<eos>\nthe\nThe\nCat\n", "found 2 with capitals, the first is 'The' on line 4; .* vocab import"),
+        (
+            b"<unk>\n<eos>\nthe\nThe\nCat\n",
+            "found 2 with capitals, the first is 'The' on line 4; .* vocab import",
+        ),
     ],
 )
 def test_what_import_mends_is_refused_by_export_with_its_name(tmp_path: Path, content: bytes, message: str) -> None:

@@ -14,7 +14,6 @@ from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import ADAPTER_A, ADAPTER_B
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
-from phonograd.device_runtime.text.counts import zipf_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.windows import windows
 from phonograd.device_runtime.training.round import Round, RoundSettings
@@ -109,7 +108,7 @@ def test_one_step_with_the_gradient_of_a_whole_text(tmp_path: Path, name: str, s
     case = add_adapters(name)
     artifacts, first = artifacts_of(case), model_weights(case.model, spread=spread_of(case.model))
     stream = np.random.default_rng(0).integers(0, 20, 5 * 15 + 7) * 2
-    sample = draw_output_sample(stream, zipf_counts(40), SampleDraw(4, 1)) if sampled else None
+    sample = draw_output_sample(stream, words(40).frequencies(), SampleDraw(4, 1)) if sampled else None
     reference = AdaptedTrainer(case, first, sample)
     reference.full_batch(windows(stream, case.training.minibatch, case.training.bptt), RATE)
     draw = {"output_sample": 4, "sample_seed": 1} if sampled else {}

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.base.errors import TrainingError
-from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY
+from phonograd.device_runtime.formats.manifest import VOCABULARY
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.device_runtime.text.windows import windows
@@ -45,7 +44,7 @@ def test_the_mean_gradient_of_all_windows_makes_one_step(
     parts = windows(STREAM, training.minibatch, training.bptt)
     sample = None
     if drawn is not None:
-        counts = load_counts(artifacts.path(COUNTS), Vocabulary.load(artifacts.path(VOCABULARY)))
+        counts = Vocabulary.load(artifacts.path(VOCABULARY)).frequencies()
         sample = draw_output_sample(STREAM, counts, SampleDraw(drawn, 1))
     reference = TorchTrainer(case, first, sample)
     expected = reference.full_batch(parts, LEARNING_RATE)

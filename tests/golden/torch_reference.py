@@ -6,10 +6,10 @@ from torch.nn import functional as F
 
 from phonograd.device_runtime.engine.backend import IGNORED, OutputSample, Window
 from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.device_runtime.text.counts import zipf_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.export.torch_model import LanguageModel
 from tests.golden.cases import Case
+from tests.support.artifacts import words
 
 # Threads would only wait for each other: the products are tiny.
 torch.set_num_threads(1)
@@ -35,7 +35,7 @@ def few_words(case: Case, steps: int) -> list[Window]:
 
 def sample_of(case: Case) -> OutputSample:
     """An output sample for windows of few words, with shifts that matter."""
-    sample = draw_output_sample(np.arange(OWN), zipf_counts(case.model.vocabulary), SampleDraw(12, 5))
+    sample = draw_output_sample(np.arange(OWN), words(case.model.vocabulary).frequencies(), SampleDraw(12, 5))
     assert OWN + 5 < len(sample) < case.model.vocabulary - 5
     assert sample.shifts.max() > 0.5
     return sample

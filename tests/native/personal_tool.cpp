@@ -20,7 +20,8 @@ pg_status learn(pg_predictor* predictor, pg_personal* personal) {
   int32_t deleted = 0, count = 0;
   for (const char* text : {"servus resi, pin 4711\n", "servus vroni", " pin 4711 4711 w3\n"}) {
     if (const pg_status failed = pg_predictor_learn(predictor, text)) return failed;
-    if (const pg_status failed = pg_predictor_suggest(predictor, "", kMost, suggestions, &count)) return failed;
+    if (const pg_status failed = pg_predictor_suggest(predictor, "", nullptr, kMost, suggestions, &count))
+      return failed;
   }
   if (const pg_status failed = pg_personal_delete(personal, "Resi", &deleted)) return failed;
   if (const pg_status failed = pg_personal_veto(personal, "Vroni")) return failed;
@@ -46,7 +47,7 @@ void print_file(const char* path) {
 
 void print_suggestions(pg_predictor* predictor) {
   int32_t count = 0;
-  if (!good(pg_predictor_suggest(predictor, "", kMost, suggestions, &count))) return;
+  if (!good(pg_predictor_suggest(predictor, "", nullptr, kMost, suggestions, &count))) return;
   for (int32_t at = 0; at < count; ++at) {
     std::printf("%s[\"%s\",%g]", at == 0 ? "0 [" : ",", suggestions[at].word, suggestions[at].probability);
   }

@@ -303,15 +303,16 @@ def put(*keys: Any, value: Any) -> Callable[[dict[str, Any]], object]:
 
 # What both readers refuse, and what the C++ message says.
 BAD_MANIFESTS = {
-    "other version": (put("schema_version", value=3), "schema_version 2 expected, found 3"),
-    "version of wrong type": (put("schema_version", value="2"), 'schema_version 2 expected, found "2"'),
-    "no version": (lambda document: document.pop("schema_version"), "schema_version 2 expected, found none"),
-    "version 1": (put("schema_version", value=1), "schema_version 2 expected, found 1"),
-    "version 2 without counts": (lambda document: document["files"].pop("counts.txt"), "counts.txt is missing"),
-    "version 2 without its graph": (
+    "other version": (put("schema_version", value=4), "schema_version 3 expected, found 4"),
+    "version of wrong type": (put("schema_version", value="3"), 'schema_version 3 expected, found "3"'),
+    "no version": (lambda document: document.pop("schema_version"), "schema_version 3 expected, found none"),
+    "version 1": (put("schema_version", value=1), "schema_version 3 expected, found 1"),
+    "graph missing": (
         lambda document: document["files"].pop("training_model_sampled.onnx"),
         "training_model_sampled.onnx is missing",
     ),
+    "other rules of text": (put("text", "rules", value=2), "rules is 2, expected 1"),
+    "another Unicode": (put("text", "unicode", value="16.0.0"), 'unicode is "16.0.0", expected "15.0.0"'),
     "no model": (lambda document: document.pop("model"), "manifest: field model is missing"),
     "unknown field": (put("extra", value=1), 'field "extra" is unknown'),
     "no cell": (lambda document: document["model"].pop("cell"), "model: field cell is missing"),

@@ -83,7 +83,7 @@ def test_a_predictor_adds_the_adapters(tmp_path: Path, name: str) -> None:
         for kernels in load_library().cpu_info()["kernels"] if folder is artifacts else [""]:
             with phonograd.open_predictor(folder, weights=weights, options=BackendOptions(kernels=kernels)) as keyboard:
                 keyboard.feed("w1 w2 w3 w70")
-                scores.append(keyboard.scores())
+                scores.append(keyboard.logits())
     *adapted, other, without = scores
     for found in adapted:
         np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-4)

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import shutil
 import stat
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import phonograd
 from phonograd.device_runtime.base.errors import StateError, StorageError, UsageError
 from phonograd.device_runtime.engine.personal import PersonalWords
-from phonograd.device_runtime.engine.predictor import Predictor
+from phonograd.device_runtime.engine.predictor import Predictor, SuggestOptions
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build.targets import NATIVE
@@ -24,7 +25,7 @@ from tests.reference.personal import END, Personal, pieces
 from tests.support.artifacts import exported
 
 MODEL = LanguageModelConfig("lstm", vocabulary=60, embedding=8, hidden=9, layers=1)
-SENTENCES = ("w3 hallo zürich", "Hallo  w3!", "w4 hallo w5 w6", "", "pin 4711", "w3 hallo zürich w9", "a@b w3")
+SENTENCES = ("w3 hallo zürich", "Hallo  w3!", "w4 hallo w5 w6", "", "pin 4711 4711", "w3 hallo zürich w9", "a@b w3")
 
 
 def artifacts() -> Artifacts:
@@ -32,7 +33,8 @@ def artifacts() -> Artifacts:
 
 
 def everything(predictor: Predictor, prefix: str = "") -> list[tuple[str, float]]:
-    return [(one.word, one.probability) for one in predictor.suggest(prefix, 60)]
+    """All words as they are suggested, without capitals."""
+    return [(one.word, one.probability) for one in predictor.suggest(prefix, 60, SuggestOptions(shift="none"))]
 
 
 def alone(predictor: Predictor) -> dict[bytes, float]:
@@ -54,7 +56,9 @@ def write(predictor: Predictor, plain: Predictor, personal: Personal, message: s
 
 def expected_suggestions(personal: Personal, model: dict[bytes, float], prefix: str = "") -> list[tuple[str, float]]:
     mixed = personal.mix(model)
-    words = sorted(mixed, key=lambda word: (-mixed[word], int(word[1:]) if word in model else len(model), word))
+    words = sorted(
+        mixed.keys() - {b"!"}, key=lambda word: (-mixed[word], int(word[1:]) if word in model else len(model), word)
+    )
     return [(word.decode(), mixed[word]) for word in words if word.startswith(prefix.encode())][:60]
 
 
@@ -153,7 +157,10 @@ def test_the_file_is_that_of_the_plain_writing(store: Store) -> None:
     assert document == {
         "forgotten": 0,
         "weights": personal.weights,
-        "words": [[word.decode(), count] for word, count in personal.counts.items()],
+        "words": [
+            [word.decode(), count, *([personal.plain[word]] if word in personal.plain else [])]
+            for word, count in personal.counts.items()
+        ],
         "after": document["after"],
         "waiting": sorted(
             ([str(key(word)), n] for word, n in personal.waiting.items()), key=lambda one: int(str(one[0]))
@@ -212,6 +219,35 @@ def test_deleted_words_come_back_only_if_they_are_written_again(store: Store) ->
     assert "hallo" not in store.path.read_text()
 
 
+def turkish_artifacts(folder: Path) -> Path:
+    """A copy of the artifacts, with a Turkish vocabulary."""
+    shutil.copytree(artifacts().folder, folder)
+    words = (folder / "vocab.txt").read_bytes().replace(b"\n", b"\tturkish\n", 1)
+    (folder / "vocab.txt").write_bytes(words)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["vocab.txt"] = {"bytes": len(words), "sha256": hashlib.sha256(words).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_words_to_delete_and_to_veto_fold_as_the_vocabularys_do(tmp_path: Path) -> None:
+    words = PersonalWords(tmp_path / "words", new=True)
+    with phonograd.open_predictor(turkish_artifacts(tmp_path / "artifacts"), personal=words) as predictor:
+        predictor.learn("I\u015eIK ILIK evet\n")
+        assert words.delete("ILIK")
+        words.save()
+    again = PersonalWords(tmp_path / "words")
+    assert set(again.list().words) == {"\u0131\u015f\u0131k", "evet"}
+    again.veto("I\u015eIK")
+    again.forget()
+    again.save()
+    again = PersonalWords(tmp_path / "words")
+    again.veto("ILIK")
+    with phonograd.open_predictor(artifacts(), personal=again):
+        again.veto("ILIK")
+    assert set(again.list().vetoed) == {"ilik", "\u0131l\u0131k"}
+
+
 def seal(document: object) -> bytes:
     """A file with a right checksum."""
     text = json.dumps(document).encode() if not isinstance(document, bytes) else document
@@ -237,6 +273,7 @@ EMPTY = {"forgotten": 0, "weights": [[1, 2], [1, 2], [1, 2]], "words": [], "afte
         EMPTY | {"words": [["a", 1 << 32]]},
         EMPTY | {"words": [["x" * 65, 1]]},
         EMPTY | {"words": ["a"]},
+        EMPTY | {"turkish": False},
         EMPTY | {"words": [["a", 1]], "vetoed": ["a"]},
         EMPTY | {"words": [["a", 1]], "after": [[2, -2, 1, 1]]},
         EMPTY | {"words": [["a", 1]], "after": [[1, -2, 2, 1]]},
@@ -332,7 +369,7 @@ def test_what_several_processes_save_is_merged(store: Store) -> None:
     assert other.save() == {"hallo": 2, "wort": 1, "pin": 1, "zürich": 1}
     store.learn("4711")
     assert store.save() == {"hallo": 2, "pin": 1, "zürich": 1, "4711": 3} == dict(store.words.list().words)
-    assert store.predictor.suggest("zü")[0].word == "zürich"
+    assert store.predictor.suggest("zü")[0].word == "Zürich"
 
 
 def test_a_veto_of_another_process_holds_until_it_is_taken_back(store: Store) -> None:
@@ -391,7 +428,7 @@ def test_vetoes_are_bounded(store: Store) -> None:
 def test_a_predictor_keeps_the_words_that_it_uses(store: Store) -> None:
     store.learn("hallo")
     store.words.close()
-    assert store.predictor.suggest("hal")[0].word == "hallo"
+    assert store.predictor.suggest("hal")[0].word == "Hallo"
 
 
 def test_nothing_that_trains_or_sends_can_read_personal_words() -> None:

@@ -219,7 +219,7 @@ def test_artifacts_that_cannot_be_used(place: Place, tmp_path: Path) -> None:
         assert (found.code, found.events) == (6, [])
         assert "found a PyTorch model; export it first with: phonograd export --model" in found.err
     folder = Path(shutil.copytree(place.artifacts.folder, tmp_path / "vocabulary"))
-    (folder / VOCABULARY).write_bytes((folder / VOCABULARY).read_bytes().replace(b"w11\n", b"w12\n"))
+    (folder / VOCABULARY).write_bytes((folder / VOCABULARY).read_bytes().replace(b"w11\t", b"w12\t"))
     assert place.run("train", folder, "--user", place.user).code == 4
 
 

@@ -86,10 +86,10 @@ def test_probabilities_are_the_evaluation_graphs(name: str, kernels: str) -> Non
     assert np.ptp(expected[-1]) > 0.002
     assert np.ptp(expected, axis=0).max() > 0.002
     with Predictor(artifacts, None, BackendOptions(kernels=kernels)) as predictor:
-        found = [predictor.scores()]
+        found = [predictor.logits()]
         for word in words:
             predictor.feed(word)
-            found.append(predictor.scores())
+            found.append(predictor.logits())
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(probabilities(one), probabilities(other), rtol=0, atol=1e-5)
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
@@ -103,13 +103,17 @@ def test_suggestions_are_the_best_of_the_words_that_begin_so(prefix: str, count:
     words = vocabulary_of(artifacts).words
     with phonograd.open_predictor(artifacts) as predictor:
         predictor.feed(CONTEXT)
-        scores, found = predictor.scores(), predictor.suggest(prefix, count)
+        scores, found = predictor.logits(), predictor.suggest(prefix, count)
     fitting = [id for id in range(2, len(words)) if words[id].startswith(prefix.lower().encode())]
     best = sorted(fitting, key=lambda id: (-scores[id], id))[:count]
-    assert [one.word.encode() for one in found] == [words[id] for id in best]
+    assert [one.word.lower().encode() for one in found] == [words[id] for id in best]
     assert [one.probability for one in found] == pytest.approx([probabilities(scores)[id] for id in best], rel=1e-5)
     if count == 3:
         assert best == suggest(words, scores, prefix.encode())
+
+
+def words_of(predictor: Predictor, prefix: str) -> list[str]:
+    return [one.word.lower() for one in predictor.suggest(prefix)]
 
 
 def test_keystrokes_are_those_before_a_word_is_suggested() -> None:
@@ -118,7 +122,7 @@ def test_keystrokes_are_those_before_a_word_is_suggested() -> None:
         predictor.learn("Servus \u00fc\u00e9\nw7 s sa se ser serv\n")
         found = {}
         for word in ("Servus", "\u00fc\u00e9", "\u00fc\u00e9\u00fc", "w7", "w88", "w303", "zzz"):
-            ways = (n for n in range(len(word)) if word.lower() in [one.word for one in predictor.suggest(word[:n])])
+            ways = (n for n in range(len(word)) if word.lower() in words_of(predictor, word[:n]))
             found[word] = predictor.keystrokes(word)
             assert found[word] == next(ways, len(word)), word
         assert {*found.values()} >= {0, 1, 2, 3}
@@ -137,7 +141,7 @@ def test_a_text_is_read_as_training_reads_it_in_any_pieces(pieces: int) -> None:
     with phonograd.open_predictor(artifacts) as predictor:
         for at in range(0, len(parts), pieces):
             predictor.feed(" ".join(parts[at : at + pieces]))
-        np.testing.assert_allclose(predictor.scores(), expected, atol=1e-5)
+        np.testing.assert_allclose(predictor.logits(), expected, atol=1e-5)
 
 
 def test_the_state_is_kept_reset_and_restored() -> None:
@@ -243,7 +247,7 @@ def test_int8_gives_the_same_bits_with_all_kernels_and_threads(quantized: Callab
             options = BackendOptions(threads=threads, kernels=kernels)
             with phonograd.open_predictor(model(name), weights=path, options=options) as predictor:
                 predictor.feed(CONTEXT)
-                found.add((predictor.scores().tobytes(), predictor.state(), str(predictor.suggest())))
+                found.add((predictor.logits().tobytes(), predictor.state(), str(predictor.suggest())))
     assert len(found) == 1
 
 
@@ -263,7 +267,7 @@ def test_int8_computes_with_the_rounded_weights(tmp_path: Path, quantized: Calla
     for weights in (path, tmp_path / "rounded.safetensors"):
         with phonograd.open_predictor(model(name), weights=weights) as predictor:
             predictor.feed(CONTEXT)
-            scores.append(predictor.scores())
+            scores.append(predictor.logits())
     spread = float(scores[1].max() - scores[1].min())
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-3 * spread)
 
@@ -286,7 +290,7 @@ def test_a_folders_own_prediction_weights_are_used(tmp_path: Path, quantized: Ca
     for what, weights in (("own", None), ("int8", quantized("lstm")), ("float32", folder / WEIGHTS)):
         with phonograd.open_predictor(folder, weights=weights) as predictor:
             predictor.feed(CONTEXT)
-            found[what] = predictor.scores().tobytes()
+            found[what] = predictor.logits().tobytes()
     assert found["own"] == found["int8"] != found["float32"]
 
 
@@ -399,7 +403,7 @@ def test_scores_that_are_not_finite_are_an_error(tmp_path: Path) -> None:
     weights["lstm.0.B"][0, 3] = np.nan
     save_tensors(tmp_path / "nan.safetensors", weights)
     with Predictor(model("lstm"), tmp_path / "nan.safetensors", BackendOptions()) as predictor:
-        for ask in (predictor.suggest, predictor.scores):
+        for ask in (predictor.suggest, predictor.logits):
             with pytest.raises(TrainingError, match="scores are not finite"):
                 ask()
     out = tmp_path / "int8"
@@ -430,6 +434,6 @@ def test_arguments_that_make_no_sense(tmp_path: Path) -> None:
         with pytest.raises(TextError, match="NUL byte"):
             predictor.feed("a\0b")
     folder = copy_artifacts(tmp_path / "artifacts", predict=False)
-    (folder / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes().replace(b"w9\n", b"w8\n"))
+    (folder / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes().replace(b"w9\t", b"w8\t"))
     with pytest.raises(VocabularyError):
         Predictor(model("lstm").__class__(folder, model("lstm").manifest), None, BackendOptions())

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
-from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from tests.support.phone_command import MODEL, STEPS, Place, outcome_of, outputs, read_outputs, until_step
@@ -38,7 +37,7 @@ def stream_file(path: Path) -> Ids:
 def test_the_words_trained_are_those_of_the_rule(place: Place, tmp_path: Path) -> None:
     stream = stream_file(tmp_path / "tokens")
     vocabulary = Vocabulary.load(place.artifacts.path("vocab.txt"))
-    counts = load_counts(place.artifacts.path("counts.txt"), vocabulary)
+    counts = vocabulary.frequencies()
     sample = draw_output_sample(stream, counts, SampleDraw(DRAWN, SEED))
     line = place.line("train", place.artifacts.folder, "--tokens", tmp_path / "tokens", *SAMPLE, *outputs(tmp_path))
     done = outcome_of(line)

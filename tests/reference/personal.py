@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.reference.text import fold, tokenize
+from tests.reference.tokens import fold, tokenize
 
 WHOLE = 1 << 20
 END = b"\n"  # a message's end, in contexts and among followers
@@ -19,6 +19,9 @@ class Personal:
     weights: list[list[int]] = field(default_factory=lambda: [[3 * WHOLE, 10 * WHOLE] for _ in range(3)])
     vetoed: set[bytes] = field(default_factory=set)
     before: tuple[bytes, bytes] = (END, END)
+    middle: bool = False  # of a sentence: after a word; marks are ! and @
+    guarded: set[bytes] = field(default_factory=set)  # in this message
+    plain: dict[bytes, int] = field(default_factory=dict)  # times a word followed another or a comma in its sentence
 
     def predict(self) -> tuple[int, dict[bytes, float]]:
         """Words of the context that were seen, and each word's probability after it, as the user writes."""
@@ -57,17 +60,25 @@ class Personal:
             if pair[1] > 500 * WHOLE:
                 pair[:] = [pair[0] // 2, pair[1] // 2]
         if word not in self.vetoed and word != b"<unk>" and len(word) <= 64:
-            if word not in self.counts and guarded and self.waiting.get(word, 0) < 2:
+            if word not in self.counts and guarded and word in self.guarded:
+                pass  # once a message
+            elif word not in self.counts and guarded and self.waiting.get(word, 0) < 2:
                 self.waiting[word] = self.waiting.get(word, 0) + 1
             else:
                 self.counts[word] = self.counts.get(word, 0) + 1 + self.waiting.pop(word, 0)
+                if self.middle:
+                    self.plain[word] = self.plain.get(word, 0) + 1
                 self.count(word)
+        self.guarded |= {word} if guarded else set()
+        self.middle = word not in (b"!", b"@")
         self.before = (word, self.before[0])
 
     def end(self) -> None:
         """A message ended."""
         self.count(END)
         self.before = (END, END)
+        self.guarded.clear()
+        self.middle = False
 
     def count(self, word: bytes) -> None:
         for length in (1, 2):
@@ -89,5 +100,5 @@ class Personal:
 
 def pieces(message: bytes) -> list[tuple[list[bytes], bool]]:
     """What stands between spaces: its tokens, and whether it is guarded."""
-    parts = fold(message).split()
+    parts = [part.encode("utf-8", "surrogateescape") for part in fold(message).split()]
     return [(tokenize(part), any(byte in b"@0123456789" for byte in part)) for part in parts]

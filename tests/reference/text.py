@@ -1,7 +1,6 @@
 """Text: tokens, ids, windows, rehearsal, the output sample, and what is measured on it."""
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,25 +8,44 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.reference.random_words import SplitMix64, inclusion_chances, logarithm, uniform, words_of
+from tests.reference.tokens import FindWords, fold, graphemes, has, tokenize
+from tests.reference.unicode import UNSPACED
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 UNK, EOS, IGNORED = 0, 1, -1
-MARKS = {"‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "–": "-", "—": "-", "\xa0": " "}
-TOKEN = re.compile(rb"<unk>|[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
 
 
-def fold(text: bytes) -> bytes:
-    """FORMAT.md, "Text", step 1."""
-    text = text.lower()
-    for mark, plain in MARKS.items():
-        text = text.replace(mark.encode(), plain.encode())
-    return text
+def _logarithm(number: int) -> int:
+    """The binary logarithm in 2^-10, rounded down."""
+    result = number.bit_length() - 1
+    mantissa = number >> (result - 31) if result > 31 else number << (31 - result)
+    for _ in range(10):
+        mantissa = mantissa * mantissa >> 31
+        result, mantissa = result << 1 | mantissa >> 32, mantissa >> (mantissa >> 32)
+    return result
 
 
-def tokenize(message: bytes) -> list[bytes]:
-    """Steps 1 and 2."""
-    return TOKEN.findall(fold(message))
+def word_path(words: Sequence[bytes], counts: Sequence[int]) -> FindWords:
+    """FORMAT.md, "Text", step 3."""
+    spelled = [word.decode("utf-8", "surrogateescape") for word in words]
+    known = {word: count for word, count in zip(spelled, counts, strict=True) if has(word[:1], UNSPACED)}
+    whole = _logarithm(sum(count + 1 for count in known.values())) if known else 0
+
+    def find(run: str) -> list[str]:
+        parts = graphemes(run)
+        best: list[tuple[int, list[str]]] = [(0, [])]
+        for end in range(1, len(parts) + 1):
+            cost, found = best[end - 1]
+            choice = (cost + whole + (8 << 10), [*found, parts[end - 1]])
+            for start in reversed(range(end)):
+                word = "".join(parts[start:end])
+                if word in known and (total := best[start][0] + whole - _logarithm(known[word] + 1)) <= choice[0]:
+                    choice = (total, [*best[start][1], word])
+            best.append(choice)
+        return best[-1][1]
+
+    return find if known else graphemes
 
 
 def split_messages(data: bytes) -> list[bytes]:
@@ -35,10 +53,16 @@ def split_messages(data: bytes) -> list[bytes]:
     return [line for line in data.split(b"\n") if tokenize(line)]
 
 
+def zipf_counts(words: int) -> list[int]:
+    """Counts where a vocabulary has none. FORMAT.md, "Vocabulary"."""
+    return [round(1e6 / (id + 1)) for id in range(words)]
+
+
 def encode(words: Sequence[bytes], messages: Sequence[bytes]) -> Ids:
     """The ids [N] of messages, each followed by `<eos>`."""
     known = {word: number for number, word in enumerate(words)}
-    return np.array([known.get(token, UNK) for one in messages for token in [*tokenize(one), b"<eos>"]], np.int64)
+    find = word_path(words, zipf_counts(len(words)))
+    return np.array([known.get(token, UNK) for one in messages for token in [*tokenize(one, find), b"<eos>"]], np.int64)
 
 
 def windows(stream: Ids, minibatch: int, bptt: int) -> Iterator[tuple[Ids, Ids]]:
@@ -97,17 +121,24 @@ def characters(word: bytes) -> list[int]:
     return [at for at, byte in enumerate(word) if at == 0 or not 0x80 <= byte < 0xC0]
 
 
-def suggest(words: Sequence[bytes], scores: Floats, typed: bytes, count: int = 3) -> list[int]:
+def is_mark(word: bytes) -> bool:
+    return not word.decode("utf-8", "replace")[0].isalnum()
+
+
+def suggest(words: Sequence[bytes], scores: Floats, typed: bytes, count: int = 3, marks: bool = True) -> list[int]:
     """Ids of the words with the highest scores [V] that begin with `typed`."""
-    fitting = [word for word in range(2, len(words)) if words[word].startswith(fold(typed))]
+    begin = fold(typed).encode("utf-8", "surrogateescape")
+    fitting = [
+        word for word in range(2, len(words)) if words[word].startswith(begin) and (marks or not is_mark(words[word]))
+    ]
     return sorted(fitting, key=lambda word: (-scores[word], word))[:count]
 
 
-def keystrokes(words: Sequence[bytes], word: int, scores: Floats) -> int:
+def keystrokes(words: Sequence[bytes], word: int, scores: Floats, marks: bool = True) -> int:
     """FORMAT.md, "Keystroke savings"."""
     starts = characters(words[word])
     for typed, start in enumerate(starts):
-        if word in suggest(words, scores, words[word][:start]):
+        if word in suggest(words, scores, words[word][:start], marks=marks):
             return typed
     return len(starts)
 
@@ -130,6 +161,8 @@ class Figures:
     top1_with_unknown_error: float
     kss: float
     kss_error: float
+    kss_without_marks: float
+    kss_without_marks_error: float
 
 
 def ratio(above: Floats | Ids, below: Floats | Ids, starts: Ids) -> tuple[float, float]:
@@ -148,12 +181,13 @@ def figures(words: Sequence[bytes], messages: Sequence[bytes], scores: Floats) -
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(stream)), stream]
     spoken, known, ids = stream != EOS, stream != UNK, stream.tolist()
     length = np.array([len(characters(token)) for token in spelled])
-    typed = [keystrokes(words, id, row) if id > EOS else n for id, row, n in zip(ids, scores, length, strict=True)]
+    rows = list(zip(ids, scores, length, strict=True))
+    typed = [[keystrokes(words, id, row, marks) if id > EOS else n for id, row, n in rows] for marks in (True, False)]
     first, best = (start + scores[:, start:].argmax(axis=1) == stream for start in (2, 0))
     starts = np.flatnonzero(np.append(True, ~spoken[:-1]))
     nats = [ratio(losses * known, known, starts), ratio(losses, np.ones(len(stream)), starts)]
     perplexities = [(math.exp(mean), math.exp(mean) * error) for mean, error in nats]
     hits = [ratio(hit & spoken & known, spoken, starts) for hit in (first, best)]
-    kss = ratio(length - typed, length, starts)
+    kss = [ratio(length - one, length, starts) for one in typed]
     counts = len(stream), int((~known).sum()), int(spoken.sum()), int(length.sum())
-    return Figures(*counts, *(figure for pair in (*perplexities, *hits, kss) for figure in pair))
+    return Figures(*counts, *(figure for pair in (*perplexities, *hits, *kss) for figure in pair))

@@ -233,6 +233,7 @@ def test_a_reference_is_to_scale_or_said_to_be_not() -> None:
 @given(st.lists(values, min_size=1, max_size=400), st.none() | st.floats(1, 1e15))
 @example([999_999_999.0, 1_000_000_001.0], None)  # ticks half apart
 @example([1e15 - 1, 1e15], None)
+@example([5e-324], None)
 def test_everything_stays_inside(heights: list[float], reference: float | None) -> None:
     paper = None if reference is None else Reference(reference, "x")
     rounds = list(range(7, 7 + len(heights)))

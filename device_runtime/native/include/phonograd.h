@@ -172,6 +172,10 @@ PG_API pg_status pg_tokenizer_messages(pg_tokenizer* tokenizer, const pg_text* t
 /* Its tokens: a space between them, a line feed at a message's end. */
 PG_API pg_status pg_tokenizer_tokens(pg_tokenizer* tokenizer, const pg_text* text, const char** bytes, size_t* length);
 
+/* The words in the middle of sentences as they are written, such as McDonald, laid out as the tokens are; messages
+   without any are left out. */
+PG_API pg_status pg_tokenizer_forms(pg_tokenizer* tokenizer, const pg_text* text, const char** bytes, size_t* length);
+
 /* What a phone trains on. */
 typedef struct pg_stream {
   size_t size;        /* sizeof(pg_stream) */
@@ -185,9 +189,8 @@ typedef struct pg_stream {
    NULL for `general`: the user's text alone, in its order. PG_TEXT if `general` is too short. */
 PG_API pg_status pg_tokenizer_mix(pg_tokenizer* tokenizer, const pg_text* user, const pg_text* general,
                                   double user_share, uint64_t seed, pg_stream* stream);
-/* The counts [V] of a counts file. remedy: how an error ends; NULL: "export the folder again". */
-PG_API pg_status pg_tokenizer_counts(pg_tokenizer* tokenizer, const char* path, const char* remedy,
-                                     const int64_t** counts);
+/* The counts [V] of the vocabulary's words. */
+PG_API pg_status pg_tokenizer_counts(pg_tokenizer* tokenizer, const int64_t** counts);
 /* The output sample of a stream [tokens], with about `drawn` words beside its own: see pg_options. counts: [V]. */
 PG_API pg_status pg_tokenizer_sample(pg_tokenizer* tokenizer, const int64_t* stream, int64_t tokens,
                                      const int64_t* counts, int64_t V, int64_t drawn, uint64_t seed,
@@ -218,6 +221,7 @@ typedef struct pg_evaluation {
   double top1, top1_error;                                       /* words that are the first suggestion */
   double top1_with_unknown, top1_with_unknown_error;             /* that have the highest score, <unk>'s included */
   double kss, kss_error;                                         /* 0 unless asked for */
+  double kss_without_marks, kss_without_marks_error;             /* of a keyboard that suggests words alone */
   int32_t finished;                                              /* 1; 0 if it was stopped */
 } pg_evaluation;
 
@@ -324,8 +328,27 @@ PG_API void pg_round_close(pg_round* round);
  */
 typedef struct pg_predictor pg_predictor;
 
+/* What a keyboard's shift key asks of the suggestions. Whatever it asks, capitals that were typed stay. */
+enum {
+  PG_SHIFT_BY_PLACE = 0, /* a capital at a sentence's start, else the word's usual form */
+  PG_SHIFT_NONE = 1,     /* the usual form everywhere */
+  PG_SHIFT_FIRST = 2,
+  PG_SHIFT_ALL = 3
+};
+
+/* What a keyboard wants suggested. Zeros, but for the size, are the defaults. */
+typedef struct pg_suggest_options {
+  size_t size;      /* sizeof(pg_suggest_options) */
+  int32_t shift;    /* PG_SHIFT_... */
+  int32_t emoji;    /* 1: emoji too; else words alone, never marks */
+  int32_t slips;    /* 1: also words whose beginning is one slip away: a neighbouring key, two letters swapped, one
+                       missing, one doubled. From two letters on */
+  double slip_cost; /* nats that a slip takes from the logarithm of the probability; 0: 6 */
+  const char* neighbours; /* keys side by side, in pairs: "qw we qa"; NULL: those of QWERTY, "": none */
+} pg_suggest_options;
+
 typedef struct pg_suggestion {
-  const char* word;   /* NUL-terminated; valid until the next pg_predictor_suggest, or until close */
+  const char* word;   /* as it is written, NUL-terminated; valid until the next pg_predictor_suggest, or until close */
   int64_t id;         /* its number in the vocabulary; -1: only the user has it */
   double probability; /* among all words */
 } pg_suggestion;
@@ -341,14 +364,23 @@ PG_API pg_status pg_predictor_reset(pg_predictor* predictor);
 /* Continue the text: whole words, in one call or in several; a line feed ends a message. */
 PG_API pg_status pg_predictor_feed(pg_predictor* predictor, const char* text);
 /* The most probable next words that begin with `prefix`, the letters typed of the word so far ("" for none): best
-   first, at most `capacity`, never <unk> or <eos>. *count: how many. The first call after feed computes the scores of
-   all words; later ones, as further letters are typed, only look them up. PG_TRAINING if scores are not finite. */
-PG_API pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, int32_t capacity,
-                                      pg_suggestion* suggestions, int32_t* count);
-/* How many characters of `word` are typed before it is one of three suggestions; all if it never is. */
-PG_API pg_status pg_predictor_keystrokes(pg_predictor* predictor, const char* word, int64_t* typed);
-/* Write the scores float32 [V] of the next word by id; their softmax is the probabilities. */
-PG_API pg_status pg_predictor_scores(pg_predictor* predictor, float* scores);
+   first, at most `capacity`. options: NULL for the defaults. *count: how many. The first call after feed computes the
+   scores of all words; later ones, as further letters are typed, only look them up. PG_TRAINING if scores are not
+   finite. */
+PG_API pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, const pg_suggest_options* options,
+                                      int32_t capacity, pg_suggestion* suggestions, int32_t* count);
+/* Never suggest these words, a line each, whoever has them and in any case; in place of the words of the last call. ""
+   or NULL: none. PG_USAGE for a line with more than a word. */
+PG_API pg_status pg_predictor_block(pg_predictor* predictor, const char* words);
+/* How many characters of `word` are typed before it is one of three suggestions; all if it never is. marks: 1 for
+   keystroke savings as papers count them, where marks and emoji are suggested too; 0: as pg_predictor_suggest does. */
+PG_API pg_status pg_predictor_keystrokes(pg_predictor* predictor, const char* word, int32_t marks, int64_t* typed);
+/* Write the logarithms of the probabilities that these words [count], at most 64, are next, for a keyboard's own
+   decoder: of the first token of a candidate that has several; -inf for words that neither the model nor the user
+   knows. */
+PG_API pg_status pg_predictor_scores(pg_predictor* predictor, const char* const* words, int32_t count, double* scores);
+/* Write the logits float32 [V] of the model's next word by id; their softmax is its probabilities. */
+PG_API pg_status pg_predictor_logits(pg_predictor* predictor, float* logits);
 /* Where the text stands, to return to it later (after other text, or a correction): *bytes bytes at *state, valid until
    the next call on this predictor. It says much about the text: keep it on the phone. */
 PG_API pg_status pg_predictor_state(pg_predictor* predictor, const void** state, size_t* bytes);

@@ -61,7 +61,7 @@ def run(settings: Settings, context: Context) -> Outcome:
 def _artifacts(settings: Settings, context: Context) -> phonograd.Artifacts:
     folder = context.work / "artifacts"
     if not folder.exists():
-        words = phonograd.build_vocabulary([context.input("training-text")], settings.vocabulary).vocabulary
+        words = phonograd.build_vocabulary([context.input("training-text")], settings.vocabulary)
         units = settings.units
         shape = phonograd.LanguageModelConfig("lstm", len(words), units, units, settings.layers, tied=True)
         training = phonograd.TrainingConfig(minibatch=settings.minibatch, bptt=settings.bptt)

@@ -94,6 +94,14 @@ def test_learning_late_leaves_the_text_as_it_is(typed: Typed, artifacts: Artifac
         assert (shown, learned) == (strip(artifacts, " ".join(words[:count])), set())
 
 
+def test_words_end_where_the_rules_of_text_end_them(typed: Typed, artifacts: Artifacts) -> None:
+    """Marks of Hindi, an apostrophe within and before a word, and a space that is no U+0020 before the cursor."""
+    words = ["\u0939\u093f\u0928\u094d\u0926\u0940", "don\u2019t", "'so", "col\u00b7lega"]
+    assert typed(field(before="w3\u00a0w4\u3000ha"))[0][1] == strip(artifacts, "w3 w4 ")
+    found = typed(field(), ["keys", " ".join(words) + " end "])
+    assert found[1][2] == {f"{words[0]} 1", "don't 1", "' 1", "so 1", f"{words[3]} 1"}
+
+
 def test_what_was_learned_is_suggested(typed: Typed) -> None:
     found = typed(field(), ["keys", "hello zora "], ["end"], field(), ["keys", "hello "], ["keys", "z"])
     assert "zora" in found[4][1]

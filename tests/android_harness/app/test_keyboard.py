@@ -14,6 +14,7 @@ import pytest
 import phonograd
 from phonograd.android_harness.app import Tools
 from phonograd.device_runtime.engine.personal import PersonalWords
+from phonograd.device_runtime.engine.predictor import SuggestOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build.targets import NATIVE
@@ -67,8 +68,14 @@ def drive(jvm: Jvm, libraries: Libraries, *lines: Sequence[object]) -> list[Any]
     return answers
 
 
-def predictions_of(artifacts: Artifacts, context: str, prefix: str = "") -> list[list[tuple[str, float]]]:
-    return [[(word.word, word.probability) for word in phonograd.predict(artifacts, context, prefix)]]
+EMOJI = ["BY_PLACE", True, False, 0, None]  # a wish: shift, emoji, slips, their cost, neighbours
+
+
+def predictions_of(
+    artifacts: Artifacts, context: str, prefix: str = "", options: SuggestOptions | None = None
+) -> list[list[tuple[str, float]]]:
+    found = phonograd.predict(artifacts, context, prefix, suggest=options)
+    return [[(word.word, word.probability) for word in found]]
 
 
 def parse_suggestions(answer: Any) -> list[list[tuple[str, float]]]:
@@ -82,17 +89,42 @@ def test_suggestions_are_pythons(jvm: Jvm, libraries: Libraries, artifacts: Arti
         ["feed", "See you"],
         ["feed", "😀 café\n日本"],
         ["suggest", "", 3],
-        ["suggest", "😁", 3],
+        ["suggest", "😁", 3, EMOJI],
         ["suggest", "ca", 1],
     ]
     folder = str(artifacts.folder)
     answers = drive(jvm, libraries, ["open", folder, None], *lines, ["close"], ["open", folder, str(quantized)], *lines)
     text = "See you 😀 café\n日本"
     assert parse_suggestions(answers[3]) == predictions_of(artifacts, text)
-    assert parse_suggestions(answers[4]) == predictions_of(artifacts, text, "😁") != [[]]
+    assert parse_suggestions(answers[4]) == predictions_of(artifacts, text, "😁", SuggestOptions(emoji=True)) != [[]]
     assert parse_suggestions(answers[5]) == [predictions_of(artifacts, text, "ca")[0][:1]]
     smaller = [(word.word, word.probability) for word in phonograd.predict(artifacts, text, weights=quantized)]
     assert parse_suggestions(answers[10]) == [smaller] != parse_suggestions(answers[3])
+
+
+def test_wishes_blocked_words_and_scores_are_pythons(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
+    wishes = {
+        ("t", "ALL", False, ""): ["ALL", False, False, 0, None],
+        ("tonigth", "by-place", True, ""): ["BY_PLACE", False, True, 3, None],
+        ("qo", "first", True, "qt"): ["FIRST", False, True, 3, "qt"],
+    }
+    words = ["see", "cafés", "nobody"]
+    asked = [["suggest", prefix, 3, wish] for (prefix, *_), wish in wishes.items()]
+    answers = drive(
+        jvm,
+        libraries,
+        *(["open", str(artifacts.folder), None], ["feed", "see you"], *asked, ["scores", " ".join(words)]),
+        *(["block", "TONIGHT cafés"], ["suggest", "ton", 3], ["scores", " ".join(["see"] * 65)], ["block", "no-one"]),
+    )
+    with phonograd.open_predictor(artifacts) as predictor:
+        predictor.feed("see you")
+        for answer, (prefix, shift, slips, neighbours) in zip(answers[2:], wishes, strict=False):
+            options = SuggestOptions(shift.lower(), False, slips, 3, neighbours or None)  # type: ignore[arg-type]
+            expected = [(word.word, word.probability) for word in predictor.suggest(prefix, 3, options)]
+            assert parse_suggestions(answer) == [expected] != [[]]
+        assert [float(score) for score in answers[5][0]] == predictor.scores(words)
+    assert answers[7] == [[]]
+    assert answers[8][:2] == answers[9][:2] == ["ProgramException", 2]
 
 
 def test_a_word_taken_back_was_never_typed(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -> None:
@@ -135,13 +167,14 @@ def test_what_is_no_text(jvm: Jvm, libraries: Libraries, artifacts: Artifacts) -
 def test_personal_words(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:
     """Learned, suggested, deleted, vetoed, forgotten, and kept in their file. Python's are the same."""
     opened = ["open", str(artifacts.folder), None, str(tmp_path / "words")]
-    text = "see you Zora 🦊🦊\n" * 5
+    text = "see you Zora 🦊\n" * 5
     answers = drive(
         jvm,
         libraries,
-        *(opened, ["learn", text], ["words"], ["feed", "see you"], ["suggest", "Z", 3], ["suggest", "🦊", 3], ["save"]),
-        *(["close"], opened, ["words"], ["delete", "zora"], ["delete", "zora"], ["veto", "🦊🦊"], ["learn", text]),
-        *(["words"], ["save"], ["forget"], ["words"], ["close"], opened, ["words"], ["learn", "🦊🦊"], ["words"]),
+        *(opened, ["learn", text], ["words"], ["feed", "see you"], ["suggest", "Z", 3]),
+        *(["suggest", "🦊", 3, EMOJI], ["save"]),
+        *(["close"], opened, ["words"], ["delete", "zora"], ["delete", "zora"], ["veto", "🦊"], ["learn", text]),
+        *(["words"], ["save"], ["forget"], ["words"], ["close"], opened, ["words"], ["learn", "🦊"], ["words"]),
     )
     with phonograd.open_predictor(artifacts) as predictor, PersonalWords() as personal:
         predictor.use(personal)
@@ -149,13 +182,13 @@ def test_personal_words(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tm
         predictor.feed("see you")
         assert answers[2] == [[[word, count] for word, count in personal.list().words.items()]]
         assert parse_suggestions(answers[4]) == [[(word.word, word.probability) for word in predictor.suggest("Z")]]
-    assert sorted(answers[2][0]) == [["see", 5], ["you", 5], ["zora", 5], ["🦊🦊", 5]]
-    assert answers[5][0][0][0] == "🦊🦊"
+    assert sorted(answers[2][0]) == [["Zora", 5], ["see", 5], ["you", 5], ["🦊", 5]]
+    assert answers[5][0][0][0] == "🦊"
     assert answers[9] == answers[2]
     assert answers[10:12] == [[True], [False]]
-    assert sorted(answers[14][0]) == [["see", 10], ["you", 10], ["zora", 5]]
+    assert sorted(answers[14][0]) == [["Zora", 5], ["see", 10], ["you", 10]]
     assert answers[17] == answers[20] == [[]]
-    assert answers[22] == [[["🦊🦊", 1]]]
+    assert answers[22] == [[["🦊", 1]]]
 
 
 def test_vetoes_are_listed_and_taken_back(jvm: Jvm, libraries: Libraries, artifacts: Artifacts, tmp_path: Path) -> None:

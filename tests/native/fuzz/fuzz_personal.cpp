@@ -46,7 +46,7 @@ static void use(const std::string& path) {
   const std::string known = words.words().back().spelling;
   for (const std::string& word : {known, std::string("new"), std::string("4711")}) {
     for (int times = 0; times < 2; ++times) {
-      words.learn({keys.back(), kMessageEndKey}, word, word == "4711");
+      words.learn({keys.back(), kMessageEndKey}, word, times == 0 ? "" : word, word == "4711");
       words.learn_message_end({word_key(word), keys.back()});
       words.fit(times, 0.25, 0.5);
       expect_probabilities(words, {word_key(word), keys.back()});

@@ -38,6 +38,35 @@ public final class Keyboard implements AutoCloseable {
         }
     }
 
+    /** What the shift key asks of the suggestions. Whatever it asks, capitals that were typed stay. */
+    public enum Shift {
+        /** A capital at a sentence's start, else the word's usual form. */
+        BY_PLACE,
+        /** The usual form everywhere. */
+        NONE,
+        /** A first capital. */
+        FIRST,
+        /** Capitals alone. */
+        ALL
+    }
+
+    /** What to suggest; {@code new Wish()} is words that begin with what was typed, never marks. */
+    public static final class Wish {
+        /** The state of the shift key. */
+        @NonNull public Shift shift = Shift.BY_PLACE;
+        /** Emoji too. */
+        public boolean emoji;
+        /**
+         * Also words whose beginning is one slip away from what was typed: a neighbouring key, two letters swapped, one
+         * missing, one doubled. From two letters on.
+         */
+        public boolean slips;
+        /** Nats that a slip takes from the logarithm of a word's probability; 0: 6. */
+        public double slipCost;
+        /** Keys side by side, in pairs: "qw we qa"; null: those of QWERTY. */
+        @Nullable public String neighbours;
+    }
+
     /** A word that the user wrote. */
     public static final class PersonalWord {
         /** The word. */
@@ -112,7 +141,7 @@ public final class Keyboard implements AutoCloseable {
     /**
      * Continues the text as {@link #feed} does, and learns it: words that the user wrote. Never what stands in password
      * fields or in those with {@code IME_FLAG_NO_PERSONALIZED_LEARNING}. What is learned is not taken back by {@link
-     * #correct}: learn a word once it is unlikely to be corrected. Pieces with a digit or an @ are learned the third time.
+     * #correct}: learn a word once it is unlikely to be corrected. Pieces with a digit or an @ are learned in the third message that has them.
      */
     public synchronized void learn(@NonNull String text) throws ProgramException {
         check(feed(withWords(), bytes(text), true));
@@ -129,21 +158,59 @@ public final class Keyboard implements AutoCloseable {
     }
 
     /**
-     * The words that may come next, best first.
+     * Never suggests these words again, whoever has them and in any case, in place of those of the last call.
+     *
+     * @throws ProgramException if one is more than a word
+     */
+    public synchronized void block(@NonNull List<String> words) throws ProgramException {
+        check(block(openHandle(), bytes(String.join("\n", words))));
+    }
+
+    /** The words that may come next, best first: {@link #suggest(String, int, Wish)} with {@code new Wish()}. */
+    @NonNull
+    public synchronized List<Suggestion> suggest(@NonNull String prefix, int most) throws ProgramException {
+        return suggest(prefix, most, new Wish());
+    }
+
+    /**
+     * The words that may come next, best first, as they are written there.
      *
      * @param prefix the letters typed of the next word, "" for none
      * @param most how many words at most, from 1
      * @throws ProgramException if the weights were changed, or are not finite
      */
     @NonNull
-    public synchronized List<Suggestion> suggest(@NonNull String prefix, int most) throws ProgramException {
+    public synchronized List<Suggestion> suggest(@NonNull String prefix, int most, @NonNull Wish wish)
+            throws ProgramException {
         if (most < 1) throw new IllegalArgumentException("most: at least 1 expected, found " + most);
         double[] probabilities = new double[most];
-        int count = requireCount(suggest(openHandle(), bytes(prefix), probabilities));
+        byte[] neighbours = wish.neighbours == null ? null : bytes(wish.neighbours);
+        int shift = wish.shift.ordinal();
+        int count =
+                requireCount(
+                        suggest(openHandle(), bytes(prefix), shift, wish.emoji, wish.slips, wish.slipCost, neighbours,
+                                probabilities));
         String[] found = text(result(handle)).split("\n");
         List<Suggestion> words = new ArrayList<>(count);
         for (int at = 0; at < count; at++) words.add(new Suggestion(found[at], probabilities[at]));
         return Collections.unmodifiableList(words);
+    }
+
+    /**
+     * The logarithms of the probabilities that words are next, for a keyboard's own decoder; of the first token where a
+     * candidate has several, and negative infinity for words that neither the model nor the user knows.
+     *
+     * @param words at most 64, none empty or with a line feed
+     * @throws ProgramException for more words, or as {@link #suggest}
+     */
+    @NonNull
+    public synchronized double[] scores(@NonNull List<String> words) throws ProgramException {
+        for (String word : words) {
+            if (word.isEmpty() || word.indexOf('\n') >= 0) throw new IllegalArgumentException("a word expected, found " + word);
+        }
+        double[] scores = new double[words.size()];
+        check(scores(openHandle(), bytes(String.join("\n", words)), scores));
+        return scores;
     }
 
     /** What was learned, the most frequent words first. */
@@ -268,7 +335,13 @@ public final class Keyboard implements AutoCloseable {
 
     private static native int correct(long handle);
 
-    private static native int suggest(long handle, byte[] prefix, double[] probabilities);
+    private static native int suggest(
+            long handle, byte[] prefix, int shift, boolean emoji, boolean slips, double slipCost, byte[] neighbours,
+            double[] probabilities);
+
+    private static native int block(long handle, byte[] words);
+
+    private static native int scores(long handle, byte[] words, double[] scores);
 
     private static native int list(long handle);
 

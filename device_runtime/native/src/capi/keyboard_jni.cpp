@@ -1,6 +1,7 @@
 // The native methods of org.phonograd.Keyboard, over the C ABI. Strings cross
 // as byte[] in UTF-8: the UTF-8 of JNI's own functions is another one beyond
 // U+FFFF. The Java class holds its lock during each call, and checks arguments.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -175,14 +176,18 @@ PG_API jint METHOD(correct)(JniEnv*, jobject, jlong handle) {
 }
 
 // How many words, or a status negated. The words are the result, a line each;
-// probabilities: double[], one each at most.
-PG_API jint METHOD(suggest)(JniEnv* env, jobject, jlong handle, jobject prefix, jobject probabilities) {
+// probabilities: double[], one each at most; neighbours: may be null.
+PG_API jint METHOD(suggest)(JniEnv* env, jobject, jlong handle, jobject prefix, jint shift, uint8_t emoji,
+                            uint8_t slips, jdouble slip_cost, jobject neighbours, jobject probabilities) {
   return count_or_status([&] {
     Keyboard& keyboard = keyboard_of(handle);
+    const std::string pairs = neighbours == nullptr ? "" : string_of(env, neighbours);
+    const pg_suggest_options options{sizeof options, shift,     emoji,
+                                     slips,          slip_cost, neighbours == nullptr ? nullptr : pairs.c_str()};
     std::vector<pg_suggestion> found(static_cast<size_t>(call<jint>(env, GetArrayLength, probabilities)));
     int32_t count = 0;
-    check(pg_predictor_suggest(keyboard.predictor, string_of(env, prefix).c_str(), static_cast<int32_t>(found.size()),
-                               found.data(), &count));
+    check(pg_predictor_suggest(keyboard.predictor, string_of(env, prefix).c_str(), &options,
+                               static_cast<int32_t>(found.size()), found.data(), &count));
     keyboard.result.clear();
     for (jint at = 0; at < count; ++at) {
       const pg_suggestion& word = found[static_cast<size_t>(at)];
@@ -190,6 +195,30 @@ PG_API jint METHOD(suggest)(JniEnv* env, jobject, jlong handle, jobject prefix, 
       call<void>(env, SetDoubleArrayRegion, probabilities, at, jint{1}, &word.probability);
     }
     return count;
+  });
+}
+
+// words: a line each.
+PG_API jint METHOD(block)(JniEnv* env, jobject, jlong handle, jobject words) {
+  return border::run_guarded(
+      [&] { check(pg_predictor_block(keyboard_of(handle).predictor, string_of(env, words).c_str())); });
+}
+
+// words: a line each, none empty; scores: double[], one each.
+PG_API jint METHOD(scores)(JniEnv* env, jobject, jlong handle, jobject words, jobject scores) {
+  return border::run_guarded([&] {
+    const std::string lines = string_of(env, words);
+    std::vector<std::string> candidates;
+    for (size_t begin = 0, end; begin < lines.size(); begin = end + 1) {
+      end = std::min(lines.find('\n', begin), lines.size());
+      candidates.push_back(lines.substr(begin, end - begin));
+    }
+    std::vector<const char*> pointers;
+    for (const std::string& one : candidates) pointers.push_back(one.c_str());
+    std::vector<double> found(pointers.size());
+    check(pg_predictor_scores(keyboard_of(handle).predictor, pointers.data(), static_cast<int32_t>(pointers.size()),
+                              found.data()));
+    call<void>(env, SetDoubleArrayRegion, scores, jint{0}, static_cast<jint>(found.size()), found.data());
   });
 }
 

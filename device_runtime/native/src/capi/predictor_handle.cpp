@@ -6,6 +6,7 @@
 
 #include "capi/border.h"
 #include "capi/handles.h"
+#include "capi/sized.h"
 #include "phonograd.h"
 #include "predict/merge.h"
 #include "predict/predictor.h"
@@ -38,6 +39,23 @@ PredictorOptions predictor_options(const pg_options* options) {
                                          name_of(chosen.precision) + "; for speed give int8 prediction weights");
   }
   return {chosen.threads, chosen.pin_threads, chosen.kernels};
+}
+
+constexpr int32_t kMostCandidates = 64;
+
+Wish wish_of(const pg_suggest_options* options) {
+  Wish wish;
+  if (options == nullptr) return wish;
+  const auto chosen = border::options_of(options, sizeof(pg_suggest_options), "pg_suggest_options");
+  border::require(chosen.shift >= PG_SHIFT_BY_PLACE && chosen.shift <= PG_SHIFT_ALL,
+                  "shift: " + std::to_string(chosen.shift) + "; expected PG_SHIFT_BY_PLACE to PG_SHIFT_ALL");
+  border::require(chosen.slip_cost >= 0, "slip_cost: at least 0 expected");
+  wish.shift = static_cast<Shift>(chosen.shift);
+  wish.emoji = chosen.emoji != 0;
+  wish.slips = chosen.slips != 0;
+  if (chosen.slip_cost > 0) wish.slip_cost = chosen.slip_cost;
+  if (chosen.neighbours != nullptr) wish.neighbours = chosen.neighbours;
+  return wish;
 }
 
 // A manifest without a folder: it has the file's tensors.
@@ -78,32 +96,53 @@ pg_status pg_predictor_feed(pg_predictor* predictor, const char* text) {
   });
 }
 
-pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, int32_t capacity,
-                               pg_suggestion* suggestions, int32_t* count) {
+pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, const pg_suggest_options* options,
+                               int32_t capacity, pg_suggestion* suggestions, int32_t* count) {
   return border::run_guarded([&] {
     border::require(predictor != nullptr && prefix != nullptr && suggestions != nullptr && count != nullptr,
                     "an argument is NULL");
     border::require(capacity >= 1, "capacity: " + std::to_string(capacity) + "; expected at least 1");
-    predictor->suggested = predictor->predictor.suggest(prefix, static_cast<size_t>(capacity));
+    Wish wish = wish_of(options);
+    wish.typed = prefix;
+    wish.most = static_cast<size_t>(capacity);
+    predictor->suggested = predictor->predictor.suggest(wish);
     for (const Prediction& found : predictor->suggested) {
-      *suggestions++ = {found.spelling.c_str(), found.word, found.probability};
+      *suggestions++ = {found.shown.c_str(), found.word, found.probability};
     }
     *count = static_cast<int32_t>(predictor->suggested.size());
   });
 }
 
-pg_status pg_predictor_keystrokes(pg_predictor* predictor, const char* word, int64_t* typed) {
+pg_status pg_predictor_block(pg_predictor* predictor, const char* words) {
   return border::run_guarded([&] {
-    border::require(predictor != nullptr && word != nullptr && typed != nullptr, "an argument is NULL");
-    *typed = predictor->predictor.keystrokes(word);
+    border::require(predictor != nullptr, "predictor: NULL");
+    predictor->predictor.block(words == nullptr ? "" : words);
   });
 }
 
-pg_status pg_predictor_scores(pg_predictor* predictor, float* scores) {
+pg_status pg_predictor_keystrokes(pg_predictor* predictor, const char* word, int32_t marks, int64_t* typed) {
   return border::run_guarded([&] {
-    border::require(predictor != nullptr && scores != nullptr, "an argument is NULL");
+    border::require(predictor != nullptr && word != nullptr && typed != nullptr, "an argument is NULL");
+    *typed = predictor->predictor.keystrokes(word, marks != 0);
+  });
+}
+
+pg_status pg_predictor_scores(pg_predictor* predictor, const char* const* words, int32_t count, double* scores) {
+  return border::run_guarded([&] {
+    border::require(predictor != nullptr && words != nullptr && scores != nullptr, "an argument is NULL");
+    border::require(count >= 0 && count <= kMostCandidates, "count: " + std::to_string(count) + "; expected 0 to 64");
+    for (int32_t at = 0; at < count; ++at) {
+      border::require(words[at] != nullptr, "words: one is NULL");
+      scores[at] = predictor->predictor.log_probability(words[at]);
+    }
+  });
+}
+
+pg_status pg_predictor_logits(pg_predictor* predictor, float* logits) {
+  return border::run_guarded([&] {
+    border::require(predictor != nullptr && logits != nullptr, "an argument is NULL");
     const auto words = static_cast<size_t>(predictor->predictor.vocabulary().size());
-    std::memcpy(scores, predictor->predictor.scores(), words * sizeof(float));
+    std::memcpy(logits, predictor->predictor.scores(), words * sizeof(float));
   });
 }
 

@@ -9,11 +9,12 @@
 #include "capi/sized.h"
 #include "engine/engine_scorer.h"
 #include "phonograd.h"
-#include "text/counts.h"
 #include "text/evaluation.h"
+#include "text/forms.h"
 #include "text/output_sample.h"
 #include "text/rehearsal.h"
 #include "text/text.h"
+#include "text/tokens.h"
 #include "text/vocabulary.h"
 #include "text/windows.h"
 
@@ -58,6 +59,22 @@ class Messages {
 std::vector<int64_t> ids_of(const int64_t* ids, int64_t count) {
   border::require(count >= 0 && (ids != nullptr || count == 0), "ids: NULL, or their number is below 0");
   return {ids, ids + count};
+}
+
+// Set the tokenizer's text to what `add` makes of each message, of which each part ends with a space: a line each, but
+// for messages of which it makes nothing.
+template <typename Add>
+void write_lines(pg_tokenizer& tokenizer, const pg_text* text, Add add) {
+  const Messages messages(text);
+  const Vocabulary* vocabulary = tokenizer.vocabulary.get();
+  const WordFinder& finder = vocabulary == nullptr ? graphemes() : vocabulary->finder();
+  const Letters letters = vocabulary == nullptr ? Letters::common : vocabulary->letters();
+  tokenizer.text.clear();
+  for (const std::string_view message : messages.views()) {
+    const size_t before = tokenizer.text.size();
+    add(message, finder, letters);
+    if (tokenizer.text.size() > before) tokenizer.text.back() = '\n';
+  }
 }
 
 struct Stopped {};
@@ -136,13 +153,22 @@ pg_status pg_tokenizer_messages(pg_tokenizer* tokenizer, const pg_text* text, co
 pg_status pg_tokenizer_tokens(pg_tokenizer* tokenizer, const pg_text* text, const char** bytes, size_t* length) {
   return border::run_guarded([&] {
     border::require(tokenizer != nullptr && bytes != nullptr && length != nullptr, "an argument is NULL");
-    const Messages messages(text);
-    tokenizer->text.clear();
-    for (const std::string_view message : messages.views()) {
-      Tokens tokens(message);
+    write_lines(*tokenizer, text, [&](std::string_view message, const WordFinder& finder, Letters letters) {
+      Tokens tokens(message, finder, letters);
       for (std::string_view token; tokens.next(token);) (tokenizer->text += token) += ' ';
-      tokenizer->text.back() = '\n';
-    }
+    });
+    *bytes = tokenizer->text.c_str();
+    *length = tokenizer->text.size();
+  });
+}
+
+pg_status pg_tokenizer_forms(pg_tokenizer* tokenizer, const pg_text* text, const char** bytes, size_t* length) {
+  return border::run_guarded([&] {
+    border::require(tokenizer != nullptr && bytes != nullptr && length != nullptr, "an argument is NULL");
+    write_lines(*tokenizer, text, [&](std::string_view message, const WordFinder& finder, Letters letters) {
+      const WrittenTokens written(message, finder, letters);
+      for (const std::string_view form : written.forms()) (tokenizer->text += form) += ' ';
+    });
     *bytes = tokenizer->text.c_str();
     *length = tokenizer->text.size();
   });
@@ -168,12 +194,10 @@ pg_status pg_tokenizer_mix(pg_tokenizer* tokenizer, const pg_text* user, const p
   });
 }
 
-pg_status pg_tokenizer_counts(pg_tokenizer* tokenizer, const char* path, const char* remedy, const int64_t** counts) {
+pg_status pg_tokenizer_counts(pg_tokenizer* tokenizer, const int64_t** counts) {
   return border::run_guarded([&] {
-    const Vocabulary& vocabulary = words_of(tokenizer);
-    border::require(path != nullptr && counts != nullptr, "path or counts: NULL");
-    tokenizer->ids = remedy == nullptr ? load_counts(path, vocabulary) : load_counts(path, vocabulary, remedy);
-    *counts = tokenizer->ids.data();
+    border::require(counts != nullptr, "counts: NULL");
+    *counts = words_of(tokenizer).counts().data();
   });
 }
 
@@ -236,6 +260,8 @@ pg_status pg_tokenizer_evaluate(pg_tokenizer* tokenizer, const pg_evaluation_opt
       facts.top1_with_unknown_error = found.top1_with_unknown_error;
       facts.kss = found.kss;
       facts.kss_error = found.kss_error;
+      facts.kss_without_marks = found.kss_without_marks;
+      facts.kss_without_marks_error = found.kss_without_marks_error;
       facts.finished = 1;
     } catch (const Stopped&) {
     }

@@ -23,10 +23,13 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kMaxSize = int64_t{1} << 28;
 constexpr const char* kWeights = "weights.safetensors";
 // Arrays, not vectors: these would allocate when the library is loaded, where a lack of memory ends the process.
-constexpr const char* kFiles[] = {"training_model.onnx", "training_model_sampled.onnx",
-                                  "eval_model.onnx",     "optimizer_model.onnx",
-                                  "checkpoint",          kWeights,
-                                  "vocab.txt",           "counts.txt"};
+constexpr const char* kFiles[] = {"training_model.onnx",
+                                  "training_model_sampled.onnx",
+                                  "eval_model.onnx",
+                                  "optimizer_model.onnx",
+                                  "checkpoint",
+                                  kWeights,
+                                  "vocab.txt"};
 constexpr const char* kOptionalFiles[] = {kPredictionFile, "training_model_distill.onnx"};
 
 // One JSON object of the manifest, held to its fields. All methods but the constructor take a field's name.
@@ -178,6 +181,15 @@ void read_tensors(const std::string& path, const Section& top, Manifest* manifes
   }
 }
 
+void check_text_rules(const std::string& path, const Section& top) {
+  constexpr int64_t kTextRules = 1;
+  const Section text(path, "text", top.at("text"), {"rules", "unicode"});
+  const auto* rules = text.at("rules").as<int64_t>();
+  if (rules == nullptr || *rules != kTextRules) text.wrong("rules", std::to_string(kTextRules));
+  const auto* unicode = text.at("unicode").as<std::string>();
+  if (unicode == nullptr || *unicode != kUnicodeVersion) text.wrong("unicode", json::quote(kUnicodeVersion));
+}
+
 void check_files(const std::string& path, const Section& top, Manifest* manifest) {
   const json::Value& value = top.at("files");
   manifest->predicts = value.find(kPredictionFile) != nullptr;
@@ -232,18 +244,19 @@ Manifest read_manifest(const std::string& folder) {
   const json::Value document = json::parse(read_text(manifest.folder, path), Status::artifacts, path + ": manifest");
   const json::Value* version = document.find("schema_version");
   const int64_t* number = version == nullptr ? nullptr : version->as<int64_t>();
-  if (number == nullptr || *number != 2) {
-    throw Error(Status::artifacts, path + ": schema_version 2 expected, found " +
+  if (number == nullptr || *number != 3) {
+    throw Error(Status::artifacts, path + ": schema_version 3 expected, found " +
                                        (version == nullptr ? "none" : version->text()) +
                                        "; export again with this version");
   }
   const Section top(path, "manifest", document,
-                    {"model", "training", "states", "tensors", "files", "tools", "schema_version"});
+                    {"model", "training", "states", "tensors", "files", "tools", "text", "schema_version"});
   read_model(path, top.at("model"), &manifest);
   read_training(path, top.at("training"), &manifest);
   read_states(path, top, &manifest);
   read_tensors(path, top, &manifest);
   if (top.at("tools").as<json::Object>() == nullptr) top.wrong("tools", "an object");
+  check_text_rules(path, top);
   check_files(path, top, &manifest);
   manifest.files.push_back(path);
   return manifest;

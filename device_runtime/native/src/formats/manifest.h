@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace phonograd {
 
 constexpr const char* kPredictionFile = "prediction.safetensors";
+// Of the data that the rules of text are built on.
+constexpr std::string_view kUnicodeVersion = "15.0.0";
 
 struct ManifestState {
   std::string input;           // the graph's input

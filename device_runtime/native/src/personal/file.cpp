@@ -12,7 +12,7 @@
 #include "formats/json.h"
 #include "formats/utf8.h"
 #include "personal/words.h"
-#include "text/text.h"
+#include "text/tokens.h"
 
 namespace phonograd {
 namespace {
@@ -78,7 +78,16 @@ std::string PersonalWords::document() const {
     weights.push_back("[" + std::to_string(weight.own) + "," + std::to_string(weight.all) + "]");
   }
   for (size_t word = 1; word < words_.size(); ++word) {
-    words.push_back("[" + json::quote(words_[word].spelling) + "," + std::to_string(words_[word].count) + "]");
+    const auto& [spelling, count, forms] = words_[word];
+    std::vector<std::string> entry{json::quote(spelling), std::to_string(count)};
+    const auto plain = forms.find(spelling);
+    if (!forms.empty()) entry.push_back(std::to_string(plain == forms.end() ? 0 : plain->second));
+    for (const auto& [form, times] : forms) {
+      if (form == spelling) continue;
+      entry.push_back(json::quote(form));
+      entry.push_back(std::to_string(times));
+    }
+    words.push_back(list_of(entry));
   }
   for (const auto& [context, followers] : followers_) {
     std::vector<std::string> numbers;
@@ -93,9 +102,9 @@ std::string PersonalWords::document() const {
     waiting.push_back("[\"" + std::to_string(key) + "\"," + std::to_string(count) + "]");
   }
   for (const std::string& word : vetoed_) vetoed.push_back(json::quote(word));
-  return "{\"forgotten\":" + std::to_string(forgotten_) + ",\"weights\":" + list_of(weights) +
-         ",\"words\":" + list_of(words) + ",\"after\":" + list_of(after) + ",\"waiting\":" + list_of(waiting) +
-         ",\"vetoed\":" + list_of(vetoed) + "}\n";
+  return "{\"forgotten\":" + std::to_string(forgotten_) + (letters_ == Letters::turkish ? ",\"turkish\":true" : "") +
+         ",\"weights\":" + list_of(weights) + ",\"words\":" + list_of(words) + ",\"after\":" + list_of(after) +
+         ",\"waiting\":" + list_of(waiting) + ",\"vetoed\":" + list_of(vetoed) + "}\n";
 }
 
 void PersonalWords::save() {
@@ -125,6 +134,9 @@ void PersonalWords::read(const std::string& file) {
   const json::Value* forgotten = root.find("forgotten");
   if (forgotten == nullptr) refuse(path_, "found no count of times forgotten");
   forgotten_ = reader.integer(*forgotten, 0, int64_t{1} << 40, "times forgotten");
+  const json::Value* turkish = root.find("turkish");
+  if (turkish != nullptr && turkish->text() != "true") refuse(path_, "found " + turkish->text() + " for Turkish");
+  letters_ = turkish == nullptr ? Letters::common : Letters::turkish;
   const json::Array& weights = reader.list(root.find("weights"), "weights");
   if (weights.size() != weights_.size()) refuse(path_, "found " + std::to_string(weights.size()) + " weights");
   for (size_t seen = 0; seen < weights.size(); ++seen) {
@@ -136,15 +148,28 @@ void PersonalWords::read(const std::string& file) {
     vetoed_.insert(reader.text(entry, "a vetoed word"));
   }
   for (const json::Value& entry : reader.list(root.find("words"), "words")) {
-    const json::Array& pair = reader.pair(entry, "a word");
-    const std::string& word = reader.text(pair[0], "a word");
-    const auto count = static_cast<uint32_t>(reader.integer(pair[1], 1, kMostCounted, "a word's count"));
+    const json::Array& parts = reader.list(&entry, "a word");
+    const size_t most = 3 + 2 * kMostForms;
+    if (parts.size() < 2 || parts.size() > most || (parts.size() > 2 && parts.size() % 2 == 0)) {
+      refuse(path_, "found " + entry.text() + " for a word");
+    }
+    const std::string& word = reader.text(parts[0], "a word");
+    const auto count = static_cast<uint32_t>(reader.integer(parts[1], 1, kMostCounted, "a word's count"));
     const bool added = indices_.emplace(word_key(word), static_cast<uint32_t>(words_.size())).second;
-    if (!added || !learnable(word) || fold(word) != word) {
+    if (!added || !learnable(word) || fold(word, letters_) != word) {
       refuse(path_, "found the word " + quote_text(word) + " twice or not to be learned");
     }
-    words_.push_back({word, count});
+    words_.push_back({word, count, {}});
     tokens_ += count;
+    const int64_t plain = parts.size() == 2 ? 0 : reader.integer(parts[2], 0, kMostCounted, "how often");
+    if (plain > 0) words_.back().forms.emplace(word, static_cast<uint32_t>(plain));
+    for (size_t at = 3; at < parts.size(); at += 2) {
+      const std::string& form = reader.text(parts[at], "how a word is written");
+      const auto times = static_cast<uint32_t>(reader.integer(parts[at + 1], 1, kMostCounted, "how often"));
+      if (fold(form) != word || !words_.back().forms.emplace(form, times).second) {
+        refuse(path_, "found " + quote_text(form) + " as a form of " + quote_text(word) + ", wrongly or twice");
+      }
+    }
   }
   const auto last = static_cast<int64_t>(words_.size()) - 1;
   for (const json::Value& entry : reader.list(root.find("after"), "followers")) {
@@ -185,7 +210,8 @@ std::string PersonalWords::list() const {
   });
   std::vector<std::string> words, vetoed;
   for (const PersonalWord* word : sorted) {
-    words.push_back("{\"word\":" + json::quote(word->spelling) + ",\"count\":" + std::to_string(word->count) + "}");
+    const std::string shown(word->forms.empty() ? word->spelling : word->form());
+    words.push_back("{\"word\":" + json::quote(shown) + ",\"count\":" + std::to_string(word->count) + "}");
   }
   for (const std::string& word : vetoed_) vetoed.push_back(json::quote(word));
   const std::string text = document();

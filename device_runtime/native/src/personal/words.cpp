@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "formats/sha256.h"
 #include "formats/utf8.h"
-#include "text/text.h"
+#include "text/tokens.h"
 
 // The same bits on every CPU: no product and sum in one rounding.
 #pragma STDC FP_CONTRACT OFF
@@ -36,16 +36,36 @@ uint64_t word_key(std::string_view word) {
   return std::strtoull(sha256_hex(word.data(), word.size()).substr(0, 16).c_str(), nullptr, 16);
 }
 
+std::string_view PersonalWord::form() const {
+  const auto less = [](const auto& one, const auto& other) { return one.second < other.second; };
+  const auto most = std::max_element(forms.begin(), forms.end(), less);
+  return most == forms.end() ? std::string_view() : std::string_view(most->first);
+}
+
+void PersonalWord::count_form(const std::string& form) {
+  if (forms.count(form) == 0 && forms.size() == kMostForms) {
+    const auto less = [](const auto& one, const auto& other) { return one.second < other.second; };
+    forms.erase(std::min_element(forms.begin(), forms.end(), less));
+  }
+  uint32_t& times = forms[form];
+  if (times < kMostCounted) ++times;
+}
+
 // Do it, and remember it for save().
 void PersonalWords::apply(Change change) {
   if (!path_.empty()) changes_.push_back(change);
   change(*this);
 }
 
+void PersonalWords::use_letters(Letters letters) {
+  if (letters != letters_) apply([letters](PersonalWords& words) { words.letters_ = letters; });
+}
+
 void PersonalWords::forget() {
   changes_.clear();
-  apply([](PersonalWords& words) {
+  apply([letters = letters_](PersonalWords& words) {
     words.clear();
+    words.letters_ = letters;
     ++words.forgotten_;
   });
 }
@@ -114,16 +134,18 @@ bool PersonalWords::learnable(std::string_view word) const {
          vetoed_.find(word) == vetoed_.end();
 }
 
-void PersonalWords::learn(const WordsBefore& before, std::string_view word, bool guarded) {
+void PersonalWords::learn(const WordsBefore& before, std::string_view word, std::string_view form, bool guarded) {
   if (!learnable(word)) return;
-  apply([before, word = std::string(word), guarded](PersonalWords& words) { words.add(before, word, guarded); });
+  apply([before, word = std::string(word), form = std::string(form), guarded](PersonalWords& words) {
+    words.add(before, word, form, guarded);
+  });
 }
 
 void PersonalWords::learn_message_end(const WordsBefore& before) {
   apply([before](PersonalWords& words) { words.count(before, 0); });
 }
 
-void PersonalWords::add(const WordsBefore& before, const std::string& word, bool guarded) {
+void PersonalWords::add(const WordsBefore& before, const std::string& word, const std::string& form, bool guarded) {
   if (!learnable(word)) return;  // where another process vetoed it
   const uint64_t key = word_key(word);
   auto known = indices_.find(key);
@@ -135,7 +157,7 @@ void PersonalWords::add(const WordsBefore& before, const std::string& word, bool
       if (waiting_.size() > kMaxPersonalWords) waiting_.erase(waiting_.begin());
       return;
     }
-    words_.push_back({word, before_now});
+    words_.push_back({word, before_now, {}});
     try {
       known = indices_.emplace(key, static_cast<uint32_t>(words_.size() - 1)).first;
     } catch (...) {
@@ -146,6 +168,7 @@ void PersonalWords::add(const WordsBefore& before, const std::string& word, bool
     if (waiting != waiting_.end()) waiting_.erase(waiting);
   }
   if (words_[known->second].count < kMostCounted) ++words_[known->second].count, ++tokens_;
+  if (!form.empty()) words_[known->second].count_form(form);
   count(before, known->second);
   while (words_.size() > kMaxPersonalWords || follower_count_ > kMaxPersonalFollowers) keep(2, 0);
 }
@@ -177,7 +200,10 @@ void PersonalWords::keep(uint32_t divisor, uint32_t forgotten) {
     if (count == 0 || word == forgotten) continue;
     moved[word] = static_cast<int64_t>(words.size());
     indices.emplace(word_key(words_[word].spelling), static_cast<uint32_t>(words.size()));
-    words.push_back({words_[word].spelling, count});
+    words.push_back({words_[word].spelling, count, {}});
+    for (const auto& [form, times] : words_[word].forms) {
+      if (times >= divisor) words.back().forms.emplace(form, times / divisor);
+    }
     tokens += count;
   }
   for (const auto& [context, all] : followers_) {
@@ -202,7 +228,7 @@ void PersonalWords::keep(uint32_t divisor, uint32_t forgotten) {
 }
 
 bool PersonalWords::erase(std::string_view spelling) {
-  const std::string word = fold(spelling);
+  const std::string word = fold(spelling, letters_);
   const bool known = index(word) > 0 || waiting_.count(word_key(word)) > 0;
   apply([word](PersonalWords& words) { words.remove(word); });
   return known;
@@ -215,7 +241,7 @@ void PersonalWords::remove(const std::string& word) {
 }
 
 void PersonalWords::veto(std::string_view spelling) {
-  const std::string word = fold(spelling);
+  const std::string word = fold(spelling, letters_);
   if (word.empty() || word.size() > kMaxPersonalWordBytes || !is_valid_utf8(word)) {
     throw Error(Status::usage, "veto: a word of at most " + std::to_string(kMaxPersonalWordBytes) +
                                    " bytes of UTF-8 expected, found " +
@@ -231,7 +257,7 @@ void PersonalWords::veto(std::string_view spelling) {
 }
 
 bool PersonalWords::allow(std::string_view spelling) {
-  const std::string word = fold(spelling);
+  const std::string word = fold(spelling, letters_);
   const bool vetoed = vetoed_.count(word) > 0;
   apply([word](PersonalWords& words) { words.vetoed_.erase(word); });
   return vetoed;

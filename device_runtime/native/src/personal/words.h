@@ -11,12 +11,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "text/fold.h"
+
 namespace phonograd {
 
 // Bounds of a store: when one is passed, all counts are halved, and what falls to zero is forgotten.
 constexpr size_t kMaxPersonalWords = 8192, kMaxPersonalFollowers = 65536;
 constexpr size_t kMaxVetoes = 4096, kMaxPersonalWordBytes = 64;
 constexpr uint32_t kMostCounted = 0xFFFFFFFF;  // a count that is reached stays
+constexpr size_t kMostForms = 4;               // ways to write a word that are counted
 // How often a guarded word must be written before it is learned.
 constexpr uint32_t kGuardedTimes = 3;
 constexpr int64_t kAny = -2;  // in place of a word of a context
@@ -33,6 +36,11 @@ using WordsBefore = std::array<uint64_t, kPersonalOrders>;
 struct PersonalWord {
   std::string spelling;  // in UTF-8, folded as text is
   uint32_t count = 0;
+  std::map<std::string, uint32_t> forms;  // how often it was written so in the middle of sentences
+
+  // How the user writes it most often; "": not known.
+  std::string_view form() const;
+  void count_form(const std::string& form);
 };
 
 // The user's model's share of the mixture: how much of the text it explained, by online EM in fixed point, so that the
@@ -73,11 +81,14 @@ class PersonalWords {
   // Fit that share to a word that was written: `own` and `model` are its probabilities, each times its share.
   void fit(int seen, double own, double model);
 
-  // Learn a word that was written after `before`. Guarded: not before the third time, and until then only its hash is
-  // kept. Not learned: vetoed words, <unk>, what is not UTF-8, and what is longer than kMaxPersonalWordBytes.
-  void learn(const WordsBefore& before, std::string_view word, bool guarded);
+  // Learn a word that was written after `before`, as `form` if that is in the middle of a sentence, else "". Guarded:
+  // not before the third time, and until then only its hash is kept. Not learned: vetoed words, <unk>, what is not
+  // UTF-8, and what is longer than kMaxPersonalWordBytes.
+  void learn(const WordsBefore& before, std::string_view word, std::string_view form, bool guarded);
   void learn_message_end(const WordsBefore& before);
 
+  // The letters that the words of erase(), veto() and allow() fold by; the file keeps them.
+  void use_letters(Letters letters);
   // Delete a word and what followed it; it may be learned again. Returns whether it was there.
   bool erase(std::string_view word);
   // Delete a word and never learn it again, until allow(). Throws Error(usage) for too many.
@@ -96,7 +107,7 @@ class PersonalWords {
 
   void apply(Change change);
   void clear();
-  void add(const WordsBefore& before, const std::string& word, bool guarded);
+  void add(const WordsBefore& before, const std::string& word, const std::string& form, bool guarded);
   void remove(const std::string& word);
   bool learnable(std::string_view word) const;
   void count(const WordsBefore& before, uint32_t word);
@@ -115,6 +126,7 @@ class PersonalWords {
   uint64_t tokens_ = 0;  // the sum of the words' counts
   std::array<MixtureWeight, kPersonalOrders + 1> weights_;
   uint64_t generation_ = 0;
+  Letters letters_ = Letters::common;
   int64_t forgotten_ = 0;        // how often all was
   std::vector<Change> changes_;  // since the file was read
 };

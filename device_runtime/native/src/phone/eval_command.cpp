@@ -45,8 +45,11 @@ int run(const Arguments& arguments) {
     line.number("top1_with_unknown_error", found.top1_with_unknown_error);
     if (found.has_kss) {
       line.number("kss", found.kss).number("kss_error", found.kss_error);
+      line.number("kss_without_marks", found.kss_without_marks);
+      line.number("kss_without_marks_error", found.kss_without_marks_error);
     } else {
-      line.raw("kss", "null").raw("kss_error", "null");
+      for (const char* key : {"kss", "kss_error", "kss_without_marks", "kss_without_marks_error"})
+        line.raw(key, "null");
     }
     running.describe(line);
     print(line.integer("peak_rss_bytes", peak_rss_bytes()));

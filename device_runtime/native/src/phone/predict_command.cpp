@@ -40,9 +40,11 @@ JsonLine suggestions(Predictor& predictor, const std::string& context, const std
   const Timer timer;
   predictor.feed(context);
   std::vector<JsonLine> words;
-  for (const Prediction& found : predictor.suggest(prefix)) {
+  Wish wish;
+  wish.typed = prefix;
+  for (const Prediction& found : predictor.suggest(wish)) {
     JsonLine entry;
-    entry.text("word", found.spelling);
+    entry.text("word", found.shown);
     words.push_back(entry.number("probability", found.probability));
   }
   JsonLine line("suggestions");

@@ -5,7 +5,8 @@
 #include <cstring>
 
 #include "base/finite.h"
-#include "text/text.h"
+#include "formats/utf8.h"
+#include "text/tokens.h"
 
 // The same bits on every CPU: no product and sum in one rounding.
 #pragma STDC FP_CONTRACT OFF
@@ -15,23 +16,41 @@ namespace {
 
 constexpr int64_t kUsersAlone = -1;  // in place of an id
 
-// Bytes of pieces that may hold a password, a number or an address.
-bool is_telling(char byte) {
-  return byte == '@' || (byte >= '0' && byte <= '9');
+// Whether a piece may hold a password, a number or an address.
+bool is_telling(std::string_view piece) {
+  for (size_t at = 0; at < piece.size();) {
+    const Character one = character_at(piece, at);
+    if (one.point == '@' || one.is.word_class() == WordClass::number) return true;
+    at += one.length;
+  }
+  return false;
 }
-
-struct Candidate {
-  int64_t id;
-  std::string_view spelling;
-  double probability;
-};
 
 // The order of suggestions: ties by ascending id, then words that only the user has, by bytes.
 bool is_before(const Candidate& one, const Candidate& other) {
-  if (one.probability != other.probability) return one.probability > other.probability;
+  if (one.rank != other.rank) return one.rank > other.rank;
+  if (one.score != other.score) return one.score > other.score;
   if (one.id != other.id) return static_cast<uint64_t>(one.id) < static_cast<uint64_t>(other.id);
   return one.spelling < other.spelling;
 }
+
+// The best of many candidates.
+class Best {
+ public:
+  explicit Best(size_t most) : most_(most) {}
+
+  double least() const { return found_.size() < most_ ? 0 : found_.back().rank; }
+  bool takes(double rank) const { return rank >= least(); }
+  void add(const Candidate& one) {
+    found_.insert(std::upper_bound(found_.begin(), found_.end(), one, is_before), one);
+    if (found_.size() > most_) found_.pop_back();
+  }
+  const std::vector<Candidate>& found() const { return found_; }
+
+ private:
+  const size_t most_;
+  std::vector<Candidate> found_;  // best first
+};
 
 // The file to predict with.
 std::string weights_file(const Manifest& manifest, const std::string& weights) {
@@ -68,32 +87,43 @@ void Predictor::reset() {
 
 void Predictor::end_message() {
   place_.before.fill(kMessageEndKey);
+  place_.state.back() = 0;
+  guarded_.clear();
   advance(kEos);
 }
 
 void Predictor::advance(int64_t id) {
   network_.step(id, place_.state.data());
-  place_.state.back() = id == kEos ? 0.0f : 1.0f;
   scored_ = mixed_ = false;
+}
+
+SentencePlace Predictor::sentence_place() const {
+  const float last = place_.state.back();
+  return last == 0 ? SentencePlace::start : static_cast<SentencePlace>(static_cast<int>(last) - 1);
+}
+
+void Predictor::read_piece(std::string_view piece, Learn learn) {
+  const bool guarded = is_telling(piece);
+  const WrittenTokens written(piece, vocabulary_.finder(), vocabulary_.letters());
+  for (const auto& token : written.tokens()) {
+    const SentencePlace place = sentence_place();
+    const std::string_view form = place == SentencePlace::middle ? token.written : "";
+    if (learn != nullptr) (this->*learn)(token.word, form, guarded);
+    std::copy_backward(place_.before.begin(), place_.before.end() - 1, place_.before.end());
+    place_.before[0] = word_key(token.word);
+    advance(vocabulary_.id(token.word));
+    place_.state.back() = 1.0f + static_cast<float>(place_after(token.word, place));
+  }
 }
 
 void Predictor::read(std::string_view text, Learn learn) {
   for (;;) {
     const size_t end = text.find('\n');
-    const std::string message = fold(text.substr(0, end));
-    for (std::string_view rest = message, piece; next_piece(rest, piece);) {
-      const bool guarded = std::any_of(piece.begin(), piece.end(), is_telling);
-      Tokens tokens(piece);
-      for (std::string_view word; tokens.next(word);) {
-        if (learn != nullptr) (this->*learn)(word, guarded);
-        std::copy_backward(place_.before.begin(), place_.before.end() - 1, place_.before.end());
-        place_.before[0] = word_key(word);
-        advance(vocabulary_.id(word));
-      }
-    }
+    const std::string message = fold(text.substr(0, end), Letters::as_written);
+    for (std::string_view rest = message, piece; next_piece(rest, piece);) read_piece(piece, learn);
     if (end == std::string_view::npos) break;
     if (place_.state.back() != 0) {  // a line without words is no message
-      if (learn != nullptr) (this->*learn)("", false);
+      if (learn != nullptr) (this->*learn)("", "", false);
       end_message();
     }
     text.remove_prefix(end + 1);
@@ -105,7 +135,7 @@ void Predictor::learn(std::string_view text) {
   read(text, &Predictor::learn_word);
 }
 
-void Predictor::learn_word(std::string_view word, bool guarded) {
+void Predictor::learn_word(std::string_view word, std::string_view form, bool guarded) {
   if (word.empty()) return personal_->learn_message_end(place_.before);
   mix();
   const int64_t index = personal_->index(word), id = vocabulary_.id(word);
@@ -113,7 +143,25 @@ void Predictor::learn_word(std::string_view word, bool guarded) {
   const double own = index < 0 ? 0 : weight * next_[static_cast<size_t>(index)];
   personal_->fit(seen_, own, (1 - weight) * probability(id));
   mixed_ = false;  // also if the next line throws
-  personal_->learn(place_.before, word, guarded);
+  const bool again = guarded && !guarded_.insert(word_key(word)).second;
+  if (!again || index >= 0) personal_->learn(place_.before, word, form, guarded);
+}
+
+void Predictor::block(std::string_view words) {
+  std::set<std::string, std::less<>> blocked;
+  for (size_t line = 1; !words.empty(); ++line) {
+    const size_t end = std::min(words.find('\n'), words.size());
+    Tokens tokens(words.substr(0, end), vocabulary_.finder(), vocabulary_.letters());
+    std::string_view word, more;
+    if (tokens.next(word) && tokens.next(more)) {
+      throw Error(Status::usage, "blocked words: one word a line expected, found " +
+                                     quote_text(words.substr(0, std::min<size_t>(end, 80))) + " on line " +
+                                     std::to_string(line));
+    }
+    if (!word.empty()) blocked.emplace(word);
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  blocked_.swap(blocked);
 }
 
 void Predictor::score() {
@@ -133,6 +181,7 @@ void Predictor::score() {
 }
 
 void Predictor::use(std::shared_ptr<PersonalWords> personal) {
+  if (personal != nullptr) personal->use_letters(vocabulary_.letters());
   personal_ = std::move(personal);
   look_up_again();
 }
@@ -161,36 +210,117 @@ void Predictor::mix() {
   mixed_ = true;
 }
 
-std::vector<Prediction> Predictor::suggest(std::string_view typed, size_t k) {
+bool Predictor::is_left_out(std::string_view word, TokenKind kind, const Wish& wish) const {
+  if (kind == TokenKind::emoji ? !wish.emoji && !wish.marks : kind == TokenKind::mark && !wish.marks) return true;
+  return !blocked_.empty() && blocked_.count(word) > 0;
+}
+
+std::vector<Candidate> Predictor::best_candidates(const Wish& wish) const {
+  const double weight = personal_ == nullptr ? 0 : personal_->weight(seen_);
+  const std::string prefix = fold(wish.typed, vocabulary_.letters());
+  const Slips slips(prefix, wish.neighbours);
+  const double slip_share = std::exp(-wish.slip_cost);
+  Best best(wish.most);
+  const double least_share = (1 - 1e-9) * total_ / (1 - weight);  // with room for what rounds
+  const auto add_model = [&](int64_t id, double share) {
+    const auto place = static_cast<size_t>(id);
+    if (exponentials_[place] < best.least() * least_share) return;  // most words: no division for them
+    const double probability = (1 - weight) * this->probability(id);
+    const std::string_view word = vocabulary_.word(id);
+    if (users_[place] || !best.takes(share * probability)) return;
+    if (is_left_out(word, index_.kind(id), wish) || (share < 1 && !slips.fit(word))) return;
+    best.add({id, word, vocabulary_.form(id), probability, share * probability, scores_[place]});
+  };
+  const PrefixIndex::Range exact = index_.with_prefix(prefix);
+  for (const int64_t* id = exact.begin; id != exact.end; ++id) add_model(*id, 1);
+  for (size_t at = 1; personal_ != nullptr && at < ids_.size(); ++at) {
+    const PersonalWord& word = personal_->words()[at];
+    const bool fits = word.spelling.compare(0, prefix.size(), prefix) == 0;
+    const int64_t id = ids_[at] == kUnk ? kUsersAlone : ids_[at];
+    const double probability = weight * next_[at] + (1 - weight) * this->probability(id);
+    const double rank = (fits ? 1 : slip_share) * probability;
+    if (!best.takes(rank) || is_left_out(word.spelling, kind_of(word.spelling), wish)) continue;
+    if (!fits && !(wish.slips && slips.fit(word.spelling))) continue;
+    const std::string_view form = word.forms.empty() && id > kEos ? vocabulary_.form(id) : word.form();
+    best.add({id, word.spelling, form, probability, rank, 0});
+  }
+  const PrefixIndex::Range all = index_.with_prefix("");
+  for (const int64_t* id = all.begin; wish.slips && id != all.end; ++id) {
+    if (id < exact.begin || id >= exact.end) add_model(*id, slip_share);
+  }
+  return best.found();
+}
+
+std::vector<Prediction> Predictor::suggest(const Wish& wish) {
   score();
   if (personal_ != nullptr) mix();
-  const double weight = personal_ == nullptr ? 0 : personal_->weight(seen_);
-  std::vector<Candidate> found;
-  for (const int64_t id : phonograd::suggest(index_, scores_.data(), users_, typed, k)) {
-    found.push_back({id, vocabulary_.word(id), (1 - weight) * probability(id)});
-  }
-  const std::string prefix = fold(typed);
-  for (size_t word = 1; personal_ != nullptr && word < ids_.size(); ++word) {
-    const std::string_view spelling = personal_->words()[word].spelling;
-    if (spelling.substr(0, prefix.size()) != prefix) continue;
-    const int64_t id = ids_[word] == kUnk ? kUsersAlone : ids_[word];
-    found.push_back({id, spelling, weight * next_[word] + (1 - weight) * probability(id)});
-  }
-  const auto best = found.begin() + static_cast<ptrdiff_t>(std::min(k, found.size()));
-  if (personal_ != nullptr) std::partial_sort(found.begin(), best, found.end(), is_before);
+  const std::vector<Candidate> best = best_candidates(wish);
+  const std::string typed = fold(wish.typed, Letters::as_written);
+  const size_t head = best.empty() ? start_of_last_token(typed) : 0;
+  if (head > 0) return suggest_after(std::string_view(typed).substr(0, head), typed.substr(head), wish);
   std::vector<Prediction> suggestions;
-  for (auto one = found.begin(); one != best; ++one) {
-    suggestions.push_back({one->id, std::string(one->spelling), one->probability});
+  for (const Candidate& one : best) {
+    const std::string_view form = one.form.empty() ? one.spelling : one.form;
+    suggestions.push_back({one.id, std::string(one.spelling),
+                           show(form, typed, wish.shift, sentence_place(), vocabulary_.letters()), one.probability});
   }
   return suggestions;
 }
 
-int64_t Predictor::keystrokes(std::string_view word) {
-  const std::string folded = fold(word);
+// Where the last of several tokens begins: the end of `typed` after a mark or a space; 0 of a single token, and where
+// an apostrophe is no part of a word yet.
+size_t Predictor::start_of_last_token(const std::string& typed) const {
+  Tokens tokens(typed, vocabulary_.finder(), Letters::as_written);
+  std::string_view token;
+  std::string last;
+  size_t count = 0;
+  for (; tokens.next(token); ++count) last = token;
+  if (count < 2 || last == "'") return 0;
+  const size_t at = typed.rfind(last);
+  return kind_of(last) == TokenKind::mark || at + last.size() < typed.size() ? typed.size() : at;
+}
+
+// What fits the last token, or follows the last mark, of what was typed, such as the ho of l'ho.
+std::vector<Prediction> Predictor::suggest_after(std::string_view before, const std::string& typed, Wish wish) {
+  const Place here = place_;
+  wish.typed = typed;
+  const auto go_back = [&] {
+    place_ = here;
+    scored_ = mixed_ = false;
+  };
+  try {
+    read_piece(before, nullptr);
+    std::vector<Prediction> suggestions = suggest(wish);
+    for (Prediction& one : suggestions) one.shown.insert(0, before);
+    go_back();
+    return suggestions;
+  } catch (...) {
+    go_back();
+    throw;
+  }
+}
+
+int64_t Predictor::keystrokes(std::string_view word, bool marks) {
+  const std::string folded = fold(word, vocabulary_.letters());
+  Wish wish;
+  wish.marks = marks;
   return phonograd::keystrokes(folded, [&](std::string_view typed) {
-    const std::vector<Prediction> found = suggest(typed);
+    wish.typed = typed;
+    const std::vector<Prediction> found = suggest(wish);
     return std::any_of(found.begin(), found.end(), [&](const Prediction& one) { return one.spelling == folded; });
   });
+}
+
+double Predictor::log_probability(std::string_view word) {
+  score();
+  if (personal_ != nullptr) mix();
+  Tokens tokens(word, vocabulary_.finder(), vocabulary_.letters());
+  std::string_view first;
+  tokens.next(first);
+  const int64_t index = personal_ == nullptr || first.empty() ? -1 : personal_->index(first);
+  const double weight = personal_ == nullptr ? 0 : personal_->weight(seen_);
+  const double own = index < 0 ? 0 : weight * next_[static_cast<size_t>(index)];
+  return std::log(own + (1 - weight) * probability(vocabulary_.id(first)));
 }
 
 const float* Predictor::scores() {

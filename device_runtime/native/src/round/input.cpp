@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "text/counts.h"
 #include "text/text.h"
 #include "training/trainer.h"
 
@@ -87,7 +86,7 @@ TrainingText training_text(const RoundSettings& settings, const Manifest& manife
 OutputSample output_sample(const Manifest& manifest, const std::vector<int64_t>& stream, SampleDraw draw) {
   if (draw.drawn == 0) return {};
   const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
-  return draw_output_sample(stream, load_counts(manifest.path("counts.txt"), vocabulary), draw.drawn, draw.seed);
+  return draw_output_sample(stream, vocabulary.counts(), draw.drawn, draw.seed);
 }
 
 }  // namespace phonograd

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "kernels/kernel_set.h"
 #include "text/kss.h"
-#include "text/text.h"
+#include "text/tokens.h"
 #include "text/windows.h"
 
 namespace phonograd {
@@ -18,6 +18,7 @@ namespace {
 struct Tally {
   double known_loss = 0, unknown_loss = 0;  // nats
   int64_t known = 0, unknown = 0, words = 0, hits = 0, hits_with_unknown = 0, characters = 0, typed = 0;
+  int64_t typed_without_marks = 0;  // where marks are never suggested
 
   void operator+=(const Tally& other);
 };
@@ -32,6 +33,7 @@ void Tally::operator+=(const Tally& other) {
   hits_with_unknown += other.hits_with_unknown;
   characters += other.characters;
   typed += other.typed;
+  typed_without_marks += other.typed_without_marks;
 }
 
 // Whether a keyboard would suggest `target` first: no word scores more, and none before it as much.
@@ -61,8 +63,8 @@ Tally tally_of(const float* scores, int64_t V, int64_t target) {
   return one;
 }
 
-int64_t keystrokes(const PrefixIndex& index, const float* scores, int64_t target, int64_t length) {
-  return target > kEos ? index.keystrokes(target, scores) : length;  // of <eos>, length is 0
+int64_t keystrokes(const PrefixIndex& index, const float* scores, int64_t target, int64_t length, bool marks) {
+  return target > kEos ? index.keystrokes(target, scores, marks) : length;  // of <eos>, length is 0
 }
 
 struct Ratio {
@@ -71,22 +73,26 @@ struct Ratio {
   double value() const { return above / std::max(1.0, below); }
 };
 
-// Mean nats without and with unknown words, top-1 without and with <unk>, keystroke savings.
-std::array<Ratio, 5> ratios(const Tally& of) {
+constexpr size_t kFigures = 6;
+
+// Mean nats without and with unknown words, top-1 without and with <unk>, keystroke savings with and without marks.
+std::array<Ratio, kFigures> ratios(const Tally& of) {
   const auto real = [](int64_t count) { return static_cast<double>(count); };
   return {{{of.known_loss, real(of.known)},
            {of.known_loss + of.unknown_loss, real(of.known + of.unknown)},
            {real(of.hits), real(of.words)},
            {real(of.hits_with_unknown), real(of.words)},
-           {real(of.characters - of.typed), real(of.characters)}}};
+           {real(of.characters - of.typed), real(of.characters)},
+           {real(of.characters - of.typed_without_marks), real(of.characters)}}};
 }
 
 // The ratios' standard errors, clustered by message.
-std::array<double, 5> standard_errors(const std::array<Ratio, 5>& all, const std::vector<Tally>& messages) {
-  std::array<double, 5> errors{};
+std::array<double, kFigures> standard_errors(const std::array<Ratio, kFigures>& all,
+                                             const std::vector<Tally>& messages) {
+  std::array<double, kFigures> errors{};
   if (messages.size() < 2) return errors;
   for (const Tally& message : messages) {
-    const std::array<Ratio, 5> own = ratios(message);
+    const std::array<Ratio, kFigures> own = ratios(message);
     for (size_t i = 0; i < own.size(); ++i) {
       const double rest = own[i].above - all[i].value() * own[i].below;
       errors[i] += rest * rest;
@@ -100,8 +106,8 @@ std::array<double, 5> standard_errors(const std::array<Ratio, 5>& all, const std
 }
 
 Evaluation evaluation(const Tally& total, const std::vector<Tally>& messages, bool kss) {
-  const std::array<Ratio, 5> all = ratios(total);
-  const std::array<double, 5> errors = standard_errors(all, messages);
+  const std::array<Ratio, kFigures> all = ratios(total);
+  const std::array<double, kFigures> errors = standard_errors(all, messages);
   const auto scaled = [](double perplexity, double error) { return error == 0 ? 0 : perplexity * error; };
   Evaluation result;
   result.tokens = total.known + total.unknown;
@@ -119,6 +125,8 @@ Evaluation evaluation(const Tally& total, const std::vector<Tally>& messages, bo
   result.has_kss = kss;
   result.kss = all[4].value();
   result.kss_error = errors[4];
+  result.kss_without_marks = all[5].value();
+  result.kss_without_marks_error = errors[5];
   return result;
 }
 
@@ -132,10 +140,10 @@ std::vector<int64_t> ends_of(const std::vector<int64_t>& stream) {
 }
 
 // Characters of each token of the stream; 0 for <eos>. Unknown words keep their own length.
-std::vector<int64_t> lengths_of(const std::vector<std::string_view>& messages) {
+std::vector<int64_t> lengths_of(const Vocabulary& vocabulary, const std::vector<std::string_view>& messages) {
   std::vector<int64_t> lengths;
   for (const std::string_view message : messages) {
-    Tokens tokens(message);
+    Tokens tokens(message, vocabulary.finder(), vocabulary.letters());
     for (std::string_view token; tokens.next(token);) lengths.push_back(characters(token));
     lengths.push_back(0);
   }
@@ -147,7 +155,7 @@ std::vector<int64_t> lengths_of(const std::vector<std::string_view>& messages) {
 Evaluation evaluate(Scorer& scorer, const Vocabulary& vocabulary, const std::vector<std::string_view>& messages,
                     int64_t minibatch, int64_t bptt, bool kss, const EvaluationProgress& progress) {
   const std::vector<int64_t> stream = vocabulary.stream(messages);
-  const std::vector<int64_t> lengths = kss ? lengths_of(messages) : std::vector<int64_t>();
+  const std::vector<int64_t> lengths = kss ? lengths_of(vocabulary, messages) : std::vector<int64_t>();
   std::optional<PrefixIndex> index;
   if (kss) index.emplace(vocabulary);
   const int64_t N = static_cast<int64_t>(stream.size()), V = vocabulary.size();
@@ -169,7 +177,8 @@ Evaluation evaluate(Scorer& scorer, const Vocabulary& vocabulary, const std::vec
         Tally one = tally_of(scores, V, target);
         if (index) {
           one.characters = lengths[static_cast<size_t>(at)];
-          one.typed = keystrokes(*index, scores, target, one.characters);
+          one.typed = keystrokes(*index, scores, target, one.characters, true);
+          one.typed_without_marks = keystrokes(*index, scores, target, one.characters, false);
         }
         total += one;
         tallies[static_cast<size_t>(std::lower_bound(ends.begin(), ends.end(), at) - ends.begin())] += one;

@@ -31,7 +31,8 @@ struct Evaluation {
   double top1 = 0, top1_error = 0;  // words that are the first suggestion; unknown words are misses
   double top1_with_unknown = 0, top1_with_unknown_error = 0;  // paper M's AccuracyTop1: <unk> may be the best
   bool has_kss = false;
-  double kss = 0, kss_error = 0;  // paper P's eq. 5; 0 unless asked for
+  double kss = 0, kss_error = 0;                              // paper P's eq. 5; 0 unless asked for
+  double kss_without_marks = 0, kss_without_marks_error = 0;  // the same of a keyboard that suggests words alone
 };
 
 // Called with (tokens done, tokens in total) after each window.

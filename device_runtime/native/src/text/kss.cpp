@@ -1,10 +1,7 @@
 #include "text/kss.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
-
-#include "text/text.h"
 
 namespace phonograd {
 namespace {
@@ -38,6 +35,7 @@ int64_t keystrokes(std::string_view word, const std::function<bool(std::string_v
 
 PrefixIndex::PrefixIndex(const Vocabulary& vocabulary)
     : vocabulary_(vocabulary), order_(static_cast<size_t>(vocabulary.size() - 2)) {
+  for (int64_t id = 0; id < vocabulary.size(); ++id) kinds_.push_back(kind_of(vocabulary.word(id)));
   static_assert(kUnk == 0 && kEos == 1, "ids from 2 on are the words that may be suggested");
   std::iota(order_.begin(), order_.end(), int64_t{2});
   std::sort(order_.begin(), order_.end(),
@@ -53,28 +51,16 @@ PrefixIndex::Range PrefixIndex::with_prefix(std::string_view prefix) const {
   return {begin, end};
 }
 
-int64_t PrefixIndex::keystrokes(int64_t word, const float* scores) const {
+int64_t PrefixIndex::keystrokes(int64_t word, const float* scores, bool marks) const {
+  const auto is_left_out = [&](int64_t id) { return !marks && kind(id) != TokenKind::word; };
   return phonograd::keystrokes(vocabulary_.word(word), [&](std::string_view typed) {
-    size_t before = 0;
+    size_t before = is_left_out(word) ? kSuggestions : 0;
     const Range range = with_prefix(typed);
     for (const int64_t* id = range.begin; id != range.end && before < kSuggestions; ++id) {
-      before += is_before(scores, *id, word);
+      before += is_before(scores, *id, word) && !is_left_out(*id);
     }
     return before < kSuggestions;
   });
-}
-
-std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, const std::vector<bool>& left_out,
-                             std::string_view typed, size_t k) {
-  const PrefixIndex::Range range = index.with_prefix(fold(typed));
-  std::vector<int64_t> words;
-  std::remove_copy_if(range.begin, range.end, std::back_inserter(words),
-                      [&](int64_t id) { return left_out[static_cast<size_t>(id)]; });
-  const auto best = words.begin() + static_cast<ptrdiff_t>(std::min(k, words.size()));
-  std::partial_sort(words.begin(), best, words.end(),
-                    [&](int64_t one, int64_t other) { return is_before(scores, one, other); });
-  words.erase(best, words.end());
-  return words;
 }
 
 }  // namespace phonograd

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/forms.h"
 #include "text/vocabulary.h"
 
 namespace phonograd {
@@ -30,18 +31,15 @@ class PrefixIndex {
   explicit PrefixIndex(const Vocabulary& vocabulary);
 
   Range with_prefix(std::string_view prefix) const;
+  TokenKind kind(int64_t word) const { return kinds_[static_cast<size_t>(word)]; }
   // Characters typed before `word` (not <unk> or <eos>) is one of three suggestions, given the scores [V] of all words
-  // by id: the fewest after which suggest() has it, with no word left out.
-  int64_t keystrokes(int64_t word, const float* scores) const;
+  // by id: the fewest after which a keyboard has it. marks: it suggests marks and emoji too, as in paper P.
+  int64_t keystrokes(int64_t word, const float* scores, bool marks) const;
 
  private:
   const Vocabulary& vocabulary_;
-  std::vector<int64_t> order_;  // [V-2]
+  std::vector<TokenKind> kinds_;  // [V]
+  std::vector<int64_t> order_;    // [V-2]
 };
-
-// Ids of the k words with the highest scores [V] that begin with `typed` (folded as text is) and are not `left_out`
-// [V], best first, ties by lower id; fewer if fewer words have that prefix. Never <unk> or <eos>. Thread-safe.
-std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, const std::vector<bool>& left_out,
-                             std::string_view typed, size_t k);
 
 }  // namespace phonograd

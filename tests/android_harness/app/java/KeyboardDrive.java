@@ -7,6 +7,7 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.json.JSONArray;
 import org.phonograd.Keyboard;
@@ -66,7 +67,14 @@ public final class KeyboardDrive {
             case "correct":
                 return keyboard.correct();
             case "suggest":
-                return suggested(text, line.getInt(2));
+                return suggested(text, line.getInt(2), line.optJSONArray(3));
+            case "block":
+                keyboard.block(Arrays.asList(text.split(" ")));
+                return null;
+            case "scores":
+                JSONArray scores = new JSONArray();
+                for (double score : keyboard.scores(Arrays.asList(text.split(" ")))) scores.put(Double.toString(score));
+                return scores;
             case "truncate":
                 new FileOutputStream(text).close();
                 return null;
@@ -92,9 +100,18 @@ public final class KeyboardDrive {
         return found;
     }
 
-    private static JSONArray suggested(String prefix, int most) throws Exception {
+    /** wish: shift, emoji, slips, cost, neighbours; null: as they are. */
+    private static JSONArray suggested(String prefix, int most, JSONArray wish) throws Exception {
         JSONArray found = new JSONArray();
-        for (Keyboard.Suggestion word : keyboard.suggest(prefix, most)) {
+        Keyboard.Wish asked = new Keyboard.Wish();
+        if (wish != null) {
+            asked.shift = Keyboard.Shift.valueOf(wish.getString(0));
+            asked.emoji = wish.getBoolean(1);
+            asked.slips = wish.getBoolean(2);
+            asked.slipCost = wish.getDouble(3);
+            asked.neighbours = wish.isNull(4) ? null : wish.getString(4);
+        }
+        for (Keyboard.Suggestion word : keyboard.suggest(prefix, most, asked)) {
             found.put(new JSONArray().put(word.word).put(Double.toString(word.probability)));
         }
         return found;

@@ -16,6 +16,7 @@ import org.phonograd.ProgramException;
  */
 final class Typing {
     static final int SUGGESTIONS = 3;
+    private static final String JOINING = "'\u2019\u00b7\u200c\u200d"; // apostrophes, the middle dot, and what is not seen
 
     /** The text field that is typed into. */
     interface Field {
@@ -67,16 +68,22 @@ final class Typing {
 
     /** A sign: a letter of a word, or a space, a punctuation mark or a line feed, with which the word is finished. */
     void key(String sign) throws ProgramException {
-        boolean letter = sign.equals("'") || Character.isLetterOrDigit(sign.codePointAt(0));
         if (!rules.suggest) {
             field.commit(sign); // nothing of a password is kept here
-        } else if (letter) {
+        } else if (isOfWord(sign.codePointAt(0))) {
             letters.append(sign);
             field.compose(letters.toString());
         } else {
             field.commit(letters + sign);
             finish(letters.toString(), sign);
         }
+    }
+
+    /** Whether the word goes on with a sign: a letter, a digit, a mark on one, or what joins two. FORMAT.md, "Text". */
+    private boolean isOfWord(int sign) {
+        int kind = Character.getType(sign);
+        boolean mark = kind == Character.NON_SPACING_MARK || kind == Character.COMBINING_SPACING_MARK;
+        return Character.isLetterOrDigit(sign) || (letters.length() > 0 && (mark || JOINING.indexOf(sign) >= 0));
     }
 
     /** A word of the strip was touched. */
@@ -124,7 +131,9 @@ final class Typing {
     private void begin() throws ProgramException {
         String before = field.before().substring(0, field.before().length() - letters.length());
         keyboard.reset();
-        keyboard.feed(before.substring(0, 1 + Math.max(before.lastIndexOf(' '), before.lastIndexOf('\n'))));
+        int end = before.length();
+        while (end > 0 && !Character.isWhitespace(before.charAt(end - 1)) && !Character.isSpaceChar(before.charAt(end - 1))) end--;
+        keyboard.feed(before.substring(0, end));
     }
 
     private void finish(String word, String mark) throws ProgramException {
