@@ -22,13 +22,13 @@ class Recasing:
     """Words of the vocabulary in the middle of sentences, with capitals or another form that is not the plain one.
 
     recall: the share of those that are written so that are also shown so; precision: of those that are shown so that
-    are also written so. Both 0 where there are none. misses: the commonest first.
+    are also written so. None where there are none. misses: the commonest first.
     """
 
     written: int
     shown: int
-    recall: float
-    precision: float
+    recall: float | None
+    precision: float | None
     misses: tuple[Miss, ...]
 
 
@@ -53,5 +53,5 @@ def measure_recasing(vocabulary: Vocabulary, texts: Sequence[Path]) -> Recasing:
         if form != usual:
             misses.append(Miss(form.decode("utf-8", "replace"), usual.decode("utf-8", "replace"), times))
     misses.sort(key=lambda miss: (-miss.times, miss.written))
-    recall, precision = (found["both"] / max(1, found[key]) for key in ("written", "shown"))
+    recall, precision = (found["both"] / found[key] if found[key] else None for key in ("written", "shown"))
     return Recasing(found["written"], found["shown"], recall, precision, tuple(misses))

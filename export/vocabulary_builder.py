@@ -52,8 +52,8 @@ def build_vocabulary(
     reserved = size - 2 - len(kept)
     if reserved and not reserve:
         raise VocabularyError(
-            f"vocabulary: {size - 2} distinct words expected in the texts, found {len(kept)}; "
-            f"give more text, ask for {len(kept) + 2} words, or `reserve` the missing lines"
+            f"vocabulary: {size - 2} distinct words expected in the texts for a size of {size}, found {len(kept)}; "
+            f"give more text, ask for a size of {len(kept) + 2}, or `reserve` the missing lines"
         )
     spare = (b"<reserved-%d>" % number for number in range(reserved))
     return _with_counts((UNK_WORD, EOS_WORD, *kept, *spare), messages, counts, forms, turkish)
@@ -101,7 +101,10 @@ def _entries(lexicon: Path) -> Iterator[bytes]:
         entry = _ENTRY.fullmatch(line.rstrip(b"\r"))
         if entry is None:
             shown = line[:40].decode("utf-8", "replace")
-            raise VocabularyError(f"{lexicon}: line {number}: a word, a tab and its count expected, found {shown!r}")
+            raise VocabularyError(
+                f"{lexicon}: line {number}: a word, a tab or spaces, and a count from 0 on expected, found {shown!r}; "
+                "mend the line, or leave it out"
+            )
         word = unicodedata.normalize("NFC", entry[1].decode("utf-8", "surrogateescape"))
         counts[word.encode("utf-8", "surrogateescape")] += int(entry[2])
     return (b"%b\t%d" % item for item in counts.items())

@@ -179,8 +179,9 @@ def _word(line: bytes, tokenizer: Tokenizer) -> bytes | None:
     lowered = line.lower()
     if lowered == EOS_WORD or lowered in _SPECIAL:
         return _SPECIAL.get(lowered, EOS_WORD)
-    tokens = tokenizer.tokens(line)
-    return tokens[0] if len(tokens) == 1 and not _NO_WORD.match(line) else None
+    elided = line.endswith(b"'")  # a word of its own before a vowel alone
+    tokens = tokenizer.tokens(line + b"a" if elided else line)
+    return tokens[0] if len(tokens) == 1 + elided and not _NO_WORD.match(line) else None
 
 
 def _of_piece(piece: bytes, tokenizer: Tokenizer) -> bytes | None:

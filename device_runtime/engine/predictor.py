@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import Handle, encode_text, load_library, options_of
@@ -92,6 +93,8 @@ class Predictor(Handle):
         TrainingError if the model's scores are not finite, WeightsError if the weights were changed meanwhile.
         """
         capacity, chosen = min(count, self._vocabulary), options or SuggestOptions()
+        if chosen.shift not in get_args(Shift):
+            raise UsageError(f"shift: {', '.join(get_args(Shift))} expected, found {chosen.shift!r}")
         suggestions = (structs()["pg_suggestion"] * max(1, capacity))()
         wanted = new(
             "pg_suggest_options",

@@ -12,10 +12,10 @@ from phonograd.commands.options import COUNT, THREADS, arg, opt, own_options
 from phonograd.commands.paths import INPUT
 from phonograd.commands.shared_options import PERSONAL, PREDICTION_WEIGHTS
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.errors import TextError, UsageError
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.predictor import SUGGESTIONS, Shift, SuggestOptions
+from phonograd.device_runtime.engine.predictor import SUGGESTIONS, Predictor, Shift, SuggestOptions
 from phonograd.device_runtime.formats.manifest import VOCABULARY, open_artifacts
-from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 
@@ -53,7 +53,7 @@ def predict(
     warn_of_text(console, vocabulary, "TEXT", "\n".join(texts).encode("utf-8", "surrogateescape").split(b"\n"))
     with open_predictor(folder, weights=weights, personal=personal, options=BackendOptions(threads)) as predictor:
         if block is not None:
-            predictor.block(message.decode("utf-8", "replace") for message in read_messages(block))
+            _block(predictor, block)
         for text in texts:
             predictor.reset()
             predictor.feed(text)
@@ -64,3 +64,15 @@ def predict(
                 for rank, one in enumerate(words, 1)
             ] or [{"text": text, "rank": None, "word": None, "probability": None}]
     console.result(document, ("Next words", rows))
+
+
+def _block(predictor: Predictor, path: Path) -> None:
+    """Block the words of a file. Raises TextError, and UsageError for a line of several words."""
+    try:
+        words = path.read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TextError(f"{path}: words in UTF-8, one a line, expected; it cannot be read: {error}") from error
+    try:
+        predictor.block(words)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error

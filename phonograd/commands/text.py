@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import click
 
-from phonograd.commands.fitting import warn_of_misfit
-from phonograd.commands.options import arg, opt, own_options
+from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
+from phonograd.commands.options import arg, opt, own_options, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 
@@ -53,21 +53,25 @@ def build(
         Path | None, opt("Words with counts, by which text of a script without spaces is split: lines WORD COUNT.")
     ] = None,
     turkish: Annotated[bool, "I is the capital of the dotless i."] = False,
-    words: Annotated[Path | None, opt("Count the words of this vocabulary, and keep their order.", INPUT)] = None,
+    words: Annotated[
+        Path | None, opt("Count the words of this vocabulary, in its order, in place of the most frequent.", INPUT)
+    ] = None,
     reserve: Annotated[bool, "Add <reserved-N> words if the texts have fewer words."] = False,
 ) -> None:
     """Keep the most frequent words of TEXTS, with their counts and how they are usually written."""
     from phonograd.device_runtime.formats.outputs import require_apart
     from phonograd.export.vocabulary_builder import build_vocabulary, coverage, unspaced_share
 
-    require_apart(out, [*texts, *([lexicon] if lexicon else [])])
+    if words is not None:
+        refuse("--words has all words, and how their text is split", "size", "lexicon", "turkish", "reserve")
+    require_apart(out, [*texts, *filter(None, (lexicon, words))])
     vocabulary = build_vocabulary(texts, size, reserve, lexicon, turkish, words)
     if lexicon is None and (share := unspaced_share(vocabulary)) > UNSPACED_SHARE:
         console.say(
             f"{share:.0%} of the text is in a script without spaces: its graphemes are the words; give a --lexicon"
         )
     vocabulary.write(out)
-    document = {"vocabulary": str(out), "words": size, "coverage": coverage(vocabulary)}
+    document = {"vocabulary": str(out), "words": len(vocabulary), "coverage": coverage(vocabulary)}
     console.result(document, ("Vocabulary", [document]))
 
 
@@ -86,11 +90,12 @@ def check(console: Console, vocabulary: Annotated[Path, arg()], texts: Annotated
 
     words = Vocabulary.load(vocabulary)
     warn_of_misfit(console, words)
-    rows = []
+    rows: list[dict[str, Any]] = []
     misses = []
     for path in texts:
         ids = words.encode(read_messages(path))
         known = float((ids > EOS).sum() / max(1, (ids != EOS).sum()))
+        warn_of_unknown(console, path, 1 - known)
         found = measure_recasing(words, [path])
         rows.append({"text": str(path), "known": known, "precision": found.precision, "recall": found.recall})
         misses += [{"text": str(path), **dataclasses.asdict(miss)} for miss in found.misses]

@@ -45,7 +45,11 @@ def test_shift_slips_and_blocked_words(phono: Run, workplace: Workplace, tmp_pat
     assert words[3] != ["the"]
     blocked.write_text("the cat\n")
     refused = phono(*line, "--block", blocked)
-    assert (refused.code, "one word a line expected, found 'the cat' on line 1" in refused.err) == (2, True)
+    line_1 = f"{blocked}: blocked words: one word a line expected, found 'the cat' on line 1"
+    assert (refused.code, line_1 in refused.err) == (2, True)
+    blocked.write_bytes(b"\xff\xfe")
+    refused = phono(*line, "--block", blocked)
+    assert (refused.code, f"{blocked}: words in UTF-8, one a line, expected" in refused.err) == (3, True)
 
 
 def test_a_vocabulary_is_counted_and_checked(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
@@ -56,6 +60,11 @@ def test_a_vocabulary_is_counted_and_checked(phono: Run, workplace: Workplace, t
     shown = phono("vocab", "check", out, text, "--json").document
     assert [sorted(row) for row in shown["texts"]] == [["known", "precision", "recall", "text"]]
     assert 0 < shown["texts"][0]["known"] < 1
+    twice = phono("vocab", "build", text, "--words", out, "--size", 7, "--out", tmp_path / "again")
+    assert (twice.code, "--size: --words has all words" in twice.err) == (2, True)
+    text.write_text("L'homme d'ici, qu'elle\n")
+    built = phono("vocab", "build", text, "--size", 9, "--out", out)
+    assert "unused" not in phono("vocab", "check", out, text).err + built.err
 
 
 def test_other_weights_are_those_that_predict(phono: Run, workplace: Workplace, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def test_the_written_files_read_back(tmp_path: Path, text: Path) -> None:
 
 WRITTEN = """Paris is what I saw in Paris, and I said so.
 No one sees Paris. Then NASA called me, I think. Us and \u201cUs\u201d
+Hello Paris
 the rise of a house of Paris: May, may I?
 i like e-mail, iPhone; all iPhone and iphone, all iPhone and iPhone
 THE RISE OF THE HOUSE
@@ -66,7 +67,10 @@ def test_recasing_is_measured_in_the_middle_of_sentences(tmp_path: Path) -> None
 
 
 def test_too_few_words_are_refused_with_their_number(text: Path) -> None:
-    with pytest.raises(VocabularyError, match=r"9 distinct words expected in the texts, found 8; .* ask for 10 words"):
+    with pytest.raises(
+        VocabularyError,
+        match=r"9 distinct words expected .* size of 11, found 8; .* size of 10,",
+    ):
         build_vocabulary([text], 11)
     assert len(build_vocabulary([text], 10)) == 10
 
@@ -108,8 +112,13 @@ def test_a_lexicon_splits_what_has_no_spaces(tmp_path: Path) -> None:
     built = build_vocabulary([text], 6, lexicon=lexicon)
     assert built.words[2:] == ("研究".encode(), b",", "生命".encode(), "起源".encode())
     assert build_vocabulary([text], 4).words[2:] == ("研".encode(), "究".encode())
+    lexicon.write_text("\u304b\u3099\u304f 5\n")
+    text_2 = tmp_path / "kana"
+    text_2.write_text("\u304c\u304f\n")
+    assert build_vocabulary([text_2], 3, lexicon=lexicon).words[2] == "\u304c\u304f".encode()
     lexicon.write_text("研究\t50\n研究生\n")
     with pytest.raises(
-        VocabularyError, match="words.lex: line 2: a word, a tab and its count expected, found '研究生'"
+        VocabularyError,
+        match="line 2: a word, a tab or spaces, and a count from 0 on expected, found '研究生'",
     ):
         build_vocabulary([text], 6, lexicon=lexicon)

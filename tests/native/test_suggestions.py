@@ -1,6 +1,9 @@
 """What a keyboard shows: words as they are written, never marks, and after a slip the word that was meant."""
 
+import itertools
+import json
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 
 import phonograd
-from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.errors import StateError, UsageError
 from phonograd.device_runtime.engine.personal import PersonalWords
 from phonograd.device_runtime.engine.predictor import Predictor, Shift, SuggestOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
@@ -81,6 +84,10 @@ def test_marks_are_never_suggested_and_emoji_if_asked(predictor: Predictor) -> N
         ("see", "iPh", "by-place", ["iPhone"]),
         ("see", "pArt", "by-place", ["pArt", "pArts"]),
         ("see", "gith", "by-place", ["GitHub"]),
+        ("see '", "they", "by-place", ["they"]),
+        ("see \u061f", "they", "by-place", ["They"]),
+        ("see \u3002", "they", "by-place", ["They"]),
+        ("see \u060c", "they", "by-place", ["they"]),
         ("see", "ä", "by-place", ["Ärger"]),
         ("see", "a\u0308", "by-place", ["Ärger"]),
         ("", "ο", "by-place", ["Οδος"]),
@@ -177,7 +184,7 @@ def test_candidates_have_their_probabilities(artifacts: Artifacts) -> None:
             assert found[-3:] == [-math.inf] * 3
             predictor.learn("see Zwiebel tomorrow\n")
         assert predictor.scores([]) == []
-        with pytest.raises(UsageError, match="count: 65; expected 0 to 64"):
+        with pytest.raises(UsageError, match="scores: at most 64 words expected, found 65"):
             predictor.scores(["the"] * 65)
 
 
@@ -199,6 +206,39 @@ def test_own_words_keep_the_form_that_the_user_writes(artifacts: Artifacts, tmp_
     with phonograd.open_predictor(artifacts, personal=again) as predictor:
         predictor.learn("in pARIS\nin Paris\n")
         assert not {"paris", "pARIS", "Paris", "Zwiebel"} & set(again.list().words)
+
+
+def test_four_forms_of_a_word_are_kept_halved_with_it_and_read_strictly(artifacts: Artifacts, tmp_path: Path) -> None:
+    path, words = tmp_path / "words", PersonalWords(tmp_path / "words", new=True)
+    with phonograd.open_predictor(artifacts, personal=words) as predictor:
+        for form in ("abCD", "ABcd", "AbCd", "abcd", "abcd", "aBcD"):
+            predictor.learn(f"see {form}\n" * 2)
+        words.save()
+        assert read_words(path)["abcd"] == [12, 4, "AbCd", 2, "aBcD", 2, "abCD", 2]
+        predictor.learn(
+            " ".join(map("".join, itertools.islice(itertools.product("abcdefghij", repeat=4), 8200))) + "\n"
+        )
+        words.save()
+    assert read_words(path)["abcd"] == [6, 2, "AbCd", 1, "aBcD", 1, "abCD", 1]
+    for wrong in ('["abcd",6,2,"other",1', '["abcd",6,2,"AbCd"', '["abcd",6,2,"AbCd",0'):
+        document = path.read_text().partition("\n")[2].replace('["abcd",6,2,"AbCd",1', wrong)
+        damaged = tmp_path / "damaged"
+        damaged.write_text(f"phonograd-personal-1 {zlib.crc32(document.encode()):08x}\n{document}")
+        with pytest.raises(StateError):
+            PersonalWords(damaged)
+
+
+def read_words(path: Path) -> dict[str, list[object]]:
+    return {word: rest for word, *rest in json.loads(path.read_text().partition("\n")[2])["words"]}
+
+
+def test_a_turkish_form_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    words = PersonalWords(path, new=True)
+    with phonograd.open_predictor(export(tmp_path, ["bu"], [""], turkish=True), personal=words) as predictor:
+        predictor.learn("bu Il\u0131k\nbu Istanbul\n")
+        words.save()
+    assert set(PersonalWords(path).list().words) == {"bu", "Il\u0131k", "Istanbul"}
 
 
 @pytest.mark.parametrize("pin", ["4242", "a@b", "\u0664\u0662", "\u0967\u0968"])
@@ -225,5 +265,7 @@ def test_suggestions_go_on_behind_an_elision_or_a_hyphen(tmp_path: Path) -> None
         assert words_of(predictor, "don'") == ["don't"]
         assert words_of(predictor, "do e-m") == ["do e-mail"]
         assert words_of(predictor, "e do ") == ["e do l'", "e do Homme", "e do e"]
-        assert words_of(predictor, "e-x") == words_of(predictor, "-") == []
+        assert words_of(predictor, "e-x") == words_of(predictor, "-") == words_of(predictor, "?!") == []
+        with pytest.raises(UsageError, match="shift: by-place, none, first, all expected, found 'up'"):
+            words_of(predictor, shift="up")
         assert predictor.suggest() == before

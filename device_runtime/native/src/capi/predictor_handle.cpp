@@ -130,7 +130,8 @@ pg_status pg_predictor_keystrokes(pg_predictor* predictor, const char* word, int
 pg_status pg_predictor_scores(pg_predictor* predictor, const char* const* words, int32_t count, double* scores) {
   return border::run_guarded([&] {
     border::require(predictor != nullptr && words != nullptr && scores != nullptr, "an argument is NULL");
-    border::require(count >= 0 && count <= kMostCandidates, "count: " + std::to_string(count) + "; expected 0 to 64");
+    border::require(count >= 0 && count <= kMostCandidates,
+                    "scores: at most 64 words expected, found " + std::to_string(count) + "; ask in several calls");
     for (int32_t at = 0; at < count; ++at) {
       border::require(words[at] != nullptr, "words: one is NULL");
       scores[at] = predictor->predictor.log_probability(words[at]);

@@ -166,7 +166,8 @@ void PersonalWords::read(const std::string& file) {
     for (size_t at = 3; at < parts.size(); at += 2) {
       const std::string& form = reader.text(parts[at], "how a word is written");
       const auto times = static_cast<uint32_t>(reader.integer(parts[at + 1], 1, kMostCounted, "how often"));
-      if (fold(form) != word || !words_.back().forms.emplace(form, times).second) {
+      const bool fits = fold(form) == word || fold(form, Letters::turkish) == word;  // learned with either vocabulary
+      if (!fits || !words_.back().forms.emplace(form, times).second) {
         refuse(path_, "found " + quote_text(form) + " as a form of " + quote_text(word) + ", wrongly or twice");
       }
     }

@@ -267,14 +267,17 @@ std::vector<Prediction> Predictor::suggest(const Wish& wish) {
   return suggestions;
 }
 
-// Where the last of several tokens begins: the end of `typed` after a mark or a space; 0 of a single token, and where
-// an apostrophe is no part of a word yet.
+// Where the last of several tokens begins: the end of `typed` after a mark or a space; 0 of a single token, where
+// an apostrophe is no part of a word yet, and of marks.
 size_t Predictor::start_of_last_token(const std::string& typed) const {
   Tokens tokens(typed, vocabulary_.finder(), Letters::as_written);
   std::string_view token;
   std::string last;
   size_t count = 0;
-  for (; tokens.next(token); ++count) last = token;
+  for (; tokens.next(token); ++count) {
+    if (count == 0 && kind_of(token) != TokenKind::word) return 0;
+    last = token;
+  }
   if (count < 2 || last == "'") return 0;
   const size_t at = typed.rfind(last);
   return kind_of(last) == TokenKind::mark || at + last.size() < typed.size() ? typed.size() : at;

@@ -10,9 +10,8 @@ namespace phonograd {
 namespace {
 
 constexpr uint32_t kDottedI = 0x130;
-constexpr std::string_view kSentenceEnds[] = {".", "!", "?", "؟",  "۔",  "।",  "॥", "։",
-                                              "።", "။", "។", "。", "！", "？", "…"};
-constexpr std::string_view kCommas[] = {",", ";", "،", "؛", "、", "，", "；", "'"};
+constexpr std::string_view kSentenceEnds[] = {".", "!", "?", "؟", "۔", "।", "॥", "։", "።", "။", "។", "。", "！", "？"};
+constexpr std::string_view kCommas[] = {",", ";", "،", "؛", "、", "，", "；"};
 
 template <typename List>
 bool holds(const List& list, std::string_view token) {

@@ -106,8 +106,10 @@ void Vocabulary::add(std::string_view line, const std::string& source) {
   counts_.push_back(has_counts_ ? count_of(next_field(line)) : (kMostByZipf + number / 2) / (number + 1));
   if (counts_.back() < 0) fail(": " + quoted_start(word) + ", a tab and a whole number of at most 15 digits expected");
   if (number == kUnk && line == "turkish") letters_ = Letters::turkish;
+  if (number == kUnk && !line.empty() && line != "turkish") fail(": turkish or nothing expected after the count");
   if (number != kUnk && !line.empty() && fold(line, letters_) != word) {
-    fail(": another way to write " + quoted_start(word) + " expected, found " + quoted_start(line));
+    fail(": another way to write " + quoted_start(word) + " expected, found " + quoted_start(line) +
+         "; leave it out, or count the forms with: phonograd vocab build TEXT --words VOCAB");
   }
   forms_.push_back(number == kUnk ? std::string_view() : line);
 }
