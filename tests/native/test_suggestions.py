@@ -258,7 +258,7 @@ def test_suggestions_go_on_behind_an_elision_or_a_hyphen(tmp_path: Path) -> None
     words = ["l'", "homme", "e", "-", "mail", "don't", "do"]
     with phonograd.open_predictor(export(tmp_path, words, ["", "Homme", *[""] * 5])) as predictor:
         predictor.feed("see")
-        before = predictor.suggest()
+        before = predictor.state()
         assert words_of(predictor, "L'h") == ["L'Homme"]
         assert words_of(predictor, "e-") == ["e-l'", "e-Homme", "e-e"]
         assert words_of(predictor, "E-ma") == ["E-mail"]
@@ -268,4 +268,4 @@ def test_suggestions_go_on_behind_an_elision_or_a_hyphen(tmp_path: Path) -> None
         assert words_of(predictor, "e-x") == words_of(predictor, "-") == words_of(predictor, "?!") == []
         with pytest.raises(UsageError, match="shift: by-place, none, first, all expected, found 'up'"):
             words_of(predictor, shift="up")
-        assert predictor.suggest() == before
+        assert predictor.state() == before
