@@ -18,7 +18,7 @@ pg_suggestion suggestions[kMost];
 // The status of the first call that fails.
 pg_status learn(pg_predictor* predictor, pg_personal* personal) {
   int32_t deleted = 0, count = 0;
-  for (const char* text : {"servus resi, pin 4711\n", "servus vroni", " pin 4711 4711 w3\n"}) {
+  for (const char* text : {"servus resi, pin 4711\n", "servus vroni", " pin 4711\npin 4711 w3\n"}) {
     if (const pg_status failed = pg_predictor_learn(predictor, text)) return failed;
     if (const pg_status failed = pg_predictor_suggest(predictor, "", nullptr, kMost, suggestions, &count))
       return failed;
@@ -47,7 +47,10 @@ void print_file(const char* path) {
 
 void print_suggestions(pg_predictor* predictor) {
   int32_t count = 0;
-  if (!good(pg_predictor_suggest(predictor, "", nullptr, kMost, suggestions, &count))) return;
+  pg_suggest_options plain{};
+  plain.size = sizeof plain;
+  plain.shift = PG_SHIFT_NONE;
+  if (!good(pg_predictor_suggest(predictor, "", &plain, kMost, suggestions, &count))) return;
   for (int32_t at = 0; at < count; ++at) {
     std::printf("%s[\"%s\",%g]", at == 0 ? "0 [" : ",", suggestions[at].word, suggestions[at].probability);
   }
