@@ -121,7 +121,7 @@ class AggregationJob:
             load_seconds=loaded - began,
             aggregate_seconds=done - loaded,
             peak_rss_bytes=peak,
-            own_rss_bytes=peak - baseline,
+            own_rss_bytes=max(0, peak - baseline),  # the kernel counts pages late
             versions=dict(aggregator.versions),
         )
 
