@@ -162,7 +162,7 @@ def run(job: MaskedJob) -> Mapping[str, Any]:
     return {
         **grid.meter.medians(grid.masked),
         "server_seconds": seconds,
-        "own_rss_bytes": peak - baseline,
+        "own_rss_bytes": max(0, peak - baseline),
         "phones_run": len(grid.masked),
         "difference": _difference(job, state.legacy_results[0][1].parameters) if whole else None,
         "tolerance": 2 * server.clipping_range / server.quantization_range,

@@ -153,7 +153,7 @@ def run(job: MaskedJob) -> Mapping[str, Any]:
     return {
         **round_.meter.medians(round_.alive),
         "server_seconds": round_.seconds,
-        "own_rss_bytes": peak - baseline,
+        "own_rss_bytes": max(0, peak - baseline),
         "phones_run": len(round_.alive),
         "difference": difference,
         "tolerance": 0,
