@@ -54,7 +54,7 @@ def test_a_peer_with_another_loss_disagrees(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On a machine so fast that a round takes less than a tick of the kernel's clock."""
+    """Disagree also on a machine so fast that a round takes less than a tick of the kernel's clock."""
     monkeypatch.setenv("FAKE_SIMULATOR", "1")
     monkeypatch.setattr("phonograd.bench.simulate.cpu_seconds", lambda pid: 0.0)
     line = ["bench", "simulate", "--artifacts", str(folder), "--phones", "3", "--text-bytes", "200", "--rounds", "1"]
