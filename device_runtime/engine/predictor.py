@@ -28,7 +28,8 @@ class SuggestOptions:
     shift: what its shift key asks: a capital at a sentence's start, nothing, a first capital, capitals alone. Capitals
     that were typed stay, whatever it asks. emoji: suggest emoji too. slips: also words whose beginning is one slip away
     from what was typed: a neighbouring key, two letters swapped, one missing, one doubled. slip_cost: nats that a slip
-    takes from the logarithm of the probability; 0: the library's 6. neighbours: keys side by side, in pairs ("qw we qa"); None: QWERTY's.
+    takes from the logarithm of the probability; 0: the library's 6. neighbours: keys side by side, in pairs
+    ("qw we qa"); None: QWERTY's.
     """
 
     shift: Shift = "by-place"
