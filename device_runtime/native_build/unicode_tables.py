@@ -197,6 +197,7 @@ def main() -> None:
     unicode = Unicode()
     version = (SOURCE / "CaseFolding.txt").read_text(encoding="utf-8").split("-", 1)[1].split(".txt", 1)[0]
     head = "// Made by native_build/unicode_tables.py from Unicode's files; do not edit.\n"
+    head += "// clang-format off: rows of a table, several a line\n"
     head += f'constexpr const char* kVersion = "{version}";\n'
     arrays = [*property_arrays(unicode), *normalization_arrays(unicode), *folding_arrays(unicode)]
     TARGET.write_text(head + "\n".join(arrays), encoding="utf-8")
