@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -11,11 +13,10 @@ from typing import Literal
 import msgspec
 
 import phonograd
-from phonograd.device_runtime.base.documents import Positive, Record
+from phonograd.device_runtime.base.documents import Amount, Positive, Record
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.settings import Share
-from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.papers.kinds.simulated import figures_on
@@ -23,26 +24,38 @@ from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.users import Messages, read_users, text_slice
 
 _GENERAL, _USER = "general: ", "user: "
+_ONE_THREAD = phonograd.BackendOptions(threads=1)  # a node a thread
 _PAIRED = ("general perplexity", "general KSS, %", "user perplexity", "user KSS, %", "mean perplexity")
 
 
 class Method(Record, frozen=True):
-    """How a phone trains: rehearsal with the user's share λ of the tokens, or LwF with λ of the loss. 1 is neither."""
+    """How a phone trains on text_bytes: rehearsal with the user's share λ of them, or LwF with λ of the loss, on user's
+    text alone; 1 is neither. on_top: the user's text fills text_bytes, and rehearsal comes on top.
+    """
 
     method: Literal["rehearsal", "lwf"]
     user_share: Share
+    text_bytes: Positive = 20_000
+    learning_rate: Amount = 0.75
+    on_top: bool = False
+
+    @property
+    def user_bytes(self) -> int:
+        """The user's own text."""
+        whole = self.method == "lwf" or self.on_top
+        return self.text_bytes if whole else round(self.user_share * self.text_bytes)
 
 
 class Settings(Record, frozen=True):
-    """nodes: users who train, drawn at random by the seed, each on its first text_bytes; the next test_bytes are its
-    test. methods: by row; precision: of training.
+    """nodes: users who train, drawn at random by the seed. methods: by row; each trains on the start of the user's
+    first text_bytes, the next test_bytes are its test. output_sample: words drawn for the output layer, but LwF's.
     """
 
     nodes: Positive
     text_bytes: Positive
     test_bytes: Positive
     methods: dict[str, Method]
-    precision: Precision = "fp32"
+    output_sample: Positive | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,30 +76,43 @@ class _Phone:
         artifacts = self.context.input("artifacts")
         if method is None:
             return self._scores(artifacts, None, node)
-        if method.method == "lwf":
-            artifacts = _with_lwf(self.context, method.user_share)
-        trained = self.context.work / "trained.safetensors"
-        with_rehearsal = method.method == "rehearsal" and method.user_share < 1
-        messages = list(node.training)
+        lwf = method.method == "lwf"
+        if lwf:
+            artifacts = self.lwf_artifacts(method.user_share)
+        trained = self.context.work / f"{node.name}.safetensors"
+        with_rehearsal = not lwf and method.user_share < 1
+        messages = _cut(node.training, method.user_bytes)
         SplitMix64(stream_of(self.context.seed, node.name)).shuffle(messages)  # as rehearsal is
         settings = phonograd.TrainSettings(
             user_share=method.user_share if with_rehearsal else None,
             seed=self.context.seed,
-            options=msgspec.structs.replace(self._options(), precision=self.settings.precision),
+            learning_rate=method.learning_rate,
+            output_sample=None if lwf else self.settings.output_sample,
+            sample_seed=None if lwf or self.settings.output_sample is None else self.context.seed,
+            options=_ONE_THREAD,
         )
         rehearsal = self.rehearsal if with_rehearsal else None
         done = phonograd.train(artifacts, messages, settings, rehearsal=rehearsal, out=trained)
-        return self._scores(artifacts, trained, node) | {"tokens": done.report.tokens}
+        figures = self._scores(artifacts, trained, node) | {"tokens": done.report.tokens}
+        trained.unlink()
+        return figures
+
+    def lwf_artifacts(self, user_share: float) -> Path:
+        """The artifacts with LwF's training graph, whose λ is a constant of it; exported once."""
+        folder = self.context.shared / f"lwf-{user_share:g}"
+        if not (folder / "manifest.json").exists():
+            given = self.context.input("artifacts")
+            training = phonograd.open_artifacts(given).manifest.training
+            lwf = msgspec.structs.replace(training, loss="lwf", user_share=user_share)
+            phonograd.export_artifacts(given / WEIGHTS, given / VOCABULARY, folder, training=lwf)
+        return folder
 
     def _scores(self, artifacts: Path, weights: Path | None, node: _Node) -> dict[str, float]:
-        with phonograd.open_model(artifacts, weights=weights, options=self._options()) as model:
+        with phonograd.open_model(artifacts, weights=weights, options=_ONE_THREAD) as model:
             found = {_GENERAL: model.evaluate(self.general_test, kss=True), _USER: model.evaluate(node.test, kss=True)}
         return {
             f"{whose}{name}": value for whose, one in found.items() for name, value in dataclasses.asdict(one).items()
         }
-
-    def _options(self) -> phonograd.BackendOptions:
-        return phonograd.BackendOptions(threads=self.context.workers)
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -96,18 +122,25 @@ def run(settings: Settings, context: Context) -> Outcome:
     methods: Mapping[str, Method | None] = {"initial": None, **settings.methods}
     rows: dict[str, dict[str, float]] = {}
     units: dict[str, dict[str, list[float]]] = {}
-    for place, (row, method) in enumerate(methods.items()):
-        measured = []
-        for number, node in enumerate(nodes):
-            context.progress(place * len(nodes) + number, len(methods) * len(nodes), f"{row}, {node.name}")
-            measured.append(context.measure_once(f"{row} / {node.name}", partial(phone.measure, node, method)))
+    for method in settings.methods.values():
+        if method.method == "lwf":
+            phone.lwf_artifacts(method.user_share)
+    done = count()
+
+    def measure(row: str, node: _Node) -> dict[str, float]:
+        figures = context.measure_once(f"{row} / {node.name}", partial(phone.measure, node, methods[row]))
+        context.progress(next(done), len(methods) * len(nodes), f"{row}, {node.name}")
+        return figures
+
+    for row in methods:
+        with ThreadPoolExecutor(context.workers) as pool:
+            measured = list(pool.map(partial(measure, row), nodes))
         general, user = ([_evaluation(one, whose) for one in measured] for whose in (_GENERAL, _USER))
         rows[row] = figures_on(general, user)
         of_nodes = [figures_on([one], [other]) for one, other in zip(general, user, strict=True)]
         units[row] = {name: [one[name] for one in of_nodes] for name in _PAIRED}
-    vocabulary = phonograd.Vocabulary.load(context.input("artifacts") / VOCABULARY)
-    tokens = fmean(len(vocabulary.encode(node.training)) for node in nodes)
-    return Outcome(rows, {"nodes": len(nodes), "the users' training tokens, mean": tokens}, units)
+        rows[row] |= {"tokens trained": fmean(one.get("tokens", 0) for one in measured)}
+    return Outcome(rows, {"nodes": len(nodes)}, units)
 
 
 def _evaluation(figures: Mapping[str, float], whose: str) -> Evaluation:
@@ -123,17 +156,17 @@ def _nodes(users: Mapping[str, Messages], settings: Settings, seed: int) -> list
     return [_split(user, users[user], settings) for user in Random(seed).sample(enough, settings.nodes)]
 
 
+def _cut(messages: Messages, nbytes: int) -> Messages:
+    """The first nbytes of a text, whose last message may lose its last words: all methods train on as much."""
+    taken: Messages = []
+    for message in messages:
+        if len(message) > nbytes:
+            return [*taken, *([cut] if (cut := message[:nbytes].rpartition(b" ")[0]) else [])]
+        taken.append(message)
+        nbytes -= len(message) + 1
+    return taken
+
+
 def _split(user: str, messages: Messages, settings: Settings) -> _Node:
     training, _ = text_slice(messages, settings.text_bytes, 0)
     return _Node(user, training, text_slice(messages[len(training) :], settings.test_bytes, 0)[0])
-
-
-def _with_lwf(context: Context, user_share: float) -> Path:
-    """The artifacts with LwF's training graph, whose λ is a constant of it; exported once."""
-    folder = context.shared / f"lwf-{user_share:g}"
-    if not (folder / "manifest.json").exists():
-        given = context.input("artifacts")
-        training = phonograd.open_artifacts(given).manifest.training
-        lwf = msgspec.structs.replace(training, loss="lwf", user_share=user_share)
-        phonograd.export_artifacts(given / WEIGHTS, given / VOCABULARY, folder, training=lwf)
-    return folder
