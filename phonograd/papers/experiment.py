@@ -30,6 +30,8 @@ class Claim(Record, frozen=True):
     small: Annotated[bool, about("whether small runs must show it too")] = True
     where: Annotated[str, about("its table or figure, if it is not the experiment's: `M, Figure 2`")] = ""
     own: Annotated[bool, about("whether it is ours, not the paper's")] = False
+    exact: Annotated[bool, about("whether nothing is drawn at random that its figure depends on")] = False
+    instead: Annotated[str, about("what stands in place of a verdict, and why: `not comparable: ...`")] = ""
 
     @property
     def ordered(self) -> bool:
@@ -57,6 +59,9 @@ class Experiment(Record, frozen=True):
     small: Annotated[dict[str, Any], about("settings that small runs replace")] = field(default_factory=dict)
     seeds: Annotated[tuple[Count, ...], about("of full runs; small ones take the first")] = (1,)
     exact: Annotated[bool, about("whether nothing is drawn at random, so that one run says all")] = False
+    units: Annotated[
+        Literal["", "nodes", "pairs", "phones"], about("units of the result that each had a training of their own")
+    ] = ""
     inputs: Annotated[dict[str, str], about("files and folders that full runs need, and what each is")] = field(
         default_factory=dict
     )
@@ -80,8 +85,9 @@ def flag(name: str) -> str:
 
 def names() -> list[str]:
     """The names of all experiments, in the order of papers and tables."""
-    order = {"p": 0, "m": 1, "j": 2}
-    return sorted((path.stem for path in FOLDER.glob("*.json")), key=lambda name: (order.get(name[0], 3), name))
+    papers = ("p-table", "p-", "m-table", "m-", "j-table", "j-", "")
+    place = {path.stem: next(filter(path.stem.startswith, papers)) for path in FOLDER.glob("*.json")}
+    return sorted(place, key=lambda name: (papers.index(place[name]), name))
 
 
 def load(name: str) -> Experiment:

@@ -4,10 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from phonograd.bench.markdown import table
-from phonograd.device_runtime.base.documents import parse
+from phonograd.device_runtime.base.documents import FieldError, document_of, parse, read
+from phonograd.device_runtime.base.errors import StateError
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.papers.arms import require_true
 from phonograd.papers.curves import in_table
 from phonograd.papers.experiment import Experiment, load, names
 from phonograd.papers.result import Result, read_result
+from phonograd.papers.run import kind_of
 from phonograd.papers.verdicts import SEEDS, judge
 
 HEAD = """# The papers' results, measured again
@@ -28,23 +32,41 @@ last five evaluations (geometric for perplexities).
 """
 VERDICTS = f"""## The papers' claims
 
-**Agrees**: all of at least {SEEDS} seeds show it, or the 95 % interval of the paired effect over users, nodes or rounds
-does (bootstrap), and the effect is at least a tenth of the paper's. **Contradicts**: they show the opposite.
-**Inconclusive**: neither. An effect is that from the first row to the last one that the claim compares, with its
-interval, or the lowest and highest of the seeds. Where nothing is drawn at random (exact), the figures decide.
+**Agrees**: all of at least {SEEDS} seeds show it; or, where each node, pair or phone was trained on its own, the 95 %
+interval of the paired effect over them does (bootstrap); and the effect is at least a tenth of the paper's.
+**Contradicts**: they show the opposite. **Inconclusive**: neither, or too few runs. Where nothing is drawn at random
+(exact), the figures decide.
+
+Effects are those of the first row that a claim compares against the last: -64 % is a reduction, as the papers have
+them. Of keystrokes saved and accuracies it is the points by which the last row is above the first. In brackets: the
+interval, or the lowest and highest seed.
 """
 NOT_RUN = Path(__file__).parent / "not_run.json"
 # Between a row and its fact, in the name of a fact.
 ROW = ": "
-# How the names of percentiles over users end.
-PERCENTILES = (", p10", ", p90")
+# How the names end of figures over users that the page leaves out.
+PERCENTILES = (", p10", ", p90", ", mean of users")
 
 
 def page(results: Path) -> str:
     """The whole page. Raises StateError for a damaged result, ArtifactsError for a damaged experiment."""
     found = {name: read_result(path) for name in names() if (path := results / f"{name}.json").exists()}
+    for name, result in found.items():
+        _require_names_of_settings(name, result)
     sections = ["\n".join(_section(name, load(name), found)) + "\n" for name in found]
     return "\n".join([HEAD, VERDICTS, "\n".join(_verdicts(found)) + "\n", *sections])
+
+
+def _require_names_of_settings(name: str, result: Result) -> None:
+    """Raise ArtifactsError for a result whose rows have names, or claims, that the settings it ran with belie."""
+    experiment = load(name)
+    kind, _ = kind_of(name, experiment, small=False)
+    if hasattr(kind, "arms"):
+        try:
+            settings = read(kind.Settings, result.settings)
+        except FieldError as error:
+            raise StateError(f"result of {name}: settings: {error}; run it again") from error
+        require_true(kind.arms(settings), experiment.claims)
 
 
 def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:
@@ -67,7 +89,7 @@ def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:
 
 def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | str | None]]:
     """A table's rows: for each figure the paper's value, if it has one, and ours."""
-    figures = _figures(experiment.published, result.rows)
+    figures = [name for name in _figures(experiment.published, result.rows) if not name.endswith(PERCENTILES)]
     theirs = {figure for values in experiment.published.values() for figure in values}
     rows = []
     for row in dict.fromkeys([*experiment.published, *result.rows]):
@@ -114,7 +136,7 @@ def _section(name: str, experiment: Experiment, results: Mapping[str, Result]) -
         _beside_plots(experiment, result) if experiment.plots else rows_of(experiment, result)
     )
     columns = {heading: "r" if heading else "l" for heading in rows[0]}
-    yield from (f"## {experiment.title}", "", experiment.about, "")
+    yield from (f"## {experiment.title}", "", *conditions(result), experiment.about, "")
     if experiment.plots:
         titles = ". ".join(plot.title for plot in experiment.plots)
         yield from (f"![{titles}]({picture_place(name)})", "")
@@ -128,10 +150,33 @@ def _section(name: str, experiment: Experiment, results: Mapping[str, Result]) -
     facts = [f"{fact}: {_over_seeds(values)}" for fact, values in result.facts.items() if ROW not in fact]
     texts = [f"Texts: {result.texts}"] if result.texts else []
     seeds = [f"seeds: {', '.join(map(str, result.seeds))}"] if len(result.seeds) > 1 else []
-    origin = ", ".join([f"version {result.version}", *(f"commit {commit[:7]}" for commit in result.commits)])
-    yield "; ".join([*texts, *seeds, *facts, origin, *_same_runs(name, results)]) + (
+    inputs = [f"SHA-256 of {name}: {digest[:8]}" for name, digest in result.inputs.items()]
+    origin = [f"version {result.version}", *map(_name_commit, result.commits), *filter(None, [result.cpu])]
+    yield "; ".join([*texts, *inputs, *seeds, *facts, *origin, *_same_runs(name, results)]) + (
         f". Repeat: `phonograd reproduce {name}`."
     )
+
+
+def conditions(result: Result) -> Iterator[str]:
+    """The first line of a section: words, output layer, precision and clipping, as the settings have them."""
+    settings = result.settings
+    simulation = settings.get("simulation", settings)
+    model = result.model | settings.get("model", {})
+    training = {**document_of(TrainingConfig()), **result.model, **settings.get("training", {})}
+    if not ("runs" in settings or "methods" in settings or "simulation" in settings):
+        return
+    words = f"{model['vocabulary']:,} words; " if "vocabulary" in model else ""
+    drawn = simulation.get("output_sample")
+    output = f"sampled softmax over {drawn:,} words" if drawn else "full softmax unless a row says sampled"
+    yield (
+        f"Trained with: {words}{output}; {simulation.get('precision', 'fp32')}; gradients clipped at norm "
+        f"{training['clip_norm']:g}; minibatch {training['minibatch']}, BPTT {training['bptt']}."
+    )
+    yield ""
+
+
+def _name_commit(commit: str) -> str:
+    return f"commit {commit[:7]}" + (" with changes that were not committed" if commit.endswith("+") else "")
 
 
 def _same_runs(name: str, results: Mapping[str, Result]) -> Iterator[str]:

@@ -47,7 +47,13 @@ class Result(Record, frozen=True):
     inputs: Annotated[dict[str, Sha256], about("of the files and folders that were given")] = field(
         default_factory=dict
     )
-    commits: Annotated[tuple[str, ...], about("of the checkout, that ran parts of it; none outside of one")] = ()
+    commits: Annotated[
+        tuple[str, ...], about('of the checkout, that ran parts of it, "+" for one with changes; none outside of one')
+    ] = ()
+    model: Annotated[dict[str, Any], about("sizes of the model that was given, and how it is trained")] = field(
+        default_factory=dict
+    )
+    cpu: str = ""
     schema_version: Literal[1] = 1
 
     def of_seed(self, index: int) -> Rows:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import phonograd
+from phonograd.bench.environment import this_environment
 from phonograd.device_runtime.base.documents import FieldError, Record, document_of, read
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
+from phonograd.papers.arms import require_true
 from phonograd.papers.experiment import Experiment, Rows, flag, load
 from phonograd.papers.result import Result, results_folder
 from phonograd.papers.small import SmallInputs
@@ -100,12 +102,14 @@ def run(
     )
     commits = _commits(work)
     outcomes = []
+    model: dict[str, Any] = {}
     for seed in seeds:
         place = work / f"seed-{seed}"
         make_folder(place)
         made = SmallInputs(work / "inputs") if small else None
         context = Context(seed, place, work, workers, made, given, progress or (lambda *_: None))
         outcomes.append(kind.run(settings, context))
+        model = _model_of(context)
     first = outcomes[0]
     return Result(
         experiment=name,
@@ -120,7 +124,17 @@ def run(
         inputs={key: sha256_of(path) for key, path in sorted(given.items())},
         version=phonograd.__version__,
         commits=commits,
+        model=model,
+        cpu=this_environment().cpu,
     )
+
+
+def _model_of(context: Context) -> dict[str, Any]:
+    """The sizes of the model that is given, and how its artifacts train it."""
+    if context.optional("artifacts") is None:
+        return {}
+    manifest = phonograd.open_artifacts(context.input("artifacts")).manifest
+    return document_of(manifest.model) | document_of(manifest.training)
 
 
 def _by_seed(
@@ -155,15 +169,21 @@ def _commits(work: Path) -> tuple[str, ...]:
 
 
 def kind_of(name: str, experiment: Experiment, small: bool) -> tuple[Any, Record]:
-    """The module that runs an experiment, and its settings. Raises ArtifactsError if the experiment's file is wrong."""
+    """The module that runs an experiment, and its settings.
+
+    Raises ArtifactsError if the experiment's file is wrong, or has names and claims that its settings belie.
+    """
     if not (Path(__file__).parent / "kinds" / f"{experiment.kind}.py").is_file():
         raise ArtifactsError(f"experiment {name}: kind {experiment.kind!r} is no module of papers/kinds")
     kind: Any = import_module(f"phonograd.papers.kinds.{experiment.kind}")
     chosen = experiment.settings | (experiment.small if small else {})
     try:
-        return kind, read(kind.Settings, chosen)
+        settings = read(kind.Settings, chosen)
     except FieldError as error:
         raise ArtifactsError(f"experiment {name}: settings: {error}") from error
+    if not small and hasattr(kind, "arms"):  # the names are of full runs
+        require_true(kind.arms(settings), experiment.claims)
+    return kind, settings
 
 
 def require_inputs(name: str, experiment: Experiment, given: Mapping[str, Path]) -> None:

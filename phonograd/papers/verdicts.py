@@ -1,13 +1,13 @@
 """Whether figures show what an experiment claims: agrees, contradicts, or neither (inconclusive).
 
-A claim agrees if all of at least three seeds show it, or the 95 % interval of the paired effect over users, nodes or
-rounds does, and if the effect is at least a tenth of the paper's. It is contradicted if they show the opposite. In an
-exact experiment, in which nothing is drawn, the figures themselves decide.
+What decides is what covers the randomness of training: all of at least three seeds; or, where each node or pair is
+trained on its own, the 95 % interval of the paired effect over them. Users who are tested on one model say nothing of
+another run's. An effect must be at least a tenth of the paper's. Where nothing is drawn (exact), the figures decide.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Literal
@@ -18,10 +18,10 @@ from phonograd.device_runtime.base.errors import ArtifactsError, PhonogradError
 from phonograd.papers.experiment import Claim, Experiment, Rows
 from phonograd.papers.result import Result
 
-Verdict = Literal["agrees", "inconclusive", "contradicts"]
+Verdict = Literal["agrees", "inconclusive", "contradicts"] | str  # or a claim's own words
 SEEDS = 3  # at least
 SHARE = 0.1  # of the paper's effect, at least
-UNITS = 10  # users, nodes or rounds, for an interval: at least
+UNITS = 8  # nodes, pairs or phones, for an interval: at least
 _RESAMPLES, _INTERVAL = 10_000, (2.5, 97.5)
 
 
@@ -48,7 +48,15 @@ class Judged:
 def judge(experiment: Experiment, result: Result) -> list[Judged]:
     """All claims that apply to this run. Raises ArtifactsError for one about figures that the run does not have."""
     claims = [claim for claim in experiment.claims if claim.small or not result.small]
-    return [(_judge_order if claim.ordered else _judge_bounds)(claim, experiment, result) for claim in claims]
+    return [_judge(claim, experiment, result) for claim in claims]
+
+
+def _judge(claim: Claim, experiment: Experiment, result: Result) -> Judged:
+    judged = (_judge_order if claim.ordered else _judge_bounds)(claim, experiment, result)
+    if not claim.instead:
+        return judged
+    verdict, _, why = claim.instead.partition(": ")
+    return replace(judged, verdict=verdict, evidence=why)
 
 
 def require_all(name: str, claims: Sequence[Judged]) -> None:
@@ -59,13 +67,13 @@ def require_all(name: str, claims: Sequence[Judged]) -> None:
 
 
 def _judge_order(claim: Claim, experiment: Experiment, result: Result) -> Judged:
-    ours = _effect(claim, result, claim.rows[0], claim.rows[-1])
+    ours = _effect(claim, experiment, result, claim.rows[0], claim.rows[-1])
     theirs = _papers_effect(claim, experiment)
-    steps = [_effect(claim, result, *pair) for pair in pairwise(claim.rows)]
-    signs = [_sign(step, experiment.exact) for step in steps]
+    steps = [_effect(claim, experiment, result, *pair) for pair in pairwise(claim.rows)]
+    signs = [step.sign for step in steps]
     holds = all(step.mean > 0 for step in steps)
     held = sum(min(of_seed) > 0 for of_seed in zip(*(step.seeds for step in steps), strict=True))
-    evidence = _evidence(experiment.exact, held, len(ours.seeds), len(ours.units))
+    evidence = _evidence(ours.decided_by, held, len(ours.seeds))
     verdict: Verdict = "inconclusive"
     if min(signs) < 0:
         verdict = "contradicts"
@@ -82,17 +90,18 @@ def _judge_bounds(claim: Claim, experiment: Experiment, result: Result) -> Judge
     """A claim that each row's value lies between `low` and `high`, or within so much of the paper's."""
     limits = {row: _limits(claim, row, experiment.published) for row in claim.rows}
     seeds = [result.of_seed(index) for index in range(len(result.seeds))]
+    decided_by = _decided_by(claim, experiment, result, claim.rows[0])
 
     def inside(rows: Rows) -> list[bool]:
         return [low <= _value(rows, row, claim, "measured") <= high for row, (low, high) in limits.items()]
 
     def sign(row: str) -> int:
         low, high = limits[row]
-        ends = _interval(_units(result, row, claim.figure))
-        if experiment.exact or len(seeds) >= SEEDS:
-            of_seeds = [rows[row][claim.figure] for rows in seeds]
-            ends = min(of_seeds), max(of_seeds)
-        if ends is None:
+        of_seeds = [rows[row][claim.figure] for rows in seeds]
+        ends: tuple[float, float] | None = min(of_seeds), max(of_seeds)
+        if experiment.units and decided_by.endswith(experiment.units):
+            ends = _interval(_units(result, row, claim.figure))
+        if not decided_by or ends is None:
             return 0
         if low <= ends[0] and ends[1] <= high:
             return 1
@@ -102,17 +111,26 @@ def _judge_bounds(claim: Claim, experiment: Experiment, result: Result) -> Judge
     signs = {sign(row) for row in claim.rows}
     values = [rows[row][claim.figure] for rows in seeds for row in claim.rows]
     theirs = [value for row in claim.rows if (value := experiment.published.get(row, {}).get(claim.figure)) is not None]
-    units = len(_units(result, claim.rows[0], claim.figure))
-    evidence = _evidence(experiment.exact, sum(map(all, found)), len(seeds), units)
+    evidence = _evidence(decided_by, sum(map(all, found)), len(seeds))
     verdict: Verdict = "agrees" if signs == {1} else "contradicts" if -1 in signs else "inconclusive"
     return Judged(claim, verdict, all(inside(result.means())), _range(values), _range(theirs), evidence)
 
 
-def _evidence(exact: bool, held: int, seeds: int, units: int) -> str:
-    """held: seeds that show all of a claim."""
-    if exact:
+def _decided_by(claim: Claim, experiment: Experiment, result: Result, row: str) -> str:
+    """What decides a claim: `exact`, so many `nodes`, the `seeds`, or nothing."""
+    if experiment.exact or claim.exact:
         return "exact"
-    return f"{held} of {seeds} seeds" + (f"; {units} users, nodes or rounds" if units >= UNITS else "")
+    units = len(_units(result, row, claim.figure))
+    if experiment.units and units >= UNITS:
+        return f"{units} {experiment.units}"
+    return "seeds" if len(result.seeds) >= SEEDS else ""
+
+
+def _evidence(decided_by: str, held: int, seeds: int) -> str:
+    """held: seeds that show all of a claim."""
+    if decided_by not in ("", "seeds"):
+        return decided_by
+    return f"{held} of {seeds} seeds" if seeds > 1 else "one seed"
 
 
 def _units(result: Result, row: str, figure: str) -> list[float]:
@@ -120,7 +138,7 @@ def _units(result: Result, row: str, figure: str) -> list[float]:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % of the mean over users, nodes or rounds, by bootstrap; None for too few."""
+    """95 % of the mean over units, by bootstrap; None for too few."""
     if len(values) < UNITS:
         return None
     drawn = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values))).mean(1)
@@ -130,54 +148,52 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class _Effect:
-    """How far one row is above another, in the claim's terms. seeds: of each seed, pooled; units: of each user, node
-    or round that has the figure; interval: of their mean, None for too few.
+    """How far one row is below another, in the claim's terms. seeds: of each seed, pooled; units: of each node or pair
+    that was trained on its own; interval: of their mean, None for too few; decided_by: see _decided_by.
     """
 
     claim: Claim
     seeds: Sequence[float]
     units: Sequence[float]
     interval: tuple[float, float] | None
+    decided_by: str
 
     @property
     def mean(self) -> float:
         return fmean(self.seeds)
 
+    @property
+    def sign(self) -> int:
+        """1 if the row is below the other by the rules, and pooled; -1 if above; 0 if neither can be said."""
+        if not self.decided_by:
+            return 0
+        low, high = self.interval or (min(self.seeds), max(self.seeds))
+        sign = 1 if low > 0 else -1 if high < 0 else 0
+        return sign if sign * self.mean > 0 else 0
+
     def describe(self) -> str:
         mean = _format_effect(self.claim, self.mean)
         if self.interval is not None:
             each = _format_effect(self.claim, fmean(self.units))  # pooled, the longer texts count more
-            return (
-                f"{mean}; each {each} (95 %: {' to '.join(_format_effect(self.claim, end) for end in self.interval)})"
-            )
-        if len(self.seeds) > 1:
-            return (
-                f"{mean} ({' to '.join(_format_effect(self.claim, end) for end in (min(self.seeds), max(self.seeds)))})"
-            )
-        return mean
+            return f"{mean}; each {each} (95 %: {self._between(self.interval)})"
+        return f"{mean} ({self._between((min(self.seeds), max(self.seeds)))})" if len(self.seeds) > 1 else mean
+
+    def _between(self, ends: tuple[float, float]) -> str:
+        low, high = (_format_effect(self.claim, end) for end in ends)
+        return f"{low} to {high}" if "%" in self.claim.figure else f"{high} to {low}"
 
 
-def _effect(claim: Claim, result: Result, row: str, to: str) -> _Effect:
+def _effect(claim: Claim, experiment: Experiment, result: Result, row: str, to: str) -> _Effect:
     seeds = [
         _difference(claim, *(_value(rows, name, claim, "measured") for name in (row, to)))
         for rows in map(result.of_seed, range(len(result.seeds)))
     ]
-    before, after = (_units(result, name, claim.figure) for name in (row, to))
-    units = [_difference(claim, *pair) for pair in zip(before, after, strict=True)] if before and after else []
-    return _Effect(claim, seeds, units, _interval(units))
-
-
-def _sign(effect: _Effect, exact: bool) -> int:
-    """1 if an effect is above 0 by the rules, and pooled; -1 if below; 0 if neither can be said."""
-    signs = set()
-    if exact or len(effect.seeds) >= SEEDS:
-        signs.add(1 if min(effect.seeds) > 0 else -1 if max(effect.seeds) < 0 else 0)
-    if effect.interval is not None:
-        low, high = effect.interval
-        signs.add(1 if low > 0 else -1 if high < 0 else 0)
-    signs.discard(0)
-    sign = signs.pop() if len(signs) == 1 else 0
-    return sign if sign * effect.mean > 0 else 0
+    decided_by = _decided_by(claim, experiment, result, row)
+    if decided_by in ("", "exact", "seeds"):
+        return _Effect(claim, seeds, [], None, decided_by)
+    pairs = zip(*(_units(result, name, claim.figure) for name in (row, to)), strict=True)
+    units = [_difference(claim, *pair) for pair in pairs]
+    return _Effect(claim, seeds, units, _interval(units), decided_by)
 
 
 def _difference(claim: Claim, before: float, after: float) -> float:
@@ -204,10 +220,10 @@ def _limits(claim: Claim, row: str, published: Rows) -> tuple[float, float]:
 
 
 def _format_effect(claim: Claim, effect: float) -> str:
+    """Points; or how far the first row is below the last, as papers say what they reduce: -64 %."""
     if "%" in claim.figure:
         return f"{effect:+.3g} points"
-    change = math.expm1(effect)
-    return f"{100 * change:+.3g} %" if abs(change) < 10 else f"x {1 + change:.3g}"
+    return f"{100 * math.expm1(-effect):+.3g} %"
 
 
 def _range(values: Sequence[float]) -> str:

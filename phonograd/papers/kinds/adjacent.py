@@ -96,11 +96,10 @@ def _table(size: str, pairs: Sequence[dict[str, float]]) -> dict[str, dict[str, 
         for row, way, of in (*kinds, ("median", _OTHER, statistics.median))
     }
     rows[f"{size}, share of pairs"] = {"passes": statistics.fmean(pair["passes"] for pair in pairs)}
-    for delta in DELTAS:
-        rows[f"{size}, delta {delta:g}"] = {
-            f"epsilon{way}": max(epsilon_of(pair[f"alpha{way}"], pair[f"C{way}"], delta) for pair in pairs)
-            for way in ("", _OTHER)
-        }
+    ways = [(pair, way) for pair in pairs for way in ("", _OTHER) if pair[f"passes{way}"]]
+    for delta in DELTAS if ways else ():  # no tail, no epsilon
+        epsilons = (epsilon_of(pair[f"alpha{way}"], pair[f"C{way}"], delta) for pair, way in ways)
+        rows[f"{size}, delta {delta:g}"] = {"epsilon": max(epsilons)}
     return rows
 
 

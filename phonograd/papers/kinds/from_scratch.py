@@ -18,6 +18,7 @@ from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids
+from phonograd.papers.arms import Arm, arm_of
 from phonograd.papers.kinds.simulated import by_user, evaluated_rounds, last_ones, mean_of, run_of, settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.quality import Quality, spread
@@ -94,6 +95,19 @@ def run(settings: Settings, context: Context) -> Outcome:
     if settings.bigram:
         rows["bigram"], units["bigram"] = _of_bigram(artifacts, users, _simulation(settings, one, context.seed))
     return Outcome(rows, facts, units, runs)
+
+
+def arms(settings: Settings) -> dict[str, Arm]:
+    """What the rows' settings say. C: the share of the clients in a round; E: epochs; B: minibatch."""
+    found = {}
+    for row, one in settings.runs.items():
+        simulation = _simulation(settings, one, 1)
+        training = phonograd.TrainingConfig(**settings.training | one.training)
+        quantities: dict[str, float] = {"E": simulation.epochs, "B": training.minibatch}
+        if phones := settings.clients and settings.clients - simulation.test_users:
+            quantities["C"] = simulation.clients_per_round / phones
+        found[row] = arm_of(simulation.strategy, phones, quantities)
+    return found
 
 
 def _figures(record: SimulationRecord, settings: Settings) -> tuple[dict[str, float], dict[str, list[float]]]:

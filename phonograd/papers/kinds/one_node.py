@@ -2,9 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -19,12 +17,12 @@ from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.settings import Share
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.papers.arms import Arm
 from phonograd.papers.kinds.simulated import figures_on
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.users import Messages, read_users, text_slice
 
 _GENERAL, _USER = "general: ", "user: "
-_ONE_THREAD = phonograd.BackendOptions(threads=1)  # a node a thread
 _PAIRED = ("general perplexity", "general KSS, %", "user perplexity", "user KSS, %", "mean perplexity")
 
 
@@ -78,8 +76,8 @@ class _Phone:
             return self._scores(artifacts, None, node)
         lwf = method.method == "lwf"
         if lwf:
-            artifacts = self.lwf_artifacts(method.user_share)
-        trained = self.context.work / f"{node.name}.safetensors"
+            artifacts = self._lwf_artifacts(method.user_share)
+        trained = self.context.work / "trained.safetensors"
         with_rehearsal = not lwf and method.user_share < 1
         messages = _cut(node.training, method.user_bytes)
         SplitMix64(stream_of(self.context.seed, node.name)).shuffle(messages)  # as rehearsal is
@@ -89,15 +87,13 @@ class _Phone:
             learning_rate=method.learning_rate,
             output_sample=None if lwf else self.settings.output_sample,
             sample_seed=None if lwf or self.settings.output_sample is None else self.context.seed,
-            options=_ONE_THREAD,
+            options=self._options(),
         )
         rehearsal = self.rehearsal if with_rehearsal else None
         done = phonograd.train(artifacts, messages, settings, rehearsal=rehearsal, out=trained)
-        figures = self._scores(artifacts, trained, node) | {"tokens": done.report.tokens}
-        trained.unlink()
-        return figures
+        return self._scores(artifacts, trained, node) | {"tokens": done.report.tokens}
 
-    def lwf_artifacts(self, user_share: float) -> Path:
+    def _lwf_artifacts(self, user_share: float) -> Path:
         """The artifacts with LwF's training graph, whose λ is a constant of it; exported once."""
         folder = self.context.shared / f"lwf-{user_share:g}"
         if not (folder / "manifest.json").exists():
@@ -108,11 +104,14 @@ class _Phone:
         return folder
 
     def _scores(self, artifacts: Path, weights: Path | None, node: _Node) -> dict[str, float]:
-        with phonograd.open_model(artifacts, weights=weights, options=_ONE_THREAD) as model:
+        with phonograd.open_model(artifacts, weights=weights, options=self._options()) as model:
             found = {_GENERAL: model.evaluate(self.general_test, kss=True), _USER: model.evaluate(node.test, kss=True)}
         return {
             f"{whose}{name}": value for whose, one in found.items() for name, value in dataclasses.asdict(one).items()
         }
+
+    def _options(self) -> phonograd.BackendOptions:
+        return phonograd.BackendOptions(threads=self.context.workers)
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -122,25 +121,25 @@ def run(settings: Settings, context: Context) -> Outcome:
     methods: Mapping[str, Method | None] = {"initial": None, **settings.methods}
     rows: dict[str, dict[str, float]] = {}
     units: dict[str, dict[str, list[float]]] = {}
-    for method in settings.methods.values():
-        if method.method == "lwf":
-            phone.lwf_artifacts(method.user_share)
-    done = count()
-
-    def measure(row: str, node: _Node) -> dict[str, float]:
-        figures = context.measure_once(f"{row} / {node.name}", partial(phone.measure, node, methods[row]))
-        context.progress(next(done), len(methods) * len(nodes), f"{row}, {node.name}")
-        return figures
-
-    for row in methods:
-        with ThreadPoolExecutor(context.workers) as pool:
-            measured = list(pool.map(partial(measure, row), nodes))
+    for place, (row, method) in enumerate(methods.items()):
+        measured = []
+        for number, node in enumerate(nodes):
+            context.progress(place * len(nodes) + number, len(methods) * len(nodes), f"{row}, {node.name}")
+            measured.append(context.measure_once(f"{row} / {node.name}", partial(phone.measure, node, method)))
         general, user = ([_evaluation(one, whose) for one in measured] for whose in (_GENERAL, _USER))
         rows[row] = figures_on(general, user)
         of_nodes = [figures_on([one], [other]) for one, other in zip(general, user, strict=True)]
         units[row] = {name: [one[name] for one in of_nodes] for name in _PAIRED}
         rows[row] |= {"tokens trained": fmean(one.get("tokens", 0) for one in measured)}
     return Outcome(rows, {"nodes": len(nodes)}, units)
+
+
+def arms(settings: Settings) -> dict[str, Arm]:
+    """What the methods' names say of them."""
+    return {
+        row: Arm({"λ =": one.user_share, "rate": one.learning_rate, "KB": one.text_bytes / 1000})
+        for row, one in settings.methods.items()
+    }
 
 
 def _evaluation(figures: Mapping[str, float], whose: str) -> Evaluation:

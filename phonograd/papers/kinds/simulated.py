@@ -15,6 +15,7 @@ import phonograd
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, TextError
 from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.papers.arms import Arm, arm_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.transfer.settings import GENERATED
@@ -75,6 +76,16 @@ def run(settings: Settings, context: Context) -> Outcome:
         units[row] = by_user(ended)
         facts |= {f"{row}: {fact}": value for fact, value in _facts(record, max(points)).items()}
     return Outcome(rows, facts, units, {row: run_of(record) for row, record in records.items()})
+
+
+def arms(settings: Settings) -> dict[str, Arm]:
+    """What the rows' settings say; phones are the users that are given, whose number they don't say."""
+    found = {}
+    for row, one in settings.runs.items():
+        simulation = settings_of(settings.simulation | one.simulation, settings.strategy | one.strategy)
+        quantities = {"round": simulation.rounds, "cycle": one.transfer.get("transfer_cycles", 1)}
+        found[row] = arm_of(simulation.strategy, simulation.clients_per_round, quantities)
+    return found
 
 
 def run_of(record: SimulationRecord) -> str:
