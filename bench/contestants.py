@@ -28,7 +28,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 OURS = "phonograd.bench.peers.backend"
 TORCH = "phonograd.bench.peers.pytorch"
 PEERS = ("native", "ort", "torch")
-TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
+TORCH_VARIANTS = ("eager", "lean", "compiled", "bf16")
 
 
 class BenchError(PhonogradError):

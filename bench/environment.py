@@ -2,6 +2,7 @@
 
 import platform
 import shutil
+import subprocess
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,9 @@ FEATURES = (
 # Keys of /proc/cpuinfo: x86's, then ARM's.
 MAKER_KEYS, MODEL_KEYS = ("vendor_id", "CPU implementer"), ("cpu family", "model", "stepping", "CPU part")
 MAKERS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel", "0x41": "ARM", "0xc0": "Ampere"}
+
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,19 @@ def this_environment(cpuinfo: Path = Path("/proc/cpuinfo")) -> Environment:
         system=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
         python=platform.python_version(),
     )
+
+
+def this_commit() -> str:
+    """The checkout's commit, with "+" if other files than results differ from it; empty outside of a checkout."""
+    if not (ROOT / "pyproject.toml").is_file() or shutil.which("git") is None:
+        return ""
+    commit = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results", ":!bench/RESULTS.md")
+    return commit + ("+" if commit and changed else "")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def version_of(*distributions: str) -> dict[str, str]:

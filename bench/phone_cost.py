@@ -33,10 +33,10 @@ SCHEMA_VERSION = 2
 # Small enough for qemu, large enough for the products to dominate.
 SMALL = LanguageModelConfig("lstm", vocabulary=2000, embedding=64, hidden=64, layers=2)
 TOLERANCE = 0.02
-# The products in fp32 and in bf16, and the cores that llvm-mca is asked about: the little ones of most phones, and the
-# A76 class by its server sibling; with bf16 instructions their successors, the A710 class by its sibling.
+# The products in fp32 and in bf16, and the cores that llvm-mca is asked about: the little ones of most phones, and big
+# ones by their server siblings, as llvm takes an A76 or X1 for an A57: N1 for the A76, V1 for the X1, N2 for the A710.
 KERNELS: Mapping[Path, tuple[Precision, tuple[str, ...]]] = {
-    Path("src/kernels/kernels_neon.cpp"): ("fp32", ("cortex-a55", "neoverse-n1")),
+    Path("src/kernels/kernels_neon.cpp"): ("fp32", ("cortex-a53", "cortex-a55", "neoverse-n1", "neoverse-v1")),
     Path("src/kernels/bf16_neon.cpp"): ("bf16", ("cortex-a510", "neoverse-n2")),
 }
 BEST = "max"  # qemu's processor with all it can play: bf16 on aarch64, AVX2 on x86_64

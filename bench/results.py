@@ -4,13 +4,14 @@ import importlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from phonograd.bench.environment import this_environment
+from phonograd.bench.environment import this_commit, this_environment
 from phonograd.bench.markdown import Table
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.base.files import write_bytes
@@ -53,8 +54,9 @@ def result_of(kind: str, schema_version: int, **figures: Any) -> dict[str, Any]:
 
 
 def save_result(path: Path, document: Document, command: str) -> None:
-    """Write a benchmark's document, rounded, with the command that repeats it. Raises StorageError."""
-    write_bytes(path, (json.dumps(round_floats({"command": command, **document}), indent=1) + "\n").encode())
+    """Write a benchmark's document, rounded, with the command that repeats it, day and commit. Raises StorageError."""
+    origin = {"command": command, "day": datetime.now(timezone.utc).date().isoformat(), "commit": this_commit()}
+    write_bytes(path, (json.dumps(round_floats({**origin, **document}), indent=1) + "\n").encode())
 
 
 def round_floats(value: Any) -> Any:
@@ -104,8 +106,7 @@ def render(documents: Mapping[str, Any]) -> str:
             page.append(_markdown([f"## {parts[0]}", *parts[1:]]))
         for name, document in group.items():
             heading, *parts = _parts(document)
-            command = document.get("command")
-            last = f"Repeat: `{command}` (`results/{name}`)." if command else f"From `results/{name}`."
+            last = _origin(name, document)
             page.append(_markdown([f"## {heading}", *_environment(document), *parts, *_remarks(document), last]))
     return "\n".join(page)
 
@@ -120,6 +121,16 @@ def _module(kind: str) -> Any:
 
 def _parts(document: Document) -> list[str | Table]:
     return [*_module(document["kind"]).section(document)]
+
+
+def _origin(name: str, document: Document) -> str:
+    """Where a section comes from; older results have neither day nor commit."""
+    facts = [f"`results/{name}`"]
+    facts += [f"measured on {document['day']}"] if "day" in document else []
+    if commit := document.get("commit"):
+        facts.append(f"commit {commit[:7]}{'+, with changes' if commit.endswith('+') else ''}")
+    place = ", ".join(facts)
+    return f"Repeat: `{document['command']}` ({place})." if "command" in document else f"From {place}."
 
 
 def _environment(document: Document) -> Iterator[str]:

@@ -183,11 +183,12 @@ def _disagreements(measured: Sequence[Answers]) -> Iterator[str]:
 def section(document: Document) -> Iterator[str | Table]:
     """See phonograd.bench.results."""
     model, phones = document["model"], document["phones"]
+    runs = "1 run" if document["rounds"] == 1 else f"{document['rounds']} runs"
     yield f"A simulated round: {model_name(model)}, {phones} phones"
     yield (
         f"Each phone trains on {document['text_bytes']:,} bytes of its own and as much general text, words drawn by "
         f"Zipf's law, {document['tokens']:,} tokens in all. {document['workers']} phones train at a time, one thread "
-        f"each. The second round of each run, {document['rounds']} runs of each in turn; the loss is the first "
+        f"each. The second round of each run, {runs} of each in turn; the loss is the first "
         "round's. CPU time and memory (PSS) are of all processes. phonograd writes each update to a file, and checks "
         "it before it is folded."
     )

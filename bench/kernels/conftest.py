@@ -77,7 +77,7 @@ def measure(benchmark: Any, ceiling: Ceiling, request: pytest.FixtureRequest) ->
 
     def run(kernel_set: str, kernel: Kernel) -> None:
         before = ceiling.gflops() if kernel.product else None
-        taken = request.config.stash[NATIVE].seconds(kernel_set, kernel, threads, ROUNDS)
+        taken = request.config.stash[NATIVE].seconds(kernel_set, kernel, kernel.threads(threads), ROUNDS)
         replay = iter(taken)
 
         def once() -> None:

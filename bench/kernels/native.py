@@ -44,6 +44,10 @@ class Kernel:
         """FLOP of a product or elements of a map, in units of 1e9."""
         return (2 * self.M * self.N * self.K if self.product else self.N) / 1e9
 
+    def threads(self, most: int) -> int:
+        """One for a map, whose 20 µs are less than it takes to wake another thread."""
+        return most if self.product else 1
+
     @property
     def unit(self) -> str:
         """The unit of `work` per second."""

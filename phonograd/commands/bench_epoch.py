@@ -42,7 +42,7 @@ CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=THREA
 )
 @names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
 @names_option(
-    "--variants", TORCH_VARIANTS, "eager,sparse,compiled", "Variants of the torch step; compiling takes a minute"
+    "--variants", TORCH_VARIANTS, "eager,lean,compiled", "Variants of the torch step; compiling takes a minute"
 )
 @click.option("--all-variants", is_flag=True, help="Run all --variants.")
 @names_option("--precision", PRECISIONS, "fp32", "Precisions of backend native")

@@ -52,7 +52,7 @@ def no_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_same_windows(of_all_kinds: Document) -> None:
-    full = ("native", "ort", "torch sparse", "torch eager")
+    full = ("native", "ort", "torch lean", "torch eager")
     measured = [one for one in of_all_kinds["contestants"] if one["name"] in full]
     assert tuple(one["name"] for one in measured) == full
     # The same arithmetic, so the same loss after three updates, clipping, carried states and all.
@@ -79,7 +79,7 @@ def check_output_samples(of_all_kinds: Document) -> None:
     found = {one["name"]: one for one in of_all_kinds["contestants"]}
     full, first = found["native"], found["native sampled"]
     assert first["output_words"] < full["output_words"] == 2000
-    for name in ("ort", "torch sparse"):
+    for name in ("ort", "torch lean"):
         assert found[f"{name} sampled"]["output_words"] == first["output_words"]
         assert found[f"{name} sampled"]["loss"] == pytest.approx(first["loss"], rel=1e-5)
     # The losses agree among those with the same words, and not with the others.
@@ -120,7 +120,7 @@ def check_phases_and_ceilings(of_all_kinds: Document) -> None:
 
 
 def test_every_kind_by_native_full_and_sampled_and_the_first_by_torch_and_ort() -> None:
-    entries = selected_entries(["native", "ort", "torch"], ["sparse"])
+    entries = selected_entries(["native", "ort", "torch"], ["lean"])
     entries += with_output_sample(entries, 100)
     entries += [entry for name in KINDS[1:] for entry in of_kind(entries, name)]
     entries += selected_entries(["torch"], ["eager"])

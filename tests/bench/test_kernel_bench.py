@@ -13,6 +13,7 @@ def test_work_of_products_and_maps() -> None:
     product = Kernel("gemm_nt", M=200, N=30_000, K=650)
     assert (product.shape, product.unit, product.work) == ("200x650x30000", "GFLOP/s", pytest.approx(7.8))
     assert (Kernel("exp", N=500).shape, Kernel("exp", N=500).work) == ("500", pytest.approx(5e-7))
+    assert (product.threads(4), Kernel("exp", N=500).threads(4)) == (4, 1)
 
 
 def test_the_ceiling_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:

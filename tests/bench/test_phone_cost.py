@@ -140,7 +140,7 @@ def test_every_run_of_the_phones_binary_is_counted_and_projected() -> None:
         assert 0 < less < full
     assert document["binary_bytes"] > 0 < document["library_bytes"]
     projected = [(one["cpu"], one["precision"], one["output_words"]) for one in document["projections"]]
-    cores = (("cortex-a55", "fp32"), ("neoverse-n1", "fp32"), ("cortex-a510", "bf16"), ("neoverse-n2", "bf16"))
+    cores = [(core, precision) for precision, cores in KERNELS.values() for core in cores]
     assert projected == [(*core, words) for core in cores for words in (2000, sampled)]
     assert all(one["all_epoch_seconds"] > one["epoch_seconds"] for one in document["projections"])
 

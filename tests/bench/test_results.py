@@ -1,9 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from phonograd.bench.environment import this_environment
+from phonograd.bench import environment
+from phonograd.bench.environment import this_commit, this_environment
 from phonograd.bench.results import FOLDER, PAGE, load_results, render, result_of, round_floats, save_result
 from phonograd.cli import phonograd
 from phonograd.console import run
@@ -52,6 +54,23 @@ def test_results_are_saved_and_made_a_page_by_kind_then_name(tmp_path: Path) -> 
     assert list(load_results(folder)) == ["a.json", "z.json", "kernels.json"]
     assert run(phonograd, ["bench", "results", "--results", str(folder), "--json"]) == 0
     assert (tmp_path / "RESULTS.md").read_text("utf-8") == render(load_results(folder))
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"), [("", "commit 0123456)."), (" M a.py", "commit 0123456+, with changes).")]
+)
+def test_a_result_has_its_day_and_commit(
+    changed: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {"rev-parse": "0123456789", "status": changed}
+    monkeypatch.setattr("shutil.which", lambda _: "git")
+    monkeypatch.setattr(environment, "_git", lambda what, *_: answers[what])
+    save_result(tmp_path / "kernels.json", load_results(FOLDER)["kernels.json"], "make bench-kernels")
+    assert re.search(
+        rf"`results/kernels.json`, measured on \d{{4}}-\d\d-\d\d, {re.escape(shown)}\n", render(load_results(tmp_path))
+    )
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    assert this_commit() == ""
 
 
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_every_experiment_has_settings_of_its_kind_and_knows_its_rows() -> None:
 
 
 def test_epsilon_says_which_users_it_is_about() -> None:
-    assert NEIGHBOURS in load("m-table2").about
+    assert NEIGHBOURS in load("m-table1").about and NEIGHBOURS in load("m-table2").about
     assert NEIGHBOURS_OF_PAIRS in load("p-table8").about
 
 

@@ -19,7 +19,7 @@ from phonograd.server_agg.aggregation.settings import StrategySettings
 # Paper M, table 2's large population: N = 763,430 phones, 5,000 expected a round, z = 1, delta = 1e-9.
 PAPER_ROUNDS = PrivateRounds(sampling=5000 / 763_430, noise_multiplier=1.0, count=5000)
 PAPER_DELTA = 1e-9
-PAPER_EPSILON = 4.634  # what the paper's moments accountant gives for 4,980 of them
+PAPER_EPSILON = 4.634  # what the paper's moments accountant gives for them
 
 
 def test_the_papers_setting_costs_what_dp_accounting_says() -> None:

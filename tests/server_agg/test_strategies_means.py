@@ -71,15 +71,15 @@ ORDERS = {"1": 1, "2": 2, "inf": np.inf}
 
 
 def fedatt_of_the_paper(server: Weights, phones: list[dict[str, Array]], epsilon: float, p: float) -> dict[str, Array]:
-    """w_(t+1), layer by layer, as paper J writes it; no noise. Whole arrays, float64."""
+    """w_(t+1), layer by layer, by paper J's eq. 6 without its noise. Whole arrays, float64."""
     after = {}
     for layer, w in server.items():
         w = w.astype(np.float64)
         w_k = [phone[layer].astype(np.float64) for phone in phones]
-        s = np.array([np.linalg.norm((w - each).ravel(), p) for each in w_k])  # eq. 2
-        alpha = np.exp(s) / np.exp(s).sum()  # eqs. 3, 4
-        gradient = sum(a * (w - each) for a, each in zip(alpha, w_k, strict=True))  # eq. 5
-        after[layer] = w - epsilon * gradient  # eq. 6
+        s = np.array([np.linalg.norm((w - each).ravel(), p) for each in w_k])
+        alpha = np.exp(s) / np.exp(s).sum()
+        gradient = sum(a * (w - each) for a, each in zip(alpha, w_k, strict=True))
+        after[layer] = w - epsilon * gradient
     return after
 
 

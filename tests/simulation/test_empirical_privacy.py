@@ -46,6 +46,8 @@ def test_a_known_tail_is_found() -> None:
     assert tail.epsilon(1e-4) == epsilon_of(tail.alpha, tail.C, 1e-4)
     assert not fit_tail(uniforms).passes  # no Pareto tail
     assert epsilon_of(10, 1e-5, 1e-4) == 0
+    # Of k = 20 ratios 19 exceed the smallest, each by 1/2: 1 / α is their mean.
+    assert fit_tail(np.repeat([0.5, 0.0], [19, 81])).alpha == 2
 
 
 @pytest.mark.parametrize("ratios", [np.zeros(1000), np.ones(99), np.full(1000, np.inf)])

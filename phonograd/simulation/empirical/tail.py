@@ -58,6 +58,7 @@ def fit_tail(log_ratios: npt.NDArray[np.float64]) -> Tail:
     k = 2 * math.isqrt(n)
     largest = np.sort(log_ratios)[::-1][:k]
     r = largest - largest[-1]
+    # The paper divides by k, though r_k is 0. By k - 1, 1 / α is unbiased, and epsilon at most 0.3 % larger.
     mean = float(r[:-1].mean())
     if mean <= 0:
         raise TrainingError("likelihood ratios: the largest are all alike; are the models of adjacent sets the same?")

@@ -35,7 +35,7 @@ class Attention(Aggregation):
         self._noise = NoiseStream(context.noise_key, context.number, "fedatt") if noisy else None
 
     def measure(self, update: DecodedUpdate) -> dict[str, float]:
-        """Each tensor's s = ||w - w^k||_p (eq. 2). Raises WeightsError."""
+        """Each tensor's s = ||w - w^k||_p. Raises WeightsError."""
         measures = measured_norms(update, self.settings.attention_norm)
         for name, norm in norms_in(measures).items():
             if norm >= MAX_ABS_LIMIT:  # no element exceeds the norm
@@ -46,7 +46,7 @@ class Attention(Aggregation):
         return measures
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
-        """-epsilon x sum over k of alpha_k (w - w^k + beta N(0, sigma^2)), eqs. 5-6.
+        """-epsilon x sum over k of alpha_k (w - w^k + beta N(0, sigma^2)), paper J's eq. 6.
 
         The noise of all phones is drawn as one: its sum is N(0, (beta sigma)^2 x sum of alpha_k^2).
         """
@@ -67,7 +67,7 @@ class Attention(Aggregation):
 
 
 def attention_of(norms: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """alpha (eqs. 3-4): for each phone and tensor, the softmax of its norm over all phones."""
+    """alpha: for each phone and tensor, the softmax of its norm over all phones."""
     attention: list[dict[str, float]] = [{} for _ in norms]
     for name in norms[0] if norms else ():
         largest = max(phone[name] for phone in norms)
