@@ -11,8 +11,8 @@ from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 
 # Quantities in a name: `σ 0.003`, `λ = 1`, `a server step of 1.2`; `60 KB`, `5 cycles`; `rehearsal 1/2`.
-_BEFORE = re.compile(r"\b(σ|S|β|C|E|B|N|λ =|rate|step of) ([0-9]+(?:\.[0-9]+)?)")
-_BEHIND = re.compile(r"\b([0-9]+) (KB|cycle|round)s?\b")
+_BEFORE = re.compile(r"\b(σ|S|β|z|C|E|B|N|λ =|rate|step of) ([0-9]+(?:\.[0-9]+)?)")
+_BEHIND = re.compile(r"(?<![0-9,])([0-9,]+) (KB|cycle|round)s?\b")
 _SHARE = re.compile(r"\b(rehearsal|LwF) ([1-9])/([1-9])\b")
 NO_BOUND = 1000.0  # no phone's delta is as long: such a clip_norm clips nothing
 _DIGITS = 5e-3  # of a rounded quantity
@@ -47,7 +47,7 @@ def arm_of(strategy: StrategySettings, phones: int, quantities: Mapping[str, flo
 def quantities_in(text: str) -> list[tuple[str, float]]:
     """What a name or a claim says of settings, by symbol."""
     found = [(symbol, float(value)) for symbol, value in _BEFORE.findall(text)]
-    found += [(symbol, float(value)) for value, symbol in _BEHIND.findall(text)]
+    found += [(symbol, float(value.replace(",", ""))) for value, symbol in _BEHIND.findall(text)]
     return found + [("λ =", int(part) / int(whole)) for _, part, whole in _SHARE.findall(text)]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import field
 
 from phonograd.device_runtime.base.documents import Amount, Positive, Record
+from phonograd.papers.arms import Arm
 from phonograd.papers.run import Context, Outcome
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.simulation.empirical.tail import DELTAS, PAPER_ALPHA, PAPER_C, worst_epsilons
@@ -14,13 +15,16 @@ MOMENTS = 32  # the most that Abadi et al. compute
 
 
 class Private(Record, frozen=True):
-    """Rounds of dp-fedavg: enrolled phones, phones expected in a round, the noise multiplier, rounds, and delta."""
+    """Rounds of dp-fedavg: enrolled phones, phones expected in a round, the noise multiplier, rounds, and delta.
+    clip_norm: of which the noise of the mean, σ, is a multiple; epsilon doesn't depend on it.
+    """
 
     population: Positive
     per_round: Positive
     noise: Amount
     rounds: Positive
     delta: Amount = 1e-9
+    clip_norm: Amount | None = None
 
 
 class Settings(Record, frozen=True):
@@ -37,6 +41,17 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows = {f"delta {delta:g}": {"epsilon": epsilon} for delta, epsilon in zip(DELTAS, worst, strict=True)}
         return Outcome(rows, {"pairs": len(PAPER_ALPHA)})
     return Outcome({row: _epsilons(one) for row, one in settings.rows.items()})
+
+
+def arms(settings: Settings) -> dict[str, Arm]:
+    """What the rows' names say."""
+    found = {}
+    for row, one in settings.rows.items():
+        quantities = {"z": one.noise, "round": one.rounds}
+        if one.clip_norm:
+            quantities |= {"S": one.clip_norm, "σ": one.noise * one.clip_norm / one.per_round}
+        found[row] = Arm(quantities)
+    return found
 
 
 def _epsilons(one: Private) -> dict[str, float]:
