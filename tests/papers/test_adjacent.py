@@ -25,7 +25,9 @@ def tail(alpha: float, C: float, statistic: float = 1.0) -> Tail:
 
 
 class Measured:
-    """Stand-in for measure_pairs: alpha is K plus the pair's number in one direction, and twice that in the other."""
+    """Stand-in for measure_pairs: alpha is K plus the pair's number in one direction, twice that in the other. Tails
+    of the other don't pass, nor that of the least alpha of K 3.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int, Path | None]] = []
@@ -33,7 +35,7 @@ class Measured:
     def __call__(self, *job: Any, numbers: Sequence[int], weights: Path | None) -> Iterator[Pair]:
         (number,), K = numbers, job[3].simulation.clients_per_round
         self.calls.append((K, number, weights))
-        one, other = tail(K + number, 2.0), tail(2 * (K + number), 2.0, 1.2)
+        one, other = tail(K + number, 2.0, 1.2 if K + number == 3 == K else 1.0), tail(2 * (K + number), 2.0, 1.2)
         ways = [Pair("a", "b", one, np.empty(0)), Pair("b", "a", other, np.empty(0))]
         yield from ways if number % 2 else reversed(ways)
 
@@ -58,10 +60,9 @@ def test_the_direction_with_the_larger_epsilon_counts(tmp_path: Path, monkeypatc
     assert outcome.units["K 3, median"]["alpha, other direction"] == [6, 8, 10]
     assert [outcome.rows[f"K 3, {row}"]["alpha"] for row in ("smallest", "median", "largest")] == [3, 4, 5]
     assert outcome.rows["K 3, median, other direction"]["alpha"] == 8
-    assert outcome.rows["K 3, share of pairs"] == {"passes": 1}  # 1.2, of the other direction, would not pass
-    epsilon = math.log(2.0 / 1e-4) / 3
-    assert outcome.rows["K 3, delta 0.0001"]["epsilon"] == pytest.approx(epsilon)
-    assert outcome.rows["K 3, delta 0.0001"]["epsilon, other direction"] == pytest.approx(epsilon / 2)
+    assert outcome.rows["K 3, share of pairs"] == {"passes": pytest.approx(2 / 3)}
+    assert outcome.rows["K 2, delta 0.0001"] == {"epsilon": pytest.approx(math.log(2.0 / 1e-4) / 2)}
+    assert outcome.rows["K 3, delta 0.0001"] == {"epsilon": pytest.approx(math.log(2.0 / 1e-4) / 4)}
     assert run(tmp_path, sets=(2, 3), pairs=3) == outcome and len(measured.calls) == 6  # kept
 
 

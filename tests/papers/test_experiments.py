@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import phonograd
 from phonograd.commands.reproduce import _in_groups
@@ -12,7 +13,7 @@ from phonograd.device_runtime.base.errors import StateError
 from phonograd.papers import experiment, result, run
 from phonograd.papers.curves import lines
 from phonograd.papers.experiment import load, names
-from phonograd.papers.page import page
+from phonograd.papers.page import _section, page
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS, NEIGHBOURS_OF_PAIRS
 from tests.support.command_line import Run
 
@@ -101,6 +102,14 @@ def test_a_result_says_where_it_comes_from(tmp_path: Path) -> None:
     result.write_result(tmp_path / "out.json", again)
     kept = result.read_result(tmp_path / "out.json")
     assert (kept.version, kept.commits, kept.inputs) == (again.version, again.commits, again.inputs)
+
+
+def test_the_page_marks_a_checkout_with_changes_and_names_inputs_by_their_hash() -> None:
+    found = result.read_result(ROOT / "phonograd/papers/results/p-table8.json")
+    found = replace(found, commits=("a" * 40, "b" * 40 + "+"), inputs={"general-test": "c" * 64})
+    last = [*_section("p-table8", load("p-table8"), {"p-table8": found})][-1]
+    assert "commit aaaaaaa; commit bbbbbbb with changes that were not committed." in last
+    assert "SHA-256 of general-test: cccccccc;" in last
 
 
 @pytest.mark.parametrize(
