@@ -50,14 +50,15 @@ def attack(
     """
     training = population_of(artifacts, texts, simulation, simulation.test_users).training
     parts = islice(schedule(simulation, sorted(training)), simulation.rounds)
-    drops_late = simulation.late == "drop"
-    arriving = (part for round_ in parts for part in round_ if not (part.drops_out or (part.late and drops_late)))
-    members = sorted({part.user for part in arriving})
+    members = set[str]()
+    for number, round_ in enumerate(parts, 1):
+        drops_late = simulation.late == "drop" and number % simulation.deploy_every == 0  # else they come in time
+        members |= {part.user for part in round_ if not (part.drops_out or (part.late and drops_late))}
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
     # The users' own texts: a secret in one would tell that its user took part.
     count = settings.membership_users
-    took_part = _some(members, texts, simulation, count)
-    did_not = _some(sorted(set(training) - set(members)), texts, simulation, count)
+    took_part = _some(sorted(members), texts, simulation, count)
+    did_not = _some(sorted(set(training) - members), texts, simulation, count)
     if count and not (took_part and did_not):
         raise UsageError(
             f"membership: users who take part and users who do not expected, found {len(members)} of {len(training)}; "
@@ -66,7 +67,7 @@ def attack(
     plan = None
     if settings.canaries is not None:
         plan = canaries.plan(
-            settings.canaries, texts.users, members, vocabulary, simulation.text_bytes, simulation.seed
+            settings.canaries, texts.users, sorted(members), vocabulary, simulation.text_bytes, simulation.seed
         )
         texts = dataclasses.replace(texts, users=plan.users)
     with Simulation(artifacts, texts, simulation, folder, workers) as rounds:
