@@ -83,7 +83,7 @@ class Round(Base):
     __tablename__ = "rounds"
     number: Mapped[int] = mapped_column(primary_key=True)
     base_sha256: Mapped[str] = mapped_column(ForeignKey("models.sha256"))
-    # The mean of the models that earlier rounds made of this base, which phones have not got (`deploy_every`), if any did
+    # The mean of the models that earlier rounds made of the base, which phones have not got yet: `deploy_every`
     average_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))
     result_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))  # equal to the base: unchanged
     rules: Mapped[str]  # RoundRules as JSON

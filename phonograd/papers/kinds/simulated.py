@@ -45,13 +45,14 @@ class Run(Record, frozen=True):
 
 class Settings(Record, frozen=True):
     """simulation: SimulationSettings by name, for all runs; strategy: StrategySettings by name; runs: by row; curve:
-    whether each measured round has a row.
+    whether each measured round has a row; downloads: whether rows have what phones downloaded, and for what gain.
     """
 
     simulation: dict[str, Any]
     runs: dict[str, Run]
     strategy: dict[str, Any] = field(default_factory=dict)
     curve: bool = False
+    downloads: bool = False
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -73,7 +74,10 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows[row] = mean_of([figures_of(quality) for quality in ended])
         rows[row] |= _gains(rows["initial"], rows[row])
         units[row] = by_user(ended)
-        facts |= {f"{row}: {fact}": value for fact, value in _facts(record, max(points)).items()}
+        of_row = _facts(record, max(points))
+        facts |= {f"{row}: {fact}": value for fact, value in of_row.items()}
+        if settings.downloads:
+            rows[row] |= _downloads(of_row["MB down"], rows[row])
     return Outcome(rows, facts, units, {row: run_of(record) for row, record in records.items()})
 
 
@@ -207,6 +211,15 @@ def _gains(first: Mapping[str, float], last: Mapping[str, float]) -> dict[str, f
         if figure in last:
             gains[f"{figure.removesuffix(', %')}, points gained"] = last[figure] - first[figure]
     return gains
+
+
+def _downloads(megabytes: float, gains: Mapping[str, float]) -> dict[str, float]:
+    """What phones downloaded, all together, and for each % and point of `gains`; those alone that there are."""
+    gained = {
+        "% less user perplexity": -gains["user perplexity, change in %"],
+        "point of user KSS": gains.get("user KSS, points gained", 0.0),
+    }
+    return {"MB down": megabytes} | {f"MB down a {of}": megabytes / gain for of, gain in gained.items() if gain > 0}
 
 
 def _facts(record: SimulationRecord, last: int) -> dict[str, float]:
