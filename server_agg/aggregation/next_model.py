@@ -110,8 +110,7 @@ def _average_on(average: Average, draft: Path) -> WrittenFile:
 
 
 def _mean(before: Array, own: Array, rounds: int) -> Array:
-    mean = (before + (own.astype(np.float64) - before) / (rounds + 1)).astype(np.float32)
-    return np.where(own == before, before, mean)  # with the sign of a zero
+    return ((before.astype(np.float64) * rounds + own) / (rounds + 1)).astype(np.float32)
 
 
 def _existing(path: Path | None) -> Path | None:

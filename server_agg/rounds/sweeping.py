@@ -81,7 +81,7 @@ def _files_to_keep(session: Session, ledger: Ledger, settings: ServerSettings) -
     rounds, those that updates of the open round are made from, and the links to the current one.
     """
     models, newest, current = queries.all_models(session), settings.models_kept, expect_open_round(ledger, session)
-    needed = {current.base_sha256, str(current.average_sha256)} | queries.late_bases(session, current.number)
+    needed = {current.base_sha256} | queries.late_bases(session, current.number)
     if newest is None:
         kept = models
     else:

@@ -9,6 +9,7 @@ import pytest
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.update.links import pull_links
+from phonograd.server_agg.dashboard.views import lineage_rows
 from phonograd.server_agg.refusals import LateUpdateError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -17,6 +18,7 @@ from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.coordinators import file_names, open_coordinator, send
 from tests.server_agg.ftrl_runs import FTRL
 from tests.server_agg.link_rounds import LOSSY, few_rows, run_round
+from tests.server_agg.slow_models import free_work, model_after
 from tests.server_agg.workshop import Workshop, settings_with
 
 TWO: dict[str, object] = {"clients_per_round": 1, "deploy_every": 2}
@@ -59,8 +61,9 @@ def test_phones_of_two_rounds_start_from_one_model_and_the_third_gets_what_both_
         assert_close(server_model(coordinator), mean_of(workshop, (1, 7)))
         link = coordinator.folder.link(str(made.link_sha256))
         pull_links(link, workshop.base_path, tmp_path / "out", made.sha256)  # one link for both rounds
-        run_round(coordinator, workshop, 3)
-        assert coordinator.current.base_sha256 == made.sha256
+        base = coordinator.folder.model(made.sha256)
+        receipt = send(coordinator, workshop.update(3, 3, base=base), "b")
+        assert coordinator.current.base_sha256 == receipt.model_sha256 == made.sha256
     ended = read_report(tmp_path / "state")["rounds"]
     assert [entry["link_bytes"] is None for entry in ended] == [True, False, True, True]
 
@@ -69,7 +72,7 @@ def test_an_update_is_late_once_phones_have_another_model(workshop: Workshop, st
     with open_coordinator(workshop, state, settings_with(**TWO)) as coordinator:
         run_round(coordinator, workshop, 1)
         receipt = send(coordinator, workshop.update(2, round=1), "slow")  # of round 1, in round 2, on the same model
-        assert (receipt.round, receipt.round_closed) == (2, True)
+        assert (receipt.round, receipt.round_closed, receipt.model_sha256) == (2, True, coordinator.current.base_sha256)
         with pytest.raises(LateUpdateError, match="the update is of round 2, which is closed; round 3 is open"):
             send(coordinator, workshop.update(3, round=2), "slower")
     assert [entry["late_folded"] for entry in read_report(state)["rounds"]] == [0, 0, 0]
@@ -146,6 +149,25 @@ def test_a_rollback_deploys_and_a_failed_round_does_not(workshop: Workshop, stat
         assert coordinator.rollback(1).base_sha256 == coordinator.round.model_sha256 == first
         run_round(coordinator, workshop, 2)
         assert coordinator.current.base_sha256 == first  # the rounds are counted anew
+
+
+def test_students_of_several_rounds_are_averaged_too(workshop: Workshop, state: Path) -> None:
+    with open_coordinator(workshop, state, settings_with(**TWO, strategy="transfer"), None, free_work()) as coordinator:
+        for number, seed in ((1, 1), (2, 7)):
+            send(coordinator, workshop.update(seed, number), "a")
+            model_after(coordinator, number)
+        students = workshop.trained(1), workshop.trained(7)
+        assert_close(
+            server_model(coordinator), {name: (students[0][name] + students[1][name]) / 2 for name in students[0]}
+        )
+        assert coordinator.current.base_sha256 == coordinator.round.model_sha256
+
+
+def test_the_dashboard_takes_no_model_that_waits_for_one_rolled_back() -> None:
+    parents = {"first": None, "waits": "first", "undone": "first"}
+    models = [{"sha256": name, "round": at, "parent_sha256": parents[name]} for at, name in enumerate(parents)]
+    rows = lineage_rows(models, "first", rolled_back={2})
+    assert {row["sha256"]: row["in_line"] for row in rows} == {"first": True, "waits": True, "undone": False}
 
 
 @pytest.mark.parametrize(("name", "changes"), [("masked", MASKED), ("dp-ftrl", FTRL)])

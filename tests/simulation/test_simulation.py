@@ -117,7 +117,14 @@ def test_a_server_makes_the_same_models(
 def test_phones_of_a_server_that_deploys_every_third_model(tmp_path: Path) -> None:
     """They follow it, and have nothing to download in between; a simulation, resumed, has the same models and bytes."""
     settings = replace(
-        SETTINGS, rounds=6, clients_per_round=1, deploy_every=3, publish="top-rows", publish_rows=5, test_users=0
+        SETTINGS,
+        rounds=6,
+        clients_per_round=1,
+        deploy_every=3,
+        publish="top-rows",
+        publish_rows=5,
+        test_users=0,
+        strategy=phonograd.StrategySettings(server_optimizer="momentum"),
     )
     only = {"user-0": USERS["user-0"]}
     for rounds in (5, 6):
@@ -125,7 +132,9 @@ def test_phones_of_a_server_that_deploys_every_third_model(tmp_path: Path) -> No
         simulated = phonograd.simulate(ARTIFACTS, only, tmp_path / "run", settings, rehearsal=GENERAL, workers=1)
     rules = phonograd.RoundRules(clients_per_round=1, deploy_every=3, publish="top-rows", publish_rows=5)
     model, update, received, bases = tmp_path / "model", tmp_path / "update", [], []
-    with phonograd.start_server(ARTIFACTS, tmp_path / "state", phonograd.ServerSettings(port=0, rules=rules)) as server:
+    with phonograd.start_server(
+        ARTIFACTS, tmp_path / "state", phonograd.ServerSettings(port=0, rules=rules, strategy=settings.strategy)
+    ) as server:
         for number in range(1, 7):
             received.append(
                 phonograd.pull(server.admin, model, model if number > 1 else ARTIFACTS.path(WEIGHTS)).received

@@ -1,7 +1,7 @@
 """Simulates rounds and attacks the last model."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -49,11 +49,7 @@ def attack(
     Raises UsageError if too few users take part, and what `Simulation` raises.
     """
     training = population_of(artifacts, texts, simulation, simulation.test_users).training
-    parts = islice(schedule(simulation, sorted(training)), simulation.rounds)
-    members = set[str]()
-    for number, round_ in enumerate(parts, 1):
-        drops_late = simulation.late == "drop" and number % simulation.deploy_every == 0  # else they come in time
-        members |= {part.user for part in round_ if not (part.drops_out or (part.late and drops_late))}
+    members = users_who_count(simulation, sorted(training))
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
     # The users' own texts: a secret in one would tell that its user took part.
     count = settings.membership_users
@@ -81,6 +77,15 @@ def attack(
             with start_workers(workers, artifacts, texts.rehearsal, simulation) as phones:
                 of_users = membership.measure(phones, took_part, did_not, *models, simulation.seed)
     return AttackRecord(simulation.rounds, record.rounds[-1].epsilon, of_secrets, of_users)
+
+
+def users_who_count(simulation: SimulationSettings, users: Sequence[str]) -> set[str]:
+    """Those with an update in a model: none that drops out or is late, unless late ones count."""
+    members = set[str]()
+    for number, parts in enumerate(islice(schedule(simulation, users), simulation.rounds), 1):
+        drops_late = simulation.late == "drop" and number % simulation.deploy_every == 0  # else phones have its base
+        members |= {part.user for part in parts if not (part.drops_out or (part.late and drops_late))}
+    return members
 
 
 def _some(users: list[str], texts: Texts, simulation: SimulationSettings, count: int) -> list[Messages]:
