@@ -45,27 +45,27 @@ def assert_close(found: Path, expected: Mapping[str, Array]) -> None:
         assert np.allclose(values, expected[name], rtol=0, atol=1e-6), name
 
 
-def test_phones_of_two_rounds_start_from_one_model_and_the_third_gets_what_both_made(
+def test_phones_of_three_rounds_start_from_one_model_and_those_of_the_fourth_from_the_mean(
     workshop: Workshop, tmp_path: Path
 ) -> None:
-    with open_coordinator(workshop, tmp_path / "state", settings_with(**TWO)) as coordinator:
-        run_round(coordinator, workshop, 1)
-        between = coordinator.current
-        assert (between.round, between.base_sha256) == (2, workshop.base_sha256)  # so there is nothing to download
-        assert coordinator.round.model_sha256 != workshop.base_sha256
-        assert_close(server_model(coordinator), mean_of(workshop, (1,)))
-        assert file_names(coordinator.folder.links) == set()
-        made = run_round(coordinator, workshop, 7)
+    with open_coordinator(workshop, tmp_path / "state", settings_with(**TWO | {"deploy_every": 3})) as coordinator:
+        for number, seeds in ((2, (1,)), (3, (1, 7))):
+            run_round(coordinator, workshop, seeds[-1])
+            between = coordinator.current
+            assert (between.round, between.base_sha256) == (number, workshop.base_sha256)  # nothing to download
+            assert_close(server_model(coordinator), mean_of(workshop, seeds))
+            assert file_names(coordinator.folder.links) == set()
+        made = run_round(coordinator, workshop, 9)
         assert coordinator.current.base_sha256 == coordinator.round.model_sha256 == made.sha256
         assert made.parent_sha256 == workshop.base_sha256
-        assert_close(server_model(coordinator), mean_of(workshop, (1, 7)))
+        assert_close(server_model(coordinator), mean_of(workshop, (1, 7, 9)))
         link = coordinator.folder.link(str(made.link_sha256))
-        pull_links(link, workshop.base_path, tmp_path / "out", made.sha256)  # one link for both rounds
+        pull_links(link, workshop.base_path, tmp_path / "out", made.sha256)  # one link for all three
         base = coordinator.folder.model(made.sha256)
-        receipt = send(coordinator, workshop.update(3, 3, base=base), "b")
+        receipt = send(coordinator, workshop.update(3, 4, base=base), "b")
         assert coordinator.current.base_sha256 == receipt.model_sha256 == made.sha256
     ended = read_report(tmp_path / "state")["rounds"]
-    assert [entry["link_bytes"] is None for entry in ended] == [True, False, True, True]
+    assert [entry["link_bytes"] is None for entry in ended] == [True, True, False, True, True]
 
 
 def test_an_update_is_late_once_phones_have_another_model(workshop: Workshop, state: Path) -> None:
@@ -149,6 +149,9 @@ def test_a_rollback_deploys_and_a_failed_round_does_not(workshop: Workshop, stat
         assert coordinator.rollback(1).base_sha256 == coordinator.round.model_sha256 == first
         run_round(coordinator, workshop, 2)
         assert coordinator.current.base_sha256 == first  # the rounds are counted anew
+        coordinator.rollback(0)
+        run_round(coordinator, workshop, 3)
+        assert coordinator.current.base_sha256 == workshop.base_sha256  # without those that were rolled back
 
 
 def test_students_of_several_rounds_are_averaged_too(workshop: Workshop, state: Path) -> None:
