@@ -46,12 +46,7 @@ SERVE = Layout(
         table(
             "rounds",
             RoundRules,
-            "clients_per_round",
-            "min_clients",
-            "max_clients",
-            "deadline_seconds",
-            "late",
-            "deploy_every",
+            *("clients_per_round", "min_clients", "max_clients", "deadline_seconds", "late", "deploy_every"),
         ),
         table("rounds", Masking),
         *publish_tables(RoundRules),

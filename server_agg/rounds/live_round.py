@@ -304,7 +304,7 @@ class LiveRound(LoadedRound):
         updates = aggregator.stored_updates()
         if not updates and not aggregator.settings.private:
             return None
-        before, how, average = publication.place_of(row, folder, self.ledger)
+        before, how, average = publication.inputs_of(row, folder, self.ledger)
         with publication.model_drafts(folder, noise_runs.goes_on(row)) as drafts:
             made = make_model(aggregator.aggregation, updates, before, drafts, how, average=average)
             seal = aggregator.aggregation.context.next_seal

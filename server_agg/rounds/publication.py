@@ -38,14 +38,14 @@ def deploys(row: Round, session: Session) -> bool:
     return queries.models_from(session, row) + 1 >= RoundRules.from_json(row.rules).deploy_every
 
 
-def place_of(row: Round, folder: StateFolder, ledger: Ledger) -> tuple[ModelFiles, Publish | None, Average | None]:
+def inputs_of(row: Round, folder: StateFolder, ledger: Ledger) -> tuple[ModelFiles, Publish | None, Average | None]:
     """What a round's model is made with: its base's files, how it is published, if it is, and what is averaged on.
 
     Raises StorageError if a file is missing or damaged.
     """
     with ledger.reading() as session:
-        how = RoundRules.from_json(row.rules).how_published if deploys(row, session) else None
-        rounds = queries.models_from(session, row)
+        rounds, deployed = queries.models_from(session, row), deploys(row, session)
+    how = RoundRules.from_json(row.rules).how_published if deployed else None
     before = files_of_model(row.base_sha256, folder, ledger)
     if row.average_sha256 is None:
         return before, how, None

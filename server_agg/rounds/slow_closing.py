@@ -140,7 +140,7 @@ class SlowClosing:
         work, progress = self._folder.closing(row.number), _log_tenths(row.number, self._progress.report)
         student = self._maker.student(opening.transfer_settings_of(row), work, progress, stop.is_set)
         work.mkdir(exist_ok=True)
-        before, how, average = publication.place_of(row, self._folder, self._ledger)
+        before, how, average = publication.inputs_of(row, self._folder, self._ledger)
         with TensorFile(base) as opened:
             aggregation = strategy_of(settings).begin(opened, row.base_sha256, RoundContext(row.number))
             return make_model(aggregation, updates, before, drafts, how, student, average)

@@ -64,9 +64,7 @@ class Model(Base):
     optimizer_sha256: Mapped[str | None] = mapped_column(String(64))  # the server optimizer's state after this model
     bytes: Mapped[int]
     created_at: Mapped[float]
-    link_sha256: Mapped[str | None] = mapped_column(
-        String(64)
-    )  # the link from the parent; None: not smaller, or no phone gets it
+    link_sha256: Mapped[str | None] = mapped_column(String(64))  # from the parent; None: not smaller, or not for phones
     link_bytes: Mapped[int | None]
     residual_sha256: Mapped[str | None] = mapped_column(String(64))  # what the links up to this model left out
     buffers_sha256: Mapped[str | None] = mapped_column(String(64))  # the noise's memory after it, of dp-ftrl; secret

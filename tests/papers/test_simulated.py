@@ -69,6 +69,15 @@ def compare(tmp_path: Path, **given: Path) -> Outcome:
     return bytes_to_quality.run(settings, Context(1, tmp_path, tmp_path, 1, None, given, lambda *_: None))
 
 
+def test_a_simulation_of_before_a_setting_had_its_default(tmp_path: Path) -> None:
+    folder = write_finished(tmp_path / "with")
+    document = json.loads((folder / "simulation.json").read_bytes())
+    del document["job"]["deploy_every"]
+    (folder / "simulation.json").write_text(json.dumps(document))
+    settings = simulated.Settings(simulation=SIMULATION, runs={"with": RUNS["with"]})
+    assert run(tmp_path, settings, **{"with": folder}).facts["with: rounds"] == 4
+
+
 def test_rounds_after_those_asked_for_are_left_out(tmp_path: Path) -> None:
     rows, full = write_finished(tmp_path / "rows", rounds=6), write_finished(tmp_path / "full", codec="full-f32")
     found = compare(tmp_path, rows=rows, full=full)

@@ -149,7 +149,7 @@ def test_a_rollback_deploys_and_a_failed_round_does_not(workshop: Workshop, stat
         assert coordinator.rollback(1).base_sha256 == coordinator.round.model_sha256 == first
         run_round(coordinator, workshop, 2)
         assert coordinator.current.base_sha256 == first  # the rounds are counted anew
-        coordinator.rollback(0)
+        assert coordinator.rollback(0).base_sha256 == coordinator.round.model_sha256 == workshop.base_sha256
         run_round(coordinator, workshop, 3)
         assert coordinator.current.base_sha256 == workshop.base_sha256  # without those that were rolled back
 

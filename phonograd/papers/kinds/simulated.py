@@ -165,9 +165,10 @@ def _transfer(one: Run, context: Context) -> dict[str, Any]:
 def _read_earlier(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool) -> SimulationRecord:
     """A simulation that ran before. Raises StateError if it is another one or too short."""
     record = read_record(folder)
+    recorded = {**job_of(phonograd.SimulationSettings()), **record.job}  # what its version did not have
     for name, value in job_of(wanted).items():
-        if record.job.get(name) != value:
-            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {record.job.get(name)}")
+        if recorded.get(name) != value:
+            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {recorded.get(name)}")
     if (record.job["rehearsal"] == _NO_TEXT) == rehearsal:
         raise StateError(f"{folder}: a simulation with{'' if rehearsal else 'out'} rehearsal expected, found the other")
     if not evaluated_rounds(record) or len(record.rounds) < wanted.rounds:
