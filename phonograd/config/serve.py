@@ -43,7 +43,11 @@ SERVE = Layout(
             *("host", "port", "ledger", "store", "downloads", "max_upload_bytes", "idle_seconds", "expire_seconds"),
             *("announce_seconds", "retry_seconds", "models_kept", "links_kept", "end_privacy", "accept_noise"),
         ),
-        table("rounds", RoundRules, "clients_per_round", "min_clients", "max_clients", "deadline_seconds", "late"),
+        table(
+            "rounds",
+            RoundRules,
+            *("clients_per_round", "min_clients", "max_clients", "deadline_seconds", "late", "deploy_every"),
+        ),
         table("rounds", Masking),
         *publish_tables(RoundRules),
         *STRATEGY_TABLES,

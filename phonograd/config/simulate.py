@@ -59,7 +59,7 @@ _PAGE = table("", Study, "page")
 _OUT = table("", Output)
 _OF_SIMULATE = table("", Study, "general_test", "compare", "engine", "accept_noise")
 _ROUNDS = (
-    table("rounds", SimulationSettings, "late", count="rounds"),
+    table("rounds", SimulationSettings, "late", "deploy_every", count="rounds"),
     table("rounds", Masking),
     *publish_tables(SimulationSettings),
     table("failures", SimulationSettings, "drop_outs", "late_phones", "duplicates"),

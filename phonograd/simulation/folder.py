@@ -111,13 +111,16 @@ class SimulationFolder:
             folder.mkdir(exist_ok=True)
         return folder
 
-    def tidy(self, number: int, folded: Iterable[Path] = ()) -> None:
-        """Remove what is not needed after round `number` is on record: older models and updates, and those `folded`."""
+    def tidy(self, number: int, base: int, folded: Iterable[Path] = ()) -> None:
+        """Remove what is not needed after round `number` is on record: older models and updates, and those `folded`.
+
+        base: the round whose model its phones had, which late updates are made from and phones may have still.
+        """
         for path in folded:
             path.unlink(missing_ok=True)
         for path in self._models.iterdir():
             match = _MODEL.match(path.name)
-            if match and (match["half"] or int(match["round"]) < number - 1):
+            if match and (match["half"] or int(match["round"]) not in (base, number)):
                 path.unlink()
         for folder in self._updates.iterdir():
             if folder.name.isdecimal() and int(folder.name) < number:

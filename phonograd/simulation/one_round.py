@@ -1,6 +1,7 @@
 """One simulated round: phones download and train, updates arrive or do not, the next model is written."""
 
 import contextlib
+import dataclasses
 import math
 import statistics
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StoppedError, TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.server_agg.aggregation.next_model import Student
+from phonograd.server_agg.aggregation.next_model import Average, Student
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.masked import about_masked
@@ -29,8 +30,10 @@ PhoneTrained = Callable[[int], None]
 
 @dataclass
 class OneRound:
-    """A round of a simulation: its phones and those of the round before, and the hashes of both rounds' base models.
+    """A round of a simulation: its phones and those of the round before, and the models that both have.
 
+    base, base_before: the rounds whose models these are, and their hashes. model_sha256: the server's, which other
+    rounds on this base have made if it is another one, `averaged` of them. deploys: whether phones get the model.
     bytes_down: what its phones download, by `bytes_down`.
     """
 
@@ -39,13 +42,18 @@ class OneRound:
     folder: SimulationFolder
     number: int
     parts: Sequence[Participation]
+    base: int
     base_sha256: str
+    model_sha256: str
+    averaged: int
+    deploys: bool
     parts_before: Sequence[Participation]
+    base_before: int
     base_before_sha256: str
     bytes_down: int
 
     def __post_init__(self) -> None:
-        self._base = self.folder.model(self.number - 1)
+        self._base = self.folder.model(self.base)
         self._began = time.perf_counter()
         self._again = self._bytes_up = 0
         self._results: dict[str, PhoneResult] = {}
@@ -58,11 +66,24 @@ class OneRound:
         """
         number, settings = self.number, self.settings
         files, population = self.folder.model(number), len(self.population.training)
-        base, sha256 = self._base, self.base_sha256
-        strategy, how, expected = settings.strategy, settings.how_published, settings.clients_per_round
+        before, sha256 = self.folder.model(number - 1), self.base_sha256
+        base = dataclasses.replace(self._base, optimizer=before.optimizer)
+        average = Average(before.weights, self.averaged) if self.averaged else None
+        how = settings.how_published if self.deploys else None
         with contextlib.closing(self._arriving(workers, trained)) as arrivals:
             closed = close_round(
-                strategy, number, base, sha256, arrivals, files, population, student, how, settings.masked, expected
+                settings.strategy,
+                number,
+                base,
+                sha256,
+                arrivals,
+                files,
+                population,
+                student,
+                how,
+                settings.masked,
+                settings.clients_per_round,
+                average,
             )
         if closed.published is None:
             self.folder.repeat_model(number)
@@ -82,7 +103,7 @@ class OneRound:
         return RoundRecord(
             number=self.number,
             base_sha256=self.base_sha256,
-            model_sha256=self.base_sha256 if published is None else published.model.sha256,
+            model_sha256=self.model_sha256 if published is None else published.model.sha256,
             outcome="failed" if published is None else "closed",
             phones=len(results),
             accepted=closed.accepted,
@@ -103,6 +124,7 @@ class OneRound:
             quality=quality,
             link_bytes=None if published is None or published.link is None else published.link.nbytes,
             left_out=None if published is None else published.distance,
+            deployed=self.deploys if published is not None else not self.averaged,
         )
 
     @property
@@ -159,7 +181,10 @@ class OneRound:
 
     @property
     def _takes_late(self) -> bool:
-        return self.settings.late == "next" and not self.settings.strategy.private
+        """Whether updates of the round before count: always while phones have the same model."""
+        if self.settings.strategy.private or self.settings.masked is not None:
+            return False
+        return self.settings.late == "next" or self.base_before_sha256 == self.base_sha256
 
     @property
     def _dropped(self) -> list[Arrival]:
@@ -168,7 +193,7 @@ class OneRound:
     @property
     def _late(self) -> list[Arrival]:
         same_base = self.base_before_sha256 == self.base_sha256
-        its_base = None if same_base else self.folder.model(self.number - 2).weights
+        its_base = None if same_base else self.folder.model(self.base_before).weights
         arrivals = []
         for place, part in enumerate(self.parts_before):
             path = self._update(self.number - 1, place)
@@ -200,7 +225,7 @@ def bytes_down(
 
 def _of_phone(behind: Sequence[RoundRecord], model_bytes: int) -> int:
     """Bytes for a phone that lacks the models of these rounds."""
-    links = [ended.link_bytes for ended in behind if ended.outcome == "closed"]
+    links = [ended.link_bytes for ended in behind if ended.outcome == "closed" and ended.deployed]
     known = [nbytes for nbytes in links if nbytes is not None]
     most = ServerSettings().links_kept
     if len(known) < len(links) or (most is not None and len(links) > most):

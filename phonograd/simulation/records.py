@@ -1,5 +1,6 @@
 """What a simulation writes about itself, which a resumed run continues, and what attacks found, as JSON."""
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,10 @@ from phonograd.simulation.quality import Figure, Quality, spread
 
 
 class RoundRecord(Record, frozen=True):
-    """One round, and the model it ended with: the base if too few updates were accepted."""
+    """One round, and the model it ended with: that of the round before if too few updates were accepted.
+
+    base_sha256: of the model that its phones trained from
+    """
 
     number: Positive
     base_sha256: Sha256
@@ -36,6 +40,12 @@ class RoundRecord(Record, frozen=True):
         Count | None, about("of the link to the model; null if it is no smaller, or there is none")
     ] = None
     left_out: Annotated[Amount | None, about("L2 norm of what links left out, relative to the round's delta")] = None
+    deployed: Annotated[bool, about("whether phones got the model, or had it")] = True
+
+
+def deployed_number(rounds: Sequence[RoundRecord]) -> int:
+    """The last of these rounds whose model phones got; 0: they have the first one."""
+    return next((ended.number for ended in reversed(rounds) if ended.deployed), 0)
 
 
 class Users(Record, frozen=True):

@@ -10,7 +10,7 @@ from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
 from phonograd.server_agg.aggregation.late import decoded_file
-from phonograd.server_agg.aggregation.next_model import ModelFiles, Student, make_model
+from phonograd.server_agg.aggregation.next_model import Average, ModelFiles, Student, make_model
 from phonograd.server_agg.aggregation.publishing import Publication, Publish
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategies import strategy_of
@@ -56,12 +56,14 @@ def close_round(
     publish: Publish | None = None,
     masked: MaskedSettings | None = None,
     phones: int = 0,
+    average: Average | None = None,
 ) -> ClosedRound:
     """Aggregate the updates and write the next model; the same bytes as a server's round of the same updates.
 
     student: for strategy transfer, in place of an average. publish: how the model is published, with a link and a
     residual at the places that `next_files` has for them; None: as it is, without a link. masked: of a masked round,
     whose arrivals are grid updates. phones: that the round expects, for dp-ftrl, which needs a place for its buffers.
+    average: of the rounds before on this base, if there are any.
 
     An arrival is asked for when the one before it has been added. Their order does not matter. The noise of a private
     strategy follows from the base model and the round, so that a repeat gives the same bits; it hides nothing from who
@@ -94,7 +96,7 @@ def close_round(
                 refusals.append(f"{arrival.user}: {redact_path(error, arrival.path)}")
         published = None
         if len(accepted) >= strategy.min_updates or settings.private:
-            published = make_model(aggregation, accepted, base, next_files, publish, student).published
+            published = make_model(aggregation, accepted, base, next_files, publish, student, average).published
     return ClosedRound(len(accepted), tuple(refusals), repeated, published)
 
 

@@ -12,7 +12,7 @@ from phonograd.server_agg.aggregation.publishing import Publish
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import Late, RoundRules
-from phonograd.server_agg.settings.server import MASKED_STRATEGIES
+from phonograd.server_agg.settings.server import MASKED_STRATEGIES, deploying_checks
 from phonograd.server_agg.transfer.settings import TransferSettings
 
 _GROUPS = "; ".join(f"{group}: {', '.join(codecs)}" for group, codecs in GROUPS.items())
@@ -56,6 +56,9 @@ class SimulationSettings(Settings, frozen=True):
     drop_outs: Annotated[Chance, about("Chance that a phone trains and its update never arrives.")] = 0.0
     late_phones: Annotated[Chance, about("Chance that an update arrives one round later.")] = 0.0
     late: Annotated[Late, about("Late updates: drop them, or add them to the next round.")] = "drop"
+    deploy_every: Annotated[
+        Count, about("Rounds after which phones get a model, the mean of what these rounds made; paper P's N.")
+    ] = RoundRules().deploy_every
     duplicates: Annotated[Chance, about("Chance that an update is sent twice.")] = 0.0
     test_users: Annotated[
         FromZero, about("Users who never train; the model is evaluated on text_bytes of each one's text.")
@@ -79,6 +82,9 @@ class SimulationSettings(Settings, frozen=True):
         self.require(
             "rounds", planned, f"at most `planned_rounds` ({strategy.planned_rounds}), which the noise is made for"
         )
+        for good, message in deploying_checks(self.deploy_every, strategy.strategy, self.masked is not None):
+            if not good:
+                raise ValueError(message)
         if self.masked is not None:
             self._require_masked(self.masked)
 

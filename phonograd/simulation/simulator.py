@@ -28,7 +28,7 @@ from phonograd.simulation.masked import about_masked
 from phonograd.simulation.one_round import OneRound, bytes_down, stop_or_go_on
 from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.quality import Quality, spread
-from phonograd.simulation.records import RoundRecord, SimulationRecord, Users
+from phonograd.simulation.records import RoundRecord, SimulationRecord, Users, deployed_number
 from phonograd.simulation.schedule import Participation, require_rested, schedule
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages, Population, least_tokens, populate, text_slice
@@ -100,8 +100,9 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
                         f"`rounds` {settings.rounds}: {folder} holds {held} rounds already; ask for as many or "
                         "more, or use another folder"
                     )
-                self._folder.require_model(len(self._record.rounds), self._sha256(len(self._record.rounds)))
-                self._folder.tidy(len(self._record.rounds))
+                for number in {held, deployed_number(self._record.rounds)}:
+                    self._folder.require_model(number, self._sha256(number))
+                self._folder.tidy(held, deployed_number(self._record.rounds[:-1]))
             self._resources = resources.pop_all()
 
     def __exit__(self, *_: object) -> None:
@@ -124,20 +125,45 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
             for number in range(1, self._settings.rounds + 1):
                 taking_part = [part for part in next(parts) if part.user not in self._absent]
                 if number > len(record.rounds):
-                    down = bytes_down(taking_part, held, record.rounds, self.model(number - 1).stat().st_size)
-                    shas = self._sha256(number - 1), self._sha256(max(0, number - 2))
-                    place = self._settings, self.population, self._folder
-                    round_ = OneRound(*place, number, taking_part, shas[0], before, shas[1], down)
+                    round_ = self._round(number, taking_part, before, held, record.rounds)
                     ended = self._run(round_, workers, number, progress, stop)
                     self._record = record = msgspec.structs.replace(record, rounds=(*record.rounds, ended))
                     self._folder.save(record)
-                    self._folder.tidy(number, round_.folded)
+                    self._folder.tidy(number, round_.base, round_.folded)
                 before = taking_part
                 held |= {part.user: number - 1 for part in taking_part}
         return record
 
+    def _round(
+        self,
+        number: int,
+        parts: Sequence[Participation],
+        parts_before: Sequence[Participation],
+        held: Mapping[str, int],
+        rounds: Sequence[RoundRecord],
+    ) -> OneRound:
+        """The round after `rounds`."""
+        base, base_before = deployed_number(rounds), deployed_number(rounds[:-1])
+        averaged = sum(ended.outcome == "closed" for ended in rounds[base:])
+        return OneRound(
+            self._settings,
+            self.population,
+            self._folder,
+            number,
+            parts,
+            base,
+            self._sha256(base),
+            self._sha256(number - 1),
+            averaged,
+            averaged + 1 >= self._settings.deploy_every,
+            parts_before,
+            base_before,
+            self._sha256(base_before),
+            bytes_down(parts, held, rounds, self.model(base).stat().st_size),
+        )
+
     def model(self, number: int) -> Path:
-        """The weights after a round, of which the last two are kept; 0 is the first model."""
+        """The weights after a round: the last are kept, and those that its phones had; 0 is the first model."""
         return self._folder.model(number).weights
 
     def _begin(self, workers: Workers) -> SimulationRecord:

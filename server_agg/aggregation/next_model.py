@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.device_runtime.formats.tensor_file import WrittenFile
+import numpy as np
+
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile, all_tiles, write_tensor_file
 from phonograd.server_agg.aggregation.model_writer import model_metadata, write_model
 from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles, publish
 from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate
@@ -36,6 +38,14 @@ class ModelFiles:
 
 
 @dataclass(frozen=True)
+class Average:
+    """The mean of the models that `rounds` rounds made of a round's base, at a path."""
+
+    model: Path
+    rounds: int
+
+
+@dataclass(frozen=True)
 class NextModel:
     """The files that a round's end wrote, those that there are."""
 
@@ -51,11 +61,13 @@ def make_model(
     after: ModelFiles,
     how: Publish | None,
     student: Student | None = None,
+    average: Average | None = None,
 ) -> NextModel:
     """Write the model after a round; the same updates, settings and context give the same bytes.
 
     updates: those that were added. before: of the base model. how: it is published, None: without a link. student: for
-    strategy transfer. Raises what `write_model`, `publish` and the student raise.
+    strategy transfer. average: of the rounds before on this base, to which the model is added. Raises what
+    `write_model`, `publish` and the student raise.
     """
     settings, base, sha256 = aggregation.settings, aggregation.base, aggregation.base_sha256
     metadata = model_metadata(aggregation.context.number, sha256)
@@ -67,6 +79,8 @@ def make_model(
             old = _existing(before.optimizer)
             assert after.optimizer is not None
             model, state = write_model(settings, aggregation, updates, base, old, draft, after.optimizer, metadata)
+        if average is not None:
+            model = _average_on(average, draft)
         buffers = None if after.buffers is None else aggregation.write_buffers(after.buffers, metadata)
         if how is None:
             published = Publication(model, None, None, None)
@@ -78,6 +92,25 @@ def make_model(
         if how is not None:
             draft.unlink(missing_ok=True)
     return NextModel(published, state, buffers)
+
+
+def _average_on(average: Average, draft: Path) -> WrittenFile:
+    """Replace the model of a round by the mean of those before and this one. Weights that are equal keep their bits."""
+    own = draft.with_suffix(".own")
+    draft.replace(own)
+    try:
+        with TensorFile(own) as model, TensorFile(average.model) as before:
+            tiles = (
+                _mean(before.read_range(*part), model.read_range(*part), average.rounds)
+                for part in all_tiles(model.specs)
+            )
+            return write_tensor_file(draft, model.specs.values(), tiles, model.metadata)
+    finally:
+        own.unlink(missing_ok=True)
+
+
+def _mean(before: Array, own: Array, rounds: int) -> Array:
+    return ((before.astype(np.float64) * rounds + own) / (rounds + 1)).astype(np.float32)
 
 
 def _existing(path: Path | None) -> Path | None:

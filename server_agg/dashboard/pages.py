@@ -22,6 +22,7 @@ from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
 from phonograd.server_agg.report.text import NOTHING_SPENT, has_epsilon
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.storage import queries
 
 HERE = Path(__file__).parent
 NEWEST_ROUNDS = 10
@@ -119,7 +120,9 @@ class Dashboard:
         """All models."""
         current = self._coordinator.current.base_sha256
         lineage = lineage_of(self._coordinator.ledger, self._coordinator.folder.kept_models)
-        models = views.lineage_rows([document_of(model) for model in lineage], current)
+        with self._coordinator.ledger.reading() as session:
+            rolled_back = queries.rolled_back_rounds(session)
+        models = views.lineage_rows([document_of(model) for model in lineage], current, rolled_back)
         return self._page("models.html", page=Page.of(models, whole_number(request, PAGE), MODELS_PER_PAGE))
 
     @operation("GET /static/{name}", "open", {200: STATIC, 304: UNCHANGED}, refuses=(404,), takes=(NAME, IF_NONE_MATCH))

@@ -3,7 +3,7 @@
 Reports and their rounds are the documents of phonograd.server_agg.report.document.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -167,8 +167,10 @@ def codec_rows(report: Report) -> list[dict[str, Any]]:
     return rows
 
 
-def lineage_rows(models: Sequence[Mapping[str, Any]], current: str) -> list[dict[str, Any]]:
-    """Models newest first; each marked if it is the current model or an ancestor of it."""
+def lineage_rows(
+    models: Sequence[Mapping[str, Any]], current: str, rolled_back: Collection[int]
+) -> list[dict[str, Any]]:
+    """Models newest first; each marked if it is the current model, an ancestor of it, or of no round rolled back."""
     parents = {model["sha256"]: model["parent_sha256"] for model in models}
     line: set[str] = set()
     at: str | None = current
@@ -176,7 +178,11 @@ def lineage_rows(models: Sequence[Mapping[str, Any]], current: str) -> list[dict
         line.add(at)
         at = parents.get(at)
     return [
-        {**model, "current": model["sha256"] == current, "in_line": model["sha256"] in line}
+        {
+            **model,
+            "current": model["sha256"] == current,
+            "in_line": model["sha256"] in line or model["round"] not in rolled_back,
+        }
         for model in reversed(models)
     ]
 

@@ -293,7 +293,7 @@ class LiveRound(LoadedRound):
             self.fail(reason_of(error), error)
             return
         self.load_after_end()
-        log_event("round_closed", round=aggregator.row.number, ending=ending, model=self.open_round.base_sha256)
+        log_event("round_closed", round=aggregator.row.number, ending=ending, model=self.model_sha256)
 
     def _make_model(self) -> Model | None:
         """Make the model and put it in place. None, the base model, without updates: nothing changed.
@@ -304,9 +304,9 @@ class LiveRound(LoadedRound):
         updates = aggregator.stored_updates()
         if not updates and not aggregator.settings.private:
             return None
-        before = publication.files_of_model(row.base_sha256, folder, self.ledger)
+        before, how, average = publication.inputs_of(row, folder, self.ledger)
         with publication.model_drafts(folder, noise_runs.goes_on(row)) as drafts:
-            made = make_model(aggregator.aggregation, updates, before, drafts, aggregator.rules.how_published)
+            made = make_model(aggregator.aggregation, updates, before, drafts, how, average=average)
             seal = aggregator.aggregation.context.next_seal
             return publication.move_into_place(made, drafts, row, folder, self.ledger.clock(), seal)
 
@@ -317,9 +317,16 @@ class LiveRound(LoadedRound):
                 session.add(model)
                 session.flush()  # the rounds refer to it
                 session.get_one(Model, row.base_sha256).buffers_seal = None  # no round begins with them again
+            base, average = row.base_sha256, row.average_sha256
+            if model is not None:
+                base, average = (model.sha256, None) if publication.deploys(row, session) else (base, model.sha256)
             row.result_sha256 = row.base_sha256 if model is None else model.sha256
             session.flush()
-            opening.add_round(session, self.ledger.clock(), row.number + 1, row.result_sha256, self.settings)
+            self._open_next(session, base, average)
+
+    def _open_next(self, session: Session, base_sha256: str, average_sha256: str | None) -> None:
+        now, number = self.ledger.clock(), self.aggregator.row.number + 1
+        opening.add_round(session, now, number, base_sha256, self.settings, average_sha256=average_sha256)
 
     def fail(self, reason: str, error: Exception | None = None) -> None:
         """End the round as failed, and open the next one on the same model."""
@@ -329,6 +336,6 @@ class LiveRound(LoadedRound):
             for update in queries.accepted_updates(session, row.number):
                 update.state, update.reason = state, f"round {row.number} failed"
             session.flush()
-            opening.add_round(session, self.ledger.clock(), row.number + 1, row.base_sha256, self.settings)
+            self._open_next(session, row.base_sha256, row.average_sha256)
         log_event(event, error, round=row.number, reason=reason)
         self.load_after_end()

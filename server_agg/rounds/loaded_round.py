@@ -113,6 +113,12 @@ class LoadedRound:
         return structs.replace(opened, closing=self.progress.since(opened.closing.since))
 
     @property
+    def model_sha256(self) -> str:
+        """The newest model, which phones may not get yet."""
+        row = self._snapshot.admission.row
+        return row.average_sha256 or row.base_sha256
+
+    @property
     def retry_seconds(self) -> float:
         """Seconds after which a phone without a place should ask again."""
         return self._retry_seconds(self._snapshot.open_round.closing is not None)

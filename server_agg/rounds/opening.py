@@ -31,12 +31,13 @@ def add_round(
     base_sha256: str,
     settings: ServerSettings | Round,
     run: str | None = None,
+    average_sha256: str | None = None,
 ) -> Round:
     """Open round `number` with these settings, or those of an earlier round, within the caller's transaction.
 
-    run: of dp-ftrl, if it begins with this round.
+    run: of dp-ftrl, if it begins with this round. average_sha256: of the rounds before on this base, if there are any.
     """
-    round_ = Round(number=number, base_sha256=base_sha256, opened_at=now, population=0)
+    round_ = Round(number=number, base_sha256=base_sha256, average_sha256=average_sha256, opened_at=now, population=0)
     apply_settings(round_, settings)
     noise_runs.set_step(session, round_, run)
     queries.delete_refused_unsent(session, number - REFUSALS_KEPT)

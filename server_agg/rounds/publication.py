@@ -6,10 +6,16 @@ together they are smaller than that model: with more, a phone fetches the model 
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
-from phonograd.server_agg.aggregation.next_model import ModelFiles, NextModel
+from phonograd.server_agg.aggregation.next_model import Average, ModelFiles, NextModel
+from phonograd.server_agg.aggregation.publishing import Publish
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Model, Round
@@ -25,6 +31,27 @@ def files_of_model(sha256: str, folder: StateFolder, ledger: Ledger) -> ModelFil
         optimizer=None if state is None else folder.check_content(folder.optimizer(state)),
         residual=None if residual is None else folder.check_content(folder.residual(residual)),
     )
+
+
+def deploys(row: Round, session: Session) -> bool:
+    """Whether phones get the model of this round, if it makes one."""
+    return queries.models_from(session, row) + 1 >= RoundRules.from_json(row.rules).deploy_every
+
+
+def inputs_of(row: Round, folder: StateFolder, ledger: Ledger) -> tuple[ModelFiles, Publish | None, Average | None]:
+    """What a round's model is made with: its base's files, how it is published, if it is, and what is averaged on.
+
+    Raises StorageError if a file is missing or damaged.
+    """
+    with ledger.reading() as session:
+        rounds, deployed = queries.models_from(session, row), deploys(row, session)
+    how = RoundRules.from_json(row.rules).how_published if deployed else None
+    before = files_of_model(row.base_sha256, folder, ledger)
+    if row.average_sha256 is None:
+        return before, how, None
+    last = files_of_model(row.average_sha256, folder, ledger)
+    model = folder.check_content(folder.model(row.average_sha256))
+    return replace(before, optimizer=last.optimizer), how, Average(model, rounds)
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ class OpenRound(Record, frozen=True, kw_only=True):
 
 
 class Receipt(Record, frozen=True):
-    """The answer to an accepted update. model_sha256: the round's result, once the round is closed.
+    """The answer to an accepted update. model_sha256: the model that phones have once the round has made one.
 
     accepted: the round's accepted updates so far; None in a private round, where phones may not know.
     """
@@ -78,6 +78,6 @@ def receipt_of(session: Session, identifier: str) -> Receipt:
         accepted=None if private else queries.count_updates(session, round_.number, "accepted", "kept"),
         clients_per_round=RoundRules.from_json(round_.rules).clients_per_round,
         round_closed=round_.closed_at is not None,
-        model_sha256=round_.result_sha256,
+        model_sha256=None if round_.result_sha256 is None else session.get_one(Round, round_.number + 1).base_sha256,
         bytes=row.length,
     )

@@ -23,7 +23,6 @@ from phonograd.server_agg.aggregation.strategy import ClientUpdate, RoundContext
 from phonograd.server_agg.rounds import opening, publication
 from phonograd.server_agg.rounds.log_events import log_event
 from phonograd.server_agg.rounds.progress import Progress
-from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Model, Round
@@ -137,14 +136,14 @@ class SlowClosing:
     def _make(
         self, row: Round, base: Path, updates: Sequence[ClientUpdate], drafts: ModelFiles, stop: threading.Event
     ) -> NextModel:
-        settings, how = StrategySettings.from_json(row.strategy), RoundRules.from_json(row.rules).how_published
+        settings = StrategySettings.from_json(row.strategy)
         work, progress = self._folder.closing(row.number), _log_tenths(row.number, self._progress.report)
         student = self._maker.student(opening.transfer_settings_of(row), work, progress, stop.is_set)
         work.mkdir(exist_ok=True)
-        before = publication.files_of_model(row.base_sha256, self._folder, self._ledger)
+        before, how, average = publication.inputs_of(row, self._folder, self._ledger)
         with TensorFile(base) as opened:
             aggregation = strategy_of(settings).begin(opened, row.base_sha256, RoundContext(row.number))
-            return make_model(aggregation, updates, before, drafts, how, student)
+            return make_model(aggregation, updates, before, drafts, how, student, average)
 
 
 def _log_tenths(number: int, report: Callable[[int, int], None]) -> Callable[[int, int], None]:

@@ -6,7 +6,7 @@ from phonograd.device_runtime.base.errors import ArtifactsError, UsageError, Wei
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
-from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.server_agg.rounds import noise_runs, opening, privacy
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
 from phonograd.server_agg.rounds.slow_closing import Students
@@ -120,6 +120,11 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings, run: str | None) -
         begun = cohorts.has_messages(session, round_.number) or queries.count_updates(
             session, round_.number, "accepted"
         )
+        if settings.strategy.strategy == FTRL and round_.average_sha256 is not None:
+            raise UsageError(
+                f"`strategy` is {FTRL!r}, but round {round_.number} is between two models that phones get; start with "
+                "the settings of the last start but `deploy_every` 1, and change when the round is closed"
+            )
         keeps = bool(begun) or round_.closing_at is not None
         if not keeps:
             same = StrategySettings.from_json(round_.strategy) == settings.strategy

@@ -77,8 +77,8 @@ def _later() -> Iterator[None]:
 
 
 def _files_to_keep(session: Session, ledger: Ledger, settings: ServerSettings) -> Mapping[str, set[str]]:
-    """Hashes of the files to keep, by folder: of the first model, the newest ones, those that updates of the open
-    round are made from, and the links to the current one.
+    """Hashes of the files to keep, by folder: of the first model, the newest ones, those that phones had in the newest
+    rounds, those that updates of the open round are made from, and the links to the current one.
     """
     models, newest, current = queries.all_models(session), settings.models_kept, expect_open_round(ledger, session)
     needed = {current.base_sha256} | queries.late_bases(session, current.number)
@@ -86,6 +86,7 @@ def _files_to_keep(session: Session, ledger: Ledger, settings: ServerSettings) -
         kept = models
     else:
         needed |= {model.sha256 for model in (models[0], *models[-newest:])}
+        needed |= queries.bases_after(session, current.number - newest)
         kept = [model for model in models if model.sha256 in needed]
     linked = links_to_keep(models, current.base_sha256, settings.links_kept)
     return {

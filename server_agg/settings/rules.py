@@ -33,6 +33,9 @@ class RoundRules(Settings, frozen=True):
         about("Also close a round after this time.  [default: never]"),
     ] = None
     late: Annotated[Late, about("Late updates: drop them, or add them to the next round.")] = "drop"
+    deploy_every: Annotated[
+        Count, about("Rounds after which phones get a model, the mean of what these rounds made; paper P's N.")
+    ] = 1
     publish: Annotated[
         LinkCodec, about("Codec of the link from the last model to the next; top-rows is lossy (docs/server.md).")
     ] = "rows-f32"

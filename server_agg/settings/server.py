@@ -7,7 +7,7 @@ from msgspec import Meta
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Count, FromZero, Positive, Settings
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
-from phonograd.server_agg.aggregation.settings import SAMPLED_STRATEGIES, StrategySettings
+from phonograd.server_agg.aggregation.settings import FTRL, SAMPLED_STRATEGIES, StrategySettings
 from phonograd.server_agg.aggregation.strategies import strategy_of
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.settings.rules import RoundRules
@@ -21,6 +21,18 @@ MASKED_STRATEGIES = ("fedavg", "fedsgd", *SAMPLED_STRATEGIES)
 Downloads = Literal["direct", "accel", "redirect"]
 
 ALL = Meta(extra={"none": "all"})  # what a file says for None
+
+
+def deploying_checks(deploy_every: int, strategy: str, masked: bool) -> tuple[tuple[bool, str], ...]:
+    """Conditions on rounds after which phones get no model."""
+    found = f"`deploy_every` is {deploy_every}, expected 1"
+    return (
+        (deploy_every == 1 or not masked, f"{found} with `masked`: a phone makes one masked update of a model"),
+        (
+            deploy_every == 1 or strategy != FTRL,
+            f"{found} for {FTRL}: its noise is made for models that follow each other, not for their mean",
+        ),
+    )
 
 
 class ServerSettings(Settings, frozen=True):
@@ -94,6 +106,7 @@ class ServerSettings(Settings, frozen=True):
                 self.ledger is None or not self.strategy.slow,
                 f"`ledger` is set, expected none for {name}: its work files are on one machine",
             ),
+            *deploying_checks(self.rules.deploy_every, name, self.masked is not None),
             (
                 low <= phones <= high,
                 f"`clients_per_round` is {phones}, expected {low} to {high} for {name}",

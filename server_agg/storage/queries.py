@@ -186,3 +186,20 @@ def rounds_from_model(session: Session, sha256: str, number: int | None = None) 
     """The rounds with this base model, in order; `number`: that one alone."""
     wanted = select(Round).where(Round.base_sha256 == sha256).order_by(Round.number)
     return list(session.scalars(wanted if number is None else wanted.where(Round.number == number)))
+
+
+def models_from(session: Session, row: Round) -> int:
+    """How many rounds made a model of the base of round `row` before it."""
+    made = Round.result_sha256 != Round.base_sha256, Round.base_sha256 == row.base_sha256
+    before = Round.number < row.number, Round.rolled_back_at.is_(None)
+    return session.scalar(select(func.count()).select_from(Round).where(*made, *before)) or 0
+
+
+def bases_after(session: Session, number: int) -> set[str]:
+    """The models that phones had in the rounds after that one."""
+    return set(session.scalars(select(Round.base_sha256).where(Round.number > number)))
+
+
+def rolled_back_rounds(session: Session) -> set[int]:
+    """The numbers of the rounds that were rolled back."""
+    return set(session.scalars(select(Round.number).where(Round.rolled_back_at.is_not(None))))

@@ -47,7 +47,7 @@ MODELS, UPDATES = "models", "updates"
 BY_HASH_FOLDERS = (MODELS, "links", "residuals", "optimizers", "buffers")
 # The server's own file names; only these are deleted.
 BY_HASH = re.compile(r"[0-9a-f]{64}\.safetensors\Z")
-BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.draft)?(\.[0-9a-f]{8}\.partial)?\Z")
+BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.(draft|own))?(\.[0-9a-f]{8}\.partial)?\Z")
 
 
 class StateFolder:

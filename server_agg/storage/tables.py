@@ -55,7 +55,7 @@ class Base(DeclarativeBase):
 
 
 class Model(Base):
-    """A model that phones could download: the exported one, or the result of a round."""
+    """A model: the exported one, or the result of a round."""
 
     __tablename__ = "models"
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -64,7 +64,7 @@ class Model(Base):
     optimizer_sha256: Mapped[str | None] = mapped_column(String(64))  # the server optimizer's state after this model
     bytes: Mapped[int]
     created_at: Mapped[float]
-    link_sha256: Mapped[str | None] = mapped_column(String(64))  # the link from the parent; None: not smaller
+    link_sha256: Mapped[str | None] = mapped_column(String(64))  # from the parent; None: not smaller, or not for phones
     link_bytes: Mapped[int | None]
     residual_sha256: Mapped[str | None] = mapped_column(String(64))  # what the links up to this model left out
     buffers_sha256: Mapped[str | None] = mapped_column(String(64))  # the noise's memory after it, of dp-ftrl; secret
@@ -81,6 +81,8 @@ class Round(Base):
     __tablename__ = "rounds"
     number: Mapped[int] = mapped_column(primary_key=True)
     base_sha256: Mapped[str] = mapped_column(ForeignKey("models.sha256"))
+    # The mean of the models that earlier rounds made of the base, which phones have not got yet: `deploy_every`
+    average_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))
     result_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))  # equal to the base: unchanged
     rules: Mapped[str]  # RoundRules as JSON
     strategy: Mapped[str]  # StrategySettings as JSON

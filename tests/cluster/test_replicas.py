@@ -51,10 +51,12 @@ def once_open(send_once: Callable[[], Receipt]) -> Receipt:
     return found[0]
 
 
-def test_the_same_models_as_one_process(workshop: Workshop, tmp_path: Path, replicas: Open) -> None:
-    """Median and norm bound are in test_partial_sums."""
+@pytest.mark.parametrize("every", [1, 2])
+def test_the_same_models_as_one_process(every: int, workshop: Workshop, tmp_path: Path, replicas: Open) -> None:
+    """Median and norm bound are in test_partial_sums. every: rounds after which phones get a model."""
     changes: dict[str, object] = {"server_optimizer": "momentum", "publish": "top-rows", "publish_bits": 1}
-    updates = one_process(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes))
+    changes["deploy_every"] = every
+    updates = one_process(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes), 2 * every)
     three = replicas(3, **changes)
     for number, sent in enumerate(updates, 1):
         for seed, update in enumerate(sent):

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from phonograd.device_runtime.base.errors import StateError
 from phonograd.papers.kinds import bytes_to_quality, simulated
@@ -30,6 +31,16 @@ def test_a_simulation_ends_with_the_mean_of_its_last_evaluations(tmp_path: Path)
     assert len(found.units["with"]["user KSS, %"]) == len(found.units["initial"]["user KSS, %"]) == 3
     assert found.runs["with"] != found.runs["without"]
     assert found.facts["with: rounds"] == found.facts["without: rounds"] == 4
+    assert "MB down" not in found.rows["with"]
+
+
+def test_what_a_gain_costs_in_downloads(tmp_path: Path) -> None:
+    """No figure where nothing is gained: the users' keystrokes here."""
+    settings = replace(SETTINGS, runs={"with": RUNS["with"]}, downloads=True)
+    row = run(tmp_path, settings, **{"with": write_finished(tmp_path / "with")}).rows["with"]
+    assert row["MB down"] == 8  # four rounds of 2
+    assert row["MB down a % less user perplexity"] == pytest.approx(8 / (100 * (1 - math.sqrt(18 * 16) / 20)))
+    assert "MB down a point of user KSS" not in row
 
 
 @pytest.mark.parametrize(
@@ -56,6 +67,15 @@ def compare(tmp_path: Path, **given: Path) -> Outcome:
     }
     settings = bytes_to_quality.Settings(SIMULATION, runs, user_perplexity=18, same_models={"full": "rows"})
     return bytes_to_quality.run(settings, Context(1, tmp_path, tmp_path, 1, None, given, lambda *_: None))
+
+
+def test_a_simulation_of_before_a_setting_had_its_default(tmp_path: Path) -> None:
+    folder = write_finished(tmp_path / "with")
+    document = json.loads((folder / "simulation.json").read_bytes())
+    del document["job"]["deploy_every"]
+    (folder / "simulation.json").write_text(json.dumps(document))
+    settings = simulated.Settings(simulation=SIMULATION, runs={"with": RUNS["with"]})
+    assert run(tmp_path, settings, **{"with": folder}).facts["with: rounds"] == 4
 
 
 def test_rounds_after_those_asked_for_are_left_out(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from phonograd.simulation.attacks.canaries import (
     plant,
     rank_of,
 )
+from phonograd.simulation.attacks.run import users_who_count
 from phonograd.simulation.records import AttackRecord, Canaries, Estimate, Exposure, ExposureChange, Membership
+from phonograd.simulation.schedule import schedule
 from phonograd.simulation.users import text_slice
 from phonograd.simulation.workers import Workers
 from tests.support.artifacts import exported, words
@@ -275,6 +278,13 @@ def test_members_are_tested_on_what_they_wrote_themselves(tmp_path: Path, monkey
             ARTIFACTS, USERS, tmp_path / "lost", replace(SIMULATION, late_phones=1.0), phonograd.AttackSettings(None)
         )
     assert {message for side in tested for text in side for message in text} <= own
+
+
+def test_late_updates_count_while_phones_have_their_model() -> None:
+    late = replace(SIMULATION, rounds=2, late_phones=1.0)
+    plan = [{part.user for part in parts} for parts in islice(schedule(late, list(USERS)), 2)]
+    assert users_who_count(late, list(USERS)) == set()
+    assert users_who_count(replace(late, deploy_every=2), list(USERS)) == plan[0]
 
 
 @pytest.mark.long

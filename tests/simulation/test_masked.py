@@ -54,6 +54,7 @@ def test_noise_of_phones_costs_epsilon_and_accuracy(tmp_path: Path) -> None:
     "change, message",
     [
         ({"strategy": StrategySettings(weighting="tokens")}, "`weighting` is 'tokens', expected equal"),
+        ({"deploy_every": 2}, "`deploy_every` is 2, expected 1 with `masked`"),
         ({"clients_per_round": 5}, "`clients_per_round` is 5, expected at most `cohort`"),
         ({"late_phones": 0.1, "late": "next"}, "`late` 'next'"),
     ],

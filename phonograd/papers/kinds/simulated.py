@@ -46,13 +46,14 @@ class Run(Record, frozen=True):
 
 class Settings(Record, frozen=True):
     """simulation: SimulationSettings by name, for all runs; strategy: StrategySettings by name; runs: by row; curve:
-    whether each measured round has a row.
+    whether each measured round has a row; downloads: whether rows have what phones downloaded, and for what gain.
     """
 
     simulation: dict[str, Any]
     runs: dict[str, Run]
     strategy: dict[str, Any] = field(default_factory=dict)
     curve: bool = False
+    downloads: bool = False
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -74,7 +75,10 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows[row] = mean_of([figures_of(quality) for quality in ended])
         rows[row] |= _gains(rows["initial"], rows[row])
         units[row] = by_user(ended)
-        facts |= {f"{row}: {fact}": value for fact, value in _facts(record, max(points)).items()}
+        of_row = _facts(record, max(points))
+        facts |= {f"{row}: {fact}": value for fact, value in of_row.items()}
+        if settings.downloads:
+            rows[row] |= _downloads(of_row["MB down"], rows[row])
     return Outcome(rows, facts, units, {row: run_of(record) for row, record in records.items()})
 
 
@@ -172,9 +176,10 @@ def _transfer(one: Run, context: Context) -> dict[str, Any]:
 def _read_earlier(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool) -> SimulationRecord:
     """A simulation that ran before. Raises StateError if it is another one or too short."""
     record = read_record(folder)
+    recorded = {**job_of(phonograd.SimulationSettings()), **record.job}  # what its version did not have
     for name, value in job_of(wanted).items():
-        if record.job.get(name) != value:
-            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {record.job.get(name)}")
+        if recorded.get(name) != value:
+            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {recorded.get(name)}")
     if (record.job["rehearsal"] == _NO_TEXT) == rehearsal:
         raise StateError(f"{folder}: a simulation with{'' if rehearsal else 'out'} rehearsal expected, found the other")
     if not evaluated_rounds(record) or len(record.rounds) < wanted.rounds:
@@ -218,6 +223,15 @@ def _gains(first: Mapping[str, float], last: Mapping[str, float]) -> dict[str, f
         if figure in last:
             gains[f"{figure.removesuffix(', %')}, points gained"] = last[figure] - first[figure]
     return gains
+
+
+def _downloads(megabytes: float, gains: Mapping[str, float]) -> dict[str, float]:
+    """What phones downloaded, all together, and for each % and point of `gains`; those alone that there are."""
+    gained = {
+        "% less user perplexity": -gains["user perplexity, change in %"],
+        "point of user KSS": gains.get("user KSS, points gained", 0.0),
+    }
+    return {"MB down": megabytes} | {f"MB down a {of}": megabytes / gain for of, gain in gained.items() if gain > 0}
 
 
 def _facts(record: SimulationRecord, last: int) -> dict[str, float]:

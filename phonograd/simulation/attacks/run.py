@@ -1,7 +1,7 @@
 """Simulates rounds and attacks the last model."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -49,15 +49,12 @@ def attack(
     Raises UsageError if too few users take part, and what `Simulation` raises.
     """
     training = population_of(artifacts, texts, simulation, simulation.test_users).training
-    parts = islice(schedule(simulation, sorted(training)), simulation.rounds)
-    drops_late = simulation.late == "drop"
-    arriving = (part for round_ in parts for part in round_ if not (part.drops_out or (part.late and drops_late)))
-    members = sorted({part.user for part in arriving})
+    members = users_who_count(simulation, sorted(training))
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
     # The users' own texts: a secret in one would tell that its user took part.
     count = settings.membership_users
-    took_part = _some(members, texts, simulation, count)
-    did_not = _some(sorted(set(training) - set(members)), texts, simulation, count)
+    took_part = _some(sorted(members), texts, simulation, count)
+    did_not = _some(sorted(set(training) - members), texts, simulation, count)
     if count and not (took_part and did_not):
         raise UsageError(
             f"membership: users who take part and users who do not expected, found {len(members)} of {len(training)}; "
@@ -66,7 +63,7 @@ def attack(
     plan = None
     if settings.canaries is not None:
         plan = canaries.plan(
-            settings.canaries, texts.users, members, vocabulary, simulation.text_bytes, simulation.seed
+            settings.canaries, texts.users, sorted(members), vocabulary, simulation.text_bytes, simulation.seed
         )
         texts = dataclasses.replace(texts, users=plan.users)
     with Simulation(artifacts, texts, simulation, folder, workers) as rounds:
@@ -80,6 +77,15 @@ def attack(
             with start_workers(workers, artifacts, texts.rehearsal, simulation) as phones:
                 of_users = membership.measure(phones, took_part, did_not, *models, simulation.seed)
     return AttackRecord(simulation.rounds, record.rounds[-1].epsilon, of_secrets, of_users)
+
+
+def users_who_count(simulation: SimulationSettings, users: Sequence[str]) -> set[str]:
+    """Those with an update in a model: none that drops out or is late, unless late ones count."""
+    members = set[str]()
+    for number, parts in enumerate(islice(schedule(simulation, users), simulation.rounds), 1):
+        drops_late = simulation.late == "drop" and number % simulation.deploy_every == 0  # else phones have its base
+        members |= {part.user for part in parts if not (part.drops_out or (part.late and drops_late))}
+    return members
 
 
 def _some(users: list[str], texts: Texts, simulation: SimulationSettings, count: int) -> list[Messages]:
