@@ -33,17 +33,11 @@ def windows(artifacts: Artifacts) -> Ids:
 
 
 @pytest.mark.parametrize("entry", ENGINES, ids=lambda entry: entry.name)
-def bench_step(benchmark: Any, artifacts: Artifacts, windows: Ids, tmp_path: Path, entry: Entry) -> None:
+def bench_step(benchmark: Any, artifacts: Artifacts, windows: Ids, place: Path, entry: Entry) -> None:
     """One training step, in a process that waits for it, so that no engine's threads or memory disturb another's."""
-    np.save(tmp_path / "windows.npy", windows)
-    job = Job(
-        entry.peer,
-        str(artifacts.folder),
-        str(tmp_path / "windows.npy"),
-        THREADS,
-        entry.variant,
-        entry.output_sample,
-    )
+    path = place / "windows.npy"
+    np.save(path, windows)
+    job = Job(entry.peer, str(artifacts.folder), str(path), THREADS, entry.variant, entry.output_sample)
     with Worker(entry, job, worker_environment(THREADS)) as worker:
         if reason := worker.left_out():
             pytest.skip(f"{entry.name}: {reason}")
@@ -52,7 +46,7 @@ def bench_step(benchmark: Any, artifacts: Artifacts, windows: Ids, tmp_path: Pat
 
 
 def bench_epoch(benchmark: Any, artifacts: Artifacts, windows: Ids) -> None:
-    """A pass over a user's text, from opening the model on."""
+    """A pass over an epoch of ids, from opening the model on."""
     settings = RoundSettings(
         folder=artifacts.folder, stream=windows[:, 0].reshape(-1), seed=0, options=BackendOptions(THREADS)
     )
@@ -65,11 +59,11 @@ def bench_epoch(benchmark: Any, artifacts: Artifacts, windows: Ids) -> None:
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
-def bench_suggestion(benchmark: Any, artifacts: Artifacts, tmp_path: Path, weights: str) -> None:
+def bench_suggestion(benchmark: Any, artifacts: Artifacts, place: Path, weights: str) -> None:
     """From a typed word to suggestions for the next one."""
     path = artifacts.path(WEIGHTS)
     if weights == "int8":
-        path = tmp_path / PREDICTION
+        path = place / PREDICTION
         write_prediction_weights(artifacts.path(WEIGHTS), path)
     words = itertools.cycle(f"w{number}" for number in range(100))
     with Predictor(artifacts, path, BackendOptions(THREADS)) as predictor:
@@ -82,14 +76,14 @@ def bench_suggestion(benchmark: Any, artifacts: Artifacts, tmp_path: Path, weigh
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def bench_encode(benchmark: Any, artifacts: Artifacts, updates: Mapping[str, Path], tmp_path: Path, codec: str) -> None:
+def bench_encode(benchmark: Any, artifacts: Artifacts, updates: Mapping[str, Path], place: Path, codec: str) -> None:
     """From trained weights to an update's file."""
     with TensorFile(artifacts.path(WEIGHTS)) as base:
         with UpdateFile(updates["full-f32"]) as whole:
             trained = whole.weights(base)
         with UpdateFile(updates[codec]) as update:
             info = update.info
-        benchmark(write_update, tmp_path / "update", base, trained, info)
+        benchmark(write_update, place / "update", base, trained, info)
 
 
 @pytest.mark.parametrize("codec", CODECS)
