@@ -29,7 +29,7 @@ PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -n $(WORKER
 
 CXX_FILES = $(shell find device_runtime/native tests/native tests/android_harness -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench bench-kernels results native apk aar \
+.PHONY: demo test check bench results native apk aar \
 	wheels long-test numerics-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test flower-test sanitize format clean
 
 demo: $(DEMO_READY)
@@ -136,16 +136,11 @@ apk: $(READY)
 aar: $(READY)
 	$(VENV)/bin/python -m phonograd.android_harness.app --maven dist/maven
 
+# Each part of a round in wall time, as pytest-benchmark measures it: some two minutes. SAVE=FILE keeps the run; COMPARE=FILE
+# fails where a benchmark is slower than in that run by more than MAX_SLOWDOWN.
 bench: $(READY)
-	$(VENV)/bin/phonograd bench epoch
-	$(VENV)/bin/phonograd bench aggregate
-	$(VENV)/bin/phonograd bench ingest
-
-# Each kernel by itself, on THREADS threads; SAVE=FILE keeps the result for the page.
-THREADS ?= 2
-bench-kernels: $(READY)
-	OPENBLAS_NUM_THREADS=$(THREADS) $(VENV)/bin/pytest phonograd/bench/kernels -o addopts="-q --import-mode=importlib" \
-		-o python_files="bench_*.py" -o python_functions="bench_*" $(if $(SAVE),--save $(SAVE))
+	$(VENV)/bin/pytest phonograd/bench/wall_time $(if $(SAVE),--save "$(SAVE)") $(if $(COMPARE),--compare "$(COMPARE)") \
+		$(if $(MAX_SLOWDOWN),--max-slowdown "$(MAX_SLOWDOWN)")
 
 # Measures everything anew, and makes bench/RESULTS.md of it; some 40 minutes on a quiet machine. Flower is left out without
 # FLOWER=PYTHON, an environment with phonograd[flower] and torch. Left as they are: `bench upload` and `bench predict`, which
@@ -156,7 +151,7 @@ results: $(READY)
 	$(VENV)/bin/phonograd bench epoch --all-variants --precision fp32,bf16 --kinds untied,tied,lwf,gru --output-sample 2000 \
 		--steps 20 --save bench/results/$(EPOCH)
 	$(VENV)/bin/phonograd bench parity --save bench/results/parity.json
-	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
+	OPENBLAS_NUM_THREADS=2 $(VENV)/bin/phonograd bench kernels --save bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json
 	$(VENV)/bin/phonograd bench aggregate --rounds 2 $(addprefix --flower-python ,$(FLOWER)) --save bench/results/aggregate.json
 	$(VENV)/bin/phonograd bench masked $(addprefix --flower-python ,$(FLOWER)) --save bench/results/masked.json

@@ -16,7 +16,7 @@ from phonograd.bench.contestants import Answers, BenchError, Entry, Say, Turn, W
 from phonograd.bench.flops import ceiling_flop, ceiling_shape, phase_flop, step_flop
 from phonograd.bench.markdown import MB, Column, Row, Table, figure, model_name, name_with_versions, text
 from phonograd.bench.results import Document, result_of
-from phonograd.bench.worker import Job
+from phonograd.bench.worker import Ids, Job
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import MANIFEST, WEIGHTS, Manifest, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -78,7 +78,7 @@ def bench_epoch(
         raise BenchError("bench: artifacts of the same vocabulary, minibatch and steps expected; export them so")
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        np.save(place / "windows.npy", _windows(manifests[first], config))
+        np.save(place / "windows.npy", windows_of(manifests[first], config.warm_up + config.steps))
         left_out, workers = {}, []
         for entry in (*CEILINGS, *entries):
             say(f"loading {entry.name}")
@@ -163,10 +163,10 @@ def _disagreements(measured: Sequence[Answers], entries: Sequence[Entry], tolera
     return tuple(line for group in losses.values() for line in disagreements(group, tolerance))
 
 
-def _windows(manifest: Manifest, config: EpochBenchConfig) -> Any:
+def windows_of(manifest: Manifest, rounds: int) -> Ids:
     """[rounds, 2, T, B] ids and their successors by Zipf's law, word n as often as 1 / (n + 1): as a text has words."""
     training = manifest.training
-    shape = (config.warm_up + config.steps, training.bptt, training.minibatch)
+    shape = (rounds, training.bptt, training.minibatch)
     uniform = np.random.default_rng(0).random(math.prod(shape) + 1)
     stream = np.exp(uniform * math.log(manifest.model.vocabulary + 1)).astype(np.int64) - 1
     return np.stack([stream[:-1].reshape(shape), stream[1:].reshape(shape)], axis=1)

@@ -32,7 +32,7 @@ the ratios and the fractions of the machine's own products, which were measured 
 MODULES = {
     "epoch": "epoch",
     "parity": "parity",
-    "kernels": "kernels.native",
+    "kernels": "kernels",
     "upload": "upload",
     "predict": "predict",
     "tokenize": "tokenize",

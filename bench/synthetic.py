@@ -1,17 +1,33 @@
-"""Synthetic artifacts, weights and updates of any shape, written without torch."""
+"""Synthetic artifacts, weights and updates of any shape; only `random_artifacts`, which can be trained, needs torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from phonograd.bench.measuring import in_fresh_process
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import FILES, WEIGHTS, FileEntry, Manifest, TensorEntry, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 STEP = np.float32(1e-3)  # standard deviation of a synthetic delta
+
+
+def random_artifacts(folder: Path, model: LanguageModelConfig, training: TrainingConfig | None = None) -> Path:
+    """A folder of random weights, written by another process: exporting takes memory that must not be counted."""
+    in_fresh_process(_export, folder, model, training)
+    return folder
+
+
+def _export(folder: Path, model: LanguageModelConfig, training: TrainingConfig | None) -> None:
+    from phonograd.export.artifacts import export_artifacts  # noqa: PLC0415  # imports torch
+    from phonograd.export.torch_layout import seeded_weights  # noqa: PLC0415
+
+    words = Vocabulary((UNK_WORD, EOS_WORD, *(b"w%d" % number for number in range(model.vocabulary - 2))))
+    export_artifacts(folder, model, training or TrainingConfig(), seeded_weights(model, 0), words)
 
 
 def random_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from phonograd.bench.environment import version_of
 from phonograd.bench.flops import PRODUCTS, ceiling_shape
-from phonograd.bench.kernels.native import Kernel, NativeKernels
+from phonograd.bench.kernels import Kernel, NativeKernels
 from phonograd.bench.worker import Contestant, Ids, Job
 from phonograd.device_runtime.formats.manifest import open_artifacts
 

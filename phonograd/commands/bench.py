@@ -12,10 +12,12 @@ from phonograd.bench.aggregate import AggregateBenchConfig, bench_aggregate
 from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
 from phonograd.bench.contestants import BenchError, selected_entries
 from phonograd.bench.ingest import IngestBenchConfig, bench_ingest
+from phonograd.bench.kernels import bench_kernels
 from phonograd.bench.masked import MaskedBenchConfig, bench_masked
 from phonograd.bench.parity import ParityConfig, bench_parity
 from phonograd.bench.predict import PredictBenchConfig, bench_predict
 from phonograd.bench.simulate import SimulateBenchConfig, bench_simulate
+from phonograd.bench.synthetic import random_artifacts
 from phonograd.bench.tokenize import TokenizeBenchConfig, bench_tokenize
 from phonograd.bench.upload import UploadBenchConfig, bench_upload
 from phonograd.commands.bench_epoch import epoch
@@ -27,7 +29,6 @@ from phonograd.commands.bench_options import (
     finish,
     names,
     names_option,
-    random_artifacts,
     save_option,
 )
 from phonograd.commands.configured import config_options
@@ -143,6 +144,18 @@ def parity(
     finish(console, result, save)
     if result["differences"]:
         raise BenchError(f"bench: the runtimes do not compute the same: {'; '.join(result['differences'])}")
+
+
+@bench.command()
+@save_option
+@output_options
+def kernels(console: Console, save: Path | None) -> None:
+    """Compare the engine's matrix products with NumPy's, and time its functions, in each instruction set.
+
+    Set OPENBLAS_NUM_THREADS to the number of threads, for both.
+    """
+    build_on_first_use(console)
+    finish(console, bench_kernels(say=console.say), save)
 
 
 @bench.command()

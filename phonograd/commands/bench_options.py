@@ -1,4 +1,4 @@
-"""Options that benchmarks share, the command that repeats one, and artifacts with random weights."""
+"""Options that benchmarks share, and the command that repeats one."""
 
 import contextlib
 import tempfile
@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from phonograd.bench.epoch import KINDS, kind_named
+from phonograd.bench.synthetic import random_artifacts
 from phonograd.commands.options import Decorator, opt
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console
-from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 PRESET = "popov-2x650"
 Names = tuple[str, ...]
@@ -96,21 +95,3 @@ def artifacts_or_random(
     console.say(f"exporting {preset}, {kind}, with random weights")
     with tempfile.TemporaryDirectory() as place:
         yield random_artifacts(Path(place) / "artifacts", *kind_named(kind, preset_named(preset).model))
-
-
-def random_artifacts(folder: Path, model: LanguageModelConfig, training: TrainingConfig | None = None) -> Path:
-    """A folder of random weights, written by another process: exporting takes memory that must not be counted."""
-    from phonograd.bench.measuring import in_fresh_process
-
-    in_fresh_process(_export, folder, model, training)
-    return folder
-
-
-def _export(folder: Path, model: LanguageModelConfig, training: TrainingConfig | None) -> None:
-    from phonograd.device_runtime.formats.manifest import TrainingConfig
-    from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
-    from phonograd.export.artifacts import export_artifacts
-    from phonograd.export.torch_layout import seeded_weights
-
-    words = Vocabulary((UNK_WORD, EOS_WORD, *(b"w%d" % number for number in range(model.vocabulary - 2))))
-    export_artifacts(folder, model, training or TrainingConfig(), seeded_weights(model, 0), words)

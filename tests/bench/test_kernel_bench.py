@@ -1,12 +1,12 @@
 import itertools
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from phonograd.bench.kernels import conftest, native
-from phonograd.bench.kernels.native import Ceiling, Kernel, NativeKernels
-from phonograd.device_runtime.base.errors import UnsupportedError
+from phonograd.bench import kernels
+from phonograd.bench.kernels import Ceiling, Kernel, NativeKernels, bench_kernels
+from phonograd.bench.results import tables
+from phonograd.device_runtime.base.errors import UnsupportedError, UsageError
 
 
 def test_work_of_products_and_maps() -> None:
@@ -17,15 +17,26 @@ def test_work_of_products_and_maps() -> None:
 
 
 def test_the_ceiling_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "CEILING", (8, 16, 32))
+    monkeypatch.setattr(kernels, "CEILING", (8, 16, 32))
     assert Ceiling().gflops() > 0
 
 
 @pytest.mark.parametrize("threads", ["", "many"])
-def test_no_benchmark_starts_without_a_number_of_threads(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(conftest.THREADS, threads)
-    with pytest.raises(pytest.UsageError, match="set OPENBLAS_NUM_THREADS"):
-        conftest.pytest_configure(cast(pytest.Config, None))
+def test_nothing_is_measured_without_a_number_of_threads(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kernels.THREADS, threads)
+    with pytest.raises(UsageError, match=f"OPENBLAS_NUM_THREADS: a number of threads expected, .* found '{threads}'"):
+        bench_kernels()
+
+
+def test_kernels_become_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kernels.THREADS, "1")
+    monkeypatch.setattr(kernels, "CEILING", (8, 16, 32))
+    document = bench_kernels([Kernel("gemm_nn", M=30, N=20, K=10), Kernel("exp", N=500)])
+    sets = NativeKernels().sets
+    assert [row["set"] for row in document["kernels"]] == [*sets, *sets]
+    assert [row["fraction_of_sgemm"] is None for row in document["kernels"]] == [False] * len(sets) + [True] * len(sets)
+    ((title, rows),) = tables(document)
+    assert (title, len(rows)) == ("Kernels", 2 * len(sets))
 
 
 class FakeEngine:
@@ -38,8 +49,8 @@ class FakeEngine:
 
 @pytest.fixture
 def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "load_library", FakeEngine)
-    monkeypatch.setattr(native, "find_library", lambda: Path("libc.so.6"))
+    monkeypatch.setattr(kernels, "load_library", FakeEngine)
+    monkeypatch.setattr(kernels, "find_library", lambda: Path("libc.so.6"))
 
 
 def test_a_library_without_the_entry_is_refused(fake_engine: None) -> None:
@@ -48,19 +59,19 @@ def test_a_library_without_the_entry_is_refused(fake_engine: None) -> None:
 
 
 def test_the_engine_measures_each_kernel() -> None:
-    kernels = NativeKernels()
-    assert "portable" in kernels.sets
+    engine = NativeKernels()
+    assert "portable" in engine.sets
     names = ("gemm_nn", "gemm_nt", "gemm_tn", "gemm_rows", "exp", "sigmoid", "tanh")
-    for name, kernel_set in itertools.product(names, kernels.sets):
-        taken = kernels.seconds(kernel_set, Kernel(name, M=30, N=20, K=10), threads=2, repeats=3)
+    for name, kernel_set in itertools.product(names, engine.sets):
+        taken = engine.seconds(kernel_set, Kernel(name, M=30, N=20, K=10), threads=2, repeats=3)
         assert len(taken) == 3 and all(seconds > 0 for seconds in taken)
 
 
 def test_the_engine_refuses_what_it_can_not_measure() -> None:
-    kernels = NativeKernels()
+    engine = NativeKernels()
     with pytest.raises(UnsupportedError, match="kernel 'gemm_tt'; expected one of gemm_nn"):
-        kernels.seconds(kernels.sets[0], Kernel("gemm_tt"), 1, 1)
+        engine.seconds(engine.sets[0], Kernel("gemm_tt"), 1, 1)
     with pytest.raises(UnsupportedError, match="expected at least 1 each"):
-        kernels.seconds(kernels.sets[0], Kernel("gemm_nn", M=0), 1, 1)
+        engine.seconds(engine.sets[0], Kernel("gemm_nn", M=0), 1, 1)
     with pytest.raises(UnsupportedError, match="threads: 0; expected 1 to 64"):
-        kernels.seconds(kernels.sets[0], Kernel("exp"), 0, 1)
+        engine.seconds(engine.sets[0], Kernel("exp"), 0, 1)

@@ -50,7 +50,7 @@ def test_results_are_saved_and_made_a_page_by_kind_then_name(tmp_path: Path) -> 
     committed = load_results(FOLDER)
     for name in ("z.json", "a.json"):
         save_result(folder / name, committed["epoch.json"], "phonograd bench epoch")
-    save_result(folder / "kernels.json", committed["kernels.json"], "make bench-kernels")
+    save_result(folder / "kernels.json", committed["kernels.json"], "phonograd bench kernels")
     assert list(load_results(folder)) == ["a.json", "z.json", "kernels.json"]
     assert run(phonograd, ["bench", "results", "--results", str(folder), "--json"]) == 0
     assert (tmp_path / "RESULTS.md").read_text("utf-8") == render(load_results(folder))

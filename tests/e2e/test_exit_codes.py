@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 # What no class stands for: success, a bug, what ends a contest of a bench or a process, and signals.
 NO_CLASS = {0, 130, 141, 143}
 # Adapters need engines of other environments, and raise what the packages below them do.
-NO_ERRORS_OF_THEIR_OWN = (".__main__", ".peers.", ".kernels.", ".adapters.")
+NO_ERRORS_OF_THEIR_OWN = (".__main__", ".peers.", ".adapters.")
 
 
 def documented_codes(path: Path) -> list[int]:

@@ -1,4 +1,4 @@
-// pg_faster_precision, and pg_bench_kernel: single kernels on generated operands, for `make bench-kernels`.
+// pg_faster_precision, and pg_bench_kernel: single kernels on generated operands, for `phonograd bench kernels`.
 #include <chrono>
 #include <cstring>
 #include <functional>

@@ -1,20 +1,27 @@
-"""Single kernels of the native engine, timed by the engine itself, and the machine's ceiling to compare with."""
+"""Single kernels of the native engine, timed by the engine itself, beside the machine's ceiling."""
 
 import ctypes
+import itertools
+import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, c_double, c_int, c_int32, c_int64
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from phonograd.bench.contestants import Answers, Say
 from phonograd.bench.markdown import MS, Table, figure, text
-from phonograd.bench.results import Document
-from phonograd.device_runtime.base.errors import UnsupportedError
+from phonograd.bench.results import Document, result_of
+from phonograd.device_runtime.base.errors import UnsupportedError, UsageError
 from phonograd.device_runtime.engine.c_abi import find_library, load_library
 
+SCHEMA_VERSION = 1
 ENTRY = "pg_bench_kernel"
+THREADS = "OPENBLAS_NUM_THREADS"
+REPEATS = 20
 SPINNING = 0.2  # seconds until OpenBLAS's threads stop spinning on the cores that are measured next
 CEILING = (200, 650, 30_000)  # M, K, N of the output layer's product: B·T tokens, hidden size, vocabulary
 
@@ -52,6 +59,21 @@ class Kernel:
     def unit(self) -> str:
         """The unit of `work` per second."""
         return "GFLOP/s" if self.product else "Gelement/s"
+
+
+# A full-size training step's: 200 tokens in 20 steps of 10, hidden size 650, 30,000 words. Sizes as in the engine: rows
+# of the larger matrix are M, tokens are N where they are columns.
+PRODUCTS = (
+    Kernel("gemm_nt", M=30_000, N=200, K=650),  # logits
+    Kernel("gemm_tn", M=200, N=650, K=30_000),  # the hidden state's gradient
+    Kernel("gemm_nn", M=30_000, N=650, K=200),  # the output layer's weights
+    Kernel("gemm_nt", M=2600, N=200, K=650),  # an LSTM layer's inputs, then one step of it
+    Kernel("gemm_rows", M=2600, N=10, K=650),
+    Kernel("gemm_tn", M=200, N=650, K=2600),  # its inputs' gradient, and its weights
+    Kernel("gemm_nn", M=2600, N=650, K=200),
+)
+ELEMENTS = 52_000  # 4·650 gates of 20 tokens: what fits a second-level cache
+MAPS = tuple(Kernel(name, N=ELEMENTS) for name in ("exp", "sigmoid", "tanh"))
 
 
 class NativeKernels:
@@ -99,6 +121,36 @@ class Ceiling:
             rates.append(2 * self._a.size * self._b.shape[1] / (time.perf_counter() - began) / 1e9)
         time.sleep(SPINNING)
         return statistics.median(rates)
+
+
+def bench_kernels(kernels: Sequence[Kernel] = (*PRODUCTS, *MAPS), say: Say = str) -> dict[str, Any]:
+    """Measure each kernel of each set, on as many threads as OpenBLAS has; a product also as a fraction of the ceiling
+    just before and after it.
+
+    Raises UsageError if the number of threads is not set, and UnsupportedError.
+    """
+    threads = os.environ.get(THREADS, "")
+    if not threads.isdigit():
+        raise UsageError(f"{THREADS}: a number of threads expected, for NumPy and for the kernels, found {threads!r}")
+    engine, ceiling = NativeKernels(), Ceiling()
+
+    def measure(kernel: Kernel, kernel_set: str) -> Answers:
+        say(f"{kernel.name} {kernel.shape}, {kernel_set}")
+        before = ceiling.gflops() if kernel.product else None
+        median = statistics.median(engine.seconds(kernel_set, kernel, kernel.threads(int(threads)), REPEATS))
+        rate = kernel.work / median
+        return {
+            "kernel": kernel.name,
+            "set": kernel_set,
+            "shape": kernel.shape,
+            "median_seconds": median,
+            "rate": rate,
+            "unit": kernel.unit,
+            "fraction_of_sgemm": None if before is None else rate / statistics.mean((before, ceiling.gflops())),
+        }
+
+    rows = list(itertools.starmap(measure, itertools.product(kernels, engine.sets)))
+    return result_of("kernels", SCHEMA_VERSION, threads=int(threads), kernels=rows)
 
 
 def section(document: Document) -> Iterator[str | Table]:
