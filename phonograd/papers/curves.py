@@ -10,7 +10,6 @@ from phonograd.papers.experiment import Experiment, Plot, Rows
 from phonograd.papers.result import Result
 
 INITIAL = "initial"
-ROUND = "round"
 _POINT = re.compile(r"(.+), round ([0-9]+)")
 
 
@@ -40,7 +39,7 @@ def lines(plot: Plot, result: Result) -> Lines:
             line += _points(plot, rows, row, int(name[2]))
     drawn = {name: line for name, line in by_name.items() if any(point.x for point in line)}
     if not drawn:
-        raise ArtifactsError(f"plot {plot.title!r}: rows 'NAME, round N' with {plot.figure!r} and {plot.x!r} expected")
+        raise ArtifactsError(f"plot {plot.title!r}: rows 'NAME, round N' with {plot.figure!r} expected")
     return drawn
 
 
@@ -51,9 +50,9 @@ def in_table(experiment: Experiment, row: str) -> bool:
 
 
 def _points(plot: Plot, rows: Rows, row: str, number: int) -> list[Point]:
-    figures = {ROUND: float(number), **rows.get(row, {})}
-    wanted = (plot.x, plot.figure, *(plot.band or ()))
+    figures = rows.get(row, {})
+    wanted = (plot.figure, *(plot.band or ()))
     if not all(figure in figures for figure in wanted):
         return []
-    x, y, *band = (figures[figure] for figure in wanted)
-    return [Point(x, y, (band[0], band[1]) if band else None)]
+    y, *band = (figures[figure] for figure in wanted)
+    return [Point(number, y, (band[0], band[1]) if band else None)]

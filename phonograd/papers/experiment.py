@@ -40,11 +40,10 @@ class Claim(Record, frozen=True):
 
 
 class Plot(Record, frozen=True):
-    """A plot of curves: a figure of the rows `NAME, round N`, against their rounds or another figure, `x`."""
+    """A plot of curves: a figure of the rows `NAME, round N`, against their rounds."""
 
     title: str
     figure: str
-    x: str = "round"
     band: Annotated[tuple[str, str] | None, about("figures between which each curve has a band")] = None
     logarithmic: Annotated[tuple[Literal["x", "y"], ...], about("axes")] = ()
 

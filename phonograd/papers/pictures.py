@@ -60,6 +60,6 @@ def _draw(axes: Any, plot: Plot, lines: Lines, styles: Mapping[str, tuple[str, s
             low, high = zip(*bands, strict=True)
             axes.fill_between(at, low, high, color=colour, alpha=0.1, lw=0)
             axes.plot(at, low, at, high, color=colour, ls=dashes, lw=0.6)
-    axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.figure)
+    axes.set(title=plot.title, xlabel="round", ylabel=plot.figure)
     for axis in plot.logarithmic:
         logarithmic(axes, axis)

@@ -1,13 +1,10 @@
-"""Folders of finished simulations, written by hand."""
+"""Records of finished simulations, written by hand."""
 
 import hashlib
-import json
-from pathlib import Path
 
 from msgspec.structs import replace
 
 import phonograd
-from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.simulation.folder import job_of
 from phonograd.simulation.quality import Quality
@@ -68,15 +65,3 @@ def record(rounds: int = 4, rehearsal: bool = True, **changed: object) -> Simula
     settings = replace(phonograd.SimulationSettings(**SIMULATION), **changed)  # type: ignore[arg-type]
     job = job_of(settings, rehearsal=SHA256 if rehearsal else hashlib.sha256().hexdigest())
     return SimulationRecord(job, Users(9, 5, 0), quality(20.0), tuple(map(round_record, range(1, rounds + 1))))
-
-
-def write(folder: Path, record: SimulationRecord) -> Path:
-    """The folder of a simulation."""
-    folder.mkdir()
-    (folder / "simulation.json").write_text(json.dumps(document_of(record)))
-    return folder
-
-
-def write_finished(folder: Path, rounds: int = 4, rehearsal: bool = True, **changed: object) -> Path:
-    """The folder of `record`."""
-    return write(folder, record(rounds, rehearsal, **changed))

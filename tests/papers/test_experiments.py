@@ -145,5 +145,5 @@ def test_the_list_names_options_and_other_inputs(phono: Run) -> None:
     rows = {row["name"]: row for row in phono("reproduce", "--list", "--json").document}
     assert list(rows) == names()
     assert rows["p-table2"]["inputs"].startswith("--artifacts: ")
-    assert "(optional)" in rows["codecs"]["inputs"]
+    assert "(optional)" in rows["p-table7"]["inputs"]
     assert "--input training-text=PATH: " in rows["j-tables"]["inputs"]

@@ -16,7 +16,7 @@ from phonograd.papers.result import Result
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOSS = Plot("How the loss falls", "loss", band=("loss, p10", "loss, p90"))
-BYTES = Plot("What it costs", "loss", x="MB", logarithmic=("x", "y"))
+BYTES = Plot("What it costs", "MB", logarithmic=("y",))
 EXPERIMENT = Experiment(
     "Paper P, Figure 0",
     "Nothing.",
@@ -52,12 +52,12 @@ def test_a_line_has_the_means_over_seeds_from_the_first_model_on() -> None:
     }
 
 
-def test_a_line_against_another_figure_has_the_rows_that_know_it() -> None:
-    assert lines(BYTES, RESULT) == {"fast": [Point(2, 4, None), Point(4, 1.5, None)]}
+def test_a_line_has_the_rows_that_know_its_figure() -> None:
+    assert lines(BYTES, RESULT) == {"fast": [Point(5, 2, None), Point(10, 4, None)]}
 
 
 def test_a_plot_of_no_figure_is_named() -> None:
-    with pytest.raises(ArtifactsError, match="'typo': rows 'NAME, round N' with 'los' and 'round' expected"):
+    with pytest.raises(ArtifactsError, match="'typo': rows 'NAME, round N' with 'los' expected"):
         lines(Plot("typo", "los"), RESULT)
 
 

@@ -4,22 +4,19 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
 
-import msgspec
 from msgspec import field
 
 import phonograd
 from phonograd.device_runtime.base.documents import Record
-from phonograd.device_runtime.base.errors import ArtifactsError, StateError, TextError
+from phonograd.device_runtime.base.errors import ArtifactsError, TextError
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.papers.arms import Arm, arm_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.transfer.settings import GENERATED
-from phonograd.simulation.folder import job_of, read_record
 from phonograd.simulation.quality import Quality, spread
 from phonograd.simulation.records import SimulationRecord
 
@@ -27,13 +24,12 @@ LAST = 5  # evaluations
 _CHANGES = ("user perplexity", "general perplexity")
 # Thousands of tokens in paper P's tests: general text and the users'.
 _GENERAL, _USERS = 170, 200
-_NO_TEXT = sha256().hexdigest()  # as a simulation names rehearsal text that it does not have
 
 
 class Run(Record, frozen=True):
     """One simulation. simulation, strategy: its settings that differ from the others'; transfer: TransferSettings by
     name, where `general` names an input; rehearsal: whether phones mix in general text; artifacts: the input that gives
-    them; folder: the input that may give a finished simulation's folder instead.
+    them.
     """
 
     simulation: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +37,6 @@ class Run(Record, frozen=True):
     transfer: dict[str, Any] = field(default_factory=dict)
     rehearsal: bool = True
     artifacts: str = "artifacts"
-    folder: str = ""
 
 
 class Settings(Record, frozen=True):
@@ -75,10 +70,9 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows[row] = mean_of([figures_of(quality) for quality in ended])
         rows[row] |= _gains(rows["initial"], rows[row])
         units[row] = by_user(ended)
-        of_row = _facts(record, max(points))
-        facts |= {f"{row}: {fact}": value for fact, value in of_row.items()}
+        facts |= {f"{row}: {fact}": value for fact, value in _facts(record, max(points)).items()}
         if settings.downloads:
-            rows[row] |= _downloads(of_row["MB down"], rows[row])
+            rows[row] |= _downloads(record, rows[row])
     return Outcome(rows, facts, units, {row: run_of(record) for row, record in records.items()})
 
 
@@ -88,6 +82,7 @@ def arms(settings: Settings) -> dict[str, Arm]:
     for row, one in settings.runs.items():
         simulation = settings_of(settings.simulation | one.simulation, settings.strategy | one.strategy)
         quantities = {"round": simulation.rounds, "cycle": one.transfer.get("transfer_cycles", 1)}
+        quantities["N"] = simulation.deploy_every
         found[row] = arm_of(simulation.strategy, simulation.clients_per_round, quantities)
     return found
 
@@ -135,14 +130,9 @@ def simulate_row(
     one: Run,
     context: Context,
 ) -> SimulationRecord:
-    """The record of one simulation, run or given. simulation, strategy: settings by name. Raises ArtifactsError,
-    StateError.
-    """
+    """The record of one simulation. simulation, strategy: settings by name. Raises ArtifactsError."""
     merged = {**simulation, **one.simulation, "seed": context.seed}
     settings = settings_of(merged, {**strategy, **one.strategy}, _transfer(one, context))
-    given = context.optional(one.folder) if one.folder else None
-    if given is not None:
-        return _read_earlier(given, settings, one.rehearsal)
     return phonograd.simulate(
         context.input(one.artifacts),
         context.input("users"),
@@ -171,20 +161,6 @@ def _transfer(one: Run, context: Context) -> dict[str, Any]:
     general = one.transfer.get("general", GENERATED)
     named = {} if general == GENERATED else {"general": str(context.input(general))}
     return {**one.transfer, **named}
-
-
-def _read_earlier(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool) -> SimulationRecord:
-    """A simulation that ran before. Raises StateError if it is another one or too short."""
-    record = read_record(folder)
-    recorded = {**job_of(phonograd.SimulationSettings()), **record.job}  # what its version did not have
-    for name, value in job_of(wanted).items():
-        if recorded.get(name) != value:
-            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {recorded.get(name)}")
-    if (record.job["rehearsal"] == _NO_TEXT) == rehearsal:
-        raise StateError(f"{folder}: a simulation with{'' if rehearsal else 'out'} rehearsal expected, found the other")
-    if not evaluated_rounds(record) or len(record.rounds) < wanted.rounds:
-        raise StateError(f"{folder}: {wanted.rounds} rounds expected, found {len(record.rounds)}; let it finish")
-    return msgspec.structs.replace(record, rounds=record.rounds[: wanted.rounds])
 
 
 def figures_of(quality: Quality) -> dict[str, float]:
@@ -225,13 +201,17 @@ def _gains(first: Mapping[str, float], last: Mapping[str, float]) -> dict[str, f
     return gains
 
 
-def _downloads(megabytes: float, gains: Mapping[str, float]) -> dict[str, float]:
-    """What phones downloaded, all together, and for each % and point of `gains`; those alone that there are."""
+def _downloads(record: SimulationRecord, gains: Mapping[str, float]) -> dict[str, float]:
+    """What phones sent and downloaded, and for each % and point of `gains`; those alone that there are."""
     gained = {
         "% less user perplexity": -gains["user perplexity, change in %"],
         "point of user KSS": gains.get("user KSS, points gained", 0.0),
     }
-    return {"MB down": megabytes} | {f"MB down a {of}": megabytes / gain for of, gain in gained.items() if gain > 0}
+    up, down = (sum(getattr(ended, f"bytes_{way}") for ended in record.rounds) / 1e6 for way in ("up", "down"))
+    figures = {"MB up a round": up / len(record.rounds), "MB down a round": down / len(record.rounds)}
+    if links := [ended.link_bytes for ended in record.rounds if ended.link_bytes is not None]:
+        figures["MB a link"] = fmean(links) / 1e6
+    return figures | {f"MB down a {of}": down / gain for of, gain in gained.items() if gain > 0}
 
 
 def _facts(record: SimulationRecord, last: int) -> dict[str, float]:
