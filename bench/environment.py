@@ -23,6 +23,10 @@ MAKERS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel", "0x41": "ARM", "0xc0":
 ROOT = Path(__file__).resolve().parents[1]
 
 
+# What runs write, and the pages of it.
+RESULTS = ("bench/results", "bench/RESULTS.md", "phonograd/papers/results", "docs/results.md", "docs/pictures")
+
+
 @dataclass(frozen=True)
 class Environment:
     """The machine of a benchmark. cpu, maker, model: the CPU's name, who made it, and which it is where a name, as of a
@@ -61,7 +65,8 @@ def this_commit() -> str:
     if not (ROOT / "pyproject.toml").is_file() or shutil.which("git") is None:
         return ""
     commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results", ":!bench/RESULTS.md")
+    others = (f":!{path}" for path in RESULTS)
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *others)
     return commit + ("+" if commit and changed else "")
 
 

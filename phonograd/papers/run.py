@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -11,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import phonograd
-from phonograd.bench.environment import this_environment
+from phonograd.bench.environment import this_commit, this_environment
 from phonograd.device_runtime.base.documents import FieldError, Record, document_of, read
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, UsageError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.papers.arms import require_true
 from phonograd.papers.experiment import Experiment, Rows, flag, load
-from phonograd.papers.result import Result, results_folder
+from phonograd.papers.result import Result
 from phonograd.papers.small import SmallInputs
 
 # Called with (parts done, parts in all, what is running).
@@ -154,16 +152,10 @@ def sha256_of(path: Path) -> str:
 
 
 def _commits(work: Path) -> tuple[str, ...]:
-    """The checkout's commits that ran in `work`, the last one now, with "+" if files differed from it."""
-    if results_folder() is None or shutil.which("git") is None:
-        return ()
-    head, changed = (
-        subprocess.run(["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
-        for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no", ":/"))
-    )
+    """The checkout's commits that ran in `work`, the last one now."""
     path = work / "commits.json"
     earlier = json.loads(path.read_bytes()) if path.exists() else []
-    commits = list(dict.fromkeys([*earlier, head.strip() + ("+" if changed else "")])) if head else earlier
+    commits = list(dict.fromkeys([*earlier, *filter(None, [this_commit()])]))
     write_bytes(path, json.dumps(commits).encode())
     return tuple(commits)
 

@@ -15,7 +15,6 @@ from phonograd.papers.run import Context
 from phonograd.simulation.quality import Quality
 from phonograd.simulation.records import SimulationRecord
 from tests.papers.finished import evaluation, record
-from tests.support.artifacts import exported
 
 MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=5, embedding=4, hidden=4, layers=1)
 
@@ -57,18 +56,6 @@ def test_a_model_without_any_test_is_refused() -> None:
         from_scratch._figures(msgspec.structs.replace(found, rounds=bare), settings())
 
 
-def test_a_bigram_suggests_what_most_often_follows(tmp_path: Path) -> None:
-    artifacts = exported(MODEL, phonograd.TrainingConfig(minibatch=1, bptt=2))
-    one, two, *_ = phonograd.Vocabulary.load(artifacts.path("vocab.txt")).words[2:]
-    line = b" ".join((one, two, one, two, one))
-    users = {name: [line, b"never seen"] for name in "abc"}
-    simulation = phonograd.SimulationSettings(test_users=1, text_bytes=1000)
-    figures, units = from_scratch._of_bigram(artifacts, users, simulation)
-    # All five known words are right, the first one too, after the end of a message; the two unknown ones are misses.
-    assert figures["top-1, %"] == pytest.approx(500 / 7)
-    assert units["top-1, %"] == [pytest.approx(500 / 7)]
-
-
 def test_clients_are_dealt_or_cut(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"message {number}\n" for number in range(8)))
@@ -98,12 +85,32 @@ def test_every_method_trains_on_shuffled_messages(tmp_path: Path, monkeypatch: p
     context = Context(1, tmp_path, tmp_path, 1, None, {"artifacts": tmp_path}, lambda *_: None)
     phone = one_node._Phone(context, one_node.Settings(1, 1, 1, {}), tmp_path, tmp_path)
     node = one_node._Node("a", messages, [])
-    for share in (0.5, 1.0):
+    for on_top, share in ((True, 0.5), (False, 1.0)):
         with pytest.raises(TrainedError):
-            phone.measure(node, one_node.Method("rehearsal", share))
+            phone.measure(node, one_node.Method("rehearsal", share, on_top=on_top))
     assert seen[0] == seen[1] != messages
     assert sorted(seen[0]) == sorted(messages)
     other = dataclasses.replace(node, name="b")
     with pytest.raises(TrainedError):
         phone.measure(other, one_node.Method("rehearsal", 1.0))
     assert seen[2] != seen[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "user_bytes"),
+    [
+        (one_node.Method("rehearsal", 0.25, text_bytes=40), 10),
+        (one_node.Method("rehearsal", 0.25, text_bytes=40, on_top=True), 40),
+        (one_node.Method("rehearsal", 1.0, text_bytes=40), 40),
+        (one_node.Method("lwf", 0.25, text_bytes=40), 40),
+    ],
+)
+def test_rehearsal_takes_the_place_of_the_users_text(method: one_node.Method, user_bytes: int) -> None:
+    assert method.user_bytes == user_bytes
+
+
+def test_a_text_is_cut_to_its_bytes_between_words() -> None:
+    messages = [b"one two", b"three four five"]
+    assert one_node._cut(messages, 8) == [b"one two"]
+    assert one_node._cut(messages, 20) == [b"one two", b"three four"]
+    assert one_node._cut(messages, 100) == messages

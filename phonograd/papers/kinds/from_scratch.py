@@ -1,29 +1,23 @@
 """Federated rounds from random weights: one text cut into a shard a client, or users' texts, one simulation a row."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import field
 
 import phonograd
 from phonograd.device_runtime.base.documents import Amount, Count, Positive, Record
 from phonograd.device_runtime.base.errors import TextError
-from phonograd.device_runtime.formats.manifest import VOCABULARY
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import Floats
-from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
+from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.messages import read_messages
-from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids
 from phonograd.papers.arms import Arm, arm_of
 from phonograd.papers.kinds.simulated import by_user, evaluated_rounds, last_ones, mean_of, run_of, settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.quality import Quality, spread
 from phonograd.simulation.records import SimulationRecord
-from phonograd.simulation.simulator import Texts, population_of
 from phonograd.simulation.users import Messages, read_users, text_slice
 
 LOST = 1e9  # a perplexity of a model that diverged: larger ones say no more
@@ -46,8 +40,7 @@ class Settings(Record, frozen=True):
 
     Clients that never train (`test_users`) are the test of M's tables, which have means of the last five evaluations.
     With `chosen` they are the validation, as J's: figures are of the general test (test_bytes of it), by the model that
-    is best on it. target: a perplexity, for the rounds until it is reached: one more than there are if it never is;
-    bigram: a row of a bigram's top-1.
+    is best on it. target: a perplexity, for the rounds until it is reached: one more than there are if it never is.
     """
 
     model: LanguageModelConfig
@@ -58,7 +51,6 @@ class Settings(Record, frozen=True):
     test_bytes: Count = 0
     chosen: bool = False
     target: Amount | None = None
-    bigram: bool = False
     training: dict[str, Any] = field(default_factory=dict)
     simulation: dict[str, Any] = field(default_factory=dict)
     strategy: dict[str, Any] = field(default_factory=dict)
@@ -92,8 +84,6 @@ def run(settings: Settings, context: Context) -> Outcome:
         runs[row] = run_of(record)
         facts |= {f"{row}: tokens trained": sum(ended.tokens for ended in record.rounds)}
         facts |= {f"{row}: MB up": sum(ended.bytes_up for ended in record.rounds) / 1e6}
-    if settings.bigram:
-        rows["bigram"], units["bigram"] = _of_bigram(artifacts, users, _simulation(settings, one, context.seed))
     return Outcome(rows, facts, units, runs)
 
 
@@ -148,42 +138,6 @@ def _scores(texts: Sequence[Evaluation]) -> dict[str, float]:
         if found := spread(texts, figure):  # type: ignore[arg-type]
             figures |= {f"{name}, %": 100 * found.pooled, f"{name}, ± %": 100 * found.error}
     return figures
-
-
-def _of_bigram(
-    artifacts: phonograd.Artifacts, users: Mapping[str, Messages], simulation: phonograd.SimulationSettings
-) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Top-1 of the word that most often follows the last one in the texts of all who train."""
-    population = population_of(artifacts, Texts(dict(users), [], []), simulation, simulation.test_users)
-    vocabulary = phonograd.Vocabulary.load(artifacts.path(VOCABULARY))
-    V = len(vocabulary)
-    streams = [vocabulary.encode(messages) for messages in population.training.values()]
-    pairs, counts = np.unique(
-        np.concatenate([np.append(EOS, stream[:-1]) * V + stream for stream in streams]), return_counts=True
-    )
-    words = pairs % V > EOS
-    order = np.argsort(counts[words], kind="stable")
-    following = np.full(V, UNK)
-    following[pairs[words][order] // V] = pairs[words][order] % V  # the most frequent comes last
-    training = artifacts.manifest.training
-    texts = [text_slice(messages, simulation.text_bytes, 0)[0] for messages in population.testing.values()]
-    found = [evaluate(_Bigram(following), vocabulary, text, training.minibatch, training.bptt) for text in texts]
-    return {"top-1, %": _scores(found)["top-1, %"]}, {"top-1, %": [100 * one.top1 for one in found]}
-
-
-@dataclass(frozen=True)
-class _Bigram:
-    """A Scorer whose best word is following[last word]."""
-
-    following: Ids
-
-    def reset(self) -> None:
-        """Do nothing: there is no state."""
-
-    def logits(self, tokens: Ids) -> Floats:
-        scores = np.zeros((tokens.size, len(self.following)), np.float32)
-        scores[np.arange(tokens.size), self.following[tokens.reshape(-1)]] = 1
-        return scores
 
 
 def _artifacts(settings: Settings, one: Run, text: Path, context: Context) -> phonograd.Artifacts:
