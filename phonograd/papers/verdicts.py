@@ -180,7 +180,7 @@ class _Effect:
 
     def _between(self, ends: tuple[float, float]) -> str:
         low, high = (_format_effect(self.claim, end) for end in ends)
-        return f"{low} to {high}" if "%" in self.claim.figure else f"{high} to {low}"
+        return f"{low} to {high}" if _is_difference(self.claim) else f"{high} to {low}"
 
 
 def _effect(claim: Claim, experiment: Experiment, result: Result, row: str, to: str) -> _Effect:
@@ -196,8 +196,13 @@ def _effect(claim: Claim, experiment: Experiment, result: Result, row: str, to: 
     return _Effect(claim, seeds, units, _interval(units), decided_by)
 
 
+def _is_difference(claim: Claim) -> bool:
+    """Whether its effect is a difference: of points, or of what may be below 0; else it is a ratio."""
+    return "%" in claim.figure or "change" in claim.figure
+
+
 def _difference(claim: Claim, before: float, after: float) -> float:
-    if "%" in claim.figure:
+    if _is_difference(claim):
         return after - before
     if not before > 0 < after:
         raise ArtifactsError(f"claim {claim.says!r}: values above 0 of {claim.figure!r} expected, found {before:g}")
@@ -221,8 +226,8 @@ def _limits(claim: Claim, row: str, published: Rows) -> tuple[float, float]:
 
 def _format_effect(claim: Claim, effect: float) -> str:
     """Points; or how far the first row is below the last, as papers say what they reduce: -64 %."""
-    if "%" in claim.figure:
-        return f"{effect:+.3g} points"
+    if _is_difference(claim):
+        return f"{effect:+.3g} points" if "%" in claim.figure else f"{effect:+.3g}"
     return f"{100 * math.expm1(-effect):+.3g} %"
 
 
