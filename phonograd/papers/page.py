@@ -142,10 +142,11 @@ def _section(name: str, experiment: Experiment, results: Mapping[str, Result]) -
         yield from (f"![{titles}]({picture_place(name)})", "")
     yield from table(columns, [[str(cell) if cell is not None else "" for cell in row.values()] for row in rows])
     yield ""
-    for one in judge(experiment, result):
+    for one in (judged := judge(experiment, result)):
         shown = ", ".join(part for part in (one.ours, one.paper and f"the paper: {one.paper}", one.evidence) if part)
         yield f"- {one.verdict.capitalize()}: {one.claim.says} ({shown})."
-    yield from ("", *([experiment.remark, ""] if experiment.remark else []))
+    yield from ([""] if judged else [])
+    yield from ([experiment.remark, ""] if experiment.remark else [])
     yield from _facts_of_rows(result)
     facts = [f"{fact}: {_over_seeds(values)}" for fact, values in result.facts.items() if ROW not in fact]
     texts = [f"Texts: {result.texts}"] if result.texts else []

@@ -195,5 +195,5 @@ def test_the_command(
     assert "Uploads of 0.0 MB" in out
     assert "at most 3 passes of" in out
     saved = json.loads((tmp_path / "r.json").read_text())
-    assert set(saved) == {"command", *result}
+    assert set(saved) == {"command", "day", "commit", *result}
     assert saved["command"] == "phonograd " + " ".join(line)
