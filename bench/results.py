@@ -124,7 +124,7 @@ def _parts(document: Document) -> list[str | Table]:
 
 
 def _origin(name: str, document: Document) -> str:
-    """Where a section comes from; older results have neither day nor commit."""
+    """Origin of a section; older results have neither day nor commit."""
     facts = [f"`results/{name}`"]
     facts += [f"measured on {document['day']}"] if "day" in document else []
     if commit := document.get("commit"):

@@ -60,7 +60,7 @@ def bench_epoch(benchmark: Any, artifacts: Artifacts, windows: Ids) -> None:
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
 def bench_suggestion(benchmark: Any, artifacts: Artifacts, place: Path, weights: str) -> None:
-    """From a typed word to suggestions for the next one."""
+    """Feed a typed word, and take suggestions for the next one."""
     path = artifacts.path(WEIGHTS)
     if weights == "int8":
         path = place / PREDICTION
@@ -77,7 +77,7 @@ def bench_suggestion(benchmark: Any, artifacts: Artifacts, place: Path, weights:
 
 @pytest.mark.parametrize("codec", CODECS)
 def bench_encode(benchmark: Any, artifacts: Artifacts, updates: Mapping[str, Path], place: Path, codec: str) -> None:
-    """From trained weights to an update's file."""
+    """Write an update's file from trained weights."""
     with TensorFile(artifacts.path(WEIGHTS)) as base:
         with UpdateFile(updates["full-f32"]) as whole:
             trained = whole.weights(base)
@@ -88,7 +88,7 @@ def bench_encode(benchmark: Any, artifacts: Artifacts, updates: Mapping[str, Pat
 
 @pytest.mark.parametrize("codec", CODECS)
 def bench_decode(benchmark: Any, artifacts: Artifacts, updates: Mapping[str, Path], codec: str) -> None:
-    """From an update's file to all its weights, checked."""
+    """Read all weights of an update's file, checked."""
 
     def decode() -> None:
         with UpdateFile(updates[codec]) as update:

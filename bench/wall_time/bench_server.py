@@ -29,7 +29,7 @@ def bench_fold(benchmark: Any, artifacts: Artifacts, updates: Mapping[str, Path]
 
 @pytest.mark.parametrize("codec", [DEFAULT_CODEC])
 def bench_ingest(benchmark: Any, artifacts: Artifacts, updates: Mapping[str, Path], place: Path, codec: str) -> None:
-    """From an upload's first byte to the server's answer: received, checked, synced, folded and in the ledger."""
+    """Upload an update until the answer: received, checked, synced, folded and in the ledger."""
     maker, phones = BodyMaker(updates[codec]), itertools.count()
 
     def next_upload() -> tuple[tuple[Upload], dict[str, object]]:

@@ -115,7 +115,7 @@ def test_a_server_makes_the_same_models(
 
 
 def test_phones_of_a_server_that_deploys_every_third_model(tmp_path: Path) -> None:
-    """They follow it, and have nothing to download in between; a simulation, resumed, has the same models and bytes."""
+    """Phones follow, without downloads in between; a simulation, resumed, has the same models and bytes."""
     settings = replace(
         SETTINGS,
         rounds=6,

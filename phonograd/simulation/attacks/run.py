@@ -80,7 +80,7 @@ def attack(
 
 
 def users_who_count(simulation: SimulationSettings, users: Sequence[str]) -> set[str]:
-    """Those with an update in a model: none that drops out or is late, unless late ones count."""
+    """Users with an update in a model: none that drops out or is late, unless late ones count."""
     members = set[str]()
     for number, parts in enumerate(islice(schedule(simulation, users), simulation.rounds), 1):
         drops_late = simulation.late == "drop" and number % simulation.deploy_every == 0  # else phones have its base
