@@ -175,13 +175,20 @@ def test_instructions_are_counted_one_by_one(tmp_path: Path) -> None:
 
 @pytest.mark.phone
 def test_the_inner_loops_of_the_phone_build_keep_the_multipliers_busy() -> None:
-    """Cycles at most for a tile of 8 by 12 and one instruction deep; two units of 128 bits need 12."""
-    most = {"cortex-a55": 28, "neoverse-n1": 13, "cortex-a510": 26, "neoverse-n2": 13}
+    """Cycles at most for a tile of 8 by 12 and one instruction deep; two units of 128 bits need 12, a V1's four 6."""
+    most = {
+        "cortex-a53": 40,
+        "cortex-a55": 28,
+        "neoverse-n1": 13,
+        "neoverse-v1": 7,
+        "cortex-a510": 26,
+        "neoverse-n2": 13,
+    }
     for kernel, (_, cores) in KERNELS.items():
         loop = kernel_loop(kernel)
         assert len(loop.multiply_adds) == 24
         assert len(set(loop.multiply_adds)) == 1
         for core in cores:
             cost = loop_cost(loop, core)
-            assert 12 <= cost.cycles <= most.pop(core), cost
+            assert (6 if core == "neoverse-v1" else 12) <= cost.cycles <= most.pop(core), cost
     assert not most
