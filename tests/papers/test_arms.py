@@ -1,19 +1,24 @@
 """Names and claims that the settings of a row belie."""
 
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.papers.arms import Arm, arm_of, require_true
 from phonograd.papers.experiment import Claim, load
-from phonograd.papers.page import conditions
-from phonograd.papers.result import Result
+from phonograd.papers.page import conditions, page
+from phonograd.papers.result import Result, read_result, results_folder, write_result
 from phonograd.papers.run import kind_of
 from phonograd.server_agg.aggregation.settings import StrategySettings
 
+FOLDER = results_folder() or Path()
 
-def private(**changed: float) -> StrategySettings:
-    given = {"clip_norm": 10, "noise_multiplier": 0.03, "sampling": 0.005, **changed}
+
+def private(**changed: Any) -> StrategySettings:
+    given: dict[str, Any] = {"clip_norm": 10, "noise_multiplier": 0.03, "sampling": 0.005, **changed}
     return StrategySettings(strategy="dp-fedavg", **given)
 
 
@@ -69,6 +74,15 @@ def test_an_experiment_is_held_to_its_settings() -> None:
     wrong = {**runs, row: runs["S 10"]}
     with pytest.raises(ArtifactsError, match=f"row '{row}'"):
         kind_of("m-rounds", msgspec.structs.replace(experiment, settings=experiment.settings | {"runs": wrong}), False)
+
+
+def test_a_result_is_held_to_the_settings_it_ran_with(tmp_path: Path) -> None:
+    found = read_result(FOLDER / "m-rounds.json")
+    (row,) = [name for name in found.settings["runs"] if name.endswith("σ 0.006")]
+    runs = found.settings["runs"] | {row: found.settings["runs"]["S 10"]}
+    write_result(tmp_path / "m-rounds.json", msgspec.structs.replace(found, settings=found.settings | {"runs": runs}))
+    with pytest.raises(ArtifactsError, match=f"row '{row}'"):
+        page(tmp_path)
 
 
 def test_the_first_line_of_a_section_has_the_settings_of_training() -> None:
