@@ -22,7 +22,7 @@ from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFil
 THREADS = EpochBenchConfig().threads
 OUTPUT_SAMPLE = 2000
 NATIVE = selected_entries(("native",), precisions=("fp32", "bf16"))
-ENGINES = (*NATIVE, *with_output_sample(NATIVE[:1], OUTPUT_SAMPLE), *selected_entries(("ort", "torch"), ("sparse",)))
+ENGINES = (*NATIVE, *with_output_sample(NATIVE[:1], OUTPUT_SAMPLE), *selected_entries(("ort", "torch"), ("lean",)))
 STEPS, WARM_UP = 6, 1
 
 

@@ -38,7 +38,7 @@ def run_pytest(*arguments: str) -> str:
 def test_each_part_of_a_round_is_collected() -> None:
     collected = re.findall(r"::bench_(\w+)\[2x650-V30000-B10-T20-?(.*)\]", run_pytest("--collect-only"))
     assert set(collected) == {
-        *(("step", name) for name in ("native", "native bf16", "native sampled", "ort", "torch sparse")),
+        *(("step", name) for name in ("native", "native bf16", "native sampled", "ort", "torch lean")),
         ("epoch", ""),
         *(("suggestion", name) for name in ("float32", "int8")),
         *((way, codec) for way in ("encode", "decode") for codec in CODECS),
