@@ -19,10 +19,7 @@ FEATURES = (
 MAKER_KEYS, MODEL_KEYS = ("vendor_id", "CPU implementer"), ("cpu family", "model", "stepping", "CPU part")
 MAKERS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel", "0x41": "ARM", "0xc0": "Ampere"}
 
-
 ROOT = Path(__file__).resolve().parents[1]
-
-
 # What runs write, and the pages of it.
 RESULTS = ("bench/results", "bench/RESULTS.md", "phonograd/papers/results", "docs/results.md", "docs/pictures")
 

@@ -89,7 +89,7 @@ def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:
 
 def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | str | None]]:
     """A table's rows: for each figure the paper's value, if it has one, and ours."""
-    figures = [name for name in _figures(experiment.published, result.rows) if not name.endswith(PERCENTILES)]
+    figures = _figures(experiment.published, result.rows)
     theirs = {figure for values in experiment.published.values() for figure in values}
     rows = []
     for row in dict.fromkeys([*experiment.published, *result.rows]):
@@ -126,7 +126,7 @@ def _beside_plots(experiment: Experiment, result: Result) -> list[dict[str, str]
             }
         if in_table(experiment, row):
             rows[row] = {figure: _over_seeds(values) for figure, values in figures.items()}
-    columns = [figure for figure in _figures(rows) if not figure.endswith(PERCENTILES)]
+    columns = _figures(rows)
     return [{"": row, **{figure: values_of.get(figure, "") for figure in columns}} for row, values_of in rows.items()]
 
 
@@ -204,7 +204,9 @@ def _facts_of_rows(result: Result) -> Iterator[str]:
 
 
 def _figures(*tables: Mapping[str, Mapping[str, object]]) -> list[str]:
-    return list(dict.fromkeys(figure for rows in tables for values in rows.values() for figure in values))
+    """The figures of all rows, but those that the page leaves out."""
+    found = dict.fromkeys(figure for rows in tables for values in rows.values() for figure in values)
+    return [figure for figure in found if not figure.endswith(PERCENTILES)]
 
 
 def _over_seeds(values: Sequence[float]) -> str:

@@ -100,14 +100,12 @@ def run(
     )
     commits = _commits(work)
     outcomes = []
-    model: dict[str, Any] = {}
     for seed in seeds:
         place = work / f"seed-{seed}"
         make_folder(place)
         made = SmallInputs(work / "inputs") if small else None
         context = Context(seed, place, work, workers, made, given, progress or (lambda *_: None))
         outcomes.append(kind.run(settings, context))
-        model = _model_of(context)
     first = outcomes[0]
     return Result(
         experiment=name,
@@ -122,7 +120,7 @@ def run(
         inputs={key: sha256_of(path) for key, path in sorted(given.items())},
         version=phonograd.__version__,
         commits=commits,
-        model=model,
+        model=_model_of(context),
         cpu=this_environment().cpu,
     )
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
-from typing import Literal
 
 import numpy as np
 
@@ -18,11 +17,12 @@ from phonograd.device_runtime.base.errors import ArtifactsError, PhonogradError
 from phonograd.papers.experiment import Claim, Experiment, Rows
 from phonograd.papers.result import Result
 
-Verdict = Literal["agrees", "inconclusive", "contradicts"] | str  # or a claim's own words
 SEEDS = 3  # at least
 SHARE = 0.1  # of the paper's effect, at least
 UNITS = 8  # nodes, pairs or phones, for an interval: at least
 _RESAMPLES, _INTERVAL = 10_000, (2.5, 97.5)
+# What decides a claim, unless it is an interval over units.
+_BY_FIGURES = _NOTHING, _EXACT, _SEEDS = "", "exact", "seeds"
 
 
 class ClaimError(PhonogradError):
@@ -38,7 +38,7 @@ class Judged:
     """
 
     claim: Claim
-    verdict: Verdict
+    verdict: str
     holds: bool
     ours: str
     paper: str
@@ -74,7 +74,7 @@ def _judge_order(claim: Claim, experiment: Experiment, result: Result) -> Judged
     holds = all(step.mean > 0 for step in steps)
     held = sum(min(of_seed) > 0 for of_seed in zip(*(step.seeds for step in steps), strict=True))
     evidence = _evidence(ours.decided_by, held, len(ours.seeds))
-    verdict: Verdict = "inconclusive"
+    verdict = "inconclusive"
     if min(signs) < 0:
         verdict = "contradicts"
     elif min(signs) > 0:
@@ -98,37 +98,37 @@ def _judge_bounds(claim: Claim, experiment: Experiment, result: Result) -> Judge
     def sign(row: str) -> int:
         low, high = limits[row]
         of_seeds = [rows[row][claim.figure] for rows in seeds]
-        ends: tuple[float, float] | None = min(of_seeds), max(of_seeds)
-        if experiment.units and decided_by.endswith(experiment.units):
-            ends = _interval(_units(result, row, claim.figure))
-        if not decided_by or ends is None:
+        least, most = min(of_seeds), max(of_seeds)
+        if decided_by not in _BY_FIGURES:
+            least, most = _interval(_units(result, row, claim.figure))
+        if not decided_by:
             return 0
-        if low <= ends[0] and ends[1] <= high:
+        if low <= least and most <= high:
             return 1
-        return -1 if ends[1] < low or ends[0] > high else 0
+        return -1 if most < low or least > high else 0
 
     found = [inside(rows) for rows in seeds]
     signs = {sign(row) for row in claim.rows}
     values = [rows[row][claim.figure] for rows in seeds for row in claim.rows]
     theirs = [value for row in claim.rows if (value := experiment.published.get(row, {}).get(claim.figure)) is not None]
     evidence = _evidence(decided_by, sum(map(all, found)), len(seeds))
-    verdict: Verdict = "agrees" if signs == {1} else "contradicts" if -1 in signs else "inconclusive"
+    verdict = "agrees" if signs == {1} else "contradicts" if -1 in signs else "inconclusive"
     return Judged(claim, verdict, all(inside(result.means())), _range(values), _range(theirs), evidence)
 
 
 def _decided_by(claim: Claim, experiment: Experiment, result: Result, row: str) -> str:
     """What decides a claim: `exact`, so many `nodes`, the `seeds`, or nothing."""
     if experiment.exact or claim.exact:
-        return "exact"
+        return _EXACT
     units = len(_units(result, row, claim.figure))
     if experiment.units and units >= UNITS:
         return f"{units} {experiment.units}"
-    return "seeds" if len(result.seeds) >= SEEDS else ""
+    return _SEEDS if len(result.seeds) >= SEEDS else _NOTHING
 
 
 def _evidence(decided_by: str, held: int, seeds: int) -> str:
     """held: seeds that show all of a claim."""
-    if decided_by not in ("", "seeds"):
+    if decided_by not in (_NOTHING, _SEEDS):
         return decided_by
     return f"{held} of {seeds} seeds" if seeds > 1 else "one seed"
 
@@ -137,10 +137,8 @@ def _units(result: Result, row: str, figure: str) -> list[float]:
     return [value for seed in result.units.get(row, {}).get(figure, ()) for value in seed]
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % of the mean over units, by bootstrap; None for too few."""
-    if len(values) < UNITS:
-        return None
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % of the mean over units, by bootstrap."""
     drawn = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values))).mean(1)
     low, high = np.percentile(drawn, _INTERVAL)
     return float(low), float(high)
@@ -149,7 +147,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
 @dataclass(frozen=True)
 class _Effect:
     """How far one row is below another, in the claim's terms. seeds: of each seed, pooled; units: of each node or pair
-    that was trained on its own; interval: of their mean, None for too few; decided_by: see _decided_by.
+    that was trained on its own; interval: of their mean, if they decide; decided_by: see _decided_by.
     """
 
     claim: Claim
@@ -189,7 +187,7 @@ def _effect(claim: Claim, experiment: Experiment, result: Result, row: str, to: 
         for rows in map(result.of_seed, range(len(result.seeds)))
     ]
     decided_by = _decided_by(claim, experiment, result, row)
-    if decided_by in ("", "exact", "seeds"):
+    if decided_by in _BY_FIGURES:
         return _Effect(claim, seeds, [], None, decided_by)
     pairs = zip(*(_units(result, name, claim.figure) for name in (row, to)), strict=True)
     units = [_difference(claim, *pair) for pair in pairs]

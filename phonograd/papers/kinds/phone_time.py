@@ -28,12 +28,12 @@ def run(settings: Settings, context: Context) -> Outcome:
     for one in saved["projections"]:
         figure = FULL if one["output_words"] == words else SAMPLED
         rows.setdefault(f"{one['cpu']}, {one['precision']}, projected", {})[figure] = one["all_epoch_seconds"]
-    measured = [_measured(path) for path in sorted(PHONES.glob("*.json"))]
+    measured = [_read_phone(path) for path in sorted(PHONES.glob("*.json"))]
     facts = {"cores of the projection": saved["phone"]["cores"], "GHz": saved["phone"]["ghz"], "phones": len(measured)}
     return Outcome({**rows, **{row: figures for one in measured for row, figures in one.items()}}, facts)
 
 
-def _measured(path: Path) -> Rows:
+def _read_phone(path: Path) -> Rows:
     """The median epochs of a report's phone. Its row is named after the file, as two phones may be of one model."""
     report = read_report(path)
     figures = {

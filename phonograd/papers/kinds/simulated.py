@@ -81,8 +81,8 @@ def arms(settings: Settings) -> dict[str, Arm]:
     found = {}
     for row, one in settings.runs.items():
         simulation = settings_of(settings.simulation | one.simulation, settings.strategy | one.strategy)
-        quantities = {"round": simulation.rounds, "cycle": one.transfer.get("transfer_cycles", 1)}
-        quantities["N"] = simulation.deploy_every
+        cycles = one.transfer.get("transfer_cycles", 1)
+        quantities = {"round": simulation.rounds, "cycle": cycles, "N": simulation.deploy_every}
         found[row] = arm_of(simulation.strategy, simulation.clients_per_round, quantities)
     return found
 

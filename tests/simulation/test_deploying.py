@@ -1,0 +1,49 @@
+"""Several rounds from one model, in a simulation and by a server."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+import phonograd
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.simulation.users import text_slice
+from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, USERS, encoded_users, models
+
+
+def test_phones_of_a_server_that_deploys_every_third_model(tmp_path: Path) -> None:
+    """Phones follow, without downloads in between; a simulation, resumed, has the same models and bytes."""
+    settings = replace(
+        SETTINGS,
+        rounds=6,
+        clients_per_round=1,
+        deploy_every=3,
+        publish="top-rows",
+        publish_rows=5,
+        test_users=0,
+        strategy=phonograd.StrategySettings(server_optimizer="momentum"),
+    )
+    only = {"user-0": USERS["user-0"]}
+    for rounds in (5, 6):
+        settings = replace(settings, rounds=rounds)
+        simulated = phonograd.simulate(ARTIFACTS, only, tmp_path / "run", settings, rehearsal=GENERAL, workers=1)
+    rules = phonograd.RoundRules(clients_per_round=1, deploy_every=3, publish="top-rows", publish_rows=5)
+    model, update, received, bases = tmp_path / "model", tmp_path / "update", [], []
+    with phonograd.start_server(
+        ARTIFACTS, tmp_path / "state", phonograd.ServerSettings(port=0, rules=rules, strategy=settings.strategy)
+    ) as server:
+        for number in range(1, 7):
+            received.append(
+                phonograd.pull(server.admin, model, model if number > 1 else ARTIFACTS.path(WEIGHTS)).received
+            )
+            bases.append(sha256_of_file(model))
+            messages, _ = text_slice(encoded_users()["user-0"], settings.text_bytes, number - 1)
+            phone = phonograd.TrainSettings(weights=model, phone="user-0", round_number=number, codec=settings.codec)
+            phonograd.train(ARTIFACTS, messages, phone, rehearsal=GENERAL, update=update)
+            assert phonograd.upload(server.admin, update, "user-0").round_closed
+        served = [entry["model_sha256"] for entry in phonograd.report(server.admin)["rounds"][:6]]
+    assert models(simulated) == served
+    assert bases == [ARTIFACTS.weights_sha256] * 3 + [served[2]] * 3
+    assert (
+        received == [ended.bytes_down for ended in simulated.rounds] == [0, 0, 0, simulated.rounds[2].link_bytes, 0, 0]
+    )
