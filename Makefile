@@ -140,7 +140,7 @@ aar: $(READY)
 # fails where a benchmark is slower than in that run by more than MAX_SLOWDOWN.
 bench: $(READY)
 	$(VENV)/bin/pytest phonograd/bench/wall_time $(if $(SAVE),--save "$(SAVE)") $(if $(COMPARE),--compare "$(COMPARE)") \
-		$(if $(MAX_SLOWDOWN),--max-slowdown "$(MAX_SLOWDOWN)")
+		$(if $(MAX_SLOWDOWN),--max-slowdown="$(MAX_SLOWDOWN)")
 
 # Measures everything anew, and makes bench/RESULTS.md of it; some 40 minutes on a quiet machine. Flower is left out without
 # FLOWER=PYTHON, an environment with phonograd[flower] and torch. Left as they are: `bench upload` and `bench predict`, which

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import msgspec
@@ -9,8 +10,8 @@ from msgspec import Meta, Struct
 
 from phonograd.android_harness.errors import RegressionError, ReportError
 from phonograd.bench.environment import Environment
-from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.base.files import read_bytes
+from phonograd.device_runtime.base.errors import StorageError, UsageError
+from phonograd.device_runtime.base.files import read_bytes, storage_errors
 
 
 class _Machine(Struct):
@@ -40,24 +41,34 @@ class SavedRun(Struct):
 
 def load_run(path: Path) -> SavedRun:
     """A saved run. Raises StorageError if there is no such file, and ReportError if it is something else."""
-    expected = "a run that `make bench SAVE=FILE` saved expected"
+    expected = "expected a run that `make bench SAVE=FILE` saved; save one first"
     try:
         return msgspec.json.decode(read_bytes(path), type=SavedRun)
     except OSError as error:
-        raise StorageError(f"{path}: {expected}: {error.strerror}; save one first") from error
+        raise StorageError(f"{path}: {error.strerror}; {expected}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path}: {expected}: {error}; save one again") from error
+        raise ReportError(f"{path}: {error}; {expected}") from error
+
+
+def require_apart(save: Path | None, compare: Path | None, max_slowdown: str | None) -> None:
+    """Raise UsageError for a run that would replace the one it is compared with, and for a limit without one."""
+    if save is not None and save == compare:
+        raise UsageError(
+            f"SAVE and COMPARE are both {save}: a slower run would replace what it is compared with; use two files"
+        )
+    if max_slowdown is not None and compare is None:
+        raise UsageError("MAX_SLOWDOWN: expected COMPARE=FILE beside it, a saved run to compare with; found none")
 
 
 def require_replaceable(path: Path) -> None:
-    """Raise StorageError if a run saved at `path` would replace anything but a run."""
+    """Raise StorageError if a run saved at `path` would replace anything but a run, or if its folder takes none."""
     if path.exists() or path.is_symlink():
         try:
             load_run(path)
         except (StorageError, ReportError) as error:
             raise StorageError(f"{path}: not replaced, because it is no saved run; choose another name") from error
-    elif not path.parent.is_dir():
-        raise StorageError(f"{path}: a folder {path.parent} expected, found none; create it")
+    with storage_errors(path.parent), TemporaryFile(dir=path.parent):
+        pass
 
 
 def require_same_set(saved: SavedRun, names: Iterable[str], what: str) -> None:

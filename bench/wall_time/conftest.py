@@ -17,17 +17,20 @@ from phonograd.bench.wall_time.comparison import (
     SavedRun,
     load_run,
     ratios_of,
+    require_apart,
     require_no_slower,
     require_replaceable,
     require_same_machine,
     require_same_set,
 )
 from phonograd.device_runtime.base.errors import PhonogradError
+from phonograd.device_runtime.base.files import write_bytes
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.export.presets import preset_named
 
 TOKENS = 4000  # that an update says it was trained on
+MAX_SLOWDOWN = "20%"
 PLACE, SAVED, ALLOWED = pytest.StashKey[Path](), pytest.StashKey[SavedRun](), pytest.StashKey[float]()
 
 
@@ -36,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--preset", default="popov-2x650", help="the model's shape")
     parser.addoption("--save", type=Path, help="keep this run in a file")
     parser.addoption("--compare", type=Path, help="fail if a benchmark is slower than in this saved run")
-    parser.addoption("--max-slowdown", default="20%", help="by how much it may be slower")
+    parser.addoption("--max-slowdown", help=f"by how much it may be slower; {MAX_SLOWDOWN} if not given")
 
 
 @contextlib.contextmanager
@@ -44,23 +47,24 @@ def _errors_end_it() -> Iterator[None]:
     try:
         yield
     except PhonogradError as error:
-        pytest.exit(str(error), error.exit_code)
+        pytest.exit(str(error).replace("`max_slowdown`", "MAX_SLOWDOWN"), error.exit_code)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read what a comparison needs before minutes of measuring, and have pytest-benchmark write this run."""
+    """Check what is asked before minutes of measuring, and have pytest-benchmark write the run, whole or not."""
     folder = tempfile.TemporaryDirectory()
     config.add_cleanup(folder.cleanup)
     config.stash[PLACE] = Path(folder.name)
-    save, compare = config.getoption("--save"), config.getoption("--compare")
+    save, compare, slowdown = (config.getoption(name) for name in ("--save", "--compare", "--max-slowdown"))
     with _errors_end_it():
-        config.stash[ALLOWED] = parse_max_slowdown(config.getoption("--max-slowdown"))
+        config.stash[ALLOWED] = parse_max_slowdown(slowdown or MAX_SLOWDOWN)
+        require_apart(save, compare, slowdown)
         if save is not None:
             require_replaceable(save)
         if compare is not None:
             config.stash[SAVED] = load_run(compare)
     if save is not None or compare is not None:
-        config.option.benchmark_json = save or config.stash[PLACE] / "run.json"
+        config.option.benchmark_json = config.stash[PLACE] / "run.json"
     warnings.filterwarnings("ignore", "Not saving anything")  # a run that was refused says why itself
 
 
@@ -79,18 +83,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
-    """Compare this run, which pytest-benchmark has written and shown by then."""
+    """Keep this run, which pytest-benchmark has written and shown by then, if it is whole; and compare it."""
     yield
     config = session.config
-    saved = config.stash.get(SAVED, None)
-    if saved is None or session.exitstatus != pytest.ExitCode.OK or config.option.collectonly:
+    if session.exitstatus != pytest.ExitCode.OK or config.option.collectonly:
         return
     with _errors_end_it():
-        now = load_run(config.option.benchmark_json)
-        ratios = ratios_of(saved, now)
-        for name, ratio in ratios.items():
-            print(f"{ratio:6.2f} times as long as saved: {name}")  # noqa: T201
-        require_no_slower(ratios, config.stash[ALLOWED])
+        if save := config.getoption("--save"):
+            write_bytes(save, config.option.benchmark_json.read_bytes())
+        if saved := config.stash.get(SAVED, None):
+            now = load_run(config.option.benchmark_json)
+            ratios = ratios_of(saved, now)
+            for name, ratio in ratios.items():
+                print(f"{ratio:6.2f} times as long as saved: {name}")  # noqa: T201
+            for name in now.medians.keys() - ratios.keys():
+                print(f"   not compared, the saved run lacks it: {name}")  # noqa: T201
+            require_no_slower(ratios, config.stash[ALLOWED])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -87,24 +87,33 @@ def test_a_saved_run_replaces_saved_runs_alone(tmp_path: Path) -> None:
     path.write_text(json.dumps({"machine_info": {}}))
     with pytest.raises(StorageError, match="not replaced"):
         require_replaceable(path)
-    with pytest.raises(StorageError, match="a folder .* expected"):
+    with pytest.raises(StorageError, match="none: cannot write"):
         require_replaceable(tmp_path / "none/run.json")
 
 
+Run = Callable[..., pytest.RunResult]
 Compare = Callable[[str], pytest.RunResult]
 
 
 @pytest.fixture
-def compare(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Compare:
-    """Run a benchmark of nothing with the options of `make bench`, against a file of this content."""
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a benchmark of nothing with options of `make bench`."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makepyfile(test_nothing="def test_nothing(benchmark): benchmark.pedantic(int)")
+    return lambda *options: pytester.runpytest_inprocess(
+        "-p", OPTIONS, "-p", "no:schemathesis", *options, no_reraise_ctrlc=True
+    )
 
-    def run(content: str) -> pytest.RunResult:
+
+@pytest.fixture
+def compare(run: Run, pytester: pytest.Pytester) -> Compare:
+    """Compare it with a file of this content."""
+
+    def of(content: str) -> pytest.RunResult:
         (pytester.path / "old.json").write_text(content)
-        return pytester.runpytest("-p", OPTIONS, "-p", "no:schemathesis", "--compare", "old.json", "--save", "now.json")
+        return run("--compare", "old.json", "--save", "now.json")
 
-    return run
+    return of
 
 
 @pytest.mark.parametrize(("saved_seconds", "code"), [(1e-30, 24), (1e30, 0)])
@@ -118,8 +127,8 @@ def test_the_exit_code_says_whether_it_is_slower(saved_seconds: float, code: int
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "old.json: a run that `make bench SAVE=FILE` saved expected: *; save one again"),
-        (json.dumps({"benchmarks": []}), "old.json: a run that `make bench SAVE=FILE` saved expected: *"),
+        ("{", "old.json: *; expected a run that `make bench SAVE=FILE` saved"),
+        (json.dumps({"benchmarks": []}), "old.json: *; expected a run that `make bench SAVE=FILE` saved"),
         (json.dumps(document({NAME: 1e30}, "another CPU")), "the saved run is of another CPU *, this machine is *"),
         (json.dumps(document({"x": 1.0, "y": 1.0})), "the saved run has x and 1 more, which this run lacks*"),
     ],
@@ -129,3 +138,34 @@ def test_another_file_is_refused_before_anything_is_measured(content: str, messa
     assert refused.ret == 25
     assert "passed" not in refused.stdout.str()
     assert re.search(message.replace("*", ".*"), refused.stdout.str() + refused.stderr.str())
+
+
+def test_a_run_that_broke_off_replaces_no_saved_run(run: Run, pytester: pytest.Pytester) -> None:
+    before = json.dumps(document({NAME: 1.0}))
+    (pytester.path / "now.json").write_text(before)
+    pytester.makepyfile(test_stopped="def test_stopped(): raise KeyboardInterrupt")
+    assert run("--save", "now.json").ret == pytest.ExitCode.INTERRUPTED
+    assert (pytester.path / "now.json").read_text() == before
+    (pytester.path / "test_stopped.py").unlink()
+    assert run("--save", "now.json").ret == 0
+    assert (pytester.path / "now.json").read_text() != before
+
+
+def test_a_benchmark_that_the_saved_run_lacks_is_named(compare: Compare, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_new="def test_new(benchmark): benchmark.pedantic(int)")
+    result = compare(json.dumps(document({NAME: 1e30})))
+    result.stdout.fnmatch_lines("*not compared, the saved run lacks it: test_new.py::test_new")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--save", "a.json", "--compare", "a.json"), "SAVE and COMPARE are both a.json*use two files"),
+        (("--max-slowdown=10%",), "MAX_SLOWDOWN: expected COMPARE=FILE*"),
+        (("--max-slowdown=-5%", "--compare", "a.json"), "MAX_SLOWDOWN is '-5%', expected a share*"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused(options: tuple[str, ...], message: str, run: Run) -> None:
+    result = run(*options)
+    assert result.ret == 2
+    assert re.search(message.replace("*", ".*"), result.stdout.str() + result.stderr.str())
