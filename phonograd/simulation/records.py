@@ -67,6 +67,11 @@ class SimulationRecord(Record, frozen=True):
     schema_version: Literal[1] = 1
     config: Annotated[dict[str, Any] | None, about("the configuration of the command that ran last")] = None
 
+    def model_sha256(self, number: int) -> str:
+        """The hash of the model after a round; 0 is the first one."""
+        sha256: str = self.rounds[number - 1].model_sha256 if number else self.job["model"]
+        return sha256
+
 
 MB = 1e6
 _OF_USERS: tuple[tuple[str, Figure, int], ...] = (
