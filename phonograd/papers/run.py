@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import phonograd
 from phonograd.bench.environment import this_commit, this_environment
@@ -20,6 +20,7 @@ from phonograd.papers.small import SmallInputs
 
 # Called with (parts done, parts in all, what is running).
 Progress = Callable[[int, int, str], None]
+Figures = TypeVar("Figures")
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ class Context:
         make_folder(folder)
         return folder
 
-    def measure_once(self, part: str, measure: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """Return a part's figures, measured unless an earlier run did. Raises StorageError."""
+    def measure_once(self, part: str, measure: Callable[[], Figures]) -> Figures:
+        """Return a part's figures, any JSON, measured unless an earlier run did. Raises StorageError."""
         path = self.work / f"{hashlib.sha256(part.encode()).hexdigest()[:16]}.json"
         if not path.exists():
             write_bytes(path, json.dumps({"part": part, "figures": measure()}).encode())
-        figures: dict[str, float] = json.loads(path.read_bytes())["figures"]
+        figures: Figures = json.loads(path.read_bytes())["figures"]
         return figures
 
 

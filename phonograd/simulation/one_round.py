@@ -46,8 +46,8 @@ class OneRound:
     def __post_init__(self) -> None:
         rounds = self.before.rounds
         self.number = len(rounds) + 1
-        # Phones train from the model of round `base`, those of the round before did from `base_before`'s; the server's own
-        # is the mean of the rounds since.
+        # Phones train from the model of round `base`, those of the round before from that of `_base_before`. The
+        # server's own is the mean of the rounds since.
         self.base, self._base_before = deployed_number(rounds), deployed_number(rounds[:-1])
         self._averaged = sum(ended.outcome == "closed" for ended in rounds[self.base :])
         self._deploys = self._averaged + 1 >= self.settings.deploy_every
