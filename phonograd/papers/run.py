@@ -96,9 +96,8 @@ def run(
     if not small:
         require_inputs(name, experiment, given)
     make_folder(work)
-    _require_same(
-        work, {"experiment": name, "small": small, "settings": document_of(settings), "given": _places(given)}
-    )
+    places = {key: str(path.absolute()) for key, path in sorted(given.items())}
+    _require_same(work, {"experiment": name, "small": small, "settings": document_of(settings), "given": places})
     commits = _commits(work)
     outcomes = []
     for seed in seeds:
@@ -192,14 +191,11 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def _places(given: Mapping[str, Path]) -> dict[str, str]:
-    return {name: str(path.absolute()) for name, path in sorted(given.items())}
-
-
 def _require_same(work: Path, job: dict[str, Any]) -> None:
-    path = work / "run.json"
+    path, document = work / "run.json", json.dumps(job)
     if not path.exists():
-        write_bytes(path, json.dumps(job).encode())
-    elif (earlier := json.loads(path.read_bytes())) != json.loads(json.dumps(job)):
-        differs = next(name for name in job if earlier.get(name) != json.loads(json.dumps(job[name])))
-        raise StateError(f"{work}: holds parts of a run with another {differs}; use another folder for --work")
+        write_bytes(path, document.encode())
+    earlier = json.loads(path.read_bytes())
+    for name, value in json.loads(document).items():
+        if earlier.get(name) != value:
+            raise StateError(f"{work}: holds parts of a run with another {name}; use another folder for --work")

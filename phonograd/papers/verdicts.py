@@ -66,9 +66,9 @@ def require_all(name: str, claims: Sequence[Judged]) -> None:
 
 
 def _judge_order(claim: Claim, experiment: Experiment, result: Result) -> Judged:
-    ours = _find(claim, experiment, result, claim.rows[0], claim.rows[-1])
+    ours = _measure(claim, experiment, result, claim.rows[0], claim.rows[-1])
     theirs = _papers_effect(claim, experiment)
-    steps = [_find(claim, experiment, result, *pair) for pair in pairwise(claim.rows)]
+    steps = [_measure(claim, experiment, result, *pair) for pair in pairwise(claim.rows)]
     signs = [_sign(step) for step in steps]
     held = sum(min(of_seed) > 0 for of_seed in zip(*(step.seeds for step in steps), strict=True))
     evidence = _evidence(ours, held)
@@ -86,11 +86,11 @@ def _judge_order(claim: Claim, experiment: Experiment, result: Result) -> Judged
 
 def _judge_bounds(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     """A claim that each row's value lies between `low` and `high`, or within so much of the paper's."""
-    found = [_find(claim, experiment, result, row) for row in claim.rows]
+    found = [_measure(claim, experiment, result, row) for row in claim.rows]
     limits = [_limits(claim, row, experiment.published) for row in claim.rows]
     signs = []
     for one, (low, high) in zip(found, limits, strict=True):
-        least, most = one.decisive
+        least, most = one.decisive_ends
         outside = most < low or least > high
         signs.append(1 if low <= least and most <= high else -1 if outside else 0)
 
@@ -105,7 +105,7 @@ def _judge_bounds(claim: Claim, experiment: Experiment, result: Result) -> Judge
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Measurement:
     """A row's value, or how far one row is below another, in the claim's terms. seeds: of each seed, pooled; units: of
     each node or pair that was trained on its own, if these decide; ends: the interval of their mean, or the lowest and
     the highest seed; decided_by: `exact`, so many `nodes`, the `seeds`, or nothing.
@@ -121,37 +121,37 @@ class _Found:
         return fmean(self.seeds)
 
     @property
-    def decisive(self) -> tuple[float, float]:
+    def decisive_ends(self) -> tuple[float, float]:
         """Between what it is, by the rules."""
         return self.ends if self.decided_by else (-math.inf, math.inf)
 
 
-def _find(claim: Claim, experiment: Experiment, result: Result, *rows: str) -> _Found:
-    def measure(*values: float) -> float:
+def _measure(claim: Claim, experiment: Experiment, result: Result, *rows: str) -> _Measurement:
+    def compute(*values: float) -> float:
         return _difference(claim, *values) if claim.ordered else values[0]
 
     by_seed = map(result.of_seed, range(len(result.seeds)))
-    seeds = [measure(*(_value(values, row, claim, "measured") for row in rows)) for values in by_seed]
+    seeds = [compute(*(_value(values, row, claim, "measured") for row in rows)) for values in by_seed]
     units = [result.units.get(row, {}).get(claim.figure, ()) for row in rows]
     many = sum(map(len, units[0]))
     if experiment.exact or claim.exact:
         decided_by = "exact"
     elif experiment.units and many >= UNITS:
-        each = [measure(*values) for values in zip(*map(chain.from_iterable, units), strict=True)]
-        return _Found(seeds, each, _interval(each), f"{many} {experiment.units}")
+        each = [compute(*values) for values in zip(*map(chain.from_iterable, units), strict=True)]
+        return _Measurement(seeds, each, _interval(each), f"{many} {experiment.units}")
     else:
         decided_by = _SEEDS if len(seeds) >= SEEDS else ""
-    return _Found(seeds, [], (min(seeds), max(seeds)), decided_by)
+    return _Measurement(seeds, [], (min(seeds), max(seeds)), decided_by)
 
 
-def _sign(effect: _Found) -> int:
+def _sign(effect: _Measurement) -> int:
     """1 if the row is below the other by the rules, and pooled; -1 if above; 0 if neither can be said."""
-    low, high = effect.decisive
+    low, high = effect.decisive_ends
     sign = 1 if low > 0 else -1 if high < 0 else 0
     return sign if sign * effect.mean > 0 else 0
 
 
-def _evidence(found: _Found, held: int) -> str:
+def _evidence(found: _Measurement, held: int) -> str:
     """held: seeds that show all of a claim."""
     if found.decided_by not in ("", _SEEDS):
         return found.decided_by
@@ -165,7 +165,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _describe(claim: Claim, effect: _Found) -> str:
+def _describe(claim: Claim, effect: _Measurement) -> str:
     mean = _format_effect(claim, effect.mean)
     low, high = (_format_effect(claim, end) for end in effect.ends)
     ends = f"{low} to {high}" if _is_difference(claim) else f"{high} to {low}"

@@ -198,7 +198,7 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
                 progress(number * phones, self._settings.rounds * phones, f"transfer learning {100 * done // total} %")
 
         def train(updates: Sequence[ClientUpdate], base: Path, out: Path, metadata: Mapping[str, str]) -> WrittenFile:
-            work, settings = self._folder.transfer, self._settings.transfer
+            work, settings = self._folder.folder / "transfer", self._settings.transfer
             written = transfer(
                 self._artifacts,
                 base,
@@ -243,8 +243,7 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
 
     def _note(self) -> str:
         assert self._record is not None
-        known = [self._record.before, *(ended.quality for ended in self._record.rounds)]
-        last = next(quality for quality in reversed(known) if quality is not None)
+        *_, last = self._record.qualities.values()
         parts = []
         if last.general is not None:
             parts.append(

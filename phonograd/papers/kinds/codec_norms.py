@@ -10,7 +10,7 @@ from pathlib import Path
 import phonograd
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
-from phonograd.papers.kinds.uploads import Settings, Trained, train_phones
+from phonograd.papers.kinds.uploads import Phone, Settings, encode, train_phones
 from phonograd.papers.run import Context, Outcome
 
 __all__ = ["Settings", "run"]
@@ -23,24 +23,21 @@ def run(settings: Settings, context: Context) -> Outcome:
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {"phones": settings.phones}
     for layer in settings.layers:
-        norms = [
-            context.measure_once(
-                f"norms {one[0]} {layer}", partial(_norms, settings.codecs, artifacts, one, context.work / "update")
-            )
-            for one in train_phones(settings, context, artifacts, layer)
-        ]
+        norms: list[dict[str, float]] = []
+        for phone in train_phones(settings, context, artifacts, layer):
+            measure = partial(_norms, settings.codecs, artifacts, phone, context.work / "update")
+            norms.append(context.measure_once(f"norms {phone.name} {layer}", measure))
         for codec in settings.codecs:
             rows[f"{codec}, {layer}"] = _figures([one[codec] / one[EXACT] for one in norms])
         facts[f"{layer}: exact norm, mean"] = statistics.fmean(one[EXACT] for one in norms)
     return Outcome(rows, facts)
 
 
-def _norms(codecs: tuple[str, ...], artifacts: phonograd.Artifacts, trained: Trained, path: Path) -> dict[str, float]:
+def _norms(codecs: tuple[str, ...], artifacts: phonograd.Artifacts, phone: Phone, path: Path) -> dict[str, float]:
     """The L2 norm of a phone's delta by codec, as a server measures it."""
-    phone, weights, tokens = trained
     norms = {}
     for codec in dict.fromkeys((EXACT, *codecs)):
-        phonograd.encode_update(weights, artifacts, path, tokens=tokens, codec=codec, phone=phone)
+        encode(phone, artifacts, path, codec)
         with (
             TensorFile(artifacts.path("weights.safetensors")) as base,
             UpdateFile(path) as update,
