@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from phonograd.bench.markdown import table
-from phonograd.device_runtime.base.documents import document_of, parse
+from phonograd.device_runtime.base.documents import FieldError, document_of, parse, read
+from phonograd.device_runtime.base.errors import StateError
 from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.papers.arms import require_true
 from phonograd.papers.curves import in_table
 from phonograd.papers.experiment import Experiment, load, names
 from phonograd.papers.result import Result, read_result
@@ -51,10 +51,22 @@ PERCENTILES = (", p10", ", p90", ", mean of users")
 def page(results: Path) -> str:
     """The whole page. Raises StateError for a damaged result, ArtifactsError for a damaged experiment."""
     found = {name: read_result(path) for name in names() if (path := results / f"{name}.json").exists()}
-    for name, result in found.items():  # its rows' names, and the claims, must be true of what it ran with
-        kind_of(name, replace(load(name), settings=result.settings), small=False)
+    for name, result in found.items():
+        _require_names_of_settings(name, result)
     sections = ["\n".join(_section(name, load(name), found)) + "\n" for name in found]
     return "\n".join([HEAD, VERDICTS, "\n".join(_verdicts(found)) + "\n", *sections])
+
+
+def _require_names_of_settings(name: str, result: Result) -> None:
+    """Raise ArtifactsError for a result whose rows have names, or claims, that the settings it ran with belie."""
+    experiment = load(name)
+    kind, _ = kind_of(name, experiment, small=False)
+    if hasattr(kind, "arms"):
+        try:
+            settings = read(kind.Settings, result.settings)
+        except FieldError as error:
+            raise StateError(f"result of {name}: settings: {error}; run it again") from error
+        require_true(kind.arms(settings), experiment.claims)
 
 
 def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:

@@ -66,8 +66,6 @@ class _Node:
 class _Phone:
     context: Context
     settings: Settings
-    rehearsal: Path
-    general_test: Path
 
     def measure(self, node: _Node, method: Method | None) -> dict[str, Any]:
         artifacts = self.context.input("artifacts")
@@ -88,7 +86,7 @@ class _Phone:
             sample_seed=None if lwf or self.settings.output_sample is None else self.context.seed,
             options=self._options(),
         )
-        rehearsal = self.rehearsal if with_rehearsal else None
+        rehearsal = self.context.input("rehearsal") if with_rehearsal else None
         done = phonograd.train(artifacts, messages, settings, rehearsal=rehearsal, out=trained)
         return self._scores(artifacts, trained, node) | {"tokens": done.report.tokens}
 
@@ -104,7 +102,7 @@ class _Phone:
 
     def _scores(self, artifacts: Path, weights: Path | None, node: _Node) -> dict[str, Any]:
         with phonograd.open_model(artifacts, weights=weights, options=self._options()) as model:
-            tests: dict[str, Path | Messages] = {"general": self.general_test, "user": node.test}
+            tests: dict[str, Path | Messages] = {"general": self.context.input("general-test"), "user": node.test}
             return {whose: dataclasses.asdict(model.evaluate(text, kss=True)) for whose, text in tests.items()}
 
     def _options(self) -> phonograd.BackendOptions:
@@ -113,7 +111,7 @@ class _Phone:
 
 def run(settings: Settings, context: Context) -> Outcome:
     """Train each node by each method, from the same general model; rows are means over nodes."""
-    phone = _Phone(context, settings, context.input("rehearsal"), context.input("general-test"))
+    phone = _Phone(context, settings)
     users, nodes = read_users(context.input("users")), []
     for name in draw_users(users, settings.nodes, settings.text_bytes + settings.test_bytes, context.seed):
         training, _ = text_slice(users[name], settings.text_bytes, 0)
