@@ -58,6 +58,10 @@ def _attack(settings: Settings, row: str, one: Run, context: Context) -> dict[st
         workers=context.workers,
         progress=lambda done, total, _: context.progress(done, total, row),
     )
+    return _figures(row, record)
+
+
+def _figures(row: str, record: phonograd.AttackRecord) -> dict[str, dict[str, Any]]:
     assert record.canaries is not None
     assert record.membership is not None
     users, secrets = record.membership, record.canaries
