@@ -20,7 +20,7 @@ from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS, NEIGHBOURS_OF_PAIRS
 from phonograd.server_agg.aggregation.settings import FTRL, StrategySettings
 from phonograd.simulation.empirical.pairs import PrivacySettings
-from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
+from phonograd.simulation.empirical.tail import DELTAS, PAPER_TABLE_7, epsilon_of, worst_epsilons
 
 RUN = Options(
     StrategySettings,
@@ -50,7 +50,7 @@ def privacy(
     if reproduce_table is None:
         click.echo(context.get_help())
         return
-    epsilons = paper_table_8()
+    epsilons = [round(epsilon, 2) for epsilon in worst_epsilons(PAPER_TABLE_7)]
     rows = [{"delta": f"{delta:g}", "epsilon": epsilon} for delta, epsilon in zip(DELTAS, epsilons, strict=True)]
     document = {"epsilon": epsilons, "neighbours": NEIGHBOURS_OF_PAIRS}
     console.result(document, (f"Paper P, Table 8: {NEIGHBOURS_OF_PAIRS}", rows))

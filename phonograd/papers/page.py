@@ -210,9 +210,5 @@ def _figures(*tables: Mapping[str, Mapping[str, object]]) -> list[str]:
 
 
 def _over_seeds(values: Sequence[float]) -> str:
-    mean = format_figure(sum(values) / len(values))
-    return (
-        mean
-        if len(values) == 1 or min(values) == max(values)
-        else f"{mean} ({format_figure(min(values))}–{format_figure(max(values))})"
-    )
+    mean, low, high = (format_figure(value) for value in (sum(values) / len(values), min(values), max(values)))
+    return mean if min(values) == max(values) else f"{mean} ({low}–{high})"

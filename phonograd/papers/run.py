@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import phonograd
 from phonograd.bench.environment import this_commit, this_environment
@@ -20,6 +20,7 @@ from phonograd.papers.small import SmallInputs
 
 # Called with (parts done, parts in all, what is running).
 Progress = Callable[[int, int, str], None]
+Figures = TypeVar("Figures")
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ class Context:
         make_folder(folder)
         return folder
 
-    def measure_once(self, part: str, measure: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """Return a part's figures, measured unless an earlier run did. Raises StorageError."""
+    def measure_once(self, part: str, measure: Callable[[], Figures]) -> Figures:
+        """Return a part's figures, any JSON, measured unless an earlier run did. Raises StorageError."""
         path = self.work / f"{hashlib.sha256(part.encode()).hexdigest()[:16]}.json"
         if not path.exists():
             write_bytes(path, json.dumps({"part": part, "figures": measure()}).encode())
-        figures: dict[str, float] = json.loads(path.read_bytes())["figures"]
+        figures: Figures = json.loads(path.read_bytes())["figures"]
         return figures
 
 
@@ -95,9 +96,8 @@ def run(
     if not small:
         require_inputs(name, experiment, given)
     make_folder(work)
-    _require_same(
-        work, {"experiment": name, "small": small, "settings": document_of(settings), "given": _places(given)}
-    )
+    places = {key: str(path.absolute()) for key, path in sorted(given.items())}
+    _require_same(work, {"experiment": name, "small": small, "settings": document_of(settings), "given": places})
     commits = _commits(work)
     outcomes = []
     for seed in seeds:
@@ -191,14 +191,11 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def _places(given: Mapping[str, Path]) -> dict[str, str]:
-    return {name: str(path.absolute()) for name, path in sorted(given.items())}
-
-
 def _require_same(work: Path, job: dict[str, Any]) -> None:
-    path = work / "run.json"
+    path, document = work / "run.json", json.dumps(job)
     if not path.exists():
-        write_bytes(path, json.dumps(job).encode())
-    elif (earlier := json.loads(path.read_bytes())) != json.loads(json.dumps(job)):
-        differs = next(name for name in job if earlier.get(name) != json.loads(json.dumps(job[name])))
-        raise StateError(f"{work}: holds parts of a run with another {differs}; use another folder for --work")
+        write_bytes(path, document.encode())
+    earlier = json.loads(path.read_bytes())
+    for name, value in json.loads(document).items():
+        if earlier.get(name) != value:
+            raise StateError(f"{work}: holds parts of a run with another {name}; use another folder for --work")

@@ -8,7 +8,7 @@ another run's. An effect must be at least a tenth of the paper's. Where nothing 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 
 import numpy as np
@@ -21,8 +21,7 @@ SEEDS = 3  # at least
 SHARE = 0.1  # of the paper's effect, at least
 UNITS = 8  # nodes, pairs or phones, for an interval: at least
 _RESAMPLES, _INTERVAL = 10_000, (2.5, 97.5)
-# What decides a claim, unless it is an interval over units.
-_BY_FIGURES = _NOTHING, _EXACT, _SEEDS = "", "exact", "seeds"
+_SEEDS = "seeds"  # of what decides a claim
 
 
 class ClaimError(PhonogradError):
@@ -67,13 +66,12 @@ def require_all(name: str, claims: Sequence[Judged]) -> None:
 
 
 def _judge_order(claim: Claim, experiment: Experiment, result: Result) -> Judged:
-    ours = _effect(claim, experiment, result, claim.rows[0], claim.rows[-1])
+    ours = _measure(claim, experiment, result, claim.rows[0], claim.rows[-1])
     theirs = _papers_effect(claim, experiment)
-    steps = [_effect(claim, experiment, result, *pair) for pair in pairwise(claim.rows)]
-    signs = [step.sign for step in steps]
-    holds = all(step.mean > 0 for step in steps)
+    steps = [_measure(claim, experiment, result, *pair) for pair in pairwise(claim.rows)]
+    signs = [_sign(step) for step in steps]
     held = sum(min(of_seed) > 0 for of_seed in zip(*(step.seeds for step in steps), strict=True))
-    evidence = _evidence(ours.decided_by, held, len(ours.seeds))
+    evidence = _evidence(ours, held)
     verdict = "inconclusive"
     if min(signs) < 0:
         verdict = "contradicts"
@@ -81,60 +79,83 @@ def _judge_order(claim: Claim, experiment: Experiment, result: Result) -> Judged
         verdict = "agrees"
         if theirs is not None and ours.mean < SHARE * theirs:
             verdict, evidence = "inconclusive", f"{evidence}, less than a tenth of the paper's effect"
-    return Judged(
-        claim, verdict, holds, ours.describe(), "" if theirs is None else _format_effect(claim, theirs), evidence
-    )
+    holds = all(step.mean > 0 for step in steps)
+    paper = "" if theirs is None else _format_effect(claim, theirs)
+    return Judged(claim, verdict, holds, _describe(claim, ours), paper, evidence)
 
 
 def _judge_bounds(claim: Claim, experiment: Experiment, result: Result) -> Judged:
     """A claim that each row's value lies between `low` and `high`, or within so much of the paper's."""
-    limits = {row: _limits(claim, row, experiment.published) for row in claim.rows}
-    seeds = [result.of_seed(index) for index in range(len(result.seeds))]
-    decided_by = _decided_by(claim, experiment, result, claim.rows[0])
+    found = [_measure(claim, experiment, result, row) for row in claim.rows]
+    limits = [_limits(claim, row, experiment.published) for row in claim.rows]
+    signs = []
+    for one, (low, high) in zip(found, limits, strict=True):
+        least, most = one.decisive_ends
+        outside = most < low or least > high
+        signs.append(1 if low <= least and most <= high else -1 if outside else 0)
 
-    def inside(rows: Rows) -> list[bool]:
-        return [low <= _value(rows, row, claim, "measured") <= high for row, (low, high) in limits.items()]
+    def hold(values: Sequence[float]) -> bool:
+        return all(low <= value <= high for value, (low, high) in zip(values, limits, strict=True))
 
-    def sign(row: str) -> int:
-        low, high = limits[row]
-        of_seeds = [rows[row][claim.figure] for rows in seeds]
-        least, most = min(of_seeds), max(of_seeds)
-        if decided_by not in _BY_FIGURES:
-            least, most = _interval(_units(result, row, claim.figure))
-        if not decided_by:
-            return 0
-        if low <= least and most <= high:
-            return 1
-        return -1 if most < low or least > high else 0
-
-    found = [inside(rows) for rows in seeds]
-    signs = {sign(row) for row in claim.rows}
-    values = [rows[row][claim.figure] for rows in seeds for row in claim.rows]
+    held = sum(map(hold, zip(*(one.seeds for one in found), strict=True)))
     theirs = [value for row in claim.rows if (value := experiment.published.get(row, {}).get(claim.figure)) is not None]
-    evidence = _evidence(decided_by, sum(map(all, found)), len(seeds))
-    verdict = "agrees" if signs == {1} else "contradicts" if -1 in signs else "inconclusive"
-    return Judged(claim, verdict, all(inside(result.means())), _range(values), _range(theirs), evidence)
+    verdict = "contradicts" if min(signs) < 0 else "agrees" if min(signs) > 0 else "inconclusive"
+    ours = _range([value for one in found for value in one.seeds])
+    return Judged(claim, verdict, hold([one.mean for one in found]), ours, _range(theirs), _evidence(found[0], held))
 
 
-def _decided_by(claim: Claim, experiment: Experiment, result: Result, row: str) -> str:
-    """What decides a claim: `exact`, so many `nodes`, the `seeds`, or nothing."""
+@dataclass(frozen=True)
+class _Measurement:
+    """A row's value, or how far one row is below another, in the claim's terms. seeds: of each seed, pooled; units: of
+    each node or pair that was trained on its own, if these decide; ends: the interval of their mean, or the lowest and
+    the highest seed; decided_by: `exact`, so many `nodes`, the `seeds`, or nothing.
+    """
+
+    seeds: Sequence[float]
+    units: Sequence[float]
+    ends: tuple[float, float]
+    decided_by: str
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.seeds)
+
+    @property
+    def decisive_ends(self) -> tuple[float, float]:
+        """Between what it is, by the rules."""
+        return self.ends if self.decided_by else (-math.inf, math.inf)
+
+
+def _measure(claim: Claim, experiment: Experiment, result: Result, *rows: str) -> _Measurement:
+    def compute(*values: float) -> float:
+        return _difference(claim, *values) if claim.ordered else values[0]
+
+    by_seed = map(result.of_seed, range(len(result.seeds)))
+    seeds = [compute(*(_value(values, row, claim, "measured") for row in rows)) for values in by_seed]
+    units = [result.units.get(row, {}).get(claim.figure, ()) for row in rows]
+    many = sum(map(len, units[0]))
     if experiment.exact or claim.exact:
-        return _EXACT
-    units = len(_units(result, row, claim.figure))
-    if experiment.units and units >= UNITS:
-        return f"{units} {experiment.units}"
-    return _SEEDS if len(result.seeds) >= SEEDS else _NOTHING
+        decided_by = "exact"
+    elif experiment.units and many >= UNITS:
+        each = [compute(*values) for values in zip(*map(chain.from_iterable, units), strict=True)]
+        return _Measurement(seeds, each, _interval(each), f"{many} {experiment.units}")
+    else:
+        decided_by = _SEEDS if len(seeds) >= SEEDS else ""
+    return _Measurement(seeds, [], (min(seeds), max(seeds)), decided_by)
 
 
-def _evidence(decided_by: str, held: int, seeds: int) -> str:
+def _sign(effect: _Measurement) -> int:
+    """1 if the row is below the other by the rules, and pooled; -1 if above; 0 if neither can be said."""
+    low, high = effect.decisive_ends
+    sign = 1 if low > 0 else -1 if high < 0 else 0
+    return sign if sign * effect.mean > 0 else 0
+
+
+def _evidence(found: _Measurement, held: int) -> str:
     """held: seeds that show all of a claim."""
-    if decided_by not in (_NOTHING, _SEEDS):
-        return decided_by
-    return f"{held} of {seeds} seeds" if seeds > 1 else "one seed"
-
-
-def _units(result: Result, row: str, figure: str) -> list[float]:
-    return [value for seed in result.units.get(row, {}).get(figure, ()) for value in seed]
+    if found.decided_by not in ("", _SEEDS):
+        return found.decided_by
+    return f"{held} of {len(found.seeds)} seeds" if len(found.seeds) > 1 else "one seed"
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -144,54 +165,14 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """How far one row is below another, in the claim's terms. seeds: of each seed, pooled; units: of each node or pair
-    that was trained on its own; interval: of their mean, if they decide; decided_by: see _decided_by.
-    """
-
-    claim: Claim
-    seeds: Sequence[float]
-    units: Sequence[float]
-    interval: tuple[float, float] | None
-    decided_by: str
-
-    @property
-    def mean(self) -> float:
-        return fmean(self.seeds)
-
-    @property
-    def sign(self) -> int:
-        """1 if the row is below the other by the rules, and pooled; -1 if above; 0 if neither can be said."""
-        if not self.decided_by:
-            return 0
-        low, high = self.interval or (min(self.seeds), max(self.seeds))
-        sign = 1 if low > 0 else -1 if high < 0 else 0
-        return sign if sign * self.mean > 0 else 0
-
-    def describe(self) -> str:
-        mean = _format_effect(self.claim, self.mean)
-        if self.interval is not None:
-            each = _format_effect(self.claim, fmean(self.units))  # pooled, the longer texts count more
-            return f"{mean}; each {each} (95 %: {self._between(self.interval)})"
-        return f"{mean} ({self._between((min(self.seeds), max(self.seeds)))})" if len(self.seeds) > 1 else mean
-
-    def _between(self, ends: tuple[float, float]) -> str:
-        low, high = (_format_effect(self.claim, end) for end in ends)
-        return f"{low} to {high}" if _is_difference(self.claim) else f"{high} to {low}"
-
-
-def _effect(claim: Claim, experiment: Experiment, result: Result, row: str, to: str) -> _Effect:
-    seeds = [
-        _difference(claim, *(_value(rows, name, claim, "measured") for name in (row, to)))
-        for rows in map(result.of_seed, range(len(result.seeds)))
-    ]
-    decided_by = _decided_by(claim, experiment, result, row)
-    if decided_by in _BY_FIGURES:
-        return _Effect(claim, seeds, [], None, decided_by)
-    pairs = zip(*(_units(result, name, claim.figure) for name in (row, to)), strict=True)
-    units = [_difference(claim, *pair) for pair in pairs]
-    return _Effect(claim, seeds, units, _interval(units), decided_by)
+def _describe(claim: Claim, effect: _Measurement) -> str:
+    mean = _format_effect(claim, effect.mean)
+    low, high = (_format_effect(claim, end) for end in effect.ends)
+    ends = f"{low} to {high}" if _is_difference(claim) else f"{high} to {low}"
+    if effect.units:
+        each = _format_effect(claim, fmean(effect.units))  # pooled, the longer texts count more
+        return f"{mean}; each {each} (95 %: {ends})"
+    return f"{mean} ({ends})" if len(effect.seeds) > 1 else mean
 
 
 def _is_difference(claim: Claim) -> bool:

@@ -99,11 +99,6 @@ class SimulationFolder:
                 if before.exists():
                     shutil.copyfile(before, now)
 
-    @property
-    def transfer(self) -> Path:
-        """Working folder of strategy transfer."""
-        return self.folder / "transfer"
-
     def updates(self, number: int) -> Path:
         """The folder of the updates that phones made in round `number`. Raises StorageError."""
         folder = self._updates / str(number)

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from phonograd.device_runtime.base.errors import StoppedError, TrainingError
+from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.aggregation.next_model import Average, Student
 from phonograd.server_agg.settings.server import ServerSettings
@@ -17,7 +18,7 @@ from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.masked import about_masked
 from phonograd.simulation.phone import PhoneJob, PhoneResult
 from phonograd.simulation.quality import Quality
-from phonograd.simulation.records import RoundRecord
+from phonograd.simulation.records import RoundRecord, SimulationRecord, deployed_number
 from phonograd.simulation.schedule import Participation
 from phonograd.simulation.server import Arrival, ClosedRound, close_round
 from phonograd.simulation.settings import SimulationSettings
@@ -30,30 +31,29 @@ PhoneTrained = Callable[[int], None]
 
 @dataclass
 class OneRound:
-    """A round of a simulation: its phones and those of the round before, and the models that both have.
-
-    base, base_before: the rounds whose models these are, and their hashes. model_sha256: the server's, which other
-    rounds on this base have made if it is another one, `averaged` of them. deploys: whether phones get the model.
-    bytes_down: what its phones download, by `bytes_down`.
+    """The round after those of a record: `parts` of its phones, and of those of the round before. held: as in
+    `bytes_down`.
     """
 
     settings: SimulationSettings
     population: Population
     folder: SimulationFolder
-    number: int
+    before: SimulationRecord
     parts: Sequence[Participation]
-    base: int
-    base_sha256: str
-    model_sha256: str
-    averaged: int
-    deploys: bool
     parts_before: Sequence[Participation]
-    base_before: int
-    base_before_sha256: str
-    bytes_down: int
+    held: Mapping[str, int]
 
     def __post_init__(self) -> None:
-        self._base = self.folder.model(self.base)
+        rounds = self.before.rounds
+        self.number = len(rounds) + 1
+        # Phones train from the model of round `base`, those of the round before from that of `_base_before`. The
+        # server's own is the mean of the rounds since.
+        self.base, self._base_before = deployed_number(rounds), deployed_number(rounds[:-1])
+        self._averaged = sum(ended.outcome == "closed" for ended in rounds[self.base :])
+        self._deploys = self._averaged + 1 >= self.settings.deploy_every
+        self._model = self.folder.model(self.base)
+        self._base_sha256 = self.before.model_sha256(self.base)
+        self._same_base = self._base_sha256 == self.before.model_sha256(self._base_before)
         self._began = time.perf_counter()
         self._again = self._bytes_up = 0
         self._results: dict[str, PhoneResult] = {}
@@ -64,46 +64,39 @@ class OneRound:
 
         student: for strategy transfer. Raises TrainingError if all phones diverged, and what `trained` raises.
         """
-        number, settings = self.number, self.settings
-        files, population = self.folder.model(number), len(self.population.training)
-        before, sha256 = self.folder.model(number - 1), self.base_sha256
-        base = dataclasses.replace(self._base, optimizer=before.optimizer)
-        average = Average(before.weights, self.averaged) if self.averaged else None
-        how = settings.how_published if self.deploys else None
+        settings, before = self.settings, self.folder.model(self.number - 1)
         with contextlib.closing(self._arriving(workers, trained)) as arrivals:
             closed = close_round(
                 settings.strategy,
-                number,
-                base,
-                sha256,
+                self.number,
+                dataclasses.replace(self._model, optimizer=before.optimizer),
+                self._base_sha256,
                 arrivals,
-                files,
-                population,
+                self.folder.model(self.number),
+                len(self.population.training),
                 student,
-                how,
+                settings.how_published if self._deploys else None,
                 settings.masked,
                 settings.clients_per_round,
-                average,
+                Average(before.weights, self._averaged) if self._averaged else None,
             )
         if closed.published is None:
-            self.folder.repeat_model(number)
+            self.folder.repeat_model(self.number)
         return closed
 
     @property
     def folded(self) -> list[Path]:
         """The files of updates that no later round needs."""
-        number = self.number
-        return [self._update(number, place) for place, part in enumerate(self.parts) if not part.late]
+        return [self._update(self.number, place) for place, part in enumerate(self.parts) if not part.late]
 
     def record(self, closed: ClosedRound, epsilon: float | None, quality: Quality | None) -> RoundRecord:
         """The record of the round."""
-        losses, published = self._losses, closed.published
-        results = self._results.values()
-        dropped = self._dropped
+        published, results = closed.published, self._results.values()
+        dropped = [] if self._takes_late else self._late
         return RoundRecord(
             number=self.number,
-            base_sha256=self.base_sha256,
-            model_sha256=self.model_sha256 if published is None else published.model.sha256,
+            base_sha256=self._base_sha256,
+            model_sha256=self.before.model_sha256(self.number - 1) if published is None else published.model.sha256,
             outcome="failed" if published is None else "closed",
             phones=len(results),
             accepted=closed.accepted,
@@ -113,24 +106,23 @@ class OneRound:
             repeated=closed.repeated,
             diverged=sum(bool(result.diverged) for result in results),
             bytes_up=self._bytes_up + sum(self._bytes_of(arrival) for arrival in dropped),
-            bytes_down=self.bytes_down,
+            bytes_down=bytes_down(self.parts, self.held, self.before.rounds, self._model.weights.stat().st_size),
             tokens=sum(result.tokens for result in results),
             repeated_texts=self._again,
-            loss_first=statistics.fmean(first for first, _ in losses) if losses else None,
-            loss_last=self.loss,
+            loss_first=self.loss(0),
+            loss_last=self.loss(-1),
             seconds=time.perf_counter() - self._began,
             train_seconds=math.fsum(result.seconds for result in results),
             epsilon=epsilon,
             quality=quality,
             link_bytes=None if published is None or published.link is None else published.link.nbytes,
             left_out=None if published is None else published.distance,
-            deployed=self.deploys if published is not None else not self.averaged,
+            deployed=self._deploys if published is not None else not self._averaged,
         )
 
-    @property
-    def loss(self) -> float | None:
-        """Nats a token in the last step, the mean over the phones; None if nobody trained."""
-        return statistics.fmean(last for _, last in self._losses) if self._losses else None
+    def loss(self, step: Literal[0, -1]) -> float | None:
+        """Nats a token in the first or the last step, the mean over the phones; None if nobody trained."""
+        return statistics.fmean(losses[step] for losses in self._losses) if self._losses else None
 
     @property
     def _losses(self) -> list[tuple[float, float]]:
@@ -143,7 +135,7 @@ class OneRound:
             self._again += again
             path = self._update(self.number, place)
             yield PhoneJob(
-                part.user, messages, self.number, self._base.weights, self.base_sha256, part.sample_seed, path
+                part.user, messages, self.number, self._model.weights, self._base_sha256, part.sample_seed, path
             )
 
     def _update(self, number: int, place: int) -> Path:
@@ -176,7 +168,7 @@ class OneRound:
     def _bytes_of(self, arrival: Arrival) -> int:
         if self.settings.masked is None:
             return arrival.path.stat().st_size
-        about = about_masked(self.settings.masked, self._base.weights)
+        about = about_masked(self.settings.masked, self._model.weights)
         return (about.values * about.width + 7) // 8
 
     @property
@@ -184,29 +176,17 @@ class OneRound:
         """Whether updates of the round before count: always while phones have the same model."""
         if self.settings.strategy.private or self.settings.masked is not None:
             return False
-        return self.settings.late == "next" or self.base_before_sha256 == self.base_sha256
-
-    @property
-    def _dropped(self) -> list[Arrival]:
-        return [] if self._takes_late else self._late
+        return self.settings.late == "next" or self._same_base
 
     @property
     def _late(self) -> list[Arrival]:
-        same_base = self.base_before_sha256 == self.base_sha256
-        its_base = None if same_base else self.folder.model(self.base_before).weights
+        its_base = None if self._same_base else self.folder.model(self._base_before).weights
         arrivals = []
         for place, part in enumerate(self.parts_before):
             path = self._update(self.number - 1, place)
             if part.late and path.exists():
                 arrivals.append(Arrival(part.user, path, sha256_of_file(path), its_base))
         return arrivals
-
-
-def stop_or_go_on(number: int, stop: Callable[[], int] | None) -> None:
-    """Raise StoppedError if a signal asks to end."""
-    signal = stop() if stop else 0
-    if signal:
-        raise StoppedError(f"interrupted in round {number}; run the same command to resume", signal)
 
 
 # What phones download before they train is one rule of simulations, and what `train --server` does: every phone has the

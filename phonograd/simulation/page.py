@@ -8,7 +8,7 @@ from typing import Any
 
 from phonograd.pages.plots import COLOURS, Table, of_rounds, svg
 from phonograd.pages.plots import write_page as write
-from phonograd.simulation.quality import Quality, spread
+from phonograd.simulation.quality import spread
 from phonograd.simulation.records import MB, SimulationRecord, rows_of
 
 HASH_DIGITS, SHA256_DIGITS = 12, 64
@@ -77,20 +77,14 @@ def _plot(
     axes.set(**settings)
 
 
-def _measured_rounds(record: SimulationRecord) -> list[tuple[int, Quality]]:
-    """Rounds whose model was measured; 0 is the first model."""
-    measured = [(ended.number, ended.quality) for ended in record.rounds if ended.quality is not None]
-    return [(0, record.before), *measured]
-
-
 def _users(record: SimulationRecord) -> Iterator[Line]:
-    points = [(number, found) for number, at in _measured_rounds(record) if (found := spread(at.users, "perplexity"))]
+    points = [(number, found) for number, at in record.qualities.items() if (found := spread(at.users, "perplexity"))]
     band = [(found.p10, found.p90) for _, found in points]
     yield "", "-", [number for number, _ in points], [found.pooled for _, found in points], band
 
 
 def _general(record: SimulationRecord) -> Iterator[Line]:
-    points = [(number, at.general.perplexity) for number, at in _measured_rounds(record) if at.general is not None]
+    points = [(number, at.general.perplexity) for number, at in record.qualities.items() if at.general is not None]
     yield "", "-", [number for number, _ in points], [perplexity for _, perplexity in points], ()
 
 
@@ -105,6 +99,6 @@ def _bytes(record: SimulationRecord) -> Iterator[Line]:
 
 def _by_bytes(record: SimulationRecord) -> Iterator[Line]:
     up = [0, *accumulate(ended.bytes_up for ended in record.rounds)]
-    points = [(up[number], spread(at.users, "perplexity")) for number, at in _measured_rounds(record) if number]
+    points = [(up[number], spread(at.users, "perplexity")) for number, at in record.qualities.items() if number]
     shown = [(so_far / MB, found.pooled) for so_far, found in points if found is not None]
     yield "", "-", [so_far for so_far, _ in shown], [perplexity for _, perplexity in shown], ()

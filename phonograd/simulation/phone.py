@@ -35,7 +35,6 @@ class PhoneResult:
     """
 
     user: str
-    nbytes: int = 0
     sha256: str = ""
     tokens: int = 0
     losses: tuple[float, float] = (0.0, 0.0)
@@ -94,9 +93,9 @@ class VirtualPhone:
         except TrainingError as error:
             return PhoneResult(job.user, diverged=str(error))
         assert trained.update is not None
-        update, report = trained.update, trained.report
+        report = trained.report
         ends = report.losses[0], report.losses[-1]
-        return PhoneResult(job.user, update.nbytes, update.sha256, report.tokens, ends, report.seconds)
+        return PhoneResult(job.user, trained.update.sha256, report.tokens, ends, report.seconds)
 
     def evaluate(self, job: EvaluationJob) -> Evaluation:
         """Evaluate the model on the text. Raises TrainingError if its scores are not finite."""

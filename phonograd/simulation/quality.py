@@ -32,14 +32,13 @@ class Quality(Record, frozen=True):
 @dataclass(frozen=True)
 class Spread:
     """A figure over texts. pooled: that of one test made of all texts; error: its standard error, over texts, or of one
-    text over its messages; mean: of the texts' own figures, geometric for perplexities; p10, p50, p90: percentiles.
+    text over its messages; mean: of the texts' own figures, geometric for perplexities; p10, p90: percentiles.
     """
 
     pooled: float
     error: float
     mean: float
     p10: float
-    p50: float
     p90: float
 
 
@@ -62,5 +61,5 @@ def spread(texts: Sequence[Evaluation], figure: Figure) -> Spread | None:
         error *= pooled
     if m == 1:
         error = getattr(texts[0], f"{figure}_error")
-    p10, p50, p90 = (float(value) for value in np.percentile(found, [10, 50, 90]))
-    return Spread(pooled, error, mean, p10, p50, p90)
+    p10, p90 = (float(value) for value in np.percentile(found, [10, 90]))
+    return Spread(pooled, error, mean, p10, p90)

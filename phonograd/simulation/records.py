@@ -67,6 +67,16 @@ class SimulationRecord(Record, frozen=True):
     schema_version: Literal[1] = 1
     config: Annotated[dict[str, Any] | None, about("the configuration of the command that ran last")] = None
 
+    @property
+    def qualities(self) -> dict[int, Quality]:
+        """The quality of the models that were evaluated, by round; 0 is the first one."""
+        return {0: self.before} | {ended.number: ended.quality for ended in self.rounds if ended.quality is not None}
+
+    def model_sha256(self, number: int) -> str:
+        """The hash of the model after a round; 0 is the first one."""
+        sha256: str = self.rounds[number - 1].model_sha256 if number else self.job["model"]
+        return sha256
+
 
 MB = 1e6
 _OF_USERS: tuple[tuple[str, Figure, int], ...] = (
@@ -80,31 +90,27 @@ def rows_of(record: SimulationRecord) -> list[dict[str, Any]]:
     """A row for the model before the first round, and for each round whose model was measured."""
     up = [0, *accumulate(ended.bytes_up for ended in record.rounds)]
     down = [0, *accumulate(ended.bytes_down for ended in record.rounds)]
-    rows = [_row(0, record.before, None, 0, 0, 0) | {"link, MB": None, "left out, %": None}]
-    for ended in record.rounds:
-        if ended.quality is not None:
-            number = ended.number
-            row = _row(number, ended.quality, ended.loss_last, ended.accepted, up[number] / MB, down[number] / MB)
-            link = None if ended.link_bytes is None else ended.link_bytes / MB
-            left_out = None if ended.left_out is None else 100 * ended.left_out
-            rows.append(row | {"link, MB": link, "left out, %": left_out})
+    rows = []
+    for number, quality in record.qualities.items():
+        ended, general = record.rounds[number - 1] if number else None, quality.general
+        row: dict[str, Any] = {"round": number, "accepted": 0, "loss": None}
+        if ended is not None:
+            row |= {"accepted": ended.accepted, "loss": ended.loss_last}
+        if general is not None:
+            row |= {"general perplexity": general.perplexity, "±": general.perplexity_error}
+            row |= {"with unknown words": general.perplexity_with_unknown}
+            row |= {} if general.kss is None else {"general KSS, %": 100 * general.kss}
+        if users := spread(quality.users, "perplexity"):
+            row |= {"users' perplexity": users.pooled, "users' ±": users.error, "mean": users.mean}
+            row |= {"p10": users.p10, "p90": users.p90}
+        for heading, figure, unit in _OF_USERS:
+            if found := spread(quality.users, figure):
+                row[heading] = unit * found.pooled
+        row |= {"MB up": up[number] / MB, "MB down": down[number] / MB}
+        row["link, MB"] = ended.link_bytes / MB if ended and ended.link_bytes is not None else None
+        row["left out, %"] = 100 * ended.left_out if ended and ended.left_out is not None else None
+        rows.append(row)
     return rows
-
-
-def _row(number: int, quality: Quality, loss: float | None, accepted: int, up: float, down: float) -> dict[str, Any]:
-    general = quality.general
-    row: dict[str, Any] = {"round": number, "accepted": accepted, "loss": loss}
-    if general is not None:
-        row |= {"general perplexity": general.perplexity, "±": general.perplexity_error}
-        row |= {"with unknown words": general.perplexity_with_unknown}
-        row |= {} if general.kss is None else {"general KSS, %": 100 * general.kss}
-    if users := spread(quality.users, "perplexity"):
-        row |= {"users' perplexity": users.pooled, "users' ±": users.error, "mean": users.mean}
-        row |= {"p10": users.p10, "p90": users.p90}
-    for heading, figure, unit in _OF_USERS:
-        if found := spread(quality.users, figure):
-            row[heading] = unit * found.pooled
-    return row | {"MB up": up, "MB down": down}
 
 
 class Exposure(Record, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from phonograd.device_runtime.base.documents import document_of
-from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
+from phonograd.device_runtime.base.errors import StoppedError, TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -25,7 +25,7 @@ from phonograd.server_agg.transfer.closing import transfer
 from phonograd.server_agg.transfer.text import read_general
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.masked import about_masked
-from phonograd.simulation.one_round import OneRound, bytes_down, stop_or_go_on
+from phonograd.simulation.one_round import OneRound
 from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.quality import Quality, spread
 from phonograd.simulation.records import RoundRecord, SimulationRecord, Users, deployed_number
@@ -79,7 +79,10 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
         self._start = start
         self._absent = absent
         self._config = None if config is None else dict(config)
-        self._general = general_text_of(artifacts, settings)
+        self._general: Messages | None = None  # the text that strategy transfer's student learns on
+        if settings.strategy.slow:
+            artifacts.require_distill()
+            self._general = read_general(settings.transfer)
         self.population = population_of(artifacts, texts, settings, settings.test_users)
         require_rested(settings, sorted(self.population.training))
         if on_noise is not None:
@@ -92,7 +95,7 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
             self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
             resources.callback(self._folder.close)
             self._record = self._folder.load()
-            self._job = _job(artifacts, texts, settings, self._general, absent)
+            self._job = self._identify()
             if self._record is not None:
                 require_same_job(self._record, self._job, folder)
                 if (held := len(self._record.rounds)) > settings.rounds:
@@ -101,12 +104,26 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
                         "more, or use another folder"
                     )
                 for number in {held, deployed_number(self._record.rounds)}:
-                    self._folder.require_model(number, self._sha256(number))
+                    self._folder.require_model(number, self._record.model_sha256(number))
                 self._folder.tidy(held, deployed_number(self._record.rounds[:-1]))
             self._resources = resources.pop_all()
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
+
+    def _identify(self) -> dict[str, Any]:
+        texts, general, absent = self._texts, self._general, self._absent
+        users = (part for user in sorted(texts.users) for part in (user.encode(), *texts.users[user], b""))
+        return job_of(
+            self._settings,
+            model=self._artifacts.weights_sha256,
+            training=document_of(self._artifacts.manifest.training),
+            users=_hash(users),
+            rehearsal=_hash(texts.rehearsal),
+            general_test=_hash(texts.general_test),
+            **({} if general is None else {"general": _hash(general)}),
+            **({"absent": _hash(sorted(user.encode() for user in absent))} if absent else {}),
+        )
 
     def run(self, progress: Progress | None = None, stop: Callable[[], int] | None = None) -> SimulationRecord:
         """Run the rounds that are left.
@@ -125,42 +142,14 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
             for number in range(1, self._settings.rounds + 1):
                 taking_part = [part for part in next(parts) if part.user not in self._absent]
                 if number > len(record.rounds):
-                    round_ = self._round(number, taking_part, before, held, record.rounds)
-                    ended = self._run(round_, workers, number, progress, stop)
+                    round_ = OneRound(self._settings, self.population, self._folder, record, taking_part, before, held)
+                    ended = self._run(round_, workers, progress, stop)
                     self._record = record = msgspec.structs.replace(record, rounds=(*record.rounds, ended))
                     self._folder.save(record)
                     self._folder.tidy(number, round_.base, round_.folded)
                 before = taking_part
                 held |= {part.user: number - 1 for part in taking_part}
         return record
-
-    def _round(
-        self,
-        number: int,
-        parts: Sequence[Participation],
-        parts_before: Sequence[Participation],
-        held: Mapping[str, int],
-        rounds: Sequence[RoundRecord],
-    ) -> OneRound:
-        """The round after `rounds`."""
-        base, base_before = deployed_number(rounds), deployed_number(rounds[:-1])
-        averaged = sum(ended.outcome == "closed" for ended in rounds[base:])
-        return OneRound(
-            self._settings,
-            self.population,
-            self._folder,
-            number,
-            parts,
-            base,
-            self._sha256(base),
-            self._sha256(number - 1),
-            averaged,
-            averaged + 1 >= self._settings.deploy_every,
-            parts_before,
-            base_before,
-            self._sha256(base_before),
-            bytes_down(parts, held, rounds, self.model(base).stat().st_size),
-        )
 
     def model(self, number: int) -> Path:
         """The weights after a round: the last are kept, and those that its phones had; 0 is the first model."""
@@ -173,24 +162,14 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
         self._folder.save(self._record)
         return self._record
 
-    def _sha256(self, number: int) -> str:
-        if number == 0:
-            return self._artifacts.weights_sha256
-        assert self._record is not None
-        return self._record.rounds[number - 1].model_sha256
-
     def _run(
-        self,
-        round_: OneRound,
-        workers: Workers,
-        number: int,
-        progress: Progress | None,
-        stop: Callable[[], int] | None,
+        self, round_: OneRound, workers: Workers, progress: Progress | None, stop: Callable[[], int] | None
     ) -> RoundRecord:
-        rounds, K = self._settings.rounds, self._settings.clients_per_round
+        number, rounds, K = round_.number, self._settings.rounds, self._settings.clients_per_round
 
         def report_trained(phones: int) -> None:
-            stop_or_go_on(number, stop)
+            if stop is not None and (signal := stop()):
+                raise StoppedError(f"interrupted in round {number}; run the same command to resume", signal)
             if progress is not None:
                 progress((number - 1) * K + min(phones, K), rounds * K, self._note())
 
@@ -200,9 +179,9 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
             due = number > last or number % self._settings.evaluate_every == 0
             measured = self._measure(workers, number) if due else None
         except (TrainingError, WeightsError) as error:
-            loss = "" if round_.loss is None else f" (loss {round_.loss:.4g} nats a token)"
-            good = self._folder.model(number - 1).weights
-            raise TrainingError(f"round {number}{loss}: {error}; the last good model is {good}") from error
+            loss = round_.loss(-1)
+            at = f"round {number}" if loss is None else f"round {number} (loss {loss:.4g} nats a token)"
+            raise TrainingError(f"{at}: {error}; the last good model is {self.model(number - 1)}") from error
         if progress is not None:
             progress(number * K, rounds * K, self._note())
         # Accounting for little noise takes seconds a round.
@@ -219,7 +198,7 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
                 progress(number * phones, self._settings.rounds * phones, f"transfer learning {100 * done // total} %")
 
         def train(updates: Sequence[ClientUpdate], base: Path, out: Path, metadata: Mapping[str, str]) -> WrittenFile:
-            work, settings = self._folder.transfer, self._settings.transfer
+            work, settings = self._folder.folder / "transfer", self._settings.transfer
             written = transfer(
                 self._artifacts,
                 base,
@@ -239,15 +218,22 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
         return train
 
     def _measure(self, workers: Workers, number: int) -> Quality:
-        users = [text_slice(messages, self._settings.text_bytes, 0)[0] for messages in self.population.testing.values()]
-        weights = self._folder.model(number).weights
-        return measure_quality(workers, weights, self._texts.general_test, users)
+        """Evaluate the model after a round with all workers. Raises TrainingError if it diverged."""
+        general, testing = self._texts.general_test, self.population.testing.values()
+        texts = [text_slice(messages, self._settings.text_bytes, 0)[0] for messages in testing]
+        if general:
+            texts.insert(0, general)  # the longest first, so that workers end together
+        found = workers.evaluate([EvaluationJob(self.model(number), text) for text in texts])
+        for evaluation in found:
+            if not math.isfinite(evaluation.perplexity + evaluation.perplexity_with_unknown):
+                raise TrainingError("the model's perplexity is not finite: training diverged; lower the learning rate")
+        return Quality(found.pop(0) if general else None, tuple(found))
 
     def _epsilon(self, number: int) -> float | None:
         strategy, masked = self._settings.strategy, self._settings.masked
         if masked is not None and masked.distributed_noise:
             phones = self._settings.clients_per_round
-            about = about_masked(masked, self._folder.model(0).weights)
+            about = about_masked(masked, self.model(0))
             rounds = PrivateRounds(1.0, masked.effective_noise(about, phones, phones), number)
             return epsilon_upper_bound([rounds], strategy.delta)
         if not strategy.private or strategy.noise_multiplier == 0:
@@ -257,8 +243,7 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
 
     def _note(self) -> str:
         assert self._record is not None
-        known = [self._record.before, *(ended.quality for ended in self._record.rounds)]
-        last = next(quality for quality in reversed(known) if quality is not None)
+        *_, last = self._record.qualities.values()
         parts = []
         if last.general is not None:
             parts.append(
@@ -269,14 +254,6 @@ class Simulation(contextlib.AbstractContextManager["Simulation"]):
         return ", ".join(parts)
 
 
-def general_text_of(artifacts: Artifacts, settings: SimulationSettings) -> Messages | None:
-    """The text that strategy transfer's student learns on, if it needs one. Raises ArtifactsError, TextError."""
-    if not settings.strategy.slow:
-        return None
-    artifacts.require_distill()
-    return read_general(settings.transfer)
-
-
 def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettings, test_users: int) -> Population:
     """Users by what they do; those whose text does not fill a window are left out. Raises TextError."""
     manifest = artifacts.manifest
@@ -285,39 +262,8 @@ def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettin
     return populate(texts.users, vocabulary, least, test_users, settings.seed)
 
 
-def _job(
-    artifacts: Artifacts,
-    texts: Texts,
-    settings: SimulationSettings,
-    general: Messages | None,
-    absent: frozenset[str],
-) -> dict[str, object]:
-    users = (part for user in sorted(texts.users) for part in (user.encode(), *texts.users[user], b""))
-    return job_of(
-        settings,
-        model=artifacts.weights_sha256,
-        training=document_of(artifacts.manifest.training),
-        users=_hash(users),
-        rehearsal=_hash(texts.rehearsal),
-        general_test=_hash(texts.general_test),
-        **({} if general is None else {"general": _hash(general)}),
-        **({"absent": _hash(sorted(user.encode() for user in absent))} if absent else {}),
-    )
-
-
 def _hash(messages: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for message in messages:
         digest.update(message + b"\n")
     return digest.hexdigest()
-
-
-def measure_quality(workers: Workers, weights: Path, general: Messages, users: Sequence[Messages]) -> Quality:
-    """Evaluate a model with all workers. general: messages, or none. Raises TrainingError if it diverged."""
-    texts = [general, *users] if general else users  # the longest first, so that workers end together
-    found = workers.evaluate([EvaluationJob(weights, text) for text in texts])
-    for evaluation in found:
-        if not math.isfinite(evaluation.perplexity + evaluation.perplexity_with_unknown):
-            raise TrainingError("the model's perplexity is not finite: training diverged; lower the learning rate")
-    of_general = found.pop(0) if general else None
-    return Quality(of_general, tuple(found))

@@ -82,8 +82,9 @@ def test_every_method_trains_on_shuffled_messages(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(phonograd, "train", train)
     messages = [b"%d" % number for number in range(20)]
-    context = Context(1, tmp_path, tmp_path, 1, None, {"artifacts": tmp_path}, lambda *_: None)
-    phone = one_node._Phone(context, one_node.Settings(1, 1, 1, {}), tmp_path, tmp_path)
+    given = {"artifacts": tmp_path, "rehearsal": tmp_path}
+    context = Context(1, tmp_path, tmp_path, 1, None, given, lambda *_: None)
+    phone = one_node._Phone(context, one_node.Settings(1, 1, 1, {}))
     node = one_node._Node("a", messages, [])
     for on_top, share in ((True, 0.5), (False, 1.0)):
         with pytest.raises(TrainedError):

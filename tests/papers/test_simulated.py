@@ -16,7 +16,7 @@ SETTINGS = simulated.Settings(simulation=SIMULATION, runs=RUNS, curve=True)
 
 @pytest.fixture
 def finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "simulate_row", lambda *given: record(rehearsal=given[3].rehearsal))
+    monkeypatch.setattr(simulated, "simulate_row", lambda *given: record(rehearsal=given[2].rehearsal))
 
 
 def run(tmp_path: Path, settings: simulated.Settings) -> Outcome:

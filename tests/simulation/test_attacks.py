@@ -193,10 +193,11 @@ def test_true_positives_at_one_per_cent_need_a_hundred_others() -> None:
     changed = ExposureChange(16, 2, 1, 3, 2, 0.5, Estimate(1.5, 1, 2))
     for others, shown in ((99, False), (100, True)):
         some = Membership(120, others, Estimate(0.7, 0.6, 0.8), Estimate(0.2, 0.1, 0.3), 2, 1)
-        figures = attacks._figures(AttackRecord(3, None, Canaries(8, (), (changed,)), some))
-        assert ("TPR at 1 %" in figures) == shown
-        assert (figures["16 times: change"], figures["16 times: change above controls, low"]) == (2, 1)
-        assert figures["fact: others"] == others
+        found = attacks._figures("run", AttackRecord(3, None, Canaries(8, (), (changed,)), some))
+        assert ("TPR at 1 %" in found["rows"]["run"]) == shown
+        secrets = found["rows"]["run, 16 times"]
+        assert (secrets["change"], secrets["change above controls, low"]) == (2, 1)
+        assert found["facts"]["run: others"] == others
 
 
 @pytest.mark.parametrize(("text_bytes", "seed"), [(60, 0), (100, 1), (333, 2), (5000, 3)])

@@ -7,12 +7,10 @@ from msgspec import field
 
 import phonograd
 from phonograd.device_runtime.base.documents import Count, Record
-from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.papers.kinds.simulated import settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import Estimate
 
-FACT = "fact"
 LEAST_OTHERS = 100  # with fewer none of them may be a false positive
 
 
@@ -24,13 +22,13 @@ class Run(Record, frozen=True):
 
 
 class Settings(Record, frozen=True):
-    """simulation: SimulationSettings by name, for all runs; canaries: CanarySettings by name; membership_users: the
-    most users on each side of the membership test; runs: by row.
+    """simulation: SimulationSettings by name, for all runs; membership_users: the most users on each side of the
+    membership test; runs: by row.
     """
 
     simulation: dict[str, Any]
     runs: dict[str, Run]
-    canaries: dict[str, Any]
+    canaries: phonograd.CanarySettings
     membership_users: Count = 100
 
 
@@ -42,59 +40,49 @@ def run(settings: Settings, context: Context) -> Outcome:
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {}
     for row, one in settings.runs.items():
-        figures = context.measure_once(row, partial(_attack, settings, row, one, context))
-        for name, value in figures.items():
-            part, _, figure = name.rpartition(": ")
-            if part == FACT:
-                facts[f"{row}: {figure}"] = value
-            else:
-                rows.setdefault(f"{row}, {part}" if part else row, {})[figure] = value
+        found = context.measure_once(row, partial(_attack, settings, row, one, context))
+        rows |= found["rows"]
+        facts |= found["facts"]
     return Outcome(rows, facts)
 
 
-def _attack(settings: Settings, row: str, one: Run, context: Context) -> dict[str, float]:
+def _attack(settings: Settings, row: str, one: Run, context: Context) -> dict[str, dict[str, Any]]:
     chosen = settings.simulation | one.simulation | {"seed": context.seed, "test_users": 0}
-    simulation = settings_of(chosen, one.strategy)
-    try:
-        insertions = tuple(settings.canaries["insertions"])
-        canaries = phonograd.CanarySettings(**settings.canaries | {"insertions": insertions})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactsError(f"settings of an attack: {error}") from error
     record = phonograd.simulate_attacks(
         context.input("artifacts"),
         context.input("users"),
         context.folder(row),
-        simulation,
-        phonograd.AttackSettings(canaries, settings.membership_users),
+        settings_of(chosen, one.strategy),
+        phonograd.AttackSettings(settings.canaries, settings.membership_users),
         rehearsal=context.input("rehearsal"),
         workers=context.workers,
         progress=lambda done, total, _: context.progress(done, total, row),
     )
-    return _figures(record)
+    return _figures(row, record)
 
 
-def _figures(record: phonograd.AttackRecord) -> dict[str, float]:
+def _figures(row: str, record: phonograd.AttackRecord) -> dict[str, dict[str, Any]]:
     assert record.canaries is not None
     assert record.membership is not None
-    users = record.membership
+    users, secrets = record.membership, record.canaries
     figures = _with_interval("AUC", users.auc)
     if users.others >= LEAST_OTHERS:
         figures |= _with_interval("TPR at 1 %", users.tpr)
     figures |= {"members' loss fell by": users.member_score, "others' loss fell by": users.other_score}
-    for kind in record.canaries.changes:
+    rows = {row: figures}
+    for kind in secrets.changes:
         own = {"exposure before": kind.before, "exposure": kind.exposure, "change": kind.change}
         if kind.standard_error is not None:
             own["standard error"] = kind.standard_error
         if kind.above_controls is not None:
             own |= _with_interval("change above controls", kind.above_controls)
-        part = f"{kind.insertions} times" if kind.insertions else "controls"
-        figures |= {f"{part}: {name}": value for name, value in own.items()}
-    facts: dict[str, float] = {"secrets of the form": record.canaries.space, "members": users.members}
+        rows[f"{row}, {kind.insertions} times" if kind.insertions else f"{row}, controls"] = own
+    facts: dict[str, float] = {"secrets of the form": secrets.space, "members": users.members}
     facts |= {"others": users.others, "rounds": record.rounds}
-    facts |= {f"secrets, {kind.insertions} times": kind.secrets for kind in record.canaries.changes}
+    facts |= {f"secrets, {kind.insertions} times": kind.secrets for kind in secrets.changes}
     if record.epsilon is not None:
         facts["epsilon"] = record.epsilon
-    return figures | {f"{FACT}: {name}": value for name, value in facts.items()}
+    return {"rows": rows, "facts": {f"{row}: {name}": value for name, value in facts.items()}}
 
 
 def _with_interval(name: str, estimate: Estimate) -> dict[str, float]:

@@ -4,14 +4,13 @@ one's.
 
 import math
 import statistics
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import phonograd
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.update_file import DecodedUpdate, UpdateFile
-from phonograd.papers.kinds.uploads import Settings, texts_of_phones, train_once
+from phonograd.papers.kinds.uploads import Phone, Settings, encode, train_phones
 from phonograd.papers.run import Context, Outcome
 
 __all__ = ["Settings", "run"]
@@ -20,35 +19,25 @@ EXACT = "full-f32"
 
 def run(settings: Settings, context: Context) -> Outcome:
     """Train the phones with each output layer, and encode what each trained with all codecs."""
-    texts = texts_of_phones(settings, context)
     artifacts = phonograd.open_artifacts(context.input("artifacts"))
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {"phones": settings.phones}
-    for layer, drawn in settings.layers.items():
+    for layer in settings.layers:
         norms: list[dict[str, float]] = []
-        for phone, messages in texts.items():
-            context.progress(len(norms), settings.phones, f"{layer} output layer")
-            weights = partial(train_once, context, artifacts, phone, messages, drawn)
-            measure = partial(_norms, settings.codecs, artifacts, phone, weights, context.work / "update")
-            norms.append(context.measure_once(f"norms {phone} {layer}", measure))
+        for phone in train_phones(settings, context, artifacts, layer):
+            measure = partial(_norms, settings.codecs, artifacts, phone, context.work / "update")
+            norms.append(context.measure_once(f"norms {phone.name} {layer}", measure))
         for codec in settings.codecs:
             rows[f"{codec}, {layer}"] = _figures([one[codec] / one[EXACT] for one in norms])
         facts[f"{layer}: exact norm, mean"] = statistics.fmean(one[EXACT] for one in norms)
     return Outcome(rows, facts)
 
 
-def _norms(
-    codecs: tuple[str, ...],
-    artifacts: phonograd.Artifacts,
-    phone: str,
-    train: Callable[[], tuple[Path, int]],
-    path: Path,
-) -> dict[str, float]:
+def _norms(codecs: tuple[str, ...], artifacts: phonograd.Artifacts, phone: Phone, path: Path) -> dict[str, float]:
     """The L2 norm of a phone's delta by codec, as a server measures it."""
-    weights, tokens = train()
     norms = {}
     for codec in dict.fromkeys((EXACT, *codecs)):
-        phonograd.encode_update(weights, artifacts, path, tokens=tokens, codec=codec, phone=phone)
+        encode(phone, artifacts, path, codec)
         with (
             TensorFile(artifacts.path("weights.safetensors")) as base,
             UpdateFile(path) as update,

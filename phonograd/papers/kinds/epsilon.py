@@ -9,7 +9,7 @@ from phonograd.device_runtime.base.documents import Amount, Positive, Record
 from phonograd.papers.arms import Arm
 from phonograd.papers.run import Context, Outcome
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
-from phonograd.simulation.empirical.tail import DELTAS, PAPER_ALPHA, PAPER_C, worst_epsilons
+from phonograd.simulation.empirical.tail import DELTAS, PAPER_TABLE_7, worst_epsilons
 
 MOMENTS = 32  # the most that Abadi et al. compute
 
@@ -37,9 +37,9 @@ def run(settings: Settings, context: Context) -> Outcome:
     """Account for each row; nothing is drawn at random."""
     del context
     if not settings.rows:
-        worst = worst_epsilons(list(zip(PAPER_ALPHA, PAPER_C, strict=True)))
-        rows = {f"delta {delta:g}": {"epsilon": epsilon} for delta, epsilon in zip(DELTAS, worst, strict=True)}
-        return Outcome(rows, {"pairs": len(PAPER_ALPHA)})
+        worst = zip(DELTAS, worst_epsilons(PAPER_TABLE_7), strict=True)
+        rows = {f"delta {delta:g}": {"epsilon": epsilon} for delta, epsilon in worst}
+        return Outcome(rows, {"pairs": len(PAPER_TABLE_7)})
     return Outcome({row: _epsilons(one) for row, one in settings.rows.items()})
 
 

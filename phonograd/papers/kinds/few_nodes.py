@@ -1,5 +1,7 @@
 """A language model from scratch on a few nodes: averaging after whole epochs against DGC (paper P, Table 5)."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,23 +40,14 @@ def run(settings: Settings, context: Context) -> Outcome:
     streams = np.array_split(stream, settings.nodes)
     first = artifacts.path(WEIGHTS)
 
-    def run_averaging() -> dict[str, float]:
-        work = context.folder("averaging")
-        train = Averaging(artifacts, streams, work, context.workers)
-        return _train_until_plateau("averaging", settings.averaging, artifacts, work, train, context)
-
-    def run_dgc() -> dict[str, float]:
-        work = context.folder("DGC")
-        train = Compressed(artifacts.manifest, streams, work, context.workers)
-        return _train_until_plateau("DGC", settings.compressed, artifacts, work, train, context)
-
-    rows = {
-        "initial": context.measure_once(
-            "initial", lambda: {"perplexity": _perplexity(artifacts, first, "test-text", context)}
-        ),
-        "averaging": context.measure_once("averaging", run_averaging),
-        "DGC": context.measure_once("DGC", run_dgc),
+    averaging = Averaging(artifacts, streams, context.folder("averaging"), context.workers)
+    compressed = Compressed(artifacts.manifest, streams, context.folder("DGC"), context.workers)
+    measures: dict[str, Callable[[], dict[str, float]]] = {
+        "initial": lambda: {"perplexity": _perplexity(artifacts, first, "test-text", context)},
+        "averaging": partial(_train_until_plateau, "averaging", settings.averaging, artifacts, averaging, context),
+        "DGC": partial(_train_until_plateau, "DGC", settings.compressed, artifacts, compressed, context),
     }
+    rows = {row: context.measure_once(row, measure) for row, measure in measures.items()}
     return Outcome(rows, {"tokens": len(stream), "MB of the weights": first.stat().st_size / 1e6})
 
 
@@ -71,9 +64,10 @@ def _artifacts(settings: Settings, context: Context) -> phonograd.Artifacts:
 
 
 def _train_until_plateau(
-    row: str, plateau: Plateau, artifacts: phonograd.Artifacts, work: Path, train_pass: TrainPass, context: Context
+    row: str, plateau: Plateau, artifacts: phonograd.Artifacts, train_pass: TrainPass, context: Context
 ) -> dict[str, float]:
     """Figures of the model that is best on the validation text; uploads and bytes until training stopped."""
+    work = context.folder(row)
 
     def progress(reached: Reached) -> None:
         context.progress(reached.passes, plateau.limit, f"{row}: validation perplexity {reached.perplexity:.1f}")

@@ -14,7 +14,7 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.papers.arms import Arm, arm_of
-from phonograd.papers.kinds.simulated import by_user, evaluated_rounds, last_ones, mean_of, run_of, settings_of
+from phonograd.papers.kinds.simulated import by_user, last_ones, mean_of, run_of, settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.quality import Quality, spread
 from phonograd.simulation.records import SimulationRecord
@@ -101,7 +101,7 @@ def arms(settings: Settings) -> dict[str, Arm]:
 
 
 def _figures(record: SimulationRecord, settings: Settings) -> tuple[dict[str, float], dict[str, list[float]]]:
-    points = evaluated_rounds(record)
+    points = {number: quality for number, quality in record.qualities.items() if number}
     if settings.chosen:
         best = min(points, key=lambda number: _pooled_perplexity(points[number].users))
         figures = _scores(_tests(points[best])) | {"best round": float(best)}

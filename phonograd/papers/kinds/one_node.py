@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,7 +22,6 @@ from phonograd.papers.kinds.simulated import figures_on
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.users import Messages, read_users, text_slice
 
-_GENERAL, _USER = "general: ", "user: "
 _PAIRED = ("general perplexity", "general KSS, %", "user perplexity", "user KSS, %", "mean perplexity")
 
 
@@ -67,10 +66,8 @@ class _Node:
 class _Phone:
     context: Context
     settings: Settings
-    rehearsal: Path
-    general_test: Path
 
-    def measure(self, node: _Node, method: Method | None) -> dict[str, float]:
+    def measure(self, node: _Node, method: Method | None) -> dict[str, Any]:
         artifacts = self.context.input("artifacts")
         if method is None:
             return self._scores(artifacts, None, node)
@@ -89,7 +86,7 @@ class _Phone:
             sample_seed=None if lwf or self.settings.output_sample is None else self.context.seed,
             options=self._options(),
         )
-        rehearsal = self.rehearsal if with_rehearsal else None
+        rehearsal = self.context.input("rehearsal") if with_rehearsal else None
         done = phonograd.train(artifacts, messages, settings, rehearsal=rehearsal, out=trained)
         return self._scores(artifacts, trained, node) | {"tokens": done.report.tokens}
 
@@ -103,12 +100,10 @@ class _Phone:
             phonograd.export_artifacts(given / WEIGHTS, given / VOCABULARY, folder, training=lwf)
         return folder
 
-    def _scores(self, artifacts: Path, weights: Path | None, node: _Node) -> dict[str, float]:
+    def _scores(self, artifacts: Path, weights: Path | None, node: _Node) -> dict[str, Any]:
         with phonograd.open_model(artifacts, weights=weights, options=self._options()) as model:
-            found = {_GENERAL: model.evaluate(self.general_test, kss=True), _USER: model.evaluate(node.test, kss=True)}
-        return {
-            f"{whose}{name}": value for whose, one in found.items() for name, value in dataclasses.asdict(one).items()
-        }
+            tests: dict[str, Path | Messages] = {"general": self.context.input("general-test"), "user": node.test}
+            return {whose: dataclasses.asdict(model.evaluate(text, kss=True)) for whose, text in tests.items()}
 
     def _options(self) -> phonograd.BackendOptions:
         return phonograd.BackendOptions(threads=self.context.workers)
@@ -116,8 +111,12 @@ class _Phone:
 
 def run(settings: Settings, context: Context) -> Outcome:
     """Train each node by each method, from the same general model; rows are means over nodes."""
-    phone = _Phone(context, settings, context.input("rehearsal"), context.input("general-test"))
-    nodes = _nodes(read_users(context.input("users")), settings, context.seed)
+    phone = _Phone(context, settings)
+    users, nodes = read_users(context.input("users")), []
+    for name in draw_users(users, settings.nodes, settings.text_bytes + settings.test_bytes, context.seed):
+        training, _ = text_slice(users[name], settings.text_bytes, 0)
+        test, _ = text_slice(users[name][len(training) :], settings.test_bytes, 0)
+        nodes.append(_Node(name, training, test))
     methods: Mapping[str, Method | None] = {"initial": None, **settings.methods}
     rows: dict[str, dict[str, float]] = {}
     units: dict[str, dict[str, list[float]]] = {}
@@ -126,7 +125,7 @@ def run(settings: Settings, context: Context) -> Outcome:
         for number, node in enumerate(nodes):
             context.progress(place * len(nodes) + number, len(methods) * len(nodes), f"{row}, {node.name}")
             measured.append(context.measure_once(f"{row} / {node.name}", partial(phone.measure, node, method)))
-        general, user = ([_evaluation(one, whose) for one in measured] for whose in (_GENERAL, _USER))
+        general, user = ([Evaluation(**one[whose]) for one in measured] for whose in ("general", "user"))
         rows[row] = figures_on(general, user)
         of_nodes = [figures_on([one], [other]) for one, other in zip(general, user, strict=True)]
         units[row] = {name: [one[name] for one in of_nodes] for name in _PAIRED}
@@ -142,17 +141,12 @@ def arms(settings: Settings) -> dict[str, Arm]:
     }
 
 
-def _evaluation(figures: Mapping[str, float], whose: str) -> Evaluation:
-    kept = {name.removeprefix(whose): value for name, value in figures.items() if name.startswith(whose)}
-    return Evaluation(**kept)  # type: ignore[arg-type]  # counts are whole numbers
-
-
-def _nodes(users: Mapping[str, Messages], settings: Settings, seed: int) -> list[_Node]:
-    wanted = settings.text_bytes + settings.test_bytes
-    enough = [user for user in sorted(users) if sum(len(message) + 1 for message in users[user]) >= wanted]
-    if len(enough) < settings.nodes:
-        raise TextError(f"users: {settings.nodes} with {wanted} bytes of text expected, found {len(enough)}")
-    return [_split(user, users[user], settings) for user in Random(seed).sample(enough, settings.nodes)]
+def draw_users(users: Mapping[str, Messages], count: int, nbytes: int, seed: int) -> list[str]:
+    """Draw users who have so many bytes of text. Raises TextError for too few."""
+    enough = [user for user in sorted(users) if sum(len(message) + 1 for message in users[user]) >= nbytes]
+    if len(enough) < count:
+        raise TextError(f"users: {count} with {nbytes} bytes of text expected, found {len(enough)}")
+    return Random(seed).sample(enough, count)
 
 
 def _cut(messages: Messages, nbytes: int) -> Messages:
@@ -164,8 +158,3 @@ def _cut(messages: Messages, nbytes: int) -> Messages:
         taken.append(message)
         nbytes -= len(message) + 1
     return taken
-
-
-def _split(user: str, messages: Messages, settings: Settings) -> _Node:
-    training, _ = text_slice(messages, settings.text_bytes, 0)
-    return _Node(user, training, text_slice(messages[len(training) :], settings.test_bytes, 0)[0])

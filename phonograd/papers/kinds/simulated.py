@@ -53,17 +53,15 @@ class Settings(Record, frozen=True):
 
 def run(settings: Settings, context: Context) -> Outcome:
     """Run the simulations, or read those that were given."""
-    records = {
-        row: simulate_row(settings.simulation, settings.strategy, row, one, context)
-        for row, one in settings.runs.items()
-    }
+    records = {row: simulate_row(settings, row, one, context) for row, one in settings.runs.items()}
     rows: dict[str, dict[str, float]] = {}
     units: dict[str, dict[str, list[float]]] = {}
     facts: dict[str, float] = {}
     for row, record in records.items():
-        points = evaluated_rounds(record)
-        rows.setdefault("initial", figures_of(record.before))
-        units.setdefault("initial", by_user([record.before]))
+        points = record.qualities
+        first = points.pop(0)
+        rows.setdefault("initial", figures_of(first))
+        units.setdefault("initial", by_user([first]))
         if settings.curve:
             rows |= {f"{row}, round {number}": figures_of(quality) for number, quality in points.items()}
         ended = last_ones(points)
@@ -118,26 +116,14 @@ def _of_text(text: Evaluation) -> dict[str, float]:
     return figures if text.kss is None else figures | {"user KSS, %": 100 * text.kss}
 
 
-def evaluated_rounds(record: SimulationRecord) -> dict[int, Quality]:
-    """The rounds whose models were evaluated."""
-    return {ended.number: ended.quality for ended in record.rounds if ended.quality is not None}
-
-
-def simulate_row(
-    simulation: Mapping[str, Any],
-    strategy: Mapping[str, Any],
-    row: str,
-    one: Run,
-    context: Context,
-) -> SimulationRecord:
-    """The record of one simulation. simulation, strategy: settings by name. Raises ArtifactsError."""
-    merged = {**simulation, **one.simulation, "seed": context.seed}
-    settings = settings_of(merged, {**strategy, **one.strategy}, _transfer(one, context))
+def simulate_row(settings: Settings, row: str, one: Run, context: Context) -> SimulationRecord:
+    """The record of one simulation. Raises ArtifactsError."""
+    simulation = settings.simulation | one.simulation | {"seed": context.seed}
     return phonograd.simulate(
         context.input(one.artifacts),
         context.input("users"),
         context.folder(row),
-        settings,
+        settings_of(simulation, settings.strategy | one.strategy, _transfer(one, context)),
         rehearsal=context.input("rehearsal") if one.rehearsal else None,
         general_test=context.input("general-test"),
         workers=context.workers,

@@ -17,7 +17,6 @@ from statistics import fmean
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 
 from phonograd.device_runtime.base.documents import about
@@ -29,13 +28,11 @@ from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.text.evaluation import Scorer
 from phonograd.device_runtime.text.messages import tokenize
-from phonograd.device_runtime.text.sampling import batches, log_chances
+from phonograd.device_runtime.text.sampling import Doubles, batches, log_chances
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 from phonograd.simulation.attacks.membership import estimate
 from phonograd.simulation.records import Canaries, Exposure, ExposureChange
 from phonograd.simulation.users import Messages, text_slice
-
-Doubles = npt.NDArray[np.float64]
 
 # The largest skewness of a skew-normal distribution is 0.9953.
 MOST_SKEWED = 0.99

@@ -9,14 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from phonograd.device_runtime.text.sampling import Doubles
 from phonograd.simulation.phone import EvaluationJob
 from phonograd.simulation.records import Estimate, Membership
 from phonograd.simulation.users import Messages
 from phonograd.simulation.workers import Workers
-
-Doubles = npt.NDArray[np.float64]
 
 FALSE_POSITIVES = 0.01
 RESAMPLES = 1000

@@ -1,7 +1,7 @@
 """Simulates rounds and attacks the last model."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -53,8 +53,8 @@ def attack(
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
     # The users' own texts: a secret in one would tell that its user took part.
     count = settings.membership_users
-    took_part = _some(sorted(members), texts, simulation, count)
-    did_not = _some(sorted(set(training) - members), texts, simulation, count)
+    took_part = _some(members, texts, simulation, count)
+    did_not = _some(set(training) - members, texts, simulation, count)
     if count and not (took_part and did_not):
         raise UsageError(
             f"membership: users who take part and users who do not expected, found {len(members)} of {len(training)}; "
@@ -88,7 +88,7 @@ def users_who_count(simulation: SimulationSettings, users: Sequence[str]) -> set
     return members
 
 
-def _some(users: list[str], texts: Texts, simulation: SimulationSettings, count: int) -> list[Messages]:
-    names = list(users)
+def _some(users: Iterable[str], texts: Texts, simulation: SimulationSettings, count: int) -> list[Messages]:
+    names = sorted(users)
     SplitMix64(stream_of(simulation.seed, "membership")).shuffle(names)
     return [text_slice(texts.users[user], simulation.text_bytes, 0)[0] for user in names[:count]]

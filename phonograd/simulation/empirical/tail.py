@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.text.sampling import Doubles
 
 # Lilliefors' 5 % critical value of sqrt(k) times the statistic, which the paper uses.
 CRITICAL_VALUE = 1.08
@@ -46,7 +46,7 @@ def epsilon_of(alpha: float, C: float, delta: float) -> float:
     return max(0.0, math.log(C / delta) / alpha)
 
 
-def fit_tail(log_ratios: npt.NDArray[np.float64]) -> Tail:
+def fit_tail(log_ratios: Doubles) -> Tail:
     """Fit the tail of c from log c of n texts: k = 2 floor(sqrt n), r_i = log(c_(i) / c_(k)) for the k largest.
 
     Raises TrainingError for fewer than LEAST_SAMPLES ratios, for one that is not finite, or if the largest ones are all
@@ -66,7 +66,7 @@ def fit_tail(log_ratios: npt.NDArray[np.float64]) -> Tail:
     return Tail(alpha, k / n * math.exp(alpha * float(largest[-1])), lilliefors(r[:-1]), n, k)
 
 
-def lilliefors(values: npt.NDArray[np.float64]) -> float:
+def lilliefors(values: Doubles) -> float:
     """sqrt(n) sup |F_n - F|, F the exponential distribution with the mean of the n values."""
     ordered = np.sort(values)
     n = len(ordered)
@@ -76,22 +76,18 @@ def lilliefors(values: npt.NDArray[np.float64]) -> float:
 
 
 # Paper P, Table 7: alpha and C of its 20 pairs.
-PAPER_ALPHA = (
+_ALPHA = (
     *(15.8, 20.9, 15.1, 16.6, 16.5, 17.6, 14.9, 19.2, 15.6, 15.2),
     *(16.5, 14.4, 19.5, 18.2, 16.2, 17.2, 17.3, 14.8, 17.1, 20.5),
 )
-PAPER_C = (
+_C = (
     *(3.25, 5.64, 2.02, 2.48, 2.70, 4.19, 1.47, 3.31, 1.65, 1.83),
     *(3.00, 1.53, 3.67, 2.20, 3.42, 2.66, 1.68, 2.18, 2.87, 4.60),
 )
+PAPER_TABLE_7 = list(zip(_ALPHA, _C, strict=True))
 DELTAS = (1e-4, 1e-5, 1e-6)
 
 
 def worst_epsilons(tails: Sequence[tuple[float, float]]) -> list[float]:
     """The largest epsilon over pairs (alpha, C), at each delta (paper P, Table 8)."""
     return [max(epsilon_of(alpha, C, delta) for alpha, C in tails) for delta in DELTAS]
-
-
-def paper_table_8() -> list[float]:
-    """Paper P's Table 8, computed from its Table 7, to two decimals."""
-    return [round(epsilon, 2) for epsilon in worst_epsilons(list(zip(PAPER_ALPHA, PAPER_C, strict=True)))]
