@@ -106,9 +106,7 @@ def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | st
 
 def format_figure(value: float) -> str:
     """4 significant digits; large numbers whole and in groups of three."""
-    if value == int(value) and abs(value) < 10_000:
-        return f"{value:.0f}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
 def picture_place(name: str) -> str:

@@ -122,7 +122,7 @@ class _Measurement:
 
     @property
     def decisive_ends(self) -> tuple[float, float]:
-        """Between what it is, by the rules."""
+        """Least and greatest value that the rules allow for; without bounds where nothing decides."""
         return self.ends if self.decided_by else (-math.inf, math.inf)
 
 
