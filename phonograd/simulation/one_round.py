@@ -124,7 +124,7 @@ class OneRound:
             quality=quality,
             link_bytes=None if published is None or published.link is None else published.link.nbytes,
             left_out=None if published is None else published.distance,
-            deployed=self.deploys if published is not None else not self.averaged,
+            deployed=self.deploys and published is not None,
         )
 
     @property
